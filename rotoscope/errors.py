@@ -1,0 +1,50 @@
+"""Everything that can be wrong with what a user gave us.
+
+Each message says what was found, what was expected and what to do next. The command line prints it
+as one sentence and exits with code 2; library users catch `RotoscopeError`.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "BlockError",
+    "ModelError",
+    "NoRotaryError",
+    "NumberError",
+    "RotoscopeError",
+    "RunError",
+    "TaskError",
+    "UnprovenError",
+]
+
+
+class RotoscopeError(ValueError):
+    """Base of every error this package raises on purpose."""
+
+
+class BlockError(RotoscopeError):
+    """Blocks that cannot be swapped: too few, overlapping, out of range, or holding the query."""
+
+
+class TaskError(RotoscopeError):
+    """A prompt that cannot be made or does not fit the model."""
+
+
+class ModelError(RotoscopeError):
+    """A model that is missing, damaged or of a form we cannot load."""
+
+
+class NoRotaryError(ModelError):
+    """A model without rotary positions: its heads are symbolic under key swaps by construction."""
+
+
+class UnprovenError(ModelError):
+    """An architecture whose own attention could not be rebuilt from what was read out of it."""
+
+
+class NumberError(RotoscopeError):
+    """NaN or infinity where a number was expected."""
+
+
+class RunError(RotoscopeError):
+    """A run folder that cannot be opened, resumed or written."""

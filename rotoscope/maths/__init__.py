@@ -1,0 +1,24 @@
+"""Pure functions on tensors: no model, no file, no device choice inside."""
+
+from rotoscope.maths.attention import attention_entropy, attention_weights
+from rotoscope.maths.blocks import Blocks, block_logits
+from rotoscope.maths.exclusion import Exclusion, exclusion
+from rotoscope.maths.purity import CLASSES, purity_class
+from rotoscope.maths.rotation import counterfactual_logits, turn
+from rotoscope.maths.swaps import SwapDetail, SwapScores, swap_scores
+
+__all__ = [
+    "CLASSES",
+    "Blocks",
+    "Exclusion",
+    "SwapDetail",
+    "SwapScores",
+    "attention_entropy",
+    "attention_weights",
+    "block_logits",
+    "counterfactual_logits",
+    "exclusion",
+    "purity_class",
+    "swap_scores",
+    "turn",
+]

@@ -1,0 +1,162 @@
+"""Blocks of tokens, and the logits between slots and contents.
+
+A swap exchanges two contents and leaves everything else alone. For single tokens the numbers it needs
+are A[a, a], A[b, b], A[a, b] and A[b, a]. For whole blocks they are the same four entries of the
+**block logit matrix**
+
+    B[I, J] = log mean over the tokens o of content J of exp A[slot I's o-th position, J_o]
+
+so that exp B[I, I] is proportional to the attention a token of block I gets on average, and exp B[I, J]
+to what it would be if content J stood in slot I. Single tokens are blocks of length one, and B is then A.
+
+Only same-offset entries of A are touched: n * m numbers for m blocks, never n * n. When two blocks differ
+in length, the swapped contents keep their order: the content that comes first now starts where the first
+block started, and the one that comes last ends where the last block ended. Slots are therefore aligned at
+their starts when the slot precedes the content (I < J) and at their ends when it follows it (I > J).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+
+from rotoscope.errors import BlockError
+from rotoscope.shapes import Float, Int, Tensor
+
+__all__ = ["Blocks", "Gather", "block_logits", "from_logits"]
+
+Gather = Callable[[Int[Tensor, "offsets slots"], Int[Tensor, "offsets contents"]], Tensor]
+"""Looks up A[position, content] for every offset: [offsets, a] x [offsets, b] -> [..., offsets, a, b]."""
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Spans [start, stop) of key positions, in order, without overlap, all before the query."""
+
+    spans: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def of(
+        cls, spans: Sequence[Sequence[int]] | Tensor, query_position: int, *, equal: bool = False
+    ) -> Blocks:
+        """Check spans given by a user against the query they are meant for."""
+        if isinstance(spans, Tensor):
+            spans = spans.tolist()
+        found = tuple(sorted((int(start), int(stop)) for start, stop in spans))
+        if len(found) < 2:
+            raise BlockError(
+                f"{len(found)} block before the query at position {query_position}: "
+                "a swap needs at least two blocks; cut the prompt finer or give more facts"
+            )
+        for start, stop in found:
+            if start < 0 or stop <= start:
+                raise BlockError(f"block [{start}, {stop}) is empty or starts before the sequence")
+            if start <= query_position < stop:
+                raise BlockError(
+                    f"block [{start}, {stop}) contains the query at position {query_position}: "
+                    "the query itself is never swapped; end the block before it"
+                )
+            if stop > query_position:
+                raise BlockError(
+                    f"block [{start}, {stop}) lies after the query at position {query_position}, "
+                    "which cannot attend to it"
+                )
+        for (_, stop), (start, _) in zip(found, found[1:], strict=False):
+            if start < stop:
+                raise BlockError(f"two blocks overlap at position {start}")
+        blocks = cls(found)
+        if equal and not blocks.equal_length:
+            shortest, longest = min(blocks.lengths), max(blocks.lengths)
+            raise BlockError(
+                f"blocks of equal length were demanded, found lengths from {shortest} to {longest} tokens"
+            )
+        return blocks
+
+    @classmethod
+    def tokens(cls, query_position: int) -> Blocks:
+        """Every key before the query as a block of its own."""
+        return cls.of([(p, p + 1) for p in range(query_position)], query_position)
+
+    def before(self, query_position: int) -> Blocks:
+        """The blocks that a query at an earlier position can swap."""
+        return Blocks.of([span for span in self.spans if span[1] <= query_position], query_position)
+
+    def __len__(self) -> int:
+        return len(self.spans)
+
+    @cached_property
+    def lengths(self) -> tuple[int, ...]:
+        return tuple(stop - start for start, stop in self.spans)
+
+    @property
+    def equal_length(self) -> bool:
+        return len(set(self.lengths)) == 1
+
+    @cached_property
+    def positions(self) -> list[int]:
+        """All key positions that take part in swaps."""
+        return [p for start, stop in self.spans for p in range(start, stop)]
+
+    def aligned_at_start(self, device: torch.device) -> Int[Tensor, "offsets blocks"]:
+        """Position start + o of every block, for offsets up to the longest block."""
+        starts = torch.tensor([start for start, _ in self.spans], device=device)
+        last = self.spans[-1][1] - 1
+        offsets = torch.arange(max(self.lengths), device=device)
+        return (starts[None, :] + offsets[:, None]).clamp(max=last)
+
+    def aligned_at_end(self, device: torch.device) -> Int[Tensor, "offsets blocks"]:
+        """Position stop - 1 - o of every block, for offsets up to the longest block."""
+        stops = torch.tensor([stop for _, stop in self.spans], device=device)
+        offsets = torch.arange(max(self.lengths), device=device)
+        return (stops[None, :] - 1 - offsets[:, None]).clamp(min=0)
+
+
+def from_logits(logits: Float[Tensor, "... n n"]) -> Gather:
+    """Gather entries from a counterfactual logit matrix that is already there."""
+
+    def gather(positions: Tensor, contents: Tensor) -> Tensor:
+        return logits[..., positions[:, :, None], contents[:, None, :]]
+
+    return gather
+
+
+class BlockLogits:
+    """Rectangles of the block logit matrix B, computed when asked for."""
+
+    def __init__(self, gather: Gather, blocks: Blocks, device: torch.device) -> None:
+        self.gather = gather
+        self.blocks = blocks
+        self.starts = blocks.aligned_at_start(device)
+        self.ends = self.starts if blocks.equal_length else blocks.aligned_at_end(device)
+        self.lengths = torch.tensor(blocks.lengths, device=device)
+
+    def before(self, slots: slice, contents: slice) -> Float[Tensor, "... slots contents"]:
+        """B[I, J] where slot I does not come after content J: aligned at the start."""
+        return self._rectangle(self.starts, slots, contents)
+
+    def after(self, slots: slice, contents: slice) -> Float[Tensor, "... slots contents"]:
+        """B[I, J] where slot I comes after content J: aligned at the end."""
+        return self._rectangle(self.ends, slots, contents)
+
+    def _rectangle(self, aligned: Tensor, slots: slice, contents: slice) -> Tensor:
+        entries = self.gather(aligned[:, slots], aligned[:, contents])  # [..., offsets, slots, contents]
+        if entries.shape[-3] == 1:
+            return entries.squeeze(-3)
+        lengths = self.lengths[contents]
+        if not self.blocks.equal_length:
+            offsets = torch.arange(entries.shape[-3], device=entries.device)
+            beyond = offsets[:, None] >= lengths[None, :]  # offsets past the content's own length
+            entries = entries.masked_fill(beyond[:, None, :], -torch.inf)
+        return entries.logsumexp(-3) - lengths.to(entries.dtype).log()
+
+
+def block_logits(logits: Float[Tensor, "... n n"], blocks: Blocks) -> Float[Tensor, "... m m"]:
+    """The whole block logit matrix B from the counterfactual logit matrix A."""
+    rectangles = BlockLogits(from_logits(logits), blocks, logits.device)
+    everything = slice(None)
+    return torch.triu(rectangles.before(everything, everything)) + torch.tril(
+        rectangles.after(everything, everything), diagonal=-1
+    )

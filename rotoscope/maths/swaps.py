@@ -1,0 +1,299 @@
+"""Positional and symbolic scores of a head: every swap, exactly, from one logit matrix.
+
+Swap contents a and b. The head's weights on the two slots were v = (D_a, D_b) and become v'. It acted by
+position if v' points along v, and by symbol if v' points along v mirrored:
+
+    positional = cos(v', (D_a, D_b))        symbolic = cos(v', (D_b, D_a))
+
+A cosine ignores scale, so the softmax normaliser cancels and only two logit differences are left,
+
+    x = B[a, a] - B[b, b]        y = B[a, b] - B[b, a]        (B: block logits; for single tokens, A)
+
+with v along (1, e^-x) and v' along (1, e^-y). Nothing overflows, nothing is divided by zero. The swaps are
+averaged with weights alpha = softmax over swaps of |D_a - D_b| / tau.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from rotoscope.errors import RotoscopeError
+from rotoscope.maths.attention import attention_entropy, log_normaliser
+from rotoscope.maths.blocks import BlockLogits, Blocks, Gather, from_logits
+from rotoscope.shapes import Float, Int, Tensor
+
+__all__ = ["SwapDetail", "SwapScores", "check_tau", "score_swaps", "swap_scores"]
+
+TILE = 128  # rows per tile: elementwise temporaries, not the matrix product, are the cost
+
+
+@dataclass(frozen=True)
+class SwapDetail:
+    """Every single swap: which two blocks, both cosines, and its weight at each tau."""
+
+    first: Int[Tensor, "swaps"]
+    second: Int[Tensor, "swaps"]
+    positional: Float[Tensor, "... swaps"]
+    symbolic: Float[Tensor, "... swaps"]
+    weight: Float[Tensor, "..."]
+
+
+@dataclass(frozen=True)
+class SwapScores:
+    """Scores of one head (or of many: leading axes) on one input.
+
+    With a sequence of tau, everything that depends on tau has a trailing tau axis. Where the query sees no
+    swap (`missing`), scores are 0 by convention and mean nothing.
+    """
+
+    positional: Float[Tensor, "..."]
+    symbolic: Float[Tensor, "..."]
+    renormalised_positional: Float[Tensor, "..."]
+    """As `positional`, with D renormalised over the swapped part before tau acts on it."""
+    renormalised_symbolic: Float[Tensor, "..."]
+    centred_positional: Float[Tensor, "..."] | None
+    """As `positional`, with 1 / (visible positions) subtracted from v and v'; equal block lengths only."""
+    centred_symbolic: Float[Tensor, "..."] | None
+    effective_swaps: Float[Tensor, "..."]
+    """1 / sum of alpha squared: how many swaps decide the score."""
+    renormalised_effective_swaps: Float[Tensor, "..."]
+    entropy: Float[Tensor, "..."]
+    """Entropy of the query's attention in nats."""
+    swapped_mass: Float[Tensor, "..."]
+    """Attention on the positions that take part in swaps."""
+    swaps: Int[Tensor, "..."]
+    """How many swaps count: those with at least one visible slot."""
+    detail: SwapDetail | None = None
+
+    @property
+    def missing(self) -> Tensor:
+        return self.swaps == 0
+
+
+def check_tau(tau: float | Sequence[float]) -> tuple[float, ...]:
+    """One or several temperatures of the swap weights, each positive."""
+    taus = tuple(float(t) for t in tau) if isinstance(tau, Sequence) else (float(tau),)
+    if not taus or not all(0 < t < float("inf") for t in taus):
+        raise RotoscopeError(
+            f"tau must be positive and finite, found {tau}: it divides |D_a - D_b| in the swap weights"
+        )
+    return taus
+
+
+def swap_scores(
+    logits: Float[Tensor, "... n n"],
+    tau: float | Sequence[float] = 1e-4,
+    blocks: Sequence[Sequence[int]] | Blocks | None = None,
+    *,
+    sink: Float[Tensor, "..."] | None = None,
+    detail: bool = False,
+) -> SwapScores:
+    """Scores of all swaps from a counterfactual logit matrix A[p, c].
+
+    The query's own position comes last: its row and column are never swapped, its diagonal entry belongs
+    to the softmax. Hidden positions are rows of -inf. `blocks` are spans [start, stop) of positions that
+    are swapped whole; without them every token is a block. `sink` is a logit that only draws attention.
+    """
+    position = logits.shape[-1] - 1
+    if not isinstance(blocks, Blocks):
+        blocks = Blocks.tokens(position) if blocks is None else Blocks.of(blocks, position)
+    real = logits.diagonal(dim1=-2, dim2=-1)
+    return score_swaps(from_logits(logits), real, blocks, tau, sink=sink, detail=detail)
+
+
+def score_swaps(
+    gather: Gather,
+    real: Float[Tensor, "... n"],
+    blocks: Blocks,
+    tau: float | Sequence[float] = 1e-4,
+    *,
+    sink: Float[Tensor, "..."] | None = None,
+    detail: bool = False,
+) -> SwapScores:
+    """The same from the real logits of all visible-or-not positions up to the query, and a way to look up
+    counterfactual ones: the n x n matrix is never needed as a whole."""
+    taus = check_tau(tau)
+    block = BlockLogits(gather, blocks, real.device)
+    lengths = block.lengths.to(real.dtype)
+    log_z = log_normaliser(real, sink)[..., None]
+    own = _own_logits(real, blocks)  # B[I, I]
+    log_mass = (own + lengths.log()).logsumexp(-1, keepdim=True)
+    visible = own.isfinite()
+    plain = _WeightedMean((own - log_z).exp(), taus)
+    renormalised = _WeightedMean((own - log_mass).exp().masked_fill(~visible, 0.0), taus)
+    positions = real.isfinite().sum(-1, keepdim=True).clamp(min=1)
+    frame = _Frame(log_z, uniform=1 / positions.to(real.dtype), length=lengths[0])
+
+    details = []
+    swaps = torch.zeros(own.shape[:-1], dtype=torch.long, device=own.device)
+    for rows, columns in _tiles(len(blocks)):
+        here = block.before(rows, columns)  # B[a, b]
+        there = block.after(columns, rows).mT  # B[b, a]
+        mine, other = own[..., rows, None], own[..., None, columns]
+        counted = _counted(here, there, mine, other, visible, rows, columns)
+        swaps += counted.sum((-2, -1))
+        cosines = _cosines(here - there, mine - other)
+        if blocks.equal_length:
+            centred = frame.centred_cosines(here, there, mine, other)
+            alpha = plain.add(rows, columns, counted, (*cosines, *centred))
+        else:
+            alpha = plain.add(rows, columns, counted, cosines)
+        renormalised.add(rows, columns, counted, cosines)
+        if detail:
+            details.append((rows, columns, *cosines, *alpha))
+
+    several = isinstance(tau, Sequence)
+    means = [mean if several else mean[..., 0] for mean in (*plain.means(), *renormalised.means())]
+    centred_means = means[2:4] if blocks.equal_length else [None, None]
+    effective = [mean.effective() if several else mean.effective()[..., 0] for mean in (plain, renormalised)]
+    return SwapScores(
+        positional=means[0],
+        symbolic=means[1],
+        centred_positional=centred_means[0],
+        centred_symbolic=centred_means[1],
+        renormalised_positional=means[-2],
+        renormalised_symbolic=means[-1],
+        effective_swaps=effective[0],
+        renormalised_effective_swaps=effective[1],
+        entropy=attention_entropy((real - log_z).exp()),
+        swapped_mass=(log_mass - log_z)[..., 0].exp(),
+        swaps=swaps,
+        detail=_detail(details, plain, len(blocks), several) if detail else None,
+    )
+
+
+def _own_logits(real: Tensor, blocks: Blocks) -> Tensor:
+    """B[I, I]: log mean of exp of the real logits inside each block."""
+    if max(blocks.lengths) == 1:
+        return real[..., blocks.positions]
+    return torch.stack([real[..., a:b].logsumexp(-1) - math.log(b - a) for a, b in blocks.spans], dim=-1)
+
+
+def _tiles(m: int) -> Iterator[tuple[slice, slice]]:
+    """Row bands of the upper triangle: each holds the pairs of its rows with everything to their right."""
+    for start in range(0, m - 1, TILE):
+        yield slice(start, min(start + TILE, m)), slice(start, m)
+
+
+def _counted(
+    here: Tensor, there: Tensor, mine: Tensor, other: Tensor, visible: Tensor, rows: slice, columns: slice
+) -> Tensor:
+    """Which swaps of a tile count: each pair once, and only if the query sees one of its slots."""
+    pairs = torch.ones(here.shape[-2:], dtype=torch.bool, device=here.device).triu(diagonal=1)
+    if bool(visible.all()):
+        return pairs.expand(here.shape)
+    return pairs & (mine.isfinite() | other.isfinite()) & (here.isfinite() | there.isfinite())
+
+
+def _direction(difference: Tensor) -> tuple[Tensor, Tensor]:
+    """The unit vector along (1, e^-x), for any x: infinite, or undefined (a swap that does not count)."""
+    far = 40.0 if difference.dtype == torch.float32 else 300.0  # e^-2x stays finite, the rest is rounding
+    ratio = torch.nan_to_num(-difference, nan=0.0).clamp_(-far, far).exp_()
+    first = (ratio * ratio + 1).rsqrt_()
+    return first, ratio * first
+
+
+def _cosines(after: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
+    """cos(v', v) and cos(v', mirrored v) from the two logit differences."""
+    first, second = _direction(before)
+    new_first, new_second = _direction(after)
+    return new_first * first + new_second * second, new_first * second + new_second * first
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """What the centred variant needs beyond directions: the scale of the attention weights."""
+
+    log_z: Tensor
+    uniform: Tensor
+    length: Tensor
+
+    def centred_cosines(
+        self, here: Tensor, there: Tensor, mine: Tensor, other: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The cosines after subtracting 1 / (visible positions) from every entry; 0 if nothing is focused.
+
+        The weights after the swap have their own normaliser Z' = Z - old pair + new pair, formed relative
+        to the largest term, since a counterfactual logit may lie far above every real one.
+        """
+        log_z, uniform = self.log_z[..., None], self.uniform[..., None]
+        old_first, old_second = (mine - log_z).exp(), (other - log_z).exp()
+        rest = (1 - self.length * (old_first + old_second)).clamp_(min=0)
+        shift = torch.maximum(here, there).sub_(log_z).clamp_(min=0)
+        new_first, new_second = (here - log_z - shift).exp_(), (there - log_z - shift).exp_()
+        z = rest * (-shift).exp() + self.length * (new_first + new_second)
+        z = z.clamp_(min=torch.finfo(z.dtype).tiny)
+        u1, u2 = _focus(old_first, uniform), _focus(old_second, uniform)
+        w1, w2 = _focus(new_first / z, uniform), _focus(new_second / z, uniform)
+        norm = ((u1 * u1 + u2 * u2) * (w1 * w1 + w2 * w2)).sqrt_()
+        scale = torch.where(norm > 0, 1 / norm, 0.0)
+        return (w1 * u1 + w2 * u2) * scale, (w1 * u2 + w2 * u1) * scale
+
+
+def _focus(weight: Tensor, uniform: Tensor) -> Tensor:
+    """Attention beyond the uniform share, with rounding noise around it taken for what it is: nothing."""
+    noise = 64 * torch.finfo(weight.dtype).eps * torch.maximum(weight, uniform)
+    beyond = weight - uniform
+    return torch.where(beyond.abs() > noise, beyond, 0.0)
+
+
+class _WeightedMean:
+    """Means over swaps with weights softmax(|D_a - D_b| / tau), gathered tile by tile for several tau.
+
+    The largest |D_a - D_b| of all pairs is max D - min D, known before the first tile, so no running maximum
+    is needed. (The block with the largest D is visible, hence that pair counts.)
+    """
+
+    def __init__(self, attention: Tensor, taus: tuple[float, ...]) -> None:
+        self.attention = attention
+        self.taus = taus
+        self.top = (attention.amax(-1) - attention.amin(-1))[..., None, None]
+        self.totals: list[Tensor] | None = None
+
+    def add(
+        self, rows: slice, columns: slice, counted: Tensor, values: tuple[Tensor, ...]
+    ) -> list[Tensor]:
+        gap = (self.attention[..., rows, None] - self.attention[..., None, columns]).abs_() - self.top
+        weights = [(gap / tau).exp_() * counted for tau in self.taus]
+        sums = [torch.stack([w.sum((-2, -1)) for w in weights], dim=-1)]
+        sums.append(torch.stack([(w * w).sum((-2, -1)) for w in weights], dim=-1))
+        for value in values:
+            sums.append(torch.stack([(w * value).sum((-2, -1)) for w in weights], dim=-1))
+        if self.totals is None:
+            self.totals = sums
+        else:
+            self.totals = [total + part for total, part in zip(self.totals, sums, strict=True)]
+        return weights
+
+    def means(self) -> list[Tensor]:
+        assert self.totals is not None
+        weight, _, *values = self.totals
+        return [torch.where(weight > 0, value / weight, 0.0) for value in values]
+
+    def effective(self) -> Tensor:
+        assert self.totals is not None
+        weight, square = self.totals[:2]
+        return torch.where(square > 0, weight * weight / square, 0.0)
+
+
+def _detail(
+    tiles: list[tuple[Any, ...]], plain: _WeightedMean, m: int, several: bool
+) -> SwapDetail:
+    """Put the tiles' swaps back into one list, ordered by first and second block."""
+    assert plain.totals is not None
+    parts: list[list[Tensor]] = []
+    for rows, columns, *tensors in tiles:
+        offset = torch.triu_indices(rows.stop - rows.start, columns.stop - columns.start, offset=1)
+        picked = [tensor[..., offset[0], offset[1]] for tensor in tensors]
+        parts.append([offset[0] + rows.start, offset[1] + columns.start, *picked])
+    first, second, positional, symbolic, *alpha = (
+        torch.cat(pieces, dim=-1) for pieces in zip(*parts, strict=True)
+    )
+    total = plain.totals[0][..., None, :]
+    weight = torch.where(total > 0, torch.stack(alpha, dim=-1) / total, 0.0)
+    return SwapDetail(first, second, positional, symbolic, weight if several else weight[..., 0])

@@ -1,0 +1,265 @@
+"""Reading every head of a running model, one layer at a time.
+
+A `HeadReader` finds the attention modules of a model, learns how their heads rotate, and proves that it did:
+it permutes what a module attends over, lets the model compute its own attention, and compares that with what
+the counterfactual logits predict. Afterwards `read` runs the model once and hands over one layer after the
+other; nothing of a layer is kept.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from rotoscope.errors import NumberError, TaskError, UnprovenError
+from rotoscope.maths.attention import attention_weights
+from rotoscope.maths.rotation import turn
+from rotoscope.reading.layout import Layout, find_layout
+from rotoscope.reading.sites import Call, Site, find_sites, readable_attention
+from rotoscope.shapes import Bool, Float, Tensor
+
+__all__ = ["HeadReader", "LayerHeads", "QueryHeads"]
+
+PROOF_TOKENS = 24
+PROOF_TOLERANCE = 1e-4
+
+
+@dataclass(frozen=True)
+class LayerHeads:
+    """One layer's un-rotated queries and keys, float32 or better, dimensions arranged by plane."""
+
+    layer: int
+    query: Float[Tensor, "batch key_heads group queries d"]
+    keys: Float[Tensor, "batch key_heads n d"]
+    cos: Float[Tensor, "n planes"]
+    sin: Float[Tensor, "n planes"]
+    visible: Bool[Tensor, "queries n"]
+    positions: tuple[int, ...]
+    """Where the queries stand."""
+    scaling: float
+    softcap: float | None
+    sinks: Float[Tensor, "heads"] | None
+    layout: Layout
+
+    def at(self, index: int) -> QueryHeads:
+        """What the heads do at one of the query positions."""
+        return QueryHeads(self, index)
+
+
+@dataclass(frozen=True)
+class QueryHeads:
+    """All heads of a layer at one query: their counterfactual logits, as a whole or entry by entry."""
+
+    heads: LayerHeads
+    index: int
+
+    @property
+    def position(self) -> int:
+        return self.heads.positions[self.index]
+
+    @cached_property
+    def keys(self) -> Float[Tensor, "batch key_heads n d"]:
+        return self.heads.keys[:, :, : self.position + 1]
+
+    @cached_property
+    def visible(self) -> Bool[Tensor, "n"]:
+        return self.heads.visible[self.index, : self.position + 1]
+
+    @cached_property
+    def seen(self) -> Float[Tensor, "batch key_heads n group d"]:
+        """The query as seen from every key position, scaled: turned by the angle between the two.
+
+        The relative angle comes from the model's own tables, so a model that rounds its cosines is read as
+        it is.
+        """
+        heads, i = self.heads, self.position
+        cos, sin = heads.cos.double(), heads.sin.double()
+        relative_cos = cos[i] * cos[: i + 1] + sin[i] * sin[: i + 1]  # [n, planes]
+        relative_sin = sin[i] * cos[: i + 1] - cos[i] * sin[: i + 1]
+        query = heads.query[:, :, :, self.index] * heads.scaling  # [batch, key_heads, group, d]
+        width = 2 * heads.layout.planes
+        pairs = query[..., None, :, :width].unflatten(-1, (-1, 2))  # [batch, key_heads, 1, group, planes, 2]
+        turned = turn(
+            pairs, relative_cos.to(query.dtype)[:, None], relative_sin.to(query.dtype)[:, None]
+        ).flatten(-2)
+        rest = query[..., None, :, width:].expand(*turned.shape[:-1], heads.layout.remainder)
+        return torch.cat((turned, rest), dim=-1)
+
+    @cached_property
+    def sinks(self) -> Float[Tensor, "batch heads"] | None:
+        if self.heads.sinks is None:
+            return None
+        return self.heads.sinks.expand(self.keys.shape[0], -1)
+
+    def real(self) -> Float[Tensor, "batch heads n"]:
+        """The head's real logits; hidden positions are -inf."""
+        logits = torch.einsum("bknd,bkngd->bkgn", self.keys, self.seen).flatten(1, 2)
+        return self._capped(logits).masked_fill(~self.visible, -torch.inf)
+
+    def gather(self, positions: Tensor, contents: Tensor) -> Float[Tensor, "batch heads offsets a b"]:
+        """Entries A[position, content], offset by offset; see `maths.blocks.Gather`."""
+        seen = self.seen[:, :, positions]  # [batch, key_heads, offsets, a, group, d]
+        keys = self.keys[:, :, contents]  # [batch, key_heads, offsets, b, d]
+        rows, group = seen.shape[3], seen.shape[4]
+        logits = seen.flatten(3, 4) @ keys.mT  # [batch, key_heads, offsets, a * group, b]
+        logits = logits.unflatten(3, (rows, group)).movedim(4, 2).flatten(1, 2)
+        logits = self._capped(logits)
+        hidden = ~self.visible[positions]
+        return logits.masked_fill(hidden[:, :, None], -torch.inf) if bool(hidden.any()) else logits
+
+    def logits(self) -> Float[Tensor, "batch heads n n"]:
+        """The whole counterfactual logit matrix A[p, c] of every head."""
+        everything = torch.arange(self.position + 1, device=self.keys.device)[None]
+        return self.gather(everything, everything)[:, :, 0]
+
+    def _capped(self, logits: Tensor) -> Tensor:
+        cap = self.heads.softcap
+        return logits if cap is None else cap * torch.tanh(logits / cap)
+
+
+Visit = Callable[[LayerHeads], None]
+
+
+class HeadReader:
+    """Reads the heads of one model. Making it proves, layer by layer, that the reading is right."""
+
+    def __init__(self, model: Any, *, prove: bool = True) -> None:
+        self.model = model
+        self.device = next(model.parameters()).device
+        generator = torch.Generator().manual_seed(0)
+        vocabulary = int(model.config.get_text_config().vocab_size)
+        tokens = torch.randint(0, vocabulary, (1, PROOF_TOKENS), generator=generator).to(self.device)
+        was_training = model.training
+        model.eval()
+        try:
+            with torch.no_grad(), readable_attention(model):
+                self.sites = find_sites(model, tokens)
+                self.layouts: list[Layout] = []
+                self.proof: list[float] = []
+                self._run(tokens, lambda site, call: self._learn(site, call, prove))
+        finally:
+            model.train(was_training)
+        if len(self.layouts) != len(self.sites):
+            raise UnprovenError(
+                f"found {len(self.sites)} attention modules but only {len(self.layouts)} were called"
+            )
+
+    @property
+    def layers(self) -> int:
+        return len(self.sites)
+
+    def read(self, tokens: Tensor, queries: tuple[int, ...], visit: Visit) -> Tensor:
+        """Run the model once on tokens [batch, n]; `visit` gets one layer after the other.
+
+        Returns the model's own next-token logits at the query positions [batch, queries, vocabulary].
+        """
+        n = tokens.shape[1]
+        longest = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+        if longest is not None and n > longest:
+            raise TaskError(
+                f"a prompt of {n} tokens is longer than the model's context of {longest}; "
+                "use fewer pairs or a shorter text"
+            )
+        was_training = self.model.training
+        self.model.eval()
+        try:
+            with torch.no_grad(), readable_attention(self.model):
+                return self._run(
+                    tokens.to(self.device),
+                    lambda site, call: visit(self._heads(site, call, queries)),
+                    keep=queries,
+                )
+        finally:
+            self.model.train(was_training)
+
+    def _run(
+        self, tokens: Tensor, on_call: Callable[[Site, Call], None], keep: tuple[int, ...] = (-1,)
+    ) -> Tensor:
+        handles = []
+        for site in self.sites:
+
+            def hook(module: Any, args: Any, kwargs: Any, output: Any, site: Site = site) -> None:
+                on_call(site, Call.bind(module, args, kwargs))
+
+            handles.append(site.module.register_forward_hook(hook, with_kwargs=True))
+        options: dict[str, Any] = {"use_cache": False}
+        positions = torch.tensor(keep, device=tokens.device)
+        trims = "logits_to_keep" in inspect.signature(self.model.forward).parameters
+        if trims:
+            options["logits_to_keep"] = positions % tokens.shape[1]
+        try:
+            output = self.model(tokens, **options)
+        finally:
+            for handle in handles:
+                handle.remove()
+        logits: Tensor = output.logits if trims else output.logits[:, positions]
+        return logits
+
+    def _learn(self, site: Site, call: Call, prove: bool) -> None:
+        layout = find_layout(site, call)
+        self.layouts.append(layout)
+        if prove:
+            self.proof.append(self.prove_layer(site, call))
+
+    def _heads(self, site: Site, call: Call, queries: tuple[int, ...]) -> LayerHeads:
+        layout = self.layouts[site.layer]
+        projected = site.project_unrotated(call)
+        cos, sin = site.rotation(call)
+        width = torch.promote_types(projected.query.dtype, torch.float32)
+        order = layout.order.to(projected.query.device)
+        rows = torch.tensor(queries, device=projected.query.device)
+        query = projected.query[:, :, rows][..., order].to(width)
+        keys = projected.key[..., order].to(width)
+        if not bool(query.isfinite().all()) or not bool(keys.isfinite().all()):
+            raise NumberError(
+                f"layer {site.layer}: NaN or infinity in the model's queries or keys; "
+                "check the weights, or load the model in float32"
+            )
+        columns = layout.columns.to(cos.device)
+        return LayerHeads(
+            layer=site.layer,
+            query=query.unflatten(1, (keys.shape[1], -1)),
+            keys=keys,
+            cos=cos[:, columns],
+            sin=sin[:, columns],
+            visible=call.visible(rows.to(call.hidden.device)).to(keys.device),
+            positions=queries,
+            scaling=projected.scaling,
+            softcap=projected.softcap,
+            sinks=None if projected.sinks is None else projected.sinks.to(width),
+            layout=layout,
+        )
+
+    def prove_layer(self, site: Site, call: Call) -> float:
+        """Permute the module's input, let the model attend, and compare with the prediction from A.
+
+        Returns the largest difference of an attention weight. Comparing without a permutation would prove
+        nothing: un-rotating and re-rotating cancel. Half-precision modules are proven on a float32 copy.
+        """
+        if call.hidden.dtype in (torch.bfloat16, torch.float16):
+            site = replace(site, module=copy.deepcopy(site.module).float())
+            arguments = dict(call.arguments, hidden_states=call.hidden.float())
+            call = replace(call, arguments=arguments)
+        n = call.hidden.shape[1]
+        generator = torch.Generator().manual_seed(site.layer)
+        shuffled = torch.cat((torch.randperm(n - 1, generator=generator), torch.tensor([n - 1])))
+        shuffled = shuffled.to(call.hidden.device)
+        own = site.attend(call, call.hidden[:, shuffled])[:, :, -1].float()
+        query = self._heads(site, call, (n - 1,)).at(0)
+        positions = torch.arange(n, device=shuffled.device)
+        moved = query.logits()[:, :, positions, shuffled]  # content shuffled[p] at position p
+        predicted = attention_weights(moved, query.sinks).float()
+        difference = float((own - predicted).abs().max())
+        if not difference <= PROOF_TOLERANCE:
+            raise UnprovenError(
+                f"architecture '{self.model.config.model_type}', layer {site.layer}: the model's own attention "
+                f"after a permutation differs from what was read by {difference:.2g} "
+                f"(allowed {PROOF_TOLERANCE:g}); its scores would be wrong, so none are given"
+            )
+        return difference

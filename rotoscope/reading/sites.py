@@ -1,0 +1,304 @@
+"""Attention modules of a running model, and how to ask them for their queries and keys.
+
+No model is re-implemented here. A **site** is one attention module. It can be called again on the hidden
+states it was just given, with rotation tables of our choosing, and stopped right before it attends. That
+yields its queries and keys after every projection, bias, norm and layout quirk the architecture has.
+
+Almost all of transformers attends through one interface and receives `position_embeddings`; GPT-J and
+CodeGen predate it and get a small adapter.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import torch
+from torch import nn
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.masking_utils import eager_mask
+
+from rotoscope.errors import NoRotaryError, UnprovenError
+from rotoscope.shapes import Bool, Float, Tensor
+
+__all__ = ["Call", "InterfaceSite", "Projected", "RotaryTableSite", "Site", "find_sites"]
+
+CAPTURE, DISCOVER = "rotoscope_capture", "rotoscope_discover"
+
+
+@dataclass(frozen=True)
+class Projected:
+    """What a module was about to attend with."""
+
+    query: Float[Tensor, "batch heads n d"]
+    key: Float[Tensor, "batch key_heads n d"]
+    scaling: float
+    softcap: float | None = None
+    sinks: Float[Tensor, "heads"] | None = None
+
+
+class _Stop(Exception):
+    """Leaves an attention module at the moment it would attend."""
+
+    def __init__(self, projected: Projected) -> None:
+        self.projected = projected
+
+
+def _capture(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Any,
+    scaling: float | None = None,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
+    **_: Any,
+) -> NoReturn:
+    scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
+    raise _Stop(Projected(query, key, scale, softcap, s_aux))
+
+
+_discovered: list[nn.Module] = []
+
+
+def _discover(
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any
+) -> tuple[Tensor, None]:
+    _discovered.append(module)
+    copies = query.shape[1] // value.shape[1]
+    return value.repeat_interleave(copies, dim=1).transpose(1, 2), None
+
+
+for _name, _function in ((CAPTURE, _capture), (DISCOVER, _discover)):
+    AttentionInterface.register(_name, _function)
+    AttentionMaskInterface.register(_name, eager_mask)
+
+
+@dataclass(frozen=True)
+class Call:
+    """The arguments of one call of an attention module, by name."""
+
+    arguments: dict[str, Any]
+    extra: dict[str, Any]
+
+    @classmethod
+    def bind(cls, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+        bound = inspect.signature(module.forward).bind(*args, **kwargs)
+        arguments = dict(bound.arguments)
+        extra = arguments.pop("kwargs", {})
+        return cls(arguments, extra)
+
+    def run(self, module: nn.Module, **changed: Any) -> Any:
+        """Call the module again, past its hooks, without touching any key-value cache."""
+        arguments = {**self.arguments, **self.extra, **changed}
+        for cache in ("past_key_values", "past_key_value", "layer_past", "use_cache"):
+            arguments.pop(cache, None)
+        return module.forward(**arguments)
+
+    @property
+    def hidden(self) -> Tensor:
+        hidden: Tensor = self.arguments["hidden_states"]
+        return hidden
+
+    @property
+    def mask(self) -> Any:
+        return self.arguments.get("attention_mask", self.extra.get("attention_mask"))
+
+    def visible(self, rows: Tensor) -> Bool[Tensor, "rows n"]:
+        """Which key positions each query position may see: the model's own mask, or plain causality."""
+        n = self.hidden.shape[1]
+        mask = self.mask
+        if mask is None:
+            return torch.arange(n, device=rows.device)[None, :] <= rows[:, None]
+        if not isinstance(mask, Tensor) or mask.ndim != 4:
+            raise UnprovenError(f"an attention mask of an unknown form ({type(mask).__name__})")
+        row = mask[0, 0, rows, :n]
+        return row if row.dtype == torch.bool else row > torch.finfo(row.dtype).min / 2
+
+    def additive_mask(self, dtype: torch.dtype) -> Tensor:
+        """The same mask in the form that eager attention adds to its logits."""
+        n = self.hidden.shape[1]
+        seen = self.visible(torch.arange(n, device=self.hidden.device))
+        lowest = torch.finfo(dtype).min
+        return torch.zeros_like(seen, dtype=dtype).masked_fill(~seen, lowest)[None, None]
+
+
+@dataclass(frozen=True)
+class Site:
+    """One attention module that rotates its queries and keys."""
+
+    module: nn.Module
+    layer: int
+
+    def rotation(self, call: Call) -> tuple[Tensor, Tensor]:
+        """The model's own rotation tables for this call: cosines and sines [n, columns]."""
+        raise NotImplementedError
+
+    def project(self, call: Call, cos: Tensor, sin: Tensor) -> Projected:
+        """Queries and keys of this call under other rotation tables [n, columns]."""
+        raise NotImplementedError
+
+    def attend(self, call: Call, hidden: Tensor) -> Float[Tensor, "batch heads n n"]:
+        """The model's own attention weights on other hidden states, computed by its own eager code."""
+        raise NotImplementedError
+
+    def project_unrotated(self, call: Call) -> Projected:
+        cos, sin = self.rotation(call)
+        return self.project(call, torch.ones_like(cos), torch.zeros_like(sin))
+
+
+class InterfaceSite(Site):
+    """A module that attends through transformers' attention interface."""
+
+    def _embeddings(self, call: Call) -> Any:
+        return call.arguments.get("position_embeddings", call.extra.get("position_embeddings"))
+
+    def rotation(self, call: Call) -> tuple[Tensor, Tensor]:
+        embeddings = self._embeddings(call)
+        if isinstance(embeddings, Tensor) and embeddings.is_complex():
+            cos, sin = embeddings.real, embeddings.imag
+        else:
+            cos, sin = embeddings
+        return (cos[0], sin[0]) if cos.ndim == 3 else (cos, sin)
+
+    def project(self, call: Call, cos: Tensor, sin: Tensor) -> Projected:
+        own = self._embeddings(call)
+        if isinstance(own, Tensor):
+            embeddings: Any = torch.complex(cos, sin).expand(own.shape)
+        else:
+            embeddings = (cos.expand(own[0].shape), sin.expand(own[1].shape))
+        with _attending(self.module, CAPTURE):
+            try:
+                call.run(self.module, position_embeddings=embeddings)
+            except _Stop as stop:
+                return stop.projected
+        raise UnprovenError(_never_attended(self.module))
+
+    def attend(self, call: Call, hidden: Tensor) -> Tensor:
+        with _attending(self.module, "eager"):
+            output = call.run(
+                self.module, hidden_states=hidden, attention_mask=call.additive_mask(hidden.dtype)
+            )
+        return _weights_of(self.module, output)
+
+
+class RotaryTableSite(Site):
+    """GPT-J and CodeGen: rotation comes from a table of sines and cosines looked up by `position_ids`."""
+
+    def rotation(self, call: Call) -> tuple[Tensor, Tensor]:
+        ids = call.arguments["position_ids"][0]
+        table = self.module.embed_positions.to(ids.device)[ids]
+        sin, cos = table.chunk(2, dim=-1)
+        return cos, sin
+
+    def project(self, call: Call, cos: Tensor, sin: Tensor) -> Projected:
+        n = cos.shape[0]
+        ids = torch.arange(n, device=cos.device)[None].expand(call.hidden.shape[0], n)
+
+        def stop(query: Tensor, key: Tensor, *_: Any, **__: Any) -> NoReturn:
+            raise _Stop(Projected(query, key, 1.0 / float(self.module.scale_attn)))
+
+        table = self.module.embed_positions
+        self.module.embed_positions = torch.cat((sin, cos), dim=-1)
+        self.module._attn = stop  # type: ignore[assignment]
+        try:
+            call.run(self.module, position_ids=ids)
+        except _Stop as stopped:
+            return stopped.projected
+        finally:
+            self.module.embed_positions = table
+            del self.module._attn
+        raise UnprovenError(_never_attended(self.module))
+
+    def attend(self, call: Call, hidden: Tensor) -> Tensor:
+        output = call.run(
+            self.module,
+            hidden_states=hidden,
+            attention_mask=call.additive_mask(torch.float32),
+            output_attentions=True,
+        )
+        return _weights_of(self.module, output)
+
+
+@contextmanager
+def _attending(module: nn.Module, implementation: str) -> Iterator[None]:
+    """Let a module attend in another way for a moment."""
+    config: Any = module.config
+    before = config._attn_implementation
+    config._attn_implementation_internal = implementation
+    try:
+        yield
+    finally:
+        config._attn_implementation_internal = before
+
+
+def _weights_of(module: nn.Module, output: Any) -> Tensor:
+    for item in output[1:]:
+        if isinstance(item, Tensor) and item.ndim == 4:
+            return item
+    raise UnprovenError(f"{type(module).__name__} does not return attention weights to compare with")
+
+
+def _never_attended(module: nn.Module) -> str:
+    return f"{type(module).__name__} did not reach its attention when called again"
+
+
+@contextmanager
+def readable_attention(model: Any) -> Iterator[None]:
+    """Kernels that hide their mask (flash, flex) make room for SDPA or eager attention, and come back."""
+    before = model.config._attn_implementation
+    if before in ("sdpa", "eager"):
+        yield
+        return
+    model.set_attn_implementation("sdpa" if getattr(model, "_supports_sdpa", False) else "eager")
+    try:
+        yield
+    finally:
+        model.set_attn_implementation(before)
+
+
+def find_sites(model: Any, tokens: Tensor) -> list[Site]:
+    """All rotating attention modules in the order the model calls them."""
+    name = model.config.model_type
+    tables = [m for m in model.modules() if hasattr(m, "_attn") and hasattr(m, "embed_positions")]
+    if tables:
+        return [RotaryTableSite(module, layer) for layer, module in enumerate(tables)]
+    before = model.config._attn_implementation
+    _discovered.clear()
+    try:
+        model.set_attn_implementation(DISCOVER)
+        model(tokens, use_cache=False)
+        modules = list(_discovered)
+    except (KeyError, ValueError, TypeError, RuntimeError, AttributeError) as problem:
+        raise UnprovenError(
+            f"architecture '{name}': its attention cannot be observed through transformers' attention "
+            f"interface ({problem}); rotoscope reads models that attend through it, GPT-J and CodeGen"
+        ) from problem
+    finally:
+        _discovered.clear()
+        model.set_attn_implementation(before)
+    rotating = [
+        m for m in modules if "position_embeddings" in inspect.signature(m.forward).parameters
+    ]
+    if not modules:
+        raise UnprovenError(
+            f"architecture '{name}' does not attend through transformers' attention interface, so its heads "
+            "cannot be read; rotoscope reads models that do, GPT-J and CodeGen"
+        )
+    if not rotating:
+        raise NoRotaryError(
+            f"architecture '{name}' has no rotary positions: its keys do not depend on where they stand, so "
+            "under key swaps each of its heads is symbolic by construction and there is nothing to measure"
+        )
+    if len(rotating) < len(modules):
+        raise UnprovenError(
+            f"architecture '{name}' mixes rotating attention modules with {len(modules) - len(rotating)} "
+            "of another kind, which rotoscope cannot read"
+        )
+    if len({id(m) for m in modules}) < len(modules):
+        raise UnprovenError(f"architecture '{name}' calls one attention module several times in a pass")
+    return [InterfaceSite(module, layer) for layer, module in enumerate(modules)]

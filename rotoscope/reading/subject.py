@@ -1,0 +1,41 @@
+"""A subject: the model under study, its tokenizer and a name for it."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import torch
+
+__all__ = ["Subject"]
+
+SAMPLES_PER_WEIGHT = 64
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A transformers model with its tokenizer. `source` says where it came from, in plain words."""
+
+    model: Any
+    tokenizer: Any
+    name: str
+    source: dict[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of the configuration and of a sample of every weight: the same model, or not the same."""
+        digest = hashlib.sha256(self.model.config.to_json_string(use_diff=False).encode())
+        for name, weight in self.model.named_parameters():
+            digest.update(f"{name} {tuple(weight.shape)} {weight.dtype}".encode())
+            flat = weight.detach().flatten()
+            step = max(1, flat.numel() // SAMPLES_PER_WEIGHT)
+            sample = flat[::step][:SAMPLES_PER_WEIGHT].to("cpu", torch.float64)
+            digest.update(sample.numpy().tobytes())
+        return digest.hexdigest()[:16]
+
+    @property
+    def device(self) -> torch.device:
+        device: torch.device = next(self.model.parameters()).device
+        return device
