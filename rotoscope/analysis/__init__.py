@@ -1,0 +1,5 @@
+"""Questions put to a subject."""
+
+from rotoscope.analysis.profile import profile
+
+__all__ = ["profile"]

@@ -154,10 +154,12 @@ class HeadReader:
     def layers(self) -> int:
         return len(self.sites)
 
-    def read(self, tokens: Tensor, queries: tuple[int, ...], visit: Visit) -> Tensor:
+    def read(
+        self, tokens: Tensor, queries: tuple[int, ...], visit: Visit, keep: tuple[int, ...] = (-1,)
+    ) -> Float[Tensor, "batch kept vocabulary"]:
         """Run the model once on tokens [batch, n]; `visit` gets one layer after the other.
 
-        Returns the model's own next-token logits at the query positions [batch, queries, vocabulary].
+        Returns the model's own next-token logits at the positions to `keep`.
         """
         n = tokens.shape[1]
         longest = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
@@ -173,7 +175,7 @@ class HeadReader:
                 return self._run(
                     tokens.to(self.device),
                     lambda site, call: visit(self._heads(site, call, queries)),
-                    keep=queries,
+                    keep,
                 )
         finally:
             self.model.train(was_training)
@@ -189,7 +191,7 @@ class HeadReader:
 
             handles.append(site.module.register_forward_hook(hook, with_kwargs=True))
         options: dict[str, Any] = {"use_cache": False}
-        positions = torch.tensor(keep, device=tokens.device)
+        positions = torch.tensor(keep or (-1,), device=tokens.device)
         trims = "logits_to_keep" in inspect.signature(self.model.forward).parameters
         if trims:
             options["logits_to_keep"] = positions % tokens.shape[1]
@@ -199,7 +201,7 @@ class HeadReader:
             for handle in handles:
                 handle.remove()
         logits: Tensor = output.logits if trims else output.logits[:, positions]
-        return logits
+        return logits[:, : len(keep)]
 
     def _learn(self, site: Site, call: Call, prove: bool) -> None:
         layout = find_layout(site, call)

@@ -45,11 +45,15 @@ def load(
     path = Path(text).expanduser()
     if text in EMBEDDED:
         file = embedded_file(text)
-        return _from_folder(converted(file), name or file.name.split(".")[0], device, dtype, kind="embedded")
+        with _quiet():
+            folder = converted(file)
+        return _from_folder(folder, name or file.name.split(".")[0], device, dtype, kind="embedded")
     if path.suffix == ".gguf":
         if not path.is_file():
             raise ModelError(f"no such file: {path}")
-        return _from_folder(converted(path), name or path.stem, device, dtype, kind="gguf")
+        with _quiet():
+            folder = converted(path)
+        return _from_folder(folder, name or path.stem, device, dtype, kind="gguf")
     if path.is_dir():
         _check_folder(path)
         return _from_folder(path, name or path.resolve().name, device, dtype, kind="folder")

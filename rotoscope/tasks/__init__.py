@@ -1,0 +1,8 @@
+"""What a model is shown: tokens, blocks, query positions, answers."""
+
+from rotoscope.tasks.binding import PREFIXES, binding
+from rotoscope.tasks.prompts import Prompt, Prompts
+from rotoscope.tasks.repeats import repeats
+from rotoscope.tasks.text import text
+
+__all__ = ["PREFIXES", "Prompt", "Prompts", "binding", "repeats", "text"]

@@ -1,0 +1,102 @@
+"""Grouping prompts that can run through a model together, and the query positions to score."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from rotoscope.errors import TaskError
+from rotoscope.maths.blocks import Blocks
+from rotoscope.tasks.prompts import Prompt, Prompts
+
+__all__ = ["Batch", "Queries", "batches", "prompts_from_tokens", "scored_queries"]
+
+Queries = Literal["last", "all", "task"] | Sequence[int]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Prompts of one length that share their blocks and queries."""
+
+    first: int
+    prompts: tuple[Prompt, ...]
+    queries: tuple[int, ...]
+    """The positions that are scored."""
+
+    @property
+    def tokens(self) -> torch.Tensor:
+        return torch.tensor([prompt.tokens for prompt in self.prompts])
+
+    @property
+    def asked_at(self) -> tuple[int, ...]:
+        """The positions at which the task expects an answer."""
+        return self.prompts[0].queries if any(a is not None for a in self.prompts[0].answers) else ()
+
+    def blocks_for(self, query: int) -> Blocks:
+        whole = self.prompts[0].blocks
+        return Blocks.tokens(query) if whole is None else whole.before(query)
+
+
+def scored_queries(prompt: Prompt, queries: Queries) -> tuple[int, ...]:
+    """Positions at which a prompt's heads are scored; "all" means all that have two blocks before them."""
+    if queries == "last":
+        return (max(prompt.queries),)
+    if queries == "task":
+        return prompt.queries
+    spans = prompt.blocks.spans if prompt.blocks is not None else [(p, p + 1) for p in range(len(prompt.tokens))]
+    earliest = sorted(stop for _, stop in spans)[1]
+    if queries == "all":
+        return tuple(range(earliest, len(prompt.tokens)))
+    if isinstance(queries, str):
+        raise TaskError(f"unknown queries '{queries}'; choose last, all, task or positions")
+    n = len(prompt.tokens)
+    chosen = tuple(sorted({int(q) % n if -n <= int(q) < n else n for q in queries}))
+    if not chosen or chosen[0] < earliest or chosen[-1] >= n:
+        raise TaskError(
+            f"query positions {list(queries)} in a prompt of {n} tokens: each must lie from {earliest} "
+            f"(two blocks come before it) to {n - 1}"
+        )
+    return chosen
+
+
+def batches(prompts: Prompts, queries: Queries, most_tokens: int) -> list[Batch]:
+    """Consecutive prompts that look alike, up to a number of tokens; the same cut every time."""
+    made: list[Batch] = []
+    for index, prompt in enumerate(prompts):
+        wanted = scored_queries(prompt, queries)
+        last = made[-1] if made else None
+        if (
+            last is not None
+            and _shape(last.prompts[0]) == _shape(prompt)
+            and last.queries == wanted
+            and (len(last.prompts) + 1) * len(prompt.tokens) <= most_tokens
+        ):
+            made[-1] = Batch(last.first, (*last.prompts, prompt), wanted)
+        else:
+            made.append(Batch(index, (prompt,), wanted))
+    return made
+
+
+def _shape(prompt: Prompt) -> tuple[object, ...]:
+    return len(prompt.tokens), prompt.blocks, prompt.queries
+
+
+def prompts_from_tokens(
+    tokens: torch.Tensor, blocks: Sequence[Sequence[int]] | Blocks | None, answers: torch.Tensor | None = None
+) -> Prompts:
+    """Bare token ids [prompts, n]: scored at the last position, all token swaps unless blocks are given."""
+    if tokens.ndim == 1:
+        tokens = tokens[None]
+    n = tokens.shape[1]
+    if n < 3:
+        raise TaskError(f"{n} tokens: a swap needs two keys before the query")
+    query = n - 1
+    spans = blocks if isinstance(blocks, Blocks) or blocks is None else Blocks.of(blocks, query)
+    items = tuple(
+        Prompt(tuple(row.tolist()), (query,), (None if answers is None else int(answers[k]),), spans)
+        for k, row in enumerate(tokens)
+    )
+    return Prompts("tokens", items, {"prompts": len(items), "tokens": n})

@@ -1,0 +1,108 @@
+"""What a model is shown: tokens, the blocks to swap, the positions to ask at, the expected answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, overload
+
+from rotoscope.errors import TaskError
+from rotoscope.maths.blocks import Blocks
+
+__all__ = ["Encoded", "Prompt", "Prompts", "encode", "spans_of", "tokenizer_of"]
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One input. Positions are token positions, 0-based."""
+
+    tokens: tuple[int, ...]
+    queries: tuple[int, ...]
+    """Where the task asks: positions whose next token is the answer."""
+    answers: tuple[int | None, ...] = ()
+    """The expected next token at each query, where there is one."""
+    blocks: Blocks | None = None
+    """What is swapped; None means every token before the query."""
+    symbols: tuple[int, ...] | None = None
+    """For each block, an id of the symbol it carries, where the task knows it."""
+    asked: int | None = None
+    """The block that holds the answer, where there is one."""
+    text: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.queries:
+            raise TaskError("a prompt needs at least one query position")
+        last = len(self.tokens) - 1
+        if not all(0 <= q <= last for q in self.queries):
+            raise TaskError(f"query positions {self.queries} do not all lie in a prompt of {last + 1} tokens")
+        if self.blocks is not None:
+            Blocks.of(self.blocks.spans, max(self.queries))
+
+
+@dataclass(frozen=True)
+class Prompts(Sequence[Prompt]):
+    """The prompts of one task, with the settings that made them."""
+
+    task: str
+    items: tuple[Prompt, ...]
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    @overload
+    def __getitem__(self, index: int) -> Prompt: ...
+    @overload
+    def __getitem__(self, index: slice) -> Prompts: ...
+    def __getitem__(self, index: int | slice) -> Prompt | Prompts:
+        if isinstance(index, slice):
+            return Prompts(self.task, self.items[index], self.settings)
+        return self.items[index]
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __iter__(self) -> Iterator[Prompt]:
+        return iter(self.items)
+
+    @property
+    def longest(self) -> int:
+        return max(len(prompt.tokens) for prompt in self.items)
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Token ids with the characters each of them covers."""
+
+    ids: tuple[int, ...]
+    offsets: tuple[tuple[int, int], ...]
+
+
+def tokenizer_of(subject: Any) -> Any:
+    """Tasks take a subject or a bare tokenizer."""
+    return getattr(subject, "tokenizer", subject)
+
+
+def encode(tokenizer: Any, text: str, *, start: bool = False) -> Encoded:
+    """Tokenize with character offsets; `start` puts the tokenizer's start token in front."""
+    if not getattr(tokenizer, "is_fast", False):
+        raise TaskError(
+            f"{type(tokenizer).__name__} gives no character offsets, which cutting a text into blocks needs; "
+            "load the model's fast tokenizer"
+        )
+    found = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+    ids = tuple(found["input_ids"])
+    offsets = tuple((int(a), int(b)) for a, b in found["offset_mapping"])
+    if not start:
+        return Encoded(ids, offsets)
+    if tokenizer.bos_token_id is None:
+        raise TaskError("this tokenizer has no start token; choose another prefix (chat, fact or none)")
+    return Encoded((tokenizer.bos_token_id, *ids), ((0, 0), *offsets))
+
+
+def spans_of(encoded: Encoded, pieces: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Token spans of pieces of text given by characters; a token belongs to where its last character lies."""
+    spans = []
+    for begin, end in pieces:
+        inside = [t for t, (a, b) in enumerate(encoded.offsets) if b > a and begin < b <= end]
+        if not inside:
+            raise TaskError(f"no token ends between characters {begin} and {end}")
+        spans.append((inside[0], inside[-1] + 1))
+    return spans
