@@ -1,5 +1,5 @@
 """Questions put to a subject."""
 
-from rotoscope.analysis.profile import profile
+from rotoscope.analysis.profiling import profile
 
 __all__ = ["profile"]

@@ -1,0 +1,81 @@
+"""The command line: one small file per command, calling the functions the library exports.
+
+Nothing heavy is imported before a command runs, so that `--help` answers at once.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import App, CycloptsError, Parameter
+from cyclopts.config import Env, Toml
+
+from rotoscope import __version__
+from rotoscope.cli.doctor import doctor
+from rotoscope.cli.profile import profile
+from rotoscope.errors import RotoscopeError
+
+__all__ = ["app", "main"]
+
+app = App(
+    name="rotoscope",
+    help="Does an attention head attend by position or by symbol? Exact scores for every head of a RoPE model.",
+    help_epilogue=(
+        "Example: rotoscope profile smollm2 --pairs 32 --prompts 16 --out runs/first\n\n"
+        "Settings come from flags, then ROTOSCOPE_COMMAND_SETTING environment variables, then --config FILE.toml."
+    ),
+    version=__version__,
+    version_flags=["--version"],
+    suppress_keyboard_interrupt=False,
+)
+app.command(profile)
+app.command(doctor)
+app.meta.group_parameters = "Common"
+app.meta.suppress_keyboard_interrupt = False
+
+
+@app.meta.default
+def launch(
+    *tokens: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
+    config: Annotated[Path | None, Parameter(help="A TOML file with one table per command.")] = None,
+) -> int | None:
+    """Read the settings file, then run the command."""
+    sources = [Env("ROTOSCOPE_")]
+    if config is not None:
+        if not config.is_file():
+            raise RotoscopeError(f"no such settings file: {config}")
+        sources.append(Toml(config, must_exist=True))  # type: ignore[arg-type]
+    app.config = sources
+    result: int | None = app(tokens, exit_on_error=False, print_error=False, result_action="return_value")
+    return result
+
+
+def main(tokens: list[str] | None = None) -> None:
+    """Run a command; anything wrong with the input is one sentence on standard error and exit code 2."""
+    code: int | None
+    try:
+        code = app.meta(tokens, exit_on_error=False, print_error=False, result_action="return_value")
+    except (RotoscopeError, CycloptsError) as problem:
+        _say(str(problem))
+        code = 2
+    except KeyboardInterrupt:
+        _say("stopped; what is finished is kept, and the same command goes on from there")
+        code = 130
+    except MemoryError:
+        _say("out of memory: use fewer pairs, shorter prompts or a smaller model")
+        code = 2
+    except RuntimeError as problem:
+        if "out of memory" not in str(problem).lower():
+            raise
+        _say("the device is out of memory: use fewer pairs, shorter prompts, --device cpu or a smaller model")
+        code = 2
+    except BrokenPipeError:
+        sys.stderr.close()
+        code = 0
+    sys.exit(code or 0)
+
+
+def _say(message: str) -> None:
+    print(f"rotoscope: {message}", file=sys.stderr)

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from rotoscope.errors import NumberError, TaskError, UnprovenError
+from rotoscope.errors import TaskError, UnprovenError
 from rotoscope.maths.attention import attention_weights
 from rotoscope.maths.rotation import turn
 from rotoscope.reading.layout import Layout, find_layout
@@ -218,11 +218,6 @@ class HeadReader:
         rows = torch.tensor(queries, device=projected.query.device)
         query = projected.query[:, :, rows][..., order].to(width)
         keys = projected.key[..., order].to(width)
-        if not bool(query.isfinite().all()) or not bool(keys.isfinite().all()):
-            raise NumberError(
-                f"layer {site.layer}: NaN or infinity in the model's queries or keys; "
-                "check the weights, or load the model in float32"
-            )
         columns = layout.columns.to(cos.device)
         return LayerHeads(
             layer=site.layer,

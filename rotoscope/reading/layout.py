@@ -44,7 +44,7 @@ class Layout:
 
 def find_layout(site: Site, call: Call) -> Layout:
     cos, sin = site.rotation(call)
-    still = _rows(site.project(call, torch.ones_like(cos), torch.zeros_like(sin)))
+    still = _rows(site.project_unrotated(call))
     quarter = _rows(site.project(call, torch.zeros_like(cos), torch.ones_like(sin)))
     real, imaginary, rest = _pair_up(still, quarter, site)
     if not real:

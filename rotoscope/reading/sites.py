@@ -21,7 +21,7 @@ from torch import nn
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import eager_mask
 
-from rotoscope.errors import NoRotaryError, UnprovenError
+from rotoscope.errors import NoRotaryError, NumberError, UnprovenError
 from rotoscope.shapes import Bool, Float, Tensor
 
 __all__ = ["Call", "InterfaceSite", "Projected", "RotaryTableSite", "Site", "find_sites"]
@@ -148,7 +148,13 @@ class Site:
 
     def project_unrotated(self, call: Call) -> Projected:
         cos, sin = self.rotation(call)
-        return self.project(call, torch.ones_like(cos), torch.zeros_like(sin))
+        found = self.project(call, torch.ones_like(cos), torch.zeros_like(sin))
+        if not bool(found.query.isfinite().all()) or not bool(found.key.isfinite().all()):
+            raise NumberError(
+                f"layer {self.layer}: NaN or infinity in the model's queries or keys; "
+                "check the weights, or load the model in float32"
+            )
+        return found
 
 
 class InterfaceSite(Site):

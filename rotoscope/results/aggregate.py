@@ -41,7 +41,7 @@ def head_table(prompts: pd.DataFrame, gamma: float) -> pd.DataFrame:
     `missing_reason` says so.
     """
     present = [name for name in MEASURES if name in prompts]
-    groups = prompts.groupby(INDEX, sort=True)
+    groups = prompts.astype(dict.fromkeys(present, "float64")).groupby(INDEX, sort=True)
     heads = groups[present].mean()
     for score in ("positional_score", "symbolic_score"):
         heads[f"{score}_std"] = groups[score].std(ddof=1)

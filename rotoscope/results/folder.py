@@ -125,6 +125,13 @@ def read_run(folder: Path) -> dict[str, Any]:
     return run
 
 
+def _flat(settings: dict[str, Any], front: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in settings.items():
+        flat |= _flat(value, f"{front}{key}.") if isinstance(value, dict) else {front + key: value}
+    return flat
+
+
 class RunFolder:
     """A run being written."""
 
@@ -135,29 +142,30 @@ class RunFolder:
         self.kind = kind
         self.settings = settings
         self.hash = settings_hash(settings)
+        self.overwrite = overwrite
         self.pieces = self.path / PIECES / self.hash
-        if overwrite:
-            self._clear()
-        elif (self.path / RUN).exists():
+        there = (self.path / RUN).exists()
+        if not there and self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+            raise RunError(f"{self.path} exists and is no run folder, so nothing is written there")
+        if there and not overwrite:
             self._check(read_run(self.path))
-        elif self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
-            raise RunError(f"{self.path} exists and is no run folder; choose another --out")
+
+    def begin(self) -> None:
+        """Make the folder, or clear the run that is to be replaced; nothing is touched before this."""
+        if self.overwrite:
+            shutil.rmtree(self.path, ignore_errors=True)
         with saying_why(self.path):
             self.pieces.mkdir(parents=True, exist_ok=True)
         if not (self.path / RUN).exists():
             self.describe(complete=False)
 
-    def _clear(self) -> None:
-        if self.path.exists() and not (self.path / RUN).exists() and any(self.path.iterdir()):
-            raise RunError(f"{self.path} is no run folder, so it is not overwritten; choose another --out")
-        shutil.rmtree(self.path, ignore_errors=True)
-
     def _check(self, run: dict[str, Any]) -> None:
         if run.get("kind") != self.kind or run.get("settings_hash") != self.hash:
-            before = {**run.get("settings", {}), "kind": run.get("kind")}
-            now = {**self.settings, "kind": self.kind}
+            before = _flat({**run.get("settings", {}), "kind": run.get("kind")})
+            now = _flat({**self.settings, "kind": self.kind})
             changed = [key for key in {**before, **now} if before.get(key) != now.get(key)]
-            said = "; ".join(f"{key}: {before.get(key)} there, {now.get(key)} now" for key in sorted(changed)[:3])
+            changed.sort(key=lambda key: (key.endswith("_hash"), key))
+            said = "; ".join(f"{key}: {before.get(key)} there, {now.get(key)} now" for key in changed[:3])
             raise RunError(
                 f"{self.path} holds a run made with other settings ({said}); "
                 "choose another --out, or --overwrite to replace it"
@@ -165,6 +173,9 @@ class RunFolder:
 
     @property
     def complete(self) -> bool:
+        """Whether there is a finished run with these settings that is to be kept."""
+        if self.overwrite or not (self.path / RUN).exists():
+            return False
         return bool(read_run(self.path).get("complete"))
 
     def describe(self, complete: bool, **more: Any) -> dict[str, Any]:

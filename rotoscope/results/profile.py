@@ -83,6 +83,7 @@ class Profile:
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
         """Write the profile as a run folder; `rs.open` reads it back."""
         folder = RunFolder(path, self.kind, self.run["settings"], overwrite=overwrite)
+        folder.begin()
         details = {k: v for k, v in self.run.items() if k in ("subject", "timings", "warnings", "proof")}
         folder.finish({**self.tables, "heads": self.heads}, **details)
         return folder.path

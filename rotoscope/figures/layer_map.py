@@ -1,0 +1,78 @@
+"""Layer x head maps: both scores, and the class, of every head where it stands."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from rotoscope.figures.style import (
+    CLASS_COLOURS,
+    POSITIONAL,
+    SYMBOLIC,
+    caption,
+    colour_map,
+    new_figure,
+    styled,
+)
+from rotoscope.figures.words import measured
+from rotoscope.results.profile import Profile
+
+__all__ = ["layer_map"]
+
+
+def layer_map(profile: Profile, tau: float | None = None) -> Figure:
+    """Positional score, symbolic score and class of every head, layers upward (P1 Fig. 1)."""
+    heads = profile.at(tau)
+    layers, width = heads["layer"].max() + 1, heads["head"].max() + 1
+    figure = new_figure(max(6.6, 3 * (0.24 * width) + 2.2), max(3.2, 0.15 * layers + 1.7))
+    with styled():
+        left, middle, right = figure.subplots(1, 3, sharey=True)
+        for axes, column, hue in (
+            (left, "positional_score", POSITIONAL),
+            (middle, "symbolic_score", SYMBOLIC),
+        ):
+            drawn = axes.imshow(
+                _grid(heads, column), cmap=colour_map(hue), vmin=0, vmax=1, aspect="auto", origin="lower"
+            )
+            axes.set_title(column.replace("_", " "), loc="left")
+            figure.colorbar(drawn, ax=axes, shrink=0.7, pad=0.02)
+        names = list(CLASS_COLOURS)
+        numbers = heads.assign(number=heads["head_class"].map({name: k for k, name in enumerate(names)}))
+        right.imshow(
+            _grid(numbers, "number"),
+            cmap=ListedColormap(list(CLASS_COLOURS.values())),
+            vmin=-0.5,
+            vmax=len(names) - 0.5,
+            aspect="auto",
+            origin="lower",
+        )
+        right.set_title("class", loc="left")
+        right.legend(
+            handles=[Patch(color=CLASS_COLOURS[name], label=name) for name in names],
+            loc="center left",
+            bbox_to_anchor=(1.02, 0.5),
+        )
+        for axes in (left, middle, right):
+            _ticks(axes, int(layers), int(width))
+        left.set_ylabel("layer")
+    caption(figure, measured(profile, tau))
+    return figure
+
+
+def _grid(heads: pd.DataFrame, column: str) -> np.ndarray:
+    """[layers, heads]; what is missing stays empty."""
+    grid: np.ndarray = heads.pivot(index="layer", columns="head", values=column).to_numpy(dtype=float)
+    return grid
+
+
+def _ticks(axes: Axes, layers: int, heads: int) -> None:
+    axes.set_xlabel("head")
+    axes.set_xticks(range(0, heads, max(1, heads // 8)))
+    axes.set_yticks(range(0, layers, max(1, layers // 10)))
+    for side in ("left", "bottom"):
+        axes.spines[side].set_visible(False)
+    axes.tick_params(length=0)

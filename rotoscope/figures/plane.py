@@ -1,0 +1,54 @@
+"""The positional-symbolic plane: one point per head."""
+
+from __future__ import annotations
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from rotoscope.figures.style import CLASS_COLOURS, CLASS_MARKERS, caption, new_figure, styled
+from rotoscope.figures.words import measured
+from rotoscope.results.profile import Profile
+
+__all__ = ["plane"]
+
+
+def plane(profile: Profile, tau: float | None = None) -> Figure:
+    """Every head by its two scores (P1 Fig. 1): (1, 0) positional, (0, 1) symbolic, (1, 1) uniform."""
+    figure = new_figure(5.0, 5.1)
+    with styled():
+        axes = figure.add_subplot()
+        heads = profile.at(tau)
+        _corners(axes, profile.gamma)
+        for name, colour in CLASS_COLOURS.items():
+            group = heads[heads["head_class"] == name]
+            axes.scatter(
+                group["positional_score"],
+                group["symbolic_score"],
+                s=22,
+                color=colour,
+                marker=CLASS_MARKERS[name],
+                alpha=0.75,
+                linewidths=0.4,
+                edgecolors="white",
+                label=f"{name} ({len(group)})",
+                clip_on=False,
+                zorder=3,
+            )
+        axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), aspect="equal")
+        axes.set(xlabel="positional score", ylabel="symbolic score")
+        summary = profile.summary(tau)
+        r = "undefined" if summary.correlation is None else f"{summary.correlation:.2f}"
+        axes.set_title(f"{profile.name}: {summary.heads - summary.missing} heads, r = {r}", loc="left")
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.11), ncols=4, handletextpad=0.1, columnspacing=1)
+    caption(figure, measured(profile, tau))
+    return figure
+
+
+def _corners(axes: Axes, gamma: float) -> None:
+    """The pure regions, lightly shaded and named."""
+    corners = {"positional": (1 - gamma, 0.0), "symbolic": (0.0, 1 - gamma), "uniform": (1 - gamma, 1 - gamma)}
+    for name, (x, y) in corners.items():
+        axes.add_patch(
+            Rectangle((x, y), gamma, gamma, color=CLASS_COLOURS[name], alpha=0.12, linewidth=0, zorder=1)
+        )

@@ -1,0 +1,22 @@
+"""The caption under a figure: what was measured, in one line that fits any of them."""
+
+from __future__ import annotations
+
+from rotoscope.results.profile import Profile
+
+__all__ = ["measured"]
+
+
+def measured(profile: Profile, tau: float | None = None) -> str:
+    """Model, task, sizes and temperature, and how layers and heads are counted."""
+    settings = profile.run["settings"]
+    task = settings["task_settings"]
+    sizes = [f"{task[key]} {key}" for key in ("pairs", "length", "tokens") if key in task]
+    if "prefix" in task:
+        sizes.append("no prefix" if task["prefix"] == "none" else f"{task['prefix']} prefix")
+    about = ", ".join([settings["task"], *sizes])
+    value = profile.taus[0] if tau is None else tau
+    return (
+        f"{profile.name}; {about}; {settings['prompts']} prompts; τ = {value:g}, γ = {profile.gamma:g}\n"
+        "no null; layers and heads are counted from 0"
+    )

@@ -1,0 +1,211 @@
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import rotoscope as rs
+from rotoscope.analysis import profiling
+from rotoscope.errors import NumberError, RotoscopeError, RunError, TaskError
+from rotoscope.reading import HeadReader
+from tests.models import ARCHITECTURES, tiny, tokens
+from tests.twin import model_scores
+
+TAUS = (1e-4, 1e-2, 1.0)
+
+
+def limit(tau: float) -> float:
+    return 2e-4 if tau == 1e-4 else 2e-5
+
+
+def assert_equals_twin(model, ids: torch.Tensor, blocks, layers=None) -> None:
+    found = rs.profile(model, tokens=ids, blocks=blocks, tau=TAUS)
+    spans = blocks or [(p, p + 1) for p in range(ids.shape[1] - 1)]
+    reader = HeadReader(model)
+    for tau in TAUS:
+        twins = [model_scores(reader, row[None], spans, tau, layers) for row in ids]
+        for layer in twins[0]:
+            expected = np.mean([twin[layer] for twin in twins], axis=0)
+            rows = found.heads.query("layer == @layer and tau == @tau")
+            ours = rows[["positional_score", "symbolic_score"]].to_numpy()
+            assert np.abs(ours - expected).max() <= limit(tau)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_scores_equal_the_models_own_attention_swap_by_swap(name: str) -> None:
+    assert_equals_twin(tiny(name), tokens(2, 12), None)
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma2", "gpt_oss", "gptj"])
+@pytest.mark.parametrize("blocks", [[(1, 4), (4, 7), (9, 12)], [(0, 1), (1, 4), (4, 6), (7, 12)]])
+def test_block_scores_equal_the_models_own_attention(name: str, blocks) -> None:
+    assert_equals_twin(tiny(name), tokens(2, 14), blocks)
+
+
+@pytest.mark.parametrize("equal_length", [True, False])
+def test_smollm2_equals_the_twin(smollm2: rs.Subject, equal_length: bool) -> None:
+    prompts = rs.tasks.binding(smollm2, pairs=5, count=1, seed=3, equal_length=equal_length)
+    found = rs.profile(smollm2, prompts, tau=TAUS)
+    reader = HeadReader(smollm2.model)
+    ids = torch.tensor([prompts[0].tokens])
+    for tau in TAUS:
+        for layer, expected in model_scores(reader, ids, prompts[0].blocks.spans, tau, [0, 11, 29]).items():
+            rows = found.heads.query("layer == @layer and tau == @tau")
+            assert len(rows) == 9
+            ours = rows[["positional_score", "symbolic_score"]].to_numpy()
+            assert np.abs(ours - expected).max() <= limit(tau)
+
+
+def test_tables() -> None:
+    found = rs.profile(tiny("llama"), tokens=tokens(3, 12), tau=[1e-4, 1e-2])
+    assert len(found.heads) == 3 * 4 * 2
+    assert len(found.prompts) == 3 * 3 * 4 * 2
+    means = found.prompts.groupby(["layer", "head", "tau"])["positional_score"].mean().to_numpy()
+    assert np.allclose(means, found.heads["positional_score"])
+    assert found.heads["positional_score"].between(0, 1 + 1e-6).all()
+    assert set(found.heads["head_class"]) <= {"positional", "symbolic", "uniform", "mixed"}
+    assert (found.heads["logit_variance"] <= found.heads["d_pos"] + found.heads["d_sym"]).all()
+    assert found.at(1e-2)["tau"].eq(1e-2).all()
+    with pytest.raises(RotoscopeError, match="not 0.5"):
+        found.at(0.5)
+    assert found.accuracy is None
+
+
+def test_exclusion_columns_equal_the_full_matrix() -> None:
+    """Both ways: from the factors, and, under a soft-cap, from the matrix."""
+    for name in ("llama", "gemma2"):
+        model = tiny(name)
+        found = rs.profile(model, tokens=tokens(1, 7), tau=1.0).heads
+        expected = {}
+        HeadReader(model).read(
+            tokens(1, 7), (6,), lambda layer: expected.update({layer.layer: rs.exclusion(layer.at(0).logits()[0, :, :6, :6])})  # noqa: B023
+        )
+        for layer, spread in expected.items():
+            rows = found[found["layer"] == layer]
+            for column, value in (("logit_variance", spread.variance), ("d_pos", spread.d_pos), ("d_sym", spread.d_sym)):
+                assert np.allclose(rows[column], value.numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_batches_make_no_difference() -> None:
+    model, ids = tiny("qwen2"), tokens(6, 15)
+    together = rs.profile(model, tokens=ids, tau=1e-2).prompts
+    alone = rs.profile(model, tokens=ids, tau=1e-2, batch_tokens=1).prompts
+    keys = ["prompt", "layer", "head", "tau"]
+    pd.testing.assert_frame_equal(
+        together.sort_values(keys, ignore_index=True), alone.sort_values(keys, ignore_index=True), atol=2e-5
+    )
+
+
+def test_window_that_hides_every_block_is_missing_with_a_reason() -> None:
+    found = rs.profile(tiny("mistral"), tokens=tokens(1, 20), blocks=[(0, 4), (4, 8)]).heads
+    assert found["missing_reason"].str.contains("sees no block").all()
+    assert found["positional_score"].isna().all()
+    assert found["head_class"].isna().all()
+
+
+def test_several_queries() -> None:
+    model, ids = tiny("llama"), tokens(2, 12)
+    found = rs.profile(model, tokens=ids, queries=[5, 8, 11], tau=1e-2)
+    assert sorted(found.queries["query_position"].unique()) == [5, 8, 11]
+    for position in (5, 8):
+        cut = rs.profile(model, tokens=ids[:, : position + 1], tau=1e-2).prompts
+        rows = found.queries[found.queries["query_position"] == position]
+        merged = rows.merge(cut, on=["prompt", "layer", "head", "tau"], suffixes=("", "_cut"))
+        assert len(merged) == len(cut)
+        assert np.allclose(merged["positional_score"], merged["positional_score_cut"], atol=2e-5)
+    means = found.queries.groupby(["prompt", "layer", "head", "tau"], sort=False)["symbolic_score"].mean()
+    assert np.allclose(means.to_numpy(), found.prompts["symbolic_score"])
+    everything = rs.profile(model, tokens=ids, queries="all", tau=1e-2).queries
+    assert sorted(everything["query_position"].unique()) == list(range(2, 12))
+    with pytest.raises(TaskError, match="from 2"):
+        rs.profile(model, tokens=ids, queries=[1])
+
+
+def test_accuracy_is_the_models_own(smollm2: rs.Subject) -> None:
+    prompts = rs.tasks.repeats(smollm2, length=12, count=3, seed=1)
+    answers = rs.profile(smollm2, prompts).answers
+    assert len(answers) == 3 * 11
+    with torch.no_grad():
+        logits = smollm2.model(torch.tensor([prompts[1].tokens])).logits[0]
+    rows = answers[answers["prompt"] == 1]
+    assert rows["predicted"].tolist() == logits[list(prompts[1].queries)].argmax(-1).tolist()
+    assert rows["expected"].tolist() == [*prompts[1].tokens[2:13]]
+    assert answers["correct"].mean() > 0.3  # repeating is what it can do
+
+
+class Interrupted(Exception):
+    pass
+
+
+def stop_after(monkeypatch: pytest.MonkeyPatch, batches: int) -> list[int]:
+    done: list[int] = []
+    score = profiling.score_batch
+
+    def limited(reader, batch, *rest):
+        if len(done) == batches:
+            raise Interrupted
+        done.append(batch.first)
+        return score(reader, batch, *rest)
+
+    monkeypatch.setattr(profiling, "score_batch", limited)
+    return done
+
+
+def test_killed_run_goes_on_where_it_was(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, ids = tiny("llama"), tokens(5, 12)
+    whole = rs.profile(model, tokens=ids, batch_tokens=12)
+    with monkeypatch.context() as patch:
+        stop_after(patch, 3)
+        with pytest.raises(Interrupted):
+            rs.profile(model, tokens=ids, batch_tokens=12, out=tmp_path / "run")
+    with pytest.raises(RunError, match="not finished"):
+        rs.open(tmp_path / "run")
+    with monkeypatch.context() as patch:
+        done = stop_after(patch, 9)
+        resumed = rs.profile(model, tokens=ids, batch_tokens=12, out=tmp_path / "run")
+    assert done == [3, 4]
+    pd.testing.assert_frame_equal(resumed.prompts, whole.prompts)
+    assert not (tmp_path / "run" / "pieces").exists()
+    with monkeypatch.context() as patch:
+        done = stop_after(patch, 0)  # a finished run is opened, not computed
+        again = rs.profile(model, tokens=ids, batch_tokens=12, out=tmp_path / "run")
+    pd.testing.assert_frame_equal(again.heads, whole.heads)
+
+
+def test_other_settings_are_not_mixed_in(tmp_path) -> None:
+    model, ids = tiny("llama"), tokens(2, 12)
+    rs.profile(model, tokens=ids, out=tmp_path / "run")
+    with pytest.raises(RunError, match=r"other settings \(tau"):
+        rs.profile(model, tokens=ids, tau=1e-2, out=tmp_path / "run")
+    with pytest.raises(RunError, match="fingerprint"):
+        rs.profile(tiny("llama", seed=1), tokens=ids, out=tmp_path / "run")
+    replaced = rs.profile(model, tokens=ids, tau=1e-2, out=tmp_path / "run", overwrite=True)
+    assert replaced.taus == [1e-2]
+
+
+def test_nan_stops_the_run_and_names_the_layer(tmp_path) -> None:
+    model = tiny("llama")
+    with torch.no_grad():
+        model.model.layers[2].self_attn.q_proj.weight[0, 0] = torch.nan
+    with pytest.raises(NumberError, match="layer 2"):
+        rs.profile(model, tokens=tokens(), out=tmp_path / "run")
+
+
+def test_bad_calls() -> None:
+    model = tiny("llama")
+    with pytest.raises(RotoscopeError, match="give prompts"):
+        rs.profile(model)
+    with pytest.raises(TaskError, match="two keys before the query"):
+        rs.profile(model, tokens=tokens(1, 2))
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on this machine")
+@pytest.mark.parametrize("name", ["llama", "gemma2", "gpt_oss", "gptj", "deepseek_v3"])
+def test_cuda_equals_cpu(name: str) -> None:
+    ids = tokens(4, 24)
+    on_cpu = rs.profile(tiny(name).float(), tokens=ids, tau=[1e-2, 1.0]).heads
+    on_gpu = rs.profile(tiny(name).float().cuda(), tokens=ids, tau=[1e-2, 1.0]).heads
+    for column in ("positional_score", "symbolic_score", "entropy", "d_pos"):
+        assert np.allclose(on_cpu[column], on_gpu[column], atol=2e-4)

@@ -1,0 +1,165 @@
+"""The command line as a user meets it: exit codes, sentences, files."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import rotoscope as rs
+from rotoscope.cli import main
+from tests.models import from_config, tiny
+from tests.reading.test_load import word_tokenizer
+
+ROTOSCOPE = str(Path(sys.executable).with_name("rotoscope"))
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture):
+    def call(*arguments: object) -> tuple[int, str, str]:
+        capsys.readouterr()  # what fixtures printed
+        with pytest.raises(SystemExit) as ended:
+            main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return ended.value.code, captured.out, captured.err
+
+    return call
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    tiny("llama").save_pretrained(tmp_path / "model")
+    word_tokenizer().save_pretrained(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def test_profile_writes_what_it_says(run, model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    code, said, _ = run("profile", model, "--task", "repeats", "--length", 8, "--prompts", 2, "--out", out)
+    assert code == 0
+    named = [Path(line.strip()) for line in said.split("wrote\n")[1].splitlines()]
+    assert {file.name for file in named} == {
+        "answers.parquet", "heads.parquet", "prompts.parquet", "run.json",
+        "plane.pdf", "plane.png", "layer_map.pdf", "layer_map.png",
+    }  # fmt: skip
+    assert all(file.is_file() for file in named)
+    assert "12 heads at tau = 0.0001" in said
+    assert "self-check" in said
+    assert len(rs.open(out).heads) == 12
+
+
+def test_text_task_several_tau_and_queries(run, model: Path, tmp_path: Path) -> None:
+    prompt = tmp_path / "prompt.txt"
+    prompt.write_text("w3 w4 w5. w6 w7 w8. w9 w10")
+    code, _, _ = run(
+        "profile", model, "--task", "text", "--text", prompt, "--blocks", "token", "--tau", 1e-4, 1e-2,
+        "--queries", "4,7", "--no-figures", "--out", tmp_path / "run",
+    )  # fmt: skip
+    assert code == 0
+    opened = rs.open(tmp_path / "run")
+    assert opened.taus == [1e-4, 1e-2]
+    assert set(opened.queries["query_position"]) == {4, 7}
+    assert not (tmp_path / "run" / "plane.png").exists()
+
+
+def test_settings_file_environment_and_flag(run, model: Path, tmp_path: Path, monkeypatch) -> None:
+    config = tmp_path / "settings.toml"
+    config.write_text("[profile]\ntask = 'repeats'\nlength = 6\nprompts = 3\ngamma = 0.05\n")
+    monkeypatch.setenv("ROTOSCOPE_PROFILE_PROMPTS", "2")
+    code, _, problem = run(
+        "profile", model, "--config", config, "--length", 7, "--no-figures", "--out", tmp_path / "run"
+    )
+    assert code == 0, problem
+    settings = rs.open(tmp_path / "run").run["settings"]
+    assert (settings["gamma"], settings["prompts"], settings["task_settings"]["length"]) == (0.05, 2, 7)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["profile", "nowhere"], "no model called 'nowhere'"),
+        (["profile", "{tmp}/empty"], "no config.json"),
+        (["profile", "{tmp}/gpt2", "--task", "repeats"], "symbolic by construction"),
+        (["profile", "{tmp}/model", "--tau", "0"], "tau must be positive"),
+        (["profile", "{tmp}/model", "--task", "poem"], "poem"),
+        (["profile", "{tmp}/model", "--pair", "3"], "--pairs"),
+        (["profile", "{tmp}/model", "--task", "repeats", "--prompts", "0"], "1 prompt"),
+        (["profile", "{tmp}/model", "--task", "text"], "needs --text"),
+        (["profile", "{tmp}/model", "--task", "text", "--text", "{tmp}/none.txt"], "cannot be read"),
+        (["profile", "{tmp}/model", "--task", "text", "--text", "{tmp}/blank.txt"], "empty text"),
+        (["profile", "{tmp}/model", "--task", "text", "--text", "{tmp}/one.txt"], "at least two blocks"),
+        (["profile", "{tmp}/model", "--task", "text", "--text", "{tmp}/long.txt", "--blocks", "4"], "context of 512"),
+        (["profile", "{tmp}/model", "--task", "text", "--text", "{tmp}/long.txt", "--blocks", "1:3,3:9999"], "contains the query"),
+        (["profile", "{tmp}/model", "--task", "text", "--text", "{tmp}/long.txt", "--blocks", "1:x"], "start:stop"),
+        (["profile", "{tmp}/model", "--task", "text", "--text", "{tmp}/uneven.txt", "--equal-length"], "equal length"),
+        (["profile", "{tmp}/model", "--queries", "first"], "last, all, task"),
+        (["profile", "{tmp}/model", "--device", "abacus"], "abacus"),
+        (["profile", "{tmp}/model", "--config", "{tmp}/none.toml"], "no such settings file"),
+        (["profil"], "Did you mean"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_sentence_and_code_2(run, model: Path, tmp_path: Path, arguments, message: str) -> None:
+    import transformers as tf
+
+    (tmp_path / "empty").mkdir()
+    if "{tmp}/gpt2" in arguments:
+        plain = tf.GPT2Config(vocab_size=128, n_embd=64, n_layer=2, n_head=4, bos_token_id=1, eos_token_id=2)
+        from_config(plain).save_pretrained(tmp_path / "gpt2")
+        word_tokenizer().save_pretrained(tmp_path / "gpt2")
+    (tmp_path / "blank.txt").write_text(" \n")
+    (tmp_path / "one.txt").write_text("w3 w4 w5")
+    (tmp_path / "long.txt").write_text(" ".join(["w5"] * 700))
+    (tmp_path / "uneven.txt").write_text("w3 w4. w5 w6 w7. w8")
+    out = tmp_path / "out"
+    given = [argument.format(tmp=tmp_path) for argument in arguments]
+    if given[0] == "profile":
+        given += ["--out", str(out)]
+    code, _, problem = run(*given)
+    assert code == 2
+    assert message in problem
+    assert "Traceback" not in problem
+    assert problem.count("\n") == 1
+    assert not out.exists() or not any(out.rglob("*.parquet"))
+
+
+def test_help_is_quick_and_does_not_import_torch() -> None:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    asked = subprocess.run([ROTOSCOPE, "--help"], capture_output=True, text=True, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert "profile" in asked.stdout
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 0.7
+    probe = "import sys; from rotoscope.cli import main\ntry: main(['profile', '--help'])\nexcept SystemExit: pass\nassert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", probe], capture_output=True, check=True)
+
+
+def test_interrupt_keeps_what_is_done(model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    command = [
+        ROTOSCOPE, "profile", str(model), "--task", "repeats", "--length", "100", "--prompts", "300",
+        "--queries", "task", "--no-figures", "--out", str(out),
+    ]  # fmt: skip
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    started = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    deadline = time.monotonic() + 60
+    while not list(out.glob("pieces/*/*-answers.parquet")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    started.send_signal(signal.SIGINT)
+    _, problem = started.communicate(timeout=30)
+    assert started.returncode == 130
+    assert problem.strip() == "rotoscope: stopped; what is finished is kept, and the same command goes on from there"
+    pieces = {piece: piece.stat().st_mtime_ns for piece in out.glob("pieces/*/*.parquet")}
+    assert pieces
+    assert not list(out.rglob("*.part"))
+
+
+def test_doctor(run, tmp_path: Path, smollm2: rs.Subject) -> None:
+    code, said, _ = run("doctor", "--device", "cpu")
+    assert code == 0
+    assert "self-check on smollm2: passed" in said.replace("\n", " ")
+    assert "torch" in said

@@ -1,0 +1,31 @@
+"""Shapes in signatures are checked while the tests run, and only then."""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+from jaxtyping import install_import_hook
+
+install_import_hook("rotoscope.maths", "beartype.beartype")
+
+import pytest
+import torch
+
+import rotoscope as rs
+from rotoscope.errors import ModelError
+
+
+@pytest.fixture(scope="session")
+def smollm2() -> rs.Subject:
+    """The real model. The test set-up installs it; without it these tests cannot run."""
+    try:
+        return rs.load("smollm2", device="cpu")
+    except ModelError as missing:
+        pytest.skip(f"the embedded model is not installed: {missing}")
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    torch.manual_seed(0)

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import rotoscope as rs
+from rotoscope.maths.exclusion import exclusion_from_factors
+from tests.twin import all_permutations
+
+CASES = json.loads((Path(__file__).parents[1] / "golden" / "exclusion.json").read_text())["cases"]
+
+
+@pytest.mark.parametrize(("dtype", "limit"), [(torch.float64, 1e-9), (torch.float32, 2e-5)])
+@pytest.mark.parametrize("case", CASES)
+def test_golden(case: dict, dtype: torch.dtype, limit: float) -> None:
+    query, keys, angles = (torch.tensor(case[name], dtype=dtype) for name in ("query", "keys", "angles"))
+    found = rs.exclusion(rs.counterfactual_logits(query, keys, angles, case["scale"], case["query_position"]))
+    for name in ("variance", "d_pos", "d_sym"):
+        assert getattr(found, name).item() == pytest.approx(case[name], abs=limit, rel=limit)
+
+
+@pytest.mark.parametrize("size", [2, 3, 4, 5, 6])
+def test_equals_the_sum_over_all_permutations(size: int) -> None:
+    logits = np.random.default_rng(size).normal(size=(size, size)) * 3
+    found = rs.exclusion(torch.tensor(logits))
+    expected = all_permutations(logits)
+    assert (found.variance.item(), found.d_pos.item(), found.d_sym.item()) == pytest.approx(expected, abs=1e-12)
+
+
+@settings(max_examples=200, deadline=None)
+@given(seed=st.integers(0, 10**6), size=st.integers(2, 20), spread=st.floats(1e-3, 1e3))
+def test_inequality(seed: int, size: int, spread: float) -> None:
+    logits = torch.tensor(np.random.default_rng(seed).normal(size=(size, size)) * spread)
+    found = rs.exclusion(logits)
+    assert found.variance <= found.bound * (1 + 1e-12)
+
+
+def test_equality_and_pure_heads() -> None:
+    real = torch.randn(12, dtype=torch.float64)
+    tight = rs.exclusion((real[:, None] + real[None, :]) / 2)
+    assert tight.variance.item() == pytest.approx(tight.bound.item(), rel=1e-12)
+    for pure in (real[:, None].expand(12, 12), real[None, :].expand(12, 12)):
+        found = rs.exclusion(pure)
+        assert found.variance.item() == pytest.approx(found.bound.item() / 2, rel=1e-12)
+
+
+def test_without_forming_the_matrix() -> None:
+    seen, keys = torch.randn(2, 3, 17, 8), torch.randn(2, 1, 17, 8) + 5
+    found = exclusion_from_factors(seen, keys)
+    expected = rs.exclusion(seen.double() @ keys.double().mT)
+    for name in ("variance", "d_pos", "d_sym"):
+        assert torch.allclose(getattr(found, name), getattr(expected, name), rtol=1e-9)

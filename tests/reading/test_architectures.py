@@ -1,0 +1,161 @@
+"""The reader on every architecture: right where it proves itself, and refused where it cannot."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+import transformers as tf
+
+from rotoscope.errors import NoRotaryError, NumberError, TaskError, UnprovenError
+from rotoscope.reading import HeadReader, LayerHeads, heads
+from rotoscope.reading.layout import Layout
+from tests.models import ARCHITECTURES, GROUPED, from_config, tiny, tokens
+
+LAYERS = {"cohere2": 5, "smollm3": 5, "llama4": 4}
+PLANES = {"phi": 4, "gpt_neox": 2, "stablelm": 2, "glm4": 4, "deepseek_v3": 4, "gptj": 4, "codegen": 4}
+UNROTATED_LAYERS = {"cohere2": [3], "smollm3": [3], "llama4": [3]}
+NOT_GROUPED = {"phi", "gpt_neox", "deepseek_v3", "gptj", "codegen"}
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_rebuilds_attention_after_a_permutation(name: str) -> None:
+    reader = HeadReader(tiny(name))
+    assert reader.layers == LAYERS.get(name, 3) == len(reader.proof)
+    assert max(reader.proof) <= 1e-5
+    for layer, layout in enumerate(reader.layouts):
+        expected = 0 if layer in UNROTATED_LAYERS.get(name, []) else PLANES.get(name, 8)
+        assert layout.planes == expected
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("mutation", ["rotation sign", "key-head grouping", "plane layout"])
+def test_a_broken_reader_does_not_pass(name: str, mutation: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if mutation == "key-head grouping" and name in NOT_GROUPED:
+        mutation = "rotation sign"  # one query head per key head: no grouping to get wrong
+    if mutation == "rotation sign":
+        right = heads.turn
+        monkeypatch.setattr(heads, "turn", lambda pairs, cos, sin: right(pairs, cos, -sin))
+    elif mutation == "key-head grouping":
+        right_heads = HeadReader._heads
+
+        def regrouped(self: HeadReader, *args: object) -> LayerHeads:
+            layer = right_heads(self, *args)
+            key_heads, group = layer.query.shape[1:3]
+            query = layer.query.flatten(1, 2).unflatten(1, (group, key_heads)).transpose(1, 2)
+            return replace(layer, query=query)
+
+        monkeypatch.setattr(HeadReader, "_heads", regrouped)
+    else:
+        right_layout = heads.find_layout
+
+        def shuffled(*args: object) -> Layout:
+            layout = right_layout(*args)
+            rolled = torch.cat((layout.order[: 2 * layout.planes].roll(1), layout.order[2 * layout.planes :]))
+            return replace(layout, order=rolled)
+
+        monkeypatch.setattr(heads, "find_layout", shuffled)
+    with pytest.raises(UnprovenError, match="differs from what was read"):
+        HeadReader(tiny(name))
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma3", "gptj", "phi"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_any_float_type(name: str, dtype: torch.dtype) -> None:
+    reader = HeadReader(tiny(name).to(dtype))
+    assert len(reader.proof) == 3
+    assert max(reader.proof) <= 1e-5
+    seen = []
+    reader.read(tokens(), (19,), lambda layer: seen.append(layer.keys.dtype))
+    assert set(seen) == {torch.float64 if dtype == torch.float64 else torch.float32}
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt_oss", "gemma2", "gptj"])
+def test_model_is_left_as_it_was(name: str) -> None:
+    model = tiny(name).train()
+    implementation = model.config._attn_implementation
+    state = {key: value.clone() for key, value in model.state_dict().items()}
+    reader = HeadReader(model)
+    reader.read(tokens(), (19,), lambda layer: None)
+
+    def explode(layer: LayerHeads) -> None:
+        raise RuntimeError("in the middle")
+
+    with pytest.raises(RuntimeError, match="in the middle"):
+        reader.read(tokens(), (19,), explode)
+    assert model.training
+    assert model.config._attn_implementation == implementation
+    assert all(torch.equal(value, state[key]) for key, value in model.state_dict().items())
+    assert not any(module._forward_hooks for module in model.modules())
+
+
+def test_own_logits_are_those_of_a_plain_forward() -> None:
+    model = tiny("qwen3")
+    reader = HeadReader(model)
+    ours = reader.read(tokens(), (19,), lambda layer: None, keep=(4, 19))
+    with torch.no_grad():
+        assert torch.equal(ours, model(tokens(), use_cache=False).logits[:, [4, 19]])
+
+
+def test_angles_are_the_models_own() -> None:
+    model = tiny("llama-3 scaling")
+    found = HeadReader(model).layouts[0].angles
+    assert torch.allclose(found.float(), model.model.rotary_emb.inv_freq, rtol=1e-5)
+    assert (found.diff() < 0).all()  # id 1 is the fastest
+
+
+def test_real_logits_reproduce_attention_at_any_query() -> None:
+    """Two prompts at once, queries in the middle, a sliding window, and sinks."""
+    model = tiny("gpt_oss")
+    found = {}
+    reader = HeadReader(model)
+    reader.read(tokens(), (5, 13, 19), lambda layer: found.update({layer.layer: layer}))
+    with torch.no_grad():
+        own = model(tokens(), use_cache=False, output_attentions=True).attentions
+    assert len(own) == 3
+    for layer, weights in enumerate(own):
+        for index, position in enumerate((5, 13, 19)):
+            query = found[layer].at(index)
+            ours = heads.attention_weights(query.real(), query.sinks)
+            assert torch.allclose(ours, weights[:, :, position, : position + 1], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        tf.GPT2Config(vocab_size=128, n_embd=64, n_layer=2, n_head=4, bos_token_id=1, eos_token_id=2),
+        tf.OPTConfig(vocab_size=128, hidden_size=64, num_hidden_layers=2, num_attention_heads=4, ffn_dim=64),
+    ],
+    ids=["gpt2", "opt"],
+)
+def test_without_rotary_positions(config: object) -> None:
+    with pytest.raises(NoRotaryError, match="no rotary positions.*symbolic by construction"):
+        HeadReader(from_config(config))
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        tf.BloomConfig(vocab_size=128, hidden_size=64, n_layer=2, n_head=4),
+        tf.HunYuanDenseV1Config(**GROUPED, head_dim=16),  # norms its keys after rotating them
+    ],
+    ids=["bloom", "hunyuan"],
+)
+def test_what_cannot_be_proven_is_refused(config: object) -> None:
+    with pytest.raises(UnprovenError):
+        HeadReader(from_config(config))
+
+
+def test_nan_is_named_with_its_layer() -> None:
+    model = tiny("llama")
+    reader = HeadReader(model)
+    with torch.no_grad():
+        model.model.layers[1].self_attn.k_proj.weight[3, 3] = torch.nan
+    with pytest.raises(NumberError, match="layer 1"):
+        reader.read(tokens(), (19,), lambda layer: None)
+
+
+def test_context_length_is_kept() -> None:
+    with pytest.raises(TaskError, match=r"600 tokens.*context of 512"):
+        HeadReader(tiny("llama")).read(tokens(n=600), (599,), lambda layer: None)

@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import pytest
+
+import rotoscope as rs
+from rotoscope.errors import BlockError, TaskError
+from rotoscope.tasks import PREFIXES
+from tests.reading.test_load import word_tokenizer
+
+
+def words(subject: rs.Subject, prompt: rs.Prompt) -> list[str]:
+    return [subject.tokenizer.decode(prompt.tokens[a:b]) for a, b in prompt.blocks.spans]
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_binding_blocks_are_the_facts(smollm2: rs.Subject, prefix: str) -> None:
+    prompts = rs.tasks.binding(smollm2, pairs=6, count=3, seed=1, prefix=prefix)
+    assert len(prompts) == 3
+    for prompt in prompts:
+        blocks = words(smollm2, prompt)
+        assert len(blocks) == 6
+        assert all(block.startswith(" ") and " likes " in block and block.endswith(".") for block in blocks)
+        assert prompt.queries == (len(prompt.tokens) - 1,)
+        # the asked fact's colour is the answer, and only the asked fact holds the asked name
+        asked = blocks[prompt.asked]
+        assert asked.endswith(smollm2.tokenizer.decode([prompt.answers[0]]) + ".") or asked.split()[-1].startswith(
+            smollm2.tokenizer.decode([prompt.answers[0]]).strip()
+        )
+        name = asked.split()[0]
+        assert prompt.text.rsplit(asked, 1)[1].count(name) >= 1
+        first = prompt.blocks.spans[0][0]
+        assert (first == 0) == (prefix == "none")
+        if prefix == "chat":
+            assert prompt.text.endswith(f"{name} likes")
+        if prefix in ("start", "fact"):
+            assert prompt.tokens[0] == smollm2.tokenizer.bos_token_id
+
+
+def test_binding_is_deterministic_and_seeds_differ(smollm2: rs.Subject) -> None:
+    one, same, other = (rs.tasks.binding(smollm2, 5, 2, seed) for seed in (0, 0, 1))
+    assert one == same
+    assert one.items != other.items
+
+
+def test_binding_granularities(smollm2: rs.Subject) -> None:
+    def blocks(grain: str | int) -> rs.Prompt:
+        return rs.tasks.binding(smollm2, 8, 1, granularity=grain)[0]
+
+    assert len(blocks("symbol").blocks) == 16
+    assert words(smollm2, blocks("symbol"))[2 * 3] == words(smollm2, blocks("fact"))[3].rsplit(" likes")[0]
+    assert set(blocks("token").blocks.lengths) == {1}
+    assert len(blocks("token").blocks) == sum(blocks("fact").blocks.lengths)
+    assert len(blocks(3).blocks) == 2  # two groups of three, two facts left over
+    assert blocks(2).blocks.spans[0] == (blocks("fact").blocks.spans[0][0], blocks("fact").blocks.spans[1][1])
+    with pytest.raises(TaskError, match="granularity"):
+        blocks(5)
+
+
+def test_binding_equal_length(smollm2: rs.Subject) -> None:
+    prompts = rs.tasks.binding(smollm2, pairs=200, count=2, equal_length=True)
+    assert all(prompt.blocks.equal_length for prompt in prompts)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"pairs": 1}, "at least 2 pairs"),
+        ({"pairs": 5000}, "5000 pairs need as many names"),
+        ({"count": 0}, "1 prompt"),
+        ({"prefix": "poem"}, "unknown prefix"),
+    ],
+)
+def test_binding_bad_input(smollm2: rs.Subject, arguments: dict, message: str) -> None:
+    with pytest.raises(TaskError, match=message):
+        rs.tasks.binding(smollm2, **arguments)
+
+
+def test_prefix_without_a_chat_template() -> None:
+    tokenizer = word_tokenizer()
+    assert rs.tasks.binding(tokenizer, 3, 1).settings["prefix"] == "fact"
+    with pytest.raises(TaskError, match="no chat template"):
+        rs.tasks.binding(tokenizer, 3, 1, prefix="chat")
+    tokenizer.bos_token = None
+    with pytest.raises(TaskError, match="no start token"):
+        rs.tasks.binding(tokenizer, 3, 1, prefix="start")
+
+
+def test_repeats(smollm2: rs.Subject) -> None:
+    for prompt in rs.tasks.repeats(smollm2, length=10, count=2, copies=3):
+        body = prompt.tokens[1:]
+        assert len(body) == 29
+        assert body[:10] == body[10:20]
+        assert body[20:] == body[:9]
+        assert len(set(body[:10])) == 10
+        assert all(answer == body[(q - 1) % 10 + 1] for q, answer in zip(prompt.queries, prompt.answers, strict=True) if (q - 1) % 10 < 9)
+        assert prompt.blocks.spans[0] == (1, 2)
+        assert prompt.tokens[prompt.blocks.spans[prompt.asked][0]] == prompt.answers[-1]
+    with pytest.raises(TaskError, match="length must lie"):
+        rs.tasks.repeats(smollm2, length=2)
+
+
+TEXT = "The cat sat. The dog ran!\nWho sat? The"
+
+
+def test_text_cuts(smollm2: rs.Subject) -> None:
+    def cut(blocks) -> list[str]:
+        return words(smollm2, rs.tasks.text(smollm2, TEXT, blocks)[0])
+
+    assert [block.strip() for block in cut("sentence")] == ["The cat sat.", "The dog ran!", "Who sat?"]
+    assert cut(4)[0] == "The cat sat."
+    prompt = rs.tasks.text(smollm2, TEXT, "token", answer=" cat")[0]
+    assert prompt.answers == (smollm2.tokenizer(" cat").input_ids[0],)
+    assert prompt.blocks.spans[0] == (1, 2)  # the start token stays outside
+    spans = rs.tasks.text(smollm2, TEXT, [(0, 12), (12, 25)], unit="character")[0]
+    assert words(smollm2, spans) == ["The cat sat.", " The dog ran!"]
+
+
+@pytest.mark.parametrize(
+    ("text", "blocks", "error", "message"),
+    [
+        ("", "sentence", TaskError, "empty text"),
+        ("One sentence only, no more", "sentence", BlockError, "0 block"),
+        ("A cat. Then", "sentence", BlockError, "1 block"),
+        ("A cat. A dog. Then", [(1, 3), (3, 99)], BlockError, "contains the query"),
+        ("A cat. A dog. Then", "poem", TaskError, "unknown way"),
+        ("A cat. A dog. Then", 0, TaskError, "at least one token"),
+    ],
+)
+def test_text_bad_input(smollm2: rs.Subject, text: str, blocks, error: type, message: str) -> None:
+    with pytest.raises(error, match=message):
+        rs.tasks.text(smollm2, text, blocks)
+
+
+def test_text_equal_length_on_demand(smollm2: rs.Subject) -> None:
+    with pytest.raises(BlockError, match="equal length were demanded"):
+        rs.tasks.text(smollm2, "A cat sat there. A dog. Then", equal_length=True)
