@@ -21,7 +21,15 @@ SIZES: dict[str, Any] = {
 }
 GROUPED = {**SIZES, "num_key_value_heads": 2}
 FIVE = {**GROUPED, "num_hidden_layers": 5}  # enough layers to hold one without rotation
-GPTJ = {"vocab_size": 128, "n_positions": 512, "n_embd": 64, "n_layer": 3, "n_head": 4, "bos_token_id": 1, "eos_token_id": 2}
+GPTJ = {
+    "vocab_size": 128,
+    "n_positions": 512,
+    "n_embd": 64,
+    "n_layer": 3,
+    "n_head": 4,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
 LLAMA3 = {
     "rope_type": "llama3",
     "rope_theta": 10000.0,

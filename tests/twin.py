@@ -166,4 +166,3 @@ def all_permutations(logits: np.ndarray) -> tuple[float, float, float]:
             symbolic += (logits[order[j], j] - real[j]) ** 2
         count += 1
     return float(real.var()), positional / (count * size), symbolic / (count * size)
-

@@ -46,7 +46,9 @@ def scored_queries(prompt: Prompt, queries: Queries) -> tuple[int, ...]:
         return (max(prompt.queries),)
     if queries == "task":
         return prompt.queries
-    spans = prompt.blocks.spans if prompt.blocks is not None else [(p, p + 1) for p in range(len(prompt.tokens))]
+    spans = (
+        prompt.blocks.spans if prompt.blocks is not None else [(p, p + 1) for p in range(len(prompt.tokens))]
+    )
     earliest = sorted(stop for _, stop in spans)[1]
     if queries == "all":
         return tuple(range(earliest, len(prompt.tokens)))

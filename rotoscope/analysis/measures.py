@@ -100,9 +100,7 @@ def _exclusion(query: QueryHeads, blocks: Blocks) -> Exclusion:
     return Exclusion(nothing, nothing, nothing)
 
 
-def _rows(
-    batch: Batch, layer: int, query: int, found: Measures, taus: tuple[float, ...]
-) -> pd.DataFrame:
+def _rows(batch: Batch, layer: int, query: int, found: Measures, taus: tuple[float, ...]) -> pd.DataFrame:
     prompts, heads, _ = next(iter(found.values())).shape
     prompt, head, tau = np.meshgrid(
         batch.first + np.arange(prompts), np.arange(heads), np.array(taus), indexing="ij"

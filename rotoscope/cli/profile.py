@@ -125,7 +125,7 @@ def profile(
         out=folder,
         overwrite=overwrite,
     )
-    written = sorted(folder.glob("*.parquet")) + [folder / "run.json"]
+    written = [*sorted(folder.glob("*.parquet")), folder / "run.json"]
     if figures:
         written += _draw(result, folder)
     show_summary(console, result)
@@ -160,7 +160,11 @@ def _prompts(subject: Subject, task: str, *, count: int, seed: int, **settings: 
     except (OSError, UnicodeDecodeError) as problem:
         raise RotoscopeError(f"{file} cannot be read as text ({problem})") from problem
     return tasks.text(
-        subject, words, _cut(settings["blocks"]), answer=settings["answer"], equal_length=settings["equal_length"]
+        subject,
+        words,
+        _cut(settings["blocks"]),
+        answer=settings["answer"],
+        equal_length=settings["equal_length"],
     )
 
 
@@ -181,7 +185,9 @@ def _queries(queries: str) -> Any:
     try:
         return [int(position) for position in queries.split(",")]
     except ValueError as problem:
-        raise RotoscopeError(f"--queries {queries}: choose last, all, task or positions such as 20,31") from problem
+        raise RotoscopeError(
+            f"--queries {queries}: choose last, all, task or positions such as 20,31"
+        ) from problem
 
 
 def _draw(result: Profile, folder: Path) -> list[Path]:

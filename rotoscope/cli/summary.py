@@ -17,9 +17,7 @@ def show_summary(console: Console, profile: Profile) -> None:
     for tau in profile.taus:
         summary = profile.summary(tau)
         r = "undefined" if summary.correlation is None else f"{summary.correlation:.2f}"
-        counts = ", ".join(
-            f"[{COLOURS[name]}]{number} {name}[/]" for name, number in summary.classes.items()
-        )
+        counts = ", ".join(f"[{COLOURS[name]}]{number} {name}[/]" for name, number in summary.classes.items())
         console.print(
             f"\n[bold]{summary.heads} heads at tau = {tau:g}[/] (purity tolerance gamma = {profile.gamma:g}): {counts}",
             highlight=False,
@@ -28,7 +26,9 @@ def show_summary(console: Console, profile: Profile) -> None:
         table.add_column("")
         for half in ("first half of layers", "second half"):
             table.add_column(half, justify="right")
-        table.add_row("median positional score", f"{summary.early_positional:.2f}", f"{summary.late_positional:.2f}")
+        table.add_row(
+            "median positional score", f"{summary.early_positional:.2f}", f"{summary.late_positional:.2f}"
+        )
         table.add_row("median symbolic score", f"{summary.early_symbolic:.2f}", f"{summary.late_symbolic:.2f}")
         console.print(table)
         console.print(f"correlation of the two scores over heads: r = {r}", highlight=False)

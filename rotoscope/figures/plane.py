@@ -40,7 +40,9 @@ def plane(profile: Profile, tau: float | None = None) -> Figure:
         summary = profile.summary(tau)
         r = "undefined" if summary.correlation is None else f"{summary.correlation:.2f}"
         axes.set_title(f"{profile.name}: {summary.heads - summary.missing} heads, r = {r}", loc="left")
-        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.11), ncols=4, handletextpad=0.1, columnspacing=1)
+        axes.legend(
+            loc="upper center", bbox_to_anchor=(0.5, -0.11), ncols=4, handletextpad=0.1, columnspacing=1
+        )
     caption(figure, measured(profile, tau))
     return figure
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -60,8 +61,7 @@ def save_figure(figure: Figure, path: str | Path) -> list[Path]:
     files = []
     for suffix in (".pdf", ".png"):
         file = stem.with_name(stem.name + suffix)
-        kind = suffix[1:]
         with styled():
-            replace_file(file, lambda part, kind=kind: figure.savefig(part, format=kind, dpi=200))
+            replace_file(file, partial(figure.savefig, format=suffix[1:], dpi=200))
         files.append(file)
     return files

@@ -17,6 +17,7 @@ their starts when the slot precedes the content (I < J) and at their ends when i
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -39,9 +40,7 @@ class Blocks:
     spans: tuple[tuple[int, int], ...]
 
     @classmethod
-    def of(
-        cls, spans: Sequence[Sequence[int]] | Tensor, query_position: int, *, equal: bool = False
-    ) -> Blocks:
+    def of(cls, spans: Sequence[Sequence[int]] | Tensor, query_position: int, *, equal: bool = False) -> Blocks:
         """Check spans given by a user against the query they are meant for."""
         if isinstance(spans, Tensor):
             spans = spans.tolist()
@@ -64,7 +63,7 @@ class Blocks:
                     f"block [{start}, {stop}) lies after the query at position {query_position}, "
                     "which cannot attend to it"
                 )
-        for (_, stop), (start, _) in zip(found, found[1:], strict=False):
+        for (_, stop), (start, _) in itertools.pairwise(found):
             if start < stop:
                 raise BlockError(f"two blocks overlap at position {start}")
         blocks = cls(found)
@@ -141,14 +140,23 @@ class BlockLogits:
         """B[I, J] where slot I comes after content J: aligned at the end."""
         return self._rectangle(self.ends, slots, contents)
 
+    def own(self, real: Float[Tensor, "... n"]) -> Float[Tensor, "... blocks"]:
+        """B[I, I]: each content where it really stands, from the real logits alone."""
+        return self._log_mean(real[..., self.starts].unsqueeze(-2), slice(None)).squeeze(-2)
+
     def _rectangle(self, aligned: Tensor, slots: slice, contents: slice) -> Tensor:
-        entries = self.gather(aligned[:, slots], aligned[:, contents])  # [..., offsets, slots, contents]
+        return self._log_mean(self.gather(aligned[:, slots], aligned[:, contents]), contents)
+
+    def _log_mean(
+        self, entries: Float[Tensor, "... offsets slots contents"], contents: slice
+    ) -> Float[Tensor, "... slots contents"]:
+        """log mean of exp over a content's own tokens; offsets past its length do not count."""
         if entries.shape[-3] == 1:
             return entries.squeeze(-3)
         lengths = self.lengths[contents]
         if not self.blocks.equal_length:
             offsets = torch.arange(entries.shape[-3], device=entries.device)
-            beyond = offsets[:, None] >= lengths[None, :]  # offsets past the content's own length
+            beyond = offsets[:, None] >= lengths[None, :]
             entries = entries.masked_fill(beyond[:, None, :], -torch.inf)
         return entries.logsumexp(-3) - lengths.to(entries.dtype).log()
 

@@ -23,9 +23,9 @@ __all__ = ["Exclusion", "exclusion", "exclusion_from_factors"]
 class Exclusion:
     """Variance of the real logits (population), and the two mean squared deviations."""
 
-    variance: Float[Tensor, "..."]
-    d_pos: Float[Tensor, "..."]
-    d_sym: Float[Tensor, "..."]
+    variance: Float[Tensor, ...]
+    d_pos: Float[Tensor, ...]
+    d_sym: Float[Tensor, ...]
 
     @property
     def bound(self) -> Tensor:
@@ -43,9 +43,7 @@ def exclusion(logits: Float[Tensor, "... keys keys"]) -> Exclusion:
     )
 
 
-def exclusion_from_factors(
-    seen: Float[Tensor, "... keys d"], keys: Float[Tensor, "... keys d"]
-) -> Exclusion:
+def exclusion_from_factors(seen: Float[Tensor, "... keys d"], keys: Float[Tensor, "... keys d"]) -> Exclusion:
     """The same for A = seen @ keys^T without forming A: O(keys * d^2), in float64.
 
     Expanding the squares, sum of A^2 = <seen^T seen, keys^T keys>, and the cross terms need only sums over

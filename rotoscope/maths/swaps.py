@@ -15,7 +15,6 @@ averaged with weights alpha = softmax over swaps of |D_a - D_b| / tau.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -36,11 +35,11 @@ TILE = 128  # rows per tile: elementwise temporaries, not the matrix product, ar
 class SwapDetail:
     """Every single swap: which two blocks, both cosines, and its weight at each tau."""
 
-    first: Int[Tensor, "swaps"]
-    second: Int[Tensor, "swaps"]
+    first: Int[Tensor, swaps]
+    second: Int[Tensor, swaps]
     positional: Float[Tensor, "... swaps"]
     symbolic: Float[Tensor, "... swaps"]
-    weight: Float[Tensor, "..."]
+    weight: Float[Tensor, ...]
 
 
 @dataclass(frozen=True)
@@ -51,22 +50,22 @@ class SwapScores:
     swap (`missing`), scores are 0 by convention and mean nothing.
     """
 
-    positional: Float[Tensor, "..."]
-    symbolic: Float[Tensor, "..."]
-    renormalised_positional: Float[Tensor, "..."]
+    positional: Float[Tensor, ...]
+    symbolic: Float[Tensor, ...]
+    renormalised_positional: Float[Tensor, ...]
     """As `positional`, with D renormalised over the swapped part before tau acts on it."""
-    renormalised_symbolic: Float[Tensor, "..."]
-    centred_positional: Float[Tensor, "..."] | None
+    renormalised_symbolic: Float[Tensor, ...]
+    centred_positional: Float[Tensor, ...] | None
     """As `positional`, with 1 / (visible positions) subtracted from v and v'; equal block lengths only."""
-    centred_symbolic: Float[Tensor, "..."] | None
-    effective_swaps: Float[Tensor, "..."]
+    centred_symbolic: Float[Tensor, ...] | None
+    effective_swaps: Float[Tensor, ...]
     """1 / sum of alpha squared: how many swaps decide the score."""
-    renormalised_effective_swaps: Float[Tensor, "..."]
-    entropy: Float[Tensor, "..."]
+    renormalised_effective_swaps: Float[Tensor, ...]
+    entropy: Float[Tensor, ...]
     """Entropy of the query's attention in nats."""
-    swapped_mass: Float[Tensor, "..."]
+    swapped_mass: Float[Tensor, ...]
     """Attention on the positions that take part in swaps."""
-    swaps: Int[Tensor, "..."]
+    swaps: Int[Tensor, ...]
     """How many swaps count: those with at least one visible slot."""
     detail: SwapDetail | None = None
 
@@ -90,7 +89,7 @@ def swap_scores(
     tau: float | Sequence[float] = 1e-4,
     blocks: Sequence[Sequence[int]] | Blocks | None = None,
     *,
-    sink: Float[Tensor, "..."] | None = None,
+    sink: Float[Tensor, ...] | None = None,
     detail: bool = False,
 ) -> SwapScores:
     """Scores of all swaps from a counterfactual logit matrix A[p, c].
@@ -112,7 +111,7 @@ def score_swaps(
     blocks: Blocks,
     tau: float | Sequence[float] = 1e-4,
     *,
-    sink: Float[Tensor, "..."] | None = None,
+    sink: Float[Tensor, ...] | None = None,
     detail: bool = False,
 ) -> SwapScores:
     """The same from the real logits of all visible-or-not positions up to the query, and a way to look up
@@ -121,7 +120,7 @@ def score_swaps(
     block = BlockLogits(gather, blocks, real.device)
     lengths = block.lengths.to(real.dtype)
     log_z = log_normaliser(real, sink)[..., None]
-    own = _own_logits(real, blocks)  # B[I, I]
+    own = block.own(real)  # B[I, I]
     log_mass = (own + lengths.log()).logsumexp(-1, keepdim=True)
     visible = own.isfinite()
     plain = _WeightedMean((own - log_z).exp(), taus)
@@ -165,13 +164,6 @@ def score_swaps(
         swaps=swaps,
         detail=_detail(details, plain, len(blocks), several) if detail else None,
     )
-
-
-def _own_logits(real: Tensor, blocks: Blocks) -> Tensor:
-    """B[I, I]: log mean of exp of the real logits inside each block."""
-    if max(blocks.lengths) == 1:
-        return real[..., blocks.positions]
-    return torch.stack([real[..., a:b].logsumexp(-1) - math.log(b - a) for a, b in blocks.spans], dim=-1)
 
 
 def _tiles(m: int) -> Iterator[tuple[slice, slice]]:
@@ -255,9 +247,7 @@ class _WeightedMean:
         self.top = (attention.amax(-1) - attention.amin(-1))[..., None, None]
         self.totals: list[Tensor] | None = None
 
-    def add(
-        self, rows: slice, columns: slice, counted: Tensor, values: tuple[Tensor, ...]
-    ) -> list[Tensor]:
+    def add(self, rows: slice, columns: slice, counted: Tensor, values: tuple[Tensor, ...]) -> list[Tensor]:
         gap = (self.attention[..., rows, None] - self.attention[..., None, columns]).abs_() - self.top
         weights = [(gap / tau).exp_() * counted for tau in self.taus]
         sums = [torch.stack([w.sum((-2, -1)) for w in weights], dim=-1)]
@@ -281,9 +271,7 @@ class _WeightedMean:
         return torch.where(square > 0, weight * weight / square, 0.0)
 
 
-def _detail(
-    tiles: list[tuple[Any, ...]], plain: _WeightedMean, m: int, several: bool
-) -> SwapDetail:
+def _detail(tiles: list[tuple[Any, ...]], plain: _WeightedMean, m: int, several: bool) -> SwapDetail:
     """Put the tiles' swaps back into one list, ordered by first and second block."""
     assert plain.totals is not None
     parts: list[list[Tensor]] = []

@@ -115,7 +115,9 @@ def _from_folder(
         model = model.to(torch.device(device) if device else _best_device()).eval()
     except (RuntimeError, AssertionError) as problem:
         reason = str(problem).splitlines()[0]
-        raise ModelError(f"the model cannot be put on device '{device or _best_device()}': {reason}") from problem
+        raise ModelError(
+            f"the model cannot be put on device '{device or _best_device()}': {reason}"
+        ) from problem
     # The place is a cache path for embedded models: what identifies them is their name and fingerprint.
     source = {"kind": kind} if kind == "embedded" else {"kind": kind, "place": str(place)}
     return Subject(model, tokenizer, name, source)

@@ -37,7 +37,7 @@ class Projected:
     key: Float[Tensor, "batch key_heads n d"]
     scaling: float
     softcap: float | None = None
-    sinks: Float[Tensor, "heads"] | None = None
+    sinks: Float[Tensor, heads] | None = None
 
 
 class _Stop(Exception):
@@ -131,7 +131,7 @@ class Call:
 class Site:
     """One attention module that rotates its queries and keys."""
 
-    module: nn.Module
+    module: Any
     layer: int
 
     def rotation(self, call: Call) -> tuple[Tensor, Tensor]:
@@ -287,9 +287,7 @@ def find_sites(model: Any, tokens: Tensor) -> list[Site]:
     finally:
         _discovered.clear()
         model.set_attn_implementation(before)
-    rotating = [
-        m for m in modules if "position_embeddings" in inspect.signature(m.forward).parameters
-    ]
+    rotating = [m for m in modules if "position_embeddings" in inspect.signature(m.forward).parameters]
     if not modules:
         raise UnprovenError(
             f"architecture '{name}' does not attend through transformers' attention interface, so its heads "

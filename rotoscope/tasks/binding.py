@@ -17,10 +17,32 @@ __all__ = ["COLOURS", "PREFIXES", "binding", "default_prefix"]
 
 Prefix = Literal["chat", "start", "fact", "none"]
 PREFIXES: tuple[Prefix, ...] = ("chat", "start", "fact", "none")
-COLOURS = (
-    "red blue green yellow orange purple pink brown black white gray gold silver violet cyan magenta "
-    "crimson indigo ivory navy olive teal turquoise beige"
-).split()
+COLOURS = [
+    "red",
+    "blue",
+    "green",
+    "yellow",
+    "orange",
+    "purple",
+    "pink",
+    "brown",
+    "black",
+    "white",
+    "gray",
+    "gold",
+    "silver",
+    "violet",
+    "cyan",
+    "magenta",
+    "crimson",
+    "indigo",
+    "ivory",
+    "navy",
+    "olive",
+    "teal",
+    "turquoise",
+    "beige",
+]
 THROWAWAY = " Zelda likes amber."
 INTRODUCTION = "Here are some facts."
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -69,8 +70,10 @@ def _spans(encoded: Encoded, text: str, cut: Cut, unit: str, query: int) -> list
     if isinstance(cut, str):
         ends = {"sentence": r"(?<=[.!?])\s+", "line": r"\n+"}
         if cut not in ends:
-            raise TaskError(f"unknown way to cut a text: '{cut}'; choose sentence, line, token, a number or spans")
+            raise TaskError(
+                f"unknown way to cut a text: '{cut}'; choose sentence, line, token, a number or spans"
+            )
         borders = [0, *(m.end() for m in re.finditer(ends[cut], text)), len(text)]
-        pieces = [(a, b) for a, b in zip(borders, borders[1:], strict=False) if text[a:b].strip()]
+        pieces = [(a, b) for a, b in itertools.pairwise(borders) if text[a:b].strip()]
         return [span for span in spans_of(encoded, pieces) if span[1] <= query]
     return spans_of(encoded, list(cut)) if unit == "character" else [(int(a), int(b)) for a, b in cut]

@@ -51,7 +51,7 @@ def test_smollm2_equals_the_twin(smollm2: rs.Subject, equal_length: bool) -> Non
     ids = torch.tensor([prompts[0].tokens])
     for tau in TAUS:
         for layer, expected in model_scores(reader, ids, prompts[0].blocks.spans, tau, [0, 11, 29]).items():
-            rows = found.heads.query("layer == @layer and tau == @tau")
+            rows = found.at(tau)[found.at(tau)["layer"] == layer]
             assert len(rows) == 9
             ours = rows[["positional_score", "symbolic_score"]].to_numpy()
             assert np.abs(ours - expected).max() <= limit(tau)
@@ -79,11 +79,17 @@ def test_exclusion_columns_equal_the_full_matrix() -> None:
         found = rs.profile(model, tokens=tokens(1, 7), tau=1.0).heads
         expected = {}
         HeadReader(model).read(
-            tokens(1, 7), (6,), lambda layer: expected.update({layer.layer: rs.exclusion(layer.at(0).logits()[0, :, :6, :6])})  # noqa: B023
+            tokens(1, 7),
+            (6,),
+            lambda layer: expected.update({layer.layer: rs.exclusion(layer.at(0).logits()[0, :, :6, :6])}),  # noqa: B023
         )
         for layer, spread in expected.items():
             rows = found[found["layer"] == layer]
-            for column, value in (("logit_variance", spread.variance), ("d_pos", spread.d_pos), ("d_sym", spread.d_sym)):
+            for column, value in (
+                ("logit_variance", spread.variance),
+                ("d_pos", spread.d_pos),
+                ("d_sym", spread.d_sym),
+            ):
                 assert np.allclose(rows[column], value.numpy(), rtol=1e-4, atol=1e-5)
 
 

@@ -104,7 +104,9 @@ def test_settings_file_environment_and_flag(run, model: Path, tmp_path: Path, mo
         (["profil"], "Did you mean"),
     ],
 )  # fmt: skip
-def test_bad_input_is_one_sentence_and_code_2(run, model: Path, tmp_path: Path, arguments, message: str) -> None:
+def test_bad_input_is_one_sentence_and_code_2(
+    run, model: Path, tmp_path: Path, arguments, message: str
+) -> None:
     import transformers as tf
 
     (tmp_path / "empty").mkdir()
@@ -145,14 +147,19 @@ def test_interrupt_keeps_what_is_done(model: Path, tmp_path: Path) -> None:
         "--queries", "task", "--no-figures", "--out", str(out),
     ]  # fmt: skip
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    started = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    started = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    )
     deadline = time.monotonic() + 60
     while not list(out.glob("pieces/*/*-answers.parquet")) and time.monotonic() < deadline:
         time.sleep(0.05)
     started.send_signal(signal.SIGINT)
     _, problem = started.communicate(timeout=30)
     assert started.returncode == 130
-    assert problem.strip() == "rotoscope: stopped; what is finished is kept, and the same command goes on from there"
+    assert (
+        problem.strip()
+        == "rotoscope: stopped; what is finished is kept, and the same command goes on from there"
+    )
     pieces = {piece: piece.stat().st_mtime_ns for piece in out.glob("pieces/*/*.parquet")}
     assert pieces
     assert not list(out.rglob("*.part"))

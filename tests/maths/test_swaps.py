@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 
@@ -125,7 +126,7 @@ def test_entropy_and_mass_are_those_of_the_real_attention() -> None:
 )
 def test_any_blocks_equal_the_twin(seed: int, cuts: list[int], tau: float) -> None:
     borders = [0, *sorted(cuts)]
-    blocks = list(zip(borders, borders[1:], strict=False))
+    blocks = list(itertools.pairwise(borders))
     literal, logits = random_head(seed, 15)
     positional, symbolic, _ = literal.scores(tau, blocks)
     ours = rs.swap_scores(logits, tau, blocks)
@@ -164,7 +165,9 @@ def test_leading_axes_and_single_tau() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_extreme_logits_stay_finite(dtype: torch.dtype) -> None:
-    logits = torch.randn(4, 12, 12, dtype=dtype) * torch.tensor([1e-6, 1e2, 1e4, 1e6], dtype=dtype)[:, None, None]
+    logits = (
+        torch.randn(4, 12, 12, dtype=dtype) * torch.tensor([1e-6, 1e2, 1e4, 1e6], dtype=dtype)[:, None, None]
+    )
     scores = rs.swap_scores(logits, TAUS)
     for name in ("positional", "symbolic", "centred_positional", "renormalised_symbolic", "effective_swaps"):
         assert torch.isfinite(getattr(scores, name)).all(), name

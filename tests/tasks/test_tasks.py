@@ -23,9 +23,9 @@ def test_binding_blocks_are_the_facts(smollm2: rs.Subject, prefix: str) -> None:
         assert prompt.queries == (len(prompt.tokens) - 1,)
         # the asked fact's colour is the answer, and only the asked fact holds the asked name
         asked = blocks[prompt.asked]
-        assert asked.endswith(smollm2.tokenizer.decode([prompt.answers[0]]) + ".") or asked.split()[-1].startswith(
-            smollm2.tokenizer.decode([prompt.answers[0]]).strip()
-        )
+        assert asked.endswith(smollm2.tokenizer.decode([prompt.answers[0]]) + ".") or asked.split()[
+            -1
+        ].startswith(smollm2.tokenizer.decode([prompt.answers[0]]).strip())
         name = asked.split()[0]
         assert prompt.text.rsplit(asked, 1)[1].count(name) >= 1
         first = prompt.blocks.spans[0][0]
@@ -92,7 +92,11 @@ def test_repeats(smollm2: rs.Subject) -> None:
         assert body[:10] == body[10:20]
         assert body[20:] == body[:9]
         assert len(set(body[:10])) == 10
-        assert all(answer == body[(q - 1) % 10 + 1] for q, answer in zip(prompt.queries, prompt.answers, strict=True) if (q - 1) % 10 < 9)
+        assert all(
+            answer == body[(q - 1) % 10 + 1]
+            for q, answer in zip(prompt.queries, prompt.answers, strict=True)
+            if (q - 1) % 10 < 9
+        )
         assert prompt.blocks.spans[0] == (1, 2)
         assert prompt.tokens[prompt.blocks.spans[prompt.asked][0]] == prompt.answers[-1]
     with pytest.raises(TaskError, match="length must lie"):

@@ -1,0 +1,123 @@
+"""The closed form against brute force, and against a plain forward pass, on SmolLM2."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import torch
+
+import rotoscope as rs
+from benchmarks.measure import Report, best_of, console, peak_gigabytes
+from rotoscope.analysis.batches import Batch, batches, prompts_from_tokens
+from rotoscope.analysis.measures import score_batch
+from rotoscope.reading import HeadReader, LayerHeads, Subject
+from tests.twin import model_scores
+
+TWIN_LAYERS = (0, 15)
+BLOCK = 4
+
+
+def against_twin(subject: Subject, reader: HeadReader) -> None:
+    """Scores of all heads on one prompt: ours, and every swap really carried out by the model itself."""
+    report = Report(
+        f"closed form against brute force (batched swaps, measured on {len(TWIN_LAYERS)} of {reader.layers} layers "
+        "and scaled; both times with the plain forward pass)",
+        "pairs", "tokens", "swaps", "ours", "brute force", "ratio",
+    )  # fmt: skip
+    for pairs, target in ((8, None), (16, None), (32, 60), (64, 300)):
+        batch = batches(rs.tasks.binding(subject, pairs, 1), "last", 1)[0]
+        spans = batch.prompts[0].blocks.spans
+        plain, ours = best_of(3, lambda b=batch: forward(subject, b), lambda b=batch: score(subject, reader, b))
+        began = time.perf_counter()
+        model_scores(reader, batch.tokens, spans, 1e-4, TWIN_LAYERS)
+        twin = plain + (time.perf_counter() - began - plain) / len(TWIN_LAYERS) * reader.layers
+        ratio = twin / ours
+        report.row(
+            str(pairs), str(batch.tokens.shape[1]), str(pairs * (pairs - 1) // 2),
+            f"{ours:.2f} s", f"{twin:.1f} s", f"{ratio:.0f}x",
+            target=f">= {target}x" if target else "", met=ratio >= target if target else None,
+        )  # fmt: skip
+    report.show()
+
+
+def against_forward(subject: Subject) -> None:
+    """A whole profile (no self-check) over plain forward passes of the same prompts."""
+    report = Report("a whole profile over plain forward passes of the same 4 prompts (blocks of 4 tokens)",
+                    "tokens", "forward", "profile", "ratio")  # fmt: skip
+    for n in (512, 1024):
+        ids, blocks = synthetic(n, count=4)
+
+        def plain(ids: torch.Tensor = ids) -> None:
+            with torch.inference_mode():
+                for row in ids:
+                    subject.model(row[None], use_cache=False, logits_to_keep=1)
+
+        whole = lambda i=ids, b=blocks: rs.profile(subject, tokens=i, blocks=b, prove=False, batch_tokens=1)  # noqa: E731
+        forward_time, profile_time = best_of(3, plain, whole)
+        ratio = profile_time / forward_time
+        report.row(str(n), f"{forward_time:.2f} s", f"{profile_time:.2f} s", f"{ratio:.2f}x",
+                   target="<= 2.0x", met=ratio <= 2.0)  # fmt: skip
+    report.show()
+
+
+def memory() -> None:
+    """Peak memory of a process that profiles 2,048 tokens, blocks and single tokens."""
+    report = Report("peak memory at 2,048 tokens", "swaps of", "peak")
+    for title, blocks in (("blocks of 4 tokens", "blocks"), ("single tokens", "None")):
+        peak = peak_gigabytes(
+            "import rotoscope as rs\nfrom benchmarks.swaps import synthetic\n"
+            "ids, blocks = synthetic(2048)\n"
+            f"rs.profile(rs.load('smollm2', device='cpu'), tokens=ids, blocks={blocks})"
+        )
+        report.row(title, f"{peak:.2f} GB", target="<= 2.5 GB", met=peak <= 2.5)
+    report.show()
+
+
+def growth(subject: Subject, reader: HeadReader) -> None:
+    """The scoring part alone, by length."""
+    report = Report("growth of the scoring part (blocks of 4 tokens)", "tokens", "scoring", "exponent")
+    before: tuple[int, float] | None = None
+    for n in (256, 512, 1024, 2048):
+        ids, blocks = synthetic(n)
+        batch = batches(prompts_from_tokens(ids, blocks), "last", 1)[0]
+        plain, ours = best_of(
+            2, lambda b=batch: read_only(reader, b), lambda b=batch: score(subject, reader, b)
+        )
+        spent = ours - plain
+        slope = "" if before is None else f"n^{math.log(spent / before[1]) / math.log(n / before[0]):.2f}"
+        report.row(str(n), f"{spent:.2f} s", slope)
+        before = (n, spent)
+    report.show()
+
+
+def synthetic(n: int, count: int = 1) -> tuple[torch.Tensor, list[tuple[int, int]]]:
+    """Random tokens; blocks everywhere but at both ends."""
+    ids = torch.randint(100, 40_000, (count, n), generator=torch.Generator().manual_seed(n))
+    return ids, [(p, p + BLOCK) for p in range(16, n - 20, BLOCK)]
+
+
+def forward(subject: Subject, batch: Batch) -> None:
+    with torch.inference_mode():
+        subject.model(batch.tokens, use_cache=False, logits_to_keep=1)
+
+
+def score(subject: Subject, reader: HeadReader, batch: Batch) -> None:
+    score_batch(reader, batch, (1e-4,), subject.tokenizer)
+
+
+def read_only(reader: HeadReader, batch: Batch) -> None:
+    def visit(layer: LayerHeads) -> None:
+        pass
+
+    reader.read(batch.tokens, batch.queries, visit)
+
+
+def main() -> None:
+    subject = rs.load("smollm2", device="cpu")
+    reader = HeadReader(subject.model)
+    console.print(f"{subject.name}, torch {torch.__version__}, {torch.get_num_threads()} threads\n")
+    against_twin(subject, reader)
+    against_forward(subject)
+    growth(subject, reader)
+    memory()
