@@ -10,11 +10,15 @@ import pytest
 import rotoscope as rs
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted(page for page in [ROOT / "README.md", *ROOT.glob("docs/*.md")] if "```python" in page.read_text())
+PAGES = sorted(
+    page for page in [ROOT / "README.md", *ROOT.glob("docs/*.md")] if "```python" in page.read_text()
+)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_python_blocks_run(page: Path, smollm2: rs.Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python_blocks_run(
+    page: Path, smollm2: rs.Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     code = "\n".join(re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.DOTALL))
     code = code.replace("count=16", "count=1")  # the README's example, on one prompt

@@ -123,10 +123,14 @@ def from_logits(logits: Float[Tensor, "... n n"]) -> Gather:
 
 
 class BlockLogits:
-    """Rectangles of the block logit matrix B, computed when asked for."""
+    """Rectangles of the block logit matrix B, computed when asked for.
 
-    def __init__(self, gather: Gather, blocks: Blocks, device: torch.device) -> None:
+    With `linear`, exp B is given instead of B: for logits known to be small, where no exponential can overflow.
+    """
+
+    def __init__(self, gather: Gather, blocks: Blocks, device: torch.device, linear: bool = False) -> None:
         self.gather = gather
+        self.linear = linear
         self.blocks = blocks
         self.starts = blocks.aligned_at_start(device)
         self.ends = self.starts if blocks.equal_length else blocks.aligned_at_end(device)
@@ -140,6 +144,19 @@ class BlockLogits:
         """B[I, J] where slot I comes after content J: aligned at the end."""
         return self._rectangle(self.ends, slots, contents)
 
+    def both(
+        self, rows: slice, columns: slice
+    ) -> tuple[Float[Tensor, "... rows columns"], Float[Tensor, "... rows columns"]]:
+        """B[a, b] and B[b, a] for rows a and columns b, where the columns begin with the rows."""
+        here = self.before(rows, columns)
+        if not self.blocks.equal_length:
+            return here, self.after(columns, rows).mT
+        shared = here[..., : rows.stop - rows.start]  # rows against themselves: one matrix serves both
+        if rows.stop == columns.stop:
+            return here, shared.mT
+        rest = self.after(slice(rows.stop, columns.stop), rows)
+        return here, torch.cat((shared, rest), dim=-2).mT
+
     def own(self, real: Float[Tensor, "... n"]) -> Float[Tensor, "... blocks"]:
         """B[I, I]: each content where it really stands, from the real logits alone."""
         return self._log_mean(real[..., self.starts].unsqueeze(-2), slice(None)).squeeze(-2)
@@ -152,12 +169,14 @@ class BlockLogits:
     ) -> Float[Tensor, "... slots contents"]:
         """log mean of exp over a content's own tokens; offsets past its length do not count."""
         if entries.shape[-3] == 1:
-            return entries.squeeze(-3)
+            return entries.squeeze(-3).exp() if self.linear else entries.squeeze(-3)
         lengths = self.lengths[contents]
         if not self.blocks.equal_length:
             offsets = torch.arange(entries.shape[-3], device=entries.device)
             beyond = offsets[:, None] >= lengths[None, :]
             entries = entries.masked_fill(beyond[:, None, :], -torch.inf)
+        if self.linear:
+            return entries.exp().sum(-3) / lengths.to(entries.dtype)
         return entries.logsumexp(-3) - lengths.to(entries.dtype).log()
 
 

@@ -23,9 +23,9 @@ __all__ = ["Exclusion", "exclusion", "exclusion_from_factors"]
 class Exclusion:
     """Variance of the real logits (population), and the two mean squared deviations."""
 
-    variance: Float[Tensor, ...]
-    d_pos: Float[Tensor, ...]
-    d_sym: Float[Tensor, ...]
+    variance: Float[Tensor, "..."]
+    d_pos: Float[Tensor, "..."]
+    d_sym: Float[Tensor, "..."]
 
     @property
     def bound(self) -> Tensor:

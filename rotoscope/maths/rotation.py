@@ -19,7 +19,7 @@ __all__ = ["counterfactual_logits", "relative_phases", "turn"]
 
 
 def turn(
-    pairs: Float[Tensor, "... planes 2"], cos: Float[Tensor, ...], sin: Float[Tensor, ...]
+    pairs: Float[Tensor, "... planes 2"], cos: Float[Tensor, "..."], sin: Float[Tensor, "..."]
 ) -> Float[Tensor, "... planes 2"]:
     """Turn each plane's (real, imaginary) pair by the angle whose cosine and sine are given.
 
@@ -31,7 +31,7 @@ def turn(
 
 
 def relative_phases(
-    angles: Float[Tensor, planes], n: int, query_position: int
+    angles: Float[Tensor, "planes"], n: int, query_position: int
 ) -> Float[Tensor, "positions planes"]:
     """(i - p) * g_k for p = 0..n-1, always in float64: long positions need the digits."""
     distance = query_position - torch.arange(n, dtype=torch.float64, device=angles.device)
@@ -41,7 +41,7 @@ def relative_phases(
 def counterfactual_logits(
     query: Float[Tensor, "... planes 2"],
     keys: Float[Tensor, "... n planes 2"],
-    angles: Float[Tensor, planes],
+    angles: Float[Tensor, "planes"],
     scale: float = 1.0,
     query_position: int | None = None,
 ) -> Float[Tensor, "... n n"]:

@@ -35,11 +35,24 @@ TILE = 128  # rows per tile: elementwise temporaries, not the matrix product, ar
 class SwapDetail:
     """Every single swap: which two blocks, both cosines, and its weight at each tau."""
 
-    first: Int[Tensor, swaps]
-    second: Int[Tensor, swaps]
+    first: Int[Tensor, "swaps"]
+    second: Int[Tensor, "swaps"]
     positional: Float[Tensor, "... swaps"]
     symbolic: Float[Tensor, "... swaps"]
-    weight: Float[Tensor, ...]
+    weight: Float[Tensor, "..."]
+
+
+@dataclass(frozen=True)
+class EqualSymbolScores:
+    """Scores over swaps of equal symbols only, which show what tells equal symbols apart: their position.
+
+    Such swaps move little attention and carry no weight among all swaps, so a head that picks the last of
+    several equal symbols looks purely symbolic without them.
+    """
+
+    positional: Float[Tensor, "..."]
+    symbolic: Float[Tensor, "..."]
+    swaps: Int[Tensor, "..."]
 
 
 @dataclass(frozen=True)
@@ -50,23 +63,25 @@ class SwapScores:
     swap (`missing`), scores are 0 by convention and mean nothing.
     """
 
-    positional: Float[Tensor, ...]
-    symbolic: Float[Tensor, ...]
-    renormalised_positional: Float[Tensor, ...]
+    positional: Float[Tensor, "..."]
+    symbolic: Float[Tensor, "..."]
+    renormalised_positional: Float[Tensor, "..."] | None
     """As `positional`, with D renormalised over the swapped part before tau acts on it."""
-    renormalised_symbolic: Float[Tensor, ...]
-    centred_positional: Float[Tensor, ...] | None
+    renormalised_symbolic: Float[Tensor, "..."] | None
+    centred_positional: Float[Tensor, "..."] | None
     """As `positional`, with 1 / (visible positions) subtracted from v and v'; equal block lengths only."""
-    centred_symbolic: Float[Tensor, ...] | None
-    effective_swaps: Float[Tensor, ...]
+    centred_symbolic: Float[Tensor, "..."] | None
+    effective_swaps: Float[Tensor, "..."]
     """1 / sum of alpha squared: how many swaps decide the score."""
-    renormalised_effective_swaps: Float[Tensor, ...]
-    entropy: Float[Tensor, ...]
+    renormalised_effective_swaps: Float[Tensor, "..."] | None
+    entropy: Float[Tensor, "..."]
     """Entropy of the query's attention in nats."""
-    swapped_mass: Float[Tensor, ...]
+    swapped_mass: Float[Tensor, "..."]
     """Attention on the positions that take part in swaps."""
-    swaps: Int[Tensor, ...]
+    swaps: Int[Tensor, "..."]
     """How many swaps count: those with at least one visible slot."""
+    equal_symbols: EqualSymbolScores | None = None
+    """The swaps between equal symbols alone, where symbols were given."""
     detail: SwapDetail | None = None
 
     @property
@@ -89,7 +104,8 @@ def swap_scores(
     tau: float | Sequence[float] = 1e-4,
     blocks: Sequence[Sequence[int]] | Blocks | None = None,
     *,
-    sink: Float[Tensor, ...] | None = None,
+    sink: Float[Tensor, "..."] | None = None,
+    symbols: Sequence[int] | None = None,
     detail: bool = False,
 ) -> SwapScores:
     """Scores of all swaps from a counterfactual logit matrix A[p, c].
@@ -97,12 +113,13 @@ def swap_scores(
     The query's own position comes last: its row and column are never swapped, its diagonal entry belongs
     to the softmax. Hidden positions are rows of -inf. `blocks` are spans [start, stop) of positions that
     are swapped whole; without them every token is a block. `sink` is a logit that only draws attention.
+    `symbols` names the symbol of each block, to report swaps between equal ones separately.
     """
     position = logits.shape[-1] - 1
     if not isinstance(blocks, Blocks):
         blocks = Blocks.tokens(position) if blocks is None else Blocks.of(blocks, position)
     real = logits.diagonal(dim1=-2, dim2=-1)
-    return score_swaps(from_logits(logits), real, blocks, tau, sink=sink, detail=detail)
+    return score_swaps(from_logits(logits), real, blocks, tau, sink=sink, symbols=symbols, detail=detail)
 
 
 def score_swaps(
@@ -111,11 +128,16 @@ def score_swaps(
     blocks: Blocks,
     tau: float | Sequence[float] = 1e-4,
     *,
-    sink: Float[Tensor, ...] | None = None,
+    sink: Float[Tensor, "..."] | None = None,
+    symbols: Sequence[int] | None = None,
+    variants: bool = True,
     detail: bool = False,
 ) -> SwapScores:
     """The same from the real logits of all visible-or-not positions up to the query, and a way to look up
-    counterfactual ones: the n x n matrix is never needed as a whole."""
+    counterfactual ones: the n x n matrix is never needed as a whole.
+
+    `variants=False` leaves the centred and renormalised scores out.
+    """
     taus = check_tau(tau)
     block = BlockLogits(gather, blocks, real.device)
     lengths = block.lengths.to(real.dtype)
@@ -123,63 +145,92 @@ def score_swaps(
     own = block.own(real)  # B[I, I]
     log_mass = (own + lengths.log()).logsumexp(-1, keepdim=True)
     visible = own.isfinite()
-    plain = _WeightedMean((own - log_z).exp(), taus)
-    renormalised = _WeightedMean((own - log_mass).exp().masked_fill(~visible, 0.0), taus)
-    positions = real.isfinite().sum(-1, keepdim=True).clamp(min=1)
-    frame = _Frame(log_z, uniform=1 / positions.to(real.dtype), length=lengths[0])
+    all_visible = bool(visible.all())
+    plain = WeightedMean((own - log_z).exp(), taus)
+    renormalised = centring = equal = None
+    if variants:
+        renormalised = WeightedMean((own - log_mass).exp().masked_fill(~visible, 0.0), taus)
+        if blocks.equal_length:
+            positions = real.isfinite().sum(-1, keepdim=True).clamp(min=1)
+            centring = _Centring(log_z, uniform=1 / positions.to(real.dtype), length=lengths[0])
+    if symbols is not None:
+        same = _same_symbol(symbols, len(blocks), real.device)
+        equal = WeightedMean(plain.attention, taus, _largest_gap(plain.attention, same))
+        equal_swaps = torch.zeros(own.shape[:-1], dtype=torch.long, device=own.device)
 
     details = []
     swaps = torch.zeros(own.shape[:-1], dtype=torch.long, device=own.device)
-    for rows, columns in _tiles(len(blocks)):
-        here = block.before(rows, columns)  # B[a, b]
-        there = block.after(columns, rows).mT  # B[b, a]
+    for rows, columns in tiles(len(blocks), TILE):
+        here, there = block.both(rows, columns)  # B[a, b] and B[b, a]
         mine, other = own[..., rows, None], own[..., None, columns]
-        counted = _counted(here, there, mine, other, visible, rows, columns)
+        counted = each_pair_once(rows, columns, here.device)
+        if not all_visible:  # a swap counts if the query sees one of its slots
+            counted = counted & (mine.isfinite() | other.isfinite()) & (here.isfinite() | there.isfinite())
         swaps += counted.sum((-2, -1))
         cosines = _cosines(here - there, mine - other)
-        if blocks.equal_length:
-            centred = frame.centred_cosines(here, there, mine, other)
-            alpha = plain.add(rows, columns, counted, (*cosines, *centred))
-        else:
-            alpha = plain.add(rows, columns, counted, cosines)
-        renormalised.add(rows, columns, counted, cosines)
+        centred = centring.cosines(here, there, mine, other) if centring is not None else ()
+        alpha = plain.add(rows, columns, counted, (*cosines, *centred))
+        if renormalised is not None:
+            renormalised.add(rows, columns, counted, cosines)
+        if equal is not None:
+            alike = counted & same[rows, columns]
+            equal_swaps += alike.sum((-2, -1))
+            equal.add(rows, columns, alike, cosines)
         if detail:
             details.append((rows, columns, *cosines, *alpha))
 
     several = isinstance(tau, Sequence)
-    means = [mean if several else mean[..., 0] for mean in (*plain.means(), *renormalised.means())]
-    centred_means = means[2:4] if blocks.equal_length else [None, None]
-    effective = [mean.effective() if several else mean.effective()[..., 0] for mean in (plain, renormalised)]
+
+    def shaped(mean: Tensor | None) -> Tensor | None:
+        return mean if mean is None or several else mean[..., 0]
+
+    means = [shaped(mean) for mean in plain.means()]
+    scale_free = [shaped(mean) for mean in renormalised.means()] if renormalised is not None else [None, None]
     return SwapScores(
         positional=means[0],
         symbolic=means[1],
-        centred_positional=centred_means[0],
-        centred_symbolic=centred_means[1],
-        renormalised_positional=means[-2],
-        renormalised_symbolic=means[-1],
-        effective_swaps=effective[0],
-        renormalised_effective_swaps=effective[1],
+        centred_positional=means[2] if centring is not None else None,
+        centred_symbolic=means[3] if centring is not None else None,
+        renormalised_positional=scale_free[0],
+        renormalised_symbolic=scale_free[1],
+        effective_swaps=shaped(plain.effective()),
+        renormalised_effective_swaps=shaped(renormalised.effective()) if renormalised is not None else None,
         entropy=attention_entropy((real - log_z).exp()),
         swapped_mass=(log_mass - log_z)[..., 0].exp(),
         swaps=swaps,
-        detail=_detail(details, plain, len(blocks), several) if detail else None,
+        equal_symbols=None
+        if equal is None
+        else EqualSymbolScores(*(shaped(mean) for mean in equal.means()), equal_swaps),
+        detail=_detail(details, plain, several) if detail else None,
     )
 
 
-def _tiles(m: int) -> Iterator[tuple[slice, slice]]:
+def _same_symbol(symbols: Sequence[int], m: int, device: torch.device) -> Tensor:
+    if len(symbols) != m:
+        raise RotoscopeError(f"{len(symbols)} symbols were given for {m} blocks")
+    ids = torch.tensor(list(symbols), device=device)
+    return ids[:, None] == ids[None, :]
+
+
+def _largest_gap(attention: Tensor, same: Tensor) -> Tensor:
+    """The largest |D_a - D_b| between equal symbols: per symbol, the largest minus the smallest D."""
+    gaps = [torch.zeros_like(attention[..., 0])]
+    for members in same.unique(dim=0):
+        group = attention[..., members]
+        gaps.append(group.amax(-1) - group.amin(-1))
+    return torch.stack(gaps).amax(0)
+
+
+def tiles(m: int, rows: int) -> Iterator[tuple[slice, slice]]:
     """Row bands of the upper triangle: each holds the pairs of its rows with everything to their right."""
-    for start in range(0, m - 1, TILE):
-        yield slice(start, min(start + TILE, m)), slice(start, m)
+    for start in range(0, m - 1, rows):
+        yield slice(start, min(start + rows, m)), slice(start, m)
 
 
-def _counted(
-    here: Tensor, there: Tensor, mine: Tensor, other: Tensor, visible: Tensor, rows: slice, columns: slice
-) -> Tensor:
-    """Which swaps of a tile count: each pair once, and only if the query sees one of its slots."""
-    pairs = torch.ones(here.shape[-2:], dtype=torch.bool, device=here.device).triu(diagonal=1)
-    if bool(visible.all()):
-        return pairs.expand(here.shape)
-    return pairs & (mine.isfinite() | other.isfinite()) & (here.isfinite() | there.isfinite())
+def each_pair_once(rows: slice, columns: slice, device: torch.device) -> Tensor:
+    """Which entries of a tile are pairs a < b."""
+    shape = (rows.stop - rows.start, columns.stop - columns.start)
+    return torch.ones(shape, dtype=torch.bool, device=device).triu(diagonal=1)
 
 
 def _direction(difference: Tensor) -> tuple[Tensor, Tensor]:
@@ -198,16 +249,14 @@ def _cosines(after: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @dataclass(frozen=True)
-class _Frame:
+class _Centring:
     """What the centred variant needs beyond directions: the scale of the attention weights."""
 
     log_z: Tensor
     uniform: Tensor
     length: Tensor
 
-    def centred_cosines(
-        self, here: Tensor, there: Tensor, mine: Tensor, other: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def cosines(self, here: Tensor, there: Tensor, mine: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
         """The cosines after subtracting 1 / (visible positions) from every entry; 0 if nothing is focused.
 
         The weights after the swap have their own normaliser Z' = Z - old pair + new pair, formed relative
@@ -234,17 +283,18 @@ def _focus(weight: Tensor, uniform: Tensor) -> Tensor:
     return torch.where(beyond.abs() > noise, beyond, 0.0)
 
 
-class _WeightedMean:
+class WeightedMean:
     """Means over swaps with weights softmax(|D_a - D_b| / tau), gathered tile by tile for several tau.
 
     The largest |D_a - D_b| of all pairs is max D - min D, known before the first tile, so no running maximum
     is needed. (The block with the largest D is visible, hence that pair counts.)
     """
 
-    def __init__(self, attention: Tensor, taus: tuple[float, ...]) -> None:
+    def __init__(self, attention: Tensor, taus: tuple[float, ...], top: Tensor | None = None) -> None:
         self.attention = attention
         self.taus = taus
-        self.top = (attention.amax(-1) - attention.amin(-1))[..., None, None]
+        largest = attention.amax(-1) - attention.amin(-1) if top is None else top
+        self.top = largest[..., None, None]
         self.totals: list[Tensor] | None = None
 
     def add(self, rows: slice, columns: slice, counted: Tensor, values: tuple[Tensor, ...]) -> list[Tensor]:
@@ -271,7 +321,7 @@ class _WeightedMean:
         return torch.where(square > 0, weight * weight / square, 0.0)
 
 
-def _detail(tiles: list[tuple[Any, ...]], plain: _WeightedMean, m: int, several: bool) -> SwapDetail:
+def _detail(tiles: list[tuple[Any, ...]], plain: WeightedMean, several: bool) -> SwapDetail:
     """Put the tiles' swaps back into one list, ordered by first and second block."""
     assert plain.totals is not None
     parts: list[list[Tensor]] = []

@@ -44,7 +44,7 @@ class LayerHeads:
     """Where the queries stand."""
     scaling: float
     softcap: float | None
-    sinks: Float[Tensor, heads] | None
+    sinks: Float[Tensor, "heads"] | None
     layout: Layout
 
     def at(self, index: int) -> QueryHeads:
@@ -68,7 +68,7 @@ class QueryHeads:
         return self.heads.keys[:, :, : self.position + 1]
 
     @cached_property
-    def visible(self) -> Bool[Tensor, n]:
+    def visible(self) -> Bool[Tensor, "n"]:
         return self.heads.visible[self.index, : self.position + 1]
 
     @cached_property

@@ -25,11 +25,11 @@ __all__ = ["Layout", "find_layout"]
 class Layout:
     """How a head's dimensions are arranged: planes first, from the fastest to the slowest, then the rest."""
 
-    order: Int[Tensor, d]
+    order: Int[Tensor, "d"]
     """Dimensions as (re, im) of plane 1, of plane 2, ..., then those that never rotate."""
-    columns: Int[Tensor, planes]
+    columns: Int[Tensor, "planes"]
     """The column of the rotation table that drives each plane."""
-    angles: Float[Tensor, planes]
+    angles: Float[Tensor, "planes"]
     """How far each plane turns per position."""
 
     @property
@@ -100,7 +100,7 @@ def _pair_up(still: Tensor, quarter: Tensor, site: Site) -> tuple[list[int], lis
     return real, imaginary, rest
 
 
-def _marks(cos: Tensor) -> Float[Tensor, columns]:
+def _marks(cos: Tensor) -> Float[Tensor, "columns"]:
     """An angle for every column, equal where the model's own table repeats a column (both halves of a plane)."""
     width = cos.shape[-1]
     half = width // 2

@@ -37,7 +37,7 @@ class Projected:
     key: Float[Tensor, "batch key_heads n d"]
     scaling: float
     softcap: float | None = None
-    sinks: Float[Tensor, heads] | None = None
+    sinks: Float[Tensor, "heads"] | None = None
 
 
 class _Stop(Exception):
