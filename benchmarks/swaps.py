@@ -10,7 +10,7 @@ import torch
 import rotoscope as rs
 from benchmarks.measure import Report, best_of, console, peak_gigabytes
 from rotoscope.analysis.batches import Batch, batches, prompts_from_tokens
-from rotoscope.analysis.measures import score_batch
+from rotoscope.analysis.measures import Asked, score_batch
 from rotoscope.reading import HeadReader, LayerHeads, Subject
 from tests.twin import model_scores
 
@@ -103,7 +103,7 @@ def forward(subject: Subject, batch: Batch) -> None:
 
 
 def score(subject: Subject, reader: HeadReader, batch: Batch) -> None:
-    score_batch(reader, batch, (1e-4,), subject.tokenizer)
+    score_batch(reader, batch, Asked((1e-4,)), subject.tokenizer)
 
 
 def read_only(reader: HeadReader, batch: Batch) -> None:

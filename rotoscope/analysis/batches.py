@@ -39,6 +39,20 @@ class Batch:
         whole = self.prompts[0].blocks
         return Blocks.tokens(query) if whole is None else whole.before(query)
 
+    def symbols_for(self, query: int) -> tuple[int, ...] | None:
+        """The symbols of those blocks, where equal ones are among them."""
+        symbols = repeated_symbols(self.prompts[0])
+        cut = symbols[: len(self.blocks_for(query))] if symbols is not None else ()
+        return cut if len(set(cut)) < len(cut) else None
+
+    @property
+    def asked(self) -> tuple[int, int] | None:
+        """Where the answer stands."""
+        prompt = self.prompts[0]
+        if prompt.blocks is None or prompt.asked is None:
+            return None
+        return prompt.blocks.spans[prompt.asked]
+
 
 def scored_queries(prompt: Prompt, queries: Queries) -> tuple[int, ...]:
     """Positions at which a prompt's heads are scored; "all" means all that have two blocks before them."""
@@ -83,7 +97,13 @@ def batches(prompts: Prompts, queries: Queries, most_tokens: int) -> list[Batch]
 
 
 def _shape(prompt: Prompt) -> tuple[object, ...]:
-    return len(prompt.tokens), prompt.blocks, prompt.queries
+    return len(prompt.tokens), prompt.blocks, prompt.queries, repeated_symbols(prompt), prompt.asked
+
+
+def repeated_symbols(prompt: Prompt) -> tuple[int, ...] | None:
+    """The symbols of the blocks, where any of them occurs twice."""
+    symbols = prompt.symbols
+    return symbols if symbols is not None and len(set(symbols)) < len(symbols) else None
 
 
 def prompts_from_tokens(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,29 +12,55 @@ import torch
 
 from rotoscope.analysis.batches import Batch
 from rotoscope.errors import NumberError, RunError
-from rotoscope.maths.blocks import Blocks
+from rotoscope.maths.attention import attention_weights
+from rotoscope.maths.blocks import Blocks, block_spread
 from rotoscope.maths.exclusion import Exclusion, exclusion, exclusion_from_factors
+from rotoscope.maths.frequency import frequency_scores
 from rotoscope.maths.swaps import score_swaps
 from rotoscope.reading import HeadReader, LayerHeads, QueryHeads
 from rotoscope.results.aggregate import INDEX, MEASURES
 
-__all__ = ["score_batch"]
+__all__ = ["TABLES", "Asked", "Transform", "score_batch"]
 
 Measures = dict[str, np.ndarray]
 """Name of a measure -> [batch, heads, taus]."""
 
+Transform = Callable[[LayerHeads, Batch], LayerHeads]
+"""Changes a layer's queries or keys before they are scored: nulls, gates."""
 
-def score_batch(
-    reader: HeadReader, batch: Batch, taus: tuple[float, ...], tokenizer: Any
-) -> dict[str, pd.DataFrame]:
-    """The tables of one batch: `prompts`, `queries` (when there are several) and `answers`."""
+TABLES = ("prompts", "queries", "prompt_frequencies", "answers", "sinks")
+
+SINK_MASS = 0.1
+SINK_NORM = 10.0
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is to be measured."""
+
+    taus: tuple[float, ...]
+    frequencies: bool | frozenset[tuple[int, int]] = False
+    """Score single frequencies: of all heads, of none, or of these (layer, head)."""
+    transform: Transform | None = None
+
+
+def score_batch(reader: HeadReader, batch: Batch, asked: Asked, tokenizer: Any) -> dict[str, pd.DataFrame]:
+    """The tables of one batch: scores per prompt, per query and per frequency, answers, sinks."""
     tables: list[pd.DataFrame] = []
+    planes: list[pd.DataFrame] = []
     blocks = [batch.blocks_for(query) for query in batch.queries]
+    attention = _AttentionByPosition(batch)
 
     def visit(layer: LayerHeads) -> None:
+        if asked.transform is not None:
+            layer = asked.transform(layer, batch)
         for index, query in enumerate(batch.queries):
-            found = _measure(layer.at(index), blocks[index], taus)
-            tables.append(_rows(batch, layer.layer, query, found, taus))
+            here = layer.at(index)
+            found = _measure(here, blocks[index], asked.taus, batch.symbols_for(query))
+            tables.append(_rows(batch, layer.layer, query, found, asked.taus))
+        attention.add(layer)
+        if asked.frequencies:
+            planes.append(_frequencies(layer.at(len(batch.queries) - 1), blocks[-1], batch, asked))
 
     logits = reader.read(batch.tokens, batch.queries, visit, keep=batch.asked_at)
     if len(tables) != reader.layers * len(batch.queries):
@@ -44,11 +72,116 @@ def score_batch(
         present = [name for name in MEASURES if name in rows]
         per_prompt = rows.groupby(["prompt", *INDEX], sort=False)[present].mean().reset_index()
         per_query = rows
-    return {"prompts": per_prompt, "queries": per_query, "answers": _answers(batch, logits, tokenizer)}
+    return {
+        "prompts": per_prompt,
+        "queries": per_query,
+        "prompt_frequencies": pd.concat(planes, ignore_index=True) if planes else pd.DataFrame(),
+        "answers": _answers(batch, logits, tokenizer, attention.on_answer()),
+        "sinks": attention.sinks(tokenizer),
+    }
 
 
-def _measure(query: QueryHeads, blocks: Blocks, taus: tuple[float, ...]) -> Measures:
-    scores = score_swaps(query.gather, query.real(), blocks, taus, sink=query.sinks)
+class _AttentionByPosition:
+    """Where the last query's attention goes, over all heads: sinks, and the block that holds the answer."""
+
+    def __init__(self, batch: Batch) -> None:
+        self.batch = batch
+        self.weights: list[torch.Tensor] = []  # per layer: mean over heads [batch, n]
+        self.norms: list[torch.Tensor] = []
+        self.answer: list[torch.Tensor] = []  # per layer: [batch, heads]
+
+    def add(self, layer: LayerHeads) -> None:
+        last = layer.at(len(self.batch.queries) - 1)
+        weights = attention_weights(last.real(), last.sinks)
+        self.weights.append(weights.mean(1).cpu())
+        if layer.residual_norm is not None:
+            self.norms.append(layer.residual_norm[:, : last.position + 1].cpu())
+        if self.batch.asked is not None:
+            start, stop = self.batch.asked
+            self.answer.append(weights[..., start:stop].sum(-1).cpu())
+
+    def on_answer(self) -> list[tuple[float, float]] | None:
+        """Per prompt: mean and largest attention of a head on the block that holds the answer."""
+        if not self.answer:
+            return None
+        heads = torch.cat(self.answer, dim=1)
+        return [(float(row.mean()), float(row.max())) for row in heads]
+
+    def sinks(self, tokenizer: Any) -> pd.DataFrame:
+        """Positions that draw attention whatever they say: by mean mass, or by an outlying residual norm."""
+        mass = torch.stack(self.weights).mean(0)  # [batch, n]
+        size = torch.zeros_like(mass)
+        if self.norms:
+            norms = torch.stack(self.norms)  # [layers, batch, n]
+            size = (norms / norms.median(-1, keepdim=True).values).median(0).values
+        swapped = set(self.batch.blocks_for(self.batch.queries[-1]).positions)
+        rows = []
+        for k, prompt in enumerate(self.batch.prompts):
+            for position in range(mass.shape[1] - 1):  # the query's own position is no sink
+                heavy, large = float(mass[k, position]) >= SINK_MASS, float(size[k, position]) >= SINK_NORM
+                if heavy or large:
+                    rows.append(
+                        {
+                            "prompt": self.batch.first + k,
+                            "position": position,
+                            "token_text": tokenizer.decode([prompt.tokens[position]]) if tokenizer else None,
+                            "attention_mass": float(mass[k, position]),
+                            "residual_norm_ratio": float(size[k, position]),
+                            "found_by": "mass and norm" if heavy and large else "mass" if heavy else "norm",
+                            "in_block": position in swapped,
+                        }
+                    )
+        return pd.DataFrame(rows)
+
+
+def _frequencies(query: QueryHeads, blocks: Blocks, batch: Batch, asked: Asked) -> pd.DataFrame:
+    """Scores of every plane of the layer's heads, the un-rotated remainder as frequency id 0."""
+    layer, layout = query.heads.layer, query.heads.layout
+    heads = query.seen.shape[1] * query.seen.shape[3]
+    wanted = list(range(heads))
+    if not isinstance(asked.frequencies, bool):
+        wanted = [head for head in wanted if (layer, head) in asked.frequencies]
+    if not wanted:
+        return pd.DataFrame()
+    picked = torch.tensor([b * heads + h for b in range(len(batch.prompts)) for h in wanted])
+    picked = picked.to(query.keys.device)
+    tables = []
+    for seen, keys in query.planes():
+        rotating = seen.shape[-1] == 2 and seen.shape[-2] == layout.planes and layout.planes > 0
+        ids = np.arange(1, layout.planes + 1) if rotating else np.zeros(1, dtype=int)
+        angles = layout.angles.numpy() if rotating else np.zeros(1)
+        scores = frequency_scores(seen[picked], keys[picked], blocks, asked.taus, query.visible)
+        taus = len(asked.taus)
+        prompt, head, plane, tau = np.meshgrid(
+            batch.first + np.arange(len(batch.prompts)), wanted, ids, np.array(asked.taus), indexing="ij"
+        )
+        columns: dict[str, Any] = {
+            "prompt": prompt.ravel().astype(np.int32),
+            "layer": np.full(prompt.size, layer, dtype=np.int16),
+            "head": head.ravel().astype(np.int16),
+            "tau": tau.ravel(),
+            "frequency_id": plane.ravel().astype(np.int16),
+            "angle": np.tile(np.repeat(angles, taus), prompt.size // (len(ids) * taus)),
+        }
+        for name, tensor in (
+            ("positional_score", scores.positional),
+            ("symbolic_score", scores.symbolic),
+            ("effective_swaps", scores.effective_swaps),
+            ("entropy", scores.entropy),
+            ("logit_norm", scores.logit_norm),
+            ("max_logit", scores.max_logit),
+        ):
+            values = _finite(tensor, name, query)
+            columns[name] = values.ravel() if values.ndim == 3 else np.repeat(values.ravel(), taus)
+        tables.append(pd.DataFrame(columns))
+    return pd.concat(tables, ignore_index=True)
+
+
+def _measure(
+    query: QueryHeads, blocks: Blocks, taus: tuple[float, ...], symbols: tuple[int, ...] | None
+) -> Measures:
+    real = query.real()
+    scores = score_swaps(query.gather, real, blocks, taus, sink=query.sinks, symbols=symbols)
     spread = _exclusion(query, blocks)
     visible = query.visible.sum().clamp(min=2).log()
     at_tau = {
@@ -61,10 +194,14 @@ def _measure(query: QueryHeads, blocks: Blocks, taus: tuple[float, ...]) -> Meas
         "effective_swaps": scores.effective_swaps,
         "renormalised_effective_swaps": scores.renormalised_effective_swaps,
     }
+    if scores.equal_symbols is not None:
+        at_tau["equal_symbol_positional_score"] = scores.equal_symbols.positional
+        at_tau["equal_symbol_symbolic_score"] = scores.equal_symbols.symbolic
     plain = {
         "entropy": scores.entropy,
         "relative_entropy": scores.entropy / visible,
         "swapped_mass": scores.swapped_mass,
+        "block_spread": block_spread(real, blocks),
         "logit_variance": spread.variance,
         "d_pos": spread.d_pos,
         "d_sym": spread.d_sym,
@@ -115,7 +252,9 @@ def _rows(batch: Batch, layer: int, query: int, found: Measures, taus: tuple[flo
     return pd.DataFrame(columns | {name: values.ravel() for name, values in found.items()})
 
 
-def _answers(batch: Batch, logits: torch.Tensor, tokenizer: Any) -> pd.DataFrame:
+def _answers(
+    batch: Batch, logits: torch.Tensor, tokenizer: Any, on_answer: list[tuple[float, float]] | None
+) -> pd.DataFrame:
     """What the model answered where the task expects something."""
     rows = []
     chances = logits.float().log_softmax(-1)
@@ -136,6 +275,8 @@ def _answers(batch: Batch, logits: torch.Tensor, tokenizer: Any) -> pd.DataFrame
                     "correct": predicted == expected,
                     "log_likelihood": float(chances[k, q, expected]),
                     "asked_block": prompt.asked,
+                    "asked_attention": on_answer[k][0] if on_answer is not None else None,
+                    "asked_attention_largest": on_answer[k][1] if on_answer is not None else None,
                 }
             )
     return pd.DataFrame(rows)

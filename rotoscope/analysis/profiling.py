@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +14,19 @@ import pandas as pd
 import torch
 
 from rotoscope.analysis.batches import Batch, Queries, batches, prompts_from_tokens
-from rotoscope.analysis.measures import score_batch
+from rotoscope.analysis.measures import TABLES, Asked, score_batch
+from rotoscope.analysis.nulls import Null, NullName, check_null, make_nulls
 from rotoscope.errors import RotoscopeError
 from rotoscope.maths.swaps import check_tau
-from rotoscope.progress import progress
+from rotoscope.progress import Progress, progress
 from rotoscope.reading import HeadReader, Subject, load
-from rotoscope.results.folder import RunFolder, read_table, versions, write_table
+from rotoscope.results.folder import RunFolder, read_table, versions, write_json, write_table
 from rotoscope.results.profile import Profile
 from rotoscope.tasks.prompts import Prompts
 
 __all__ = ["Estimate", "estimate", "profile"]
+
+Tables = dict[str, pd.DataFrame]
 
 
 @dataclass(frozen=True)
@@ -32,9 +36,22 @@ class Estimate:
     prompts: int
     tokens: int
     gigabytes: float
+    plane_logits: float = 0.0
+    """Logits of single planes per prompt, when frequencies are asked for."""
 
     def __str__(self) -> str:
-        return f"{self.prompts} prompts of up to {self.tokens} tokens, about {self.gigabytes:.1f} GB of memory"
+        said = f"{self.prompts} prompts of up to {self.tokens} tokens, about {self.gigabytes:.1f} GB of memory"
+        if self.plane_logits:
+            seconds = self.plane_logits * SECONDS_PER_PLANE_LOGIT
+            said += (
+                f"; single frequencies: {self.plane_logits / 1e6:.0f} million logits a prompt, "
+                f"roughly {seconds:.1f} s each on two CPU cores"
+            )
+        return said
+
+
+SECONDS_PER_PLANE_LOGIT = 2.5e-9  # measured on two CPU cores; only for the estimate
+Frequencies = bool | Sequence[tuple[int, int]]
 
 
 def profile(
@@ -46,6 +63,10 @@ def profile(
     tau: float | Sequence[float] = 1e-4,
     gamma: float = 0.1,
     queries: Queries = "last",
+    frequencies: Frequencies = False,
+    null: NullName = "none",
+    null_draws: int = 1,
+    null_per_layer: bool = False,
     out: str | Path | None = None,
     overwrite: bool = False,
     prove: bool = True,
@@ -58,9 +79,13 @@ def profile(
     token swaps of the last position are scored, or those of the given `blocks`.
 
     `tau` may be several temperatures; `gamma` is the tolerance of the purity classes; `queries` are the
-    positions scored: "last", "all", "task" (where the task asks) or a list. With `out`, results are written as
-    they come and a killed run goes on where it was. `prove=False` skips the check that the model's own
-    attention is rebuilt; leave it on unless you time things.
+    positions scored: "last", "all", "task" (where the task asks) or a list. `frequencies` scores every rotation
+    plane of every head by itself at the last query, or of the listed (layer, head) only. `null` measures beside it
+    what a model that learned nothing gives: "random" or "gaussian", `null_draws` times; `null_per_layer` rescales
+    each layer of a random null by itself.
+
+    With `out`, results are written as they come and a killed run goes on where it was. `prove=False` skips the
+    check that the model's own attention is rebuilt; leave it on unless you time things.
     """
     taus = check_tau(tau)
     who = _subject(subject)
@@ -72,8 +97,15 @@ def profile(
         raise RotoscopeError("prompts bring their own tokens and blocks; give either those or tokens")
     if len(prompts) == 0:
         raise RotoscopeError("no prompts were given")
+    if null_draws < 1:
+        raise RotoscopeError(f"a null needs at least one draw, found {null_draws}")
+    check_null(who, null)
 
     settings = _settings(who, prompts, taus, gamma, queries)
+    settings["frequencies"] = frequencies if isinstance(frequencies, bool) else sorted(map(list, frequencies))
+    settings["null"] = {"name": null} | (
+        {"draws": null_draws, "per_layer": null_per_layer} if null != "none" else {}
+    )
     folder = RunFolder(out, Profile.kind, settings, overwrite=overwrite) if out is not None else None
     if folder is not None and folder.complete:
         return Profile.open(folder.path)
@@ -81,35 +113,101 @@ def profile(
     began = time.perf_counter()
     reader = HeadReader(who.model, prove=prove)
     read_in = time.perf_counter() - began
+    chosen = frequencies if isinstance(frequencies, bool) else _known_heads(frequencies, who, reader)
     if folder is not None:
         folder.begin()
     most = batch_tokens or (16384 if who.device.type == "cuda" else 2048)
     work = batches(prompts, queries, most)
-    pieces: list[dict[str, pd.DataFrame]] = []
-    with progress("profiling", len(prompts), show_progress) as bar:
-        for batch in work:
-            pieces.append(_piece(folder, reader, batch, taus, who.tokenizer))
-            bar.advance(len(batch.prompts))
-    tables = {
-        name: pd.concat([piece[name] for piece in pieces], ignore_index=True)
-        for name in pieces[0]
-        if any(len(piece[name]) for piece in pieces)
-    }
+    asked = Asked(taus, chosen)
+    passes = 1 + (null_draws if null != "none" else 0)
+    with progress("profiling", passes * len(prompts), show_progress) as bar:
+        tables = _pass(folder, "real", reader, work, asked, who.tokenizer, bar)
+        factors = _null_passes(
+            tables,
+            folder,
+            make_nulls(who, reader, null, null_draws, tables["prompts"], work, per_layer=null_per_layer),
+            work,
+            asked,
+            bar,
+        )
     details = {
         "subject": describe(who, reader),
         "proof": {"layers": len(reader.proof), "largest_difference": max(reader.proof, default=None)},
         "timings": {"reader_s": read_in, "total_s": time.perf_counter() - began},
+        "null_factors": factors,
     }
     run = {"settings": settings, "versions": versions(), **details, "warnings": []}
     result = Profile(run, tables)
     run["warnings"] = caveats(result)
     if folder is not None:
-        saved = folder.finish({**tables, "heads": result.heads}, **details, warnings=run["warnings"])
+        saved = folder.finish(result.stored_tables(), **details, warnings=run["warnings"])
         return Profile(saved, tables)
     return result
 
 
-def estimate(subject: Subject, prompts: Prompts) -> Estimate:
+def _null_passes(
+    tables: Tables,
+    folder: RunFolder | None,
+    nulls: Iterable[Null],
+    work: list[Batch],
+    asked: Asked,
+    bar: Progress,
+) -> list[list[float]]:
+    """Score every draw of the null on the same prompts, and add its tables to those of the subject."""
+    found: dict[str, list[pd.DataFrame]] = {}
+    factors = []
+    for null in nulls:
+        again = replace(asked, transform=null.transform)
+        drawn = _pass(folder, f"{null.name}-{null.draw}", null.reader, work, again, None, bar)
+        for name in ("prompts", "prompt_frequencies"):
+            if name in drawn:
+                table = drawn[name]
+                table.insert(0, "draw", null.draw)
+                table.insert(0, "null_name", null.name)
+                found.setdefault(f"null_{name}", []).append(table)
+        factors.append(null.factors)
+    tables |= {name: pd.concat(parts, ignore_index=True) for name, parts in found.items()}
+    return factors
+
+
+def _pass(
+    folder: RunFolder | None,
+    title: str,
+    reader: HeadReader,
+    work: list[Batch],
+    asked: Asked,
+    tokenizer: Any,
+    bar: Progress,
+) -> Tables:
+    """All batches through one model; what an earlier try finished is read back."""
+    pieces = []
+    for batch in work:
+        pieces.append(_piece(folder, f"{title}-{batch.first:06d}", reader, batch, asked, tokenizer))
+        bar.advance(len(batch.prompts))
+    return {
+        name: pd.concat(parts, ignore_index=True)
+        for name in TABLES
+        if (parts := [piece[name] for piece in pieces if len(piece.get(name, ()))])
+    }
+
+
+def _piece(
+    folder: RunFolder | None, stem: str, reader: HeadReader, batch: Batch, asked: Asked, tokenizer: Any
+) -> Tables:
+    if folder is None:
+        return score_batch(reader, batch, asked, tokenizer)
+    marker = folder.piece(f"{stem}.done.json")
+    if marker.exists():
+        names = json.loads(marker.read_text(encoding="utf-8"))["tables"]
+        return {name: read_table(folder.piece(f"{stem}-{name}.parquet")) for name in names}
+    made = {name: table for name, table in score_batch(reader, batch, asked, tokenizer).items() if len(table)}
+    for name, table in made.items():
+        write_table(folder.piece(f"{stem}-{name}.parquet"), table)
+    write_json(marker, {"tables": sorted(made)})
+    return made
+
+
+def estimate(subject: Subject, prompts: Prompts, frequencies: Frequencies = False) -> Estimate:
     """Memory before the work starts: weights, one layer's activations, one layer's entries between blocks."""
     config = subject.model.config.get_text_config()
     weights = sum(p.numel() * p.element_size() for p in subject.model.parameters())
@@ -121,7 +219,24 @@ def estimate(subject: Subject, prompts: Prompts) -> Estimate:
     entries = 4 * heads * (3 * n * most + 12 * min(most, 128) * most)
     vocabulary = 4 * int(config.vocab_size) * max(len(p.queries) for p in prompts)
     runtime = 0.35e9  # torch and transformers themselves
-    return Estimate(len(prompts), n, (weights + activations + entries + vocabulary + runtime) / 1e9)
+    planes = 0.0
+    if frequencies:
+        width = getattr(config, "head_dim", None) or config.hidden_size // heads
+        count = heads * config.num_hidden_layers if frequencies is True else len(frequencies)
+        planes = float(count * (width // 2) * n * most)
+    return Estimate(len(prompts), n, (weights + activations + entries + vocabulary + runtime) / 1e9, planes)
+
+
+def _known_heads(
+    wanted: Sequence[tuple[int, int]], who: Subject, reader: HeadReader
+) -> frozenset[tuple[int, int]]:
+    heads = int(who.model.config.get_text_config().num_attention_heads)
+    for layer, head in wanted:
+        if not (0 <= layer < reader.layers and 0 <= head < heads):
+            raise RotoscopeError(
+                f"there is no head {layer}:{head}: layers go from 0 to {reader.layers - 1}, heads from 0 to {heads - 1}"
+            )
+    return frozenset((int(layer), int(head)) for layer, head in wanted)
 
 
 def _subject(subject: Any) -> Subject:
@@ -166,6 +281,30 @@ def describe(who: Subject, reader: HeadReader) -> dict[str, Any]:
     }
 
 
+def heads_without_planes(result: Profile) -> set[int]:
+    """Layers without rotation, when frequencies were asked for."""
+    if "prompt_frequencies" not in result.tables:
+        return set()
+    fastest = result.tables["prompt_frequencies"].groupby("layer")["frequency_id"].max()
+    return {int(layer) for layer in fastest.index[fastest == 0]}
+
+
+def sink_caveats(sinks: pd.DataFrame) -> list[str]:
+    """Where attention goes whatever stands there, and whether that decides the scores."""
+    if not len(sinks):
+        return []
+    inside = sinks[sinks["in_block"]]
+    worst = (inside if len(inside) else sinks).sort_values("attention_mass").iloc[-1]
+    where = f"position {worst['position']} ({worst['token_text']!r}) draws {worst['attention_mass']:.0%} of all attention"
+    if len(inside):
+        share = inside["prompt"].nunique()
+        return [
+            (f"attention sink inside a block in {share} prompts: {where} and decides the scores; keep the first tokens "
+            "outside the blocks (--prefix chat, or --prefix fact)")
+        ]
+    return [f"attention sink outside the blocks: {where}; the scores judge the rest"]
+
+
 def caveats(result: Profile) -> list[str]:
     """What a reader must know before trusting the scores."""
     found = []
@@ -186,23 +325,16 @@ def caveats(result: Profile) -> list[str]:
         found.append(
             f"at tau = {result.taus[0]:g} fewer than two swaps decide the score of {few:.0%} of the heads"
         )
+    found += sink_caveats(result.sinks)
+    unstable = int((~heads["stable"]).sum())
+    if unstable:
+        found.append(
+            f"{unstable} of {len(heads)} heads change class when the prompts are resampled: more prompts, or a wider gamma"
+        )
+    still = sorted(heads_without_planes(result))
+    if still:
+        found.append(f"layers {still} do not rotate: one row per head, with frequency_id 0")
     missing = int(heads["missing_reason"].notna().sum())
     if missing:
         found.append(f"{missing} heads see no swap (a sliding window hides every block) and have no score")
     return found
-
-
-def _piece(
-    folder: RunFolder | None, reader: HeadReader, batch: Batch, taus: tuple[float, ...], tokenizer: Any
-) -> dict[str, pd.DataFrame]:
-    """The tables of one batch: read back if an earlier try finished it, computed otherwise."""
-    names = ("prompts", "queries", "answers")
-    if folder is None:
-        return score_batch(reader, batch, taus, tokenizer)
-    done = {name: folder.piece(f"{batch.first:06d}-{name}.parquet") for name in names}
-    if all(file.exists() for file in done.values()):
-        return {name: read_table(file) for name, file in done.items()}
-    made = score_batch(reader, batch, taus, tokenizer)
-    for name in names:
-        write_table(done[name], made[name])
-    return made

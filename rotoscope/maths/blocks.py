@@ -27,7 +27,7 @@ import torch
 from rotoscope.errors import BlockError
 from rotoscope.shapes import Float, Int, Tensor
 
-__all__ = ["Blocks", "Gather", "block_logits", "from_logits"]
+__all__ = ["Blocks", "Gather", "block_logits", "block_spread", "from_logits"]
 
 Gather = Callable[[Int[Tensor, "offsets slots"], Int[Tensor, "offsets contents"]], Tensor]
 """Looks up A[position, content] for every offset: [offsets, a] x [offsets, b] -> [..., offsets, a, b]."""
@@ -187,3 +187,17 @@ def block_logits(logits: Float[Tensor, "... n n"], blocks: Blocks) -> Float[Tens
     return torch.triu(rectangles.before(everything, everything)) + torch.tril(
         rectangles.after(everything, everything), diagonal=-1
     )
+
+
+def block_spread(real: Float[Tensor, "... n"], blocks: Blocks) -> Float[Tensor, "..."]:
+    """Standard deviation over the visible blocks of their log-mean real logits B[I, I]."""
+    starts = blocks.aligned_at_start(real.device)  # [offsets, blocks]
+    inside = torch.arange(len(starts), device=real.device)[:, None] < torch.tensor(
+        blocks.lengths, device=real.device
+    )
+    own = real[..., starts].masked_fill(~inside, -torch.inf).logsumexp(-2) - inside.sum(0).log()
+    seen = own.isfinite()
+    count = seen.sum(-1).clamp(min=1)
+    own = own.masked_fill(~seen, 0.0)
+    mean = own.sum(-1, keepdim=True) / count[..., None]
+    return (((own - mean).square() * seen).sum(-1) / count).sqrt()

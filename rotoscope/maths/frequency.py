@@ -17,7 +17,7 @@ from rotoscope.maths.blocks import BlockLogits, Blocks, Gather
 from rotoscope.maths.swaps import WeightedMean, check_tau, each_pair_once, score_swaps, tiles
 from rotoscope.shapes import Bool, Float, Tensor
 
-__all__ = ["FrequencyScores", "frequency_scores", "weighted_average_id"]
+__all__ = ["FrequencyScores", "frequency_scores"]
 
 CHUNK = 2**19  # logits per chunk
 ROWS = 64  # rows per tile
@@ -51,7 +51,7 @@ def frequency_scores(
     plane's width is 2; the un-rotated remainder is one plane of its own width). Soft-caps do not apply to a part.
     """
     taus = check_tau(tau)
-    heads, n, planes, _ = seen.shape
+    heads, _, planes, _ = seen.shape
     m, longest = len(blocks), max(blocks.lengths)
     together = max(1, CHUNK // (longest * min(m, ROWS) * m))
     # Each chunk holds several planes of one head, contiguous in memory.
@@ -119,10 +119,3 @@ def _small_logits(
         mean.add(rows, columns, each_pair_once(rows, columns, real.device), (positional, symbolic))
     positional_mean, symbolic_mean = mean.means()
     return positional_mean, symbolic_mean, mean.effective(), attention_entropy(weights)
-
-
-def weighted_average_id(
-    ids: Float[Tensor, "planes"], max_logit: Float[Tensor, "... planes"]
-) -> Float[Tensor, "..."]:
-    """Sum over planes of id * softmax over planes of the plane's largest logit (P2 Table 1)."""
-    return (max_logit.softmax(-1) * ids).sum(-1)

@@ -46,6 +46,8 @@ class LayerHeads:
     softcap: float | None
     sinks: Float[Tensor, "heads"] | None
     layout: Layout
+    residual_norm: Float[Tensor, "batch n"] | None = None
+    """How large the residual stream is at every position, where it could be seen."""
 
     def at(self, index: int) -> QueryHeads:
         """What the heads do at one of the query positions."""
@@ -97,10 +99,26 @@ class QueryHeads:
             return None
         return self.heads.sinks.expand(self.keys.shape[0], -1)
 
-    def real(self) -> Float[Tensor, "batch heads n"]:
-        """The head's real logits; hidden positions are -inf."""
+    def real(self, *, capped: bool = True) -> Float[Tensor, "batch heads n"]:
+        """The head's real logits, with or without the model's soft-cap; hidden positions are -inf."""
         logits = torch.einsum("bknd,bkngd->bkgn", self.keys, self.seen).flatten(1, 2)
-        return self._capped(logits).masked_fill(~self.visible, -torch.inf)
+        return (self._capped(logits) if capped else logits).masked_fill(~self.visible, -torch.inf)
+
+    def planes(self) -> list[tuple[Tensor, Tensor]]:
+        """Seen queries and keys [batch * heads, n, planes, width] of the rotating planes, and of the remainder.
+
+        The first pair holds the planes of frequency ids 1, 2, ...; the second, where some dimensions do not rotate,
+        holds them as one plane. Either may be missing.
+        """
+        width, group = 2 * self.heads.layout.planes, self.seen.shape[3]
+        seen = self.seen.movedim(3, 2).flatten(0, 2)  # [batch * heads, n, d]
+        keys = self.keys[:, :, None].expand(-1, -1, group, -1, -1).flatten(0, 2)
+        parts = []
+        if width:
+            parts.append(tuple(x[..., :width].unflatten(-1, (-1, 2)) for x in (seen, keys)))
+        if self.heads.layout.remainder:
+            parts.append(tuple(x[..., None, width:] for x in (seen, keys)))
+        return parts
 
     def gather(self, positions: Tensor, contents: Tensor) -> Float[Tensor, "batch heads offsets a b"]:
         """Entries A[position, content], offset by offset; see `maths.blocks.Gather`."""
@@ -123,6 +141,12 @@ class QueryHeads:
         return logits if cap is None else cap * torch.tanh(logits / cap)
 
 
+def _parents(model: Any, sites: list[Site]) -> list[Any]:
+    """The decoder block around each attention module: what enters it is the residual stream."""
+    names = {id(module): name for name, module in model.named_modules()}
+    return [model.get_submodule(names[id(site.module)].rpartition(".")[0]) for site in sites]
+
+
 Visit = Callable[[LayerHeads], None]
 
 
@@ -140,6 +164,7 @@ class HeadReader:
         try:
             with torch.no_grad(), readable_attention(model):
                 self.sites = find_sites(model, tokens)
+                self.blocks = _parents(model, self.sites)
                 self.layouts: list[Layout] = []
                 self.proof: list[float] = []
                 self._run(tokens, lambda site, call: self._learn(site, call, prove))
@@ -184,6 +209,15 @@ class HeadReader:
         self, tokens: Tensor, on_call: Callable[[Site, Call], None], keep: tuple[int, ...] = (-1,)
     ) -> Tensor:
         handles = []
+        self._residual: dict[int, Tensor] = {}
+        for layer, block in enumerate(self.blocks):
+
+            def note(module: Any, args: Any, kwargs: Any, layer: int = layer) -> None:
+                hidden = args[0] if args else kwargs.get("hidden_states")
+                if isinstance(hidden, Tensor):
+                    self._residual[layer] = hidden.float().norm(dim=-1)
+
+            handles.append(block.register_forward_pre_hook(note, with_kwargs=True))
         for site in self.sites:
 
             def hook(module: Any, args: Any, kwargs: Any, output: Any, site: Site = site) -> None:
@@ -231,6 +265,7 @@ class HeadReader:
             softcap=projected.softcap,
             sinks=None if projected.sinks is None else projected.sinks.to(width),
             layout=layout,
+            residual_norm=self._residual.get(site.layer),
         )
 
     def prove_layer(self, site: Site, call: Call) -> float:

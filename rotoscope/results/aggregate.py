@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import warnings
+
+import numpy as np
 import pandas as pd
 
 from rotoscope.maths.purity import purity_class
 
-__all__ = ["AT_TAU", "INDEX", "MEASURES", "head_table"]
+__all__ = [
+    "AT_TAU",
+    "FREQUENCY_INDEX",
+    "FREQUENCY_MEASURES",
+    "INDEX",
+    "MEASURES",
+    "frequency_table",
+    "frequency_use",
+    "head_table",
+    "resampled_means",
+]
 
 INDEX = ["layer", "head", "tau"]
 
@@ -19,6 +32,8 @@ AT_TAU = [
     "centred_symbolic_score",
     "effective_swaps",
     "renormalised_effective_swaps",
+    "equal_symbol_positional_score",
+    "equal_symbol_symbolic_score",
 ]
 """What depends on tau."""
 
@@ -27,6 +42,7 @@ MEASURES = [
     "entropy",
     "relative_entropy",
     "swapped_mass",
+    "block_spread",
     "logit_variance",
     "d_pos",
     "d_sym",
@@ -34,11 +50,27 @@ MEASURES = [
 """Every number a head has on a prompt."""
 
 
+FREQUENCY_INDEX = [*INDEX, "frequency_id"]
+FREQUENCY_MEASURES = [
+    "positional_score",
+    "symbolic_score",
+    "effective_swaps",
+    "entropy",
+    "logit_norm",
+    "max_logit",
+]
+"""Every number a plane of a head has on a prompt."""
+
+REPLICATES = 1000
+STABLE = 0.95
+
+
 def head_table(prompts: pd.DataFrame, gamma: float) -> pd.DataFrame:
-    """One row per (layer, head, tau): means over prompts, standard deviation of the two scores, class.
+    """One row per (layer, head, tau): means over prompts, spread, 95 % bootstrap intervals, class and its stability.
 
     Prompts on which the head sees no swap do not count; a head that never sees one has no score, and
-    `missing_reason` says so.
+    `missing_reason` says so. `class_stability` is the share of bootstrap resamples of the prompts in which the head
+    keeps its class; below 0.95 the head is marked unstable.
     """
     present = [name for name in MEASURES if name in prompts]
     groups = prompts.astype(dict.fromkeys(present, "float64")).groupby(INDEX, sort=True)
@@ -47,10 +79,87 @@ def head_table(prompts: pd.DataFrame, gamma: float) -> pd.DataFrame:
         heads[f"{score}_std"] = groups[score].std(ddof=1)
     heads["prompts"] = groups["positional_score"].count()
     heads = heads.reset_index()
-    heads["head_class"] = [
-        purity_class(p, s, gamma)
-        for p, s in zip(heads["positional_score"], heads["symbolic_score"], strict=True)
-    ]
+    heads["head_class"] = purity_classes(heads["positional_score"], heads["symbolic_score"], gamma)
     heads["missing_reason"] = None
     heads.loc[heads["prompts"] == 0, "missing_reason"] = "the query sees no block in any prompt"
+    return _with_intervals(heads, prompts, gamma)
+
+
+def purity_classes(positional: pd.Series, symbolic: pd.Series, gamma: float) -> list[str | None]:
+    return [purity_class(p, s, gamma) for p, s in zip(positional, symbolic, strict=True)]
+
+
+def _with_intervals(heads: pd.DataFrame, prompts: pd.DataFrame, gamma: float) -> pd.DataFrame:
+    count = prompts["prompt"].nunique()
+    columns = [f"{score}_{end}" for score in ("positional_score", "symbolic_score") for end in ("low", "high")]
+    heads[[*columns, "class_stability"]] = np.nan
+    heads["stable"] = pd.array([pd.NA] * len(heads), dtype="boolean")
+    if count < 2:
+        return heads  # one prompt says nothing about the next
+    drawn = {
+        score: resampled_means(prompts, score) for score in ("positional_score", "symbolic_score")
+    }  # [replicates, heads * taus], in the order of the head table
+    for score, means in drawn.items():
+        low, high = np.nanquantile(means, [0.025, 0.975], axis=0)
+        heads[f"{score}_low"], heads[f"{score}_high"] = low, high
+    p, s = drawn["positional_score"], drawn["symbolic_score"]
+    kept = np.select(
+        [heads["head_class"] == name for name in ("positional", "symbolic", "uniform")],
+        [
+            ((p >= 1 - gamma) & (s <= gamma)).mean(0),
+            ((s >= 1 - gamma) & (p <= gamma)).mean(0),
+            ((p >= 1 - gamma) & (s >= 1 - gamma)).mean(0),
+        ],
+        default=1
+        - (((p >= 1 - gamma) & ((s <= gamma) | (s >= 1 - gamma))) | ((s >= 1 - gamma) & (p <= gamma))).mean(0),
+    )
+    scored = heads["prompts"] > 0
+    heads.loc[scored, "class_stability"] = kept[scored]
+    heads.loc[scored, "stable"] = kept[scored] >= STABLE
     return heads
+
+
+def resampled_means(
+    prompts: pd.DataFrame, score: str, index: list[str] = INDEX, replicates: int = REPLICATES
+) -> np.ndarray:
+    """Bootstrap over prompts: means of a score [replicates, rows], rows ordered as the index sorts them.
+
+    Every call draws the same resamples, so that two scores of one replicate belong together.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        wide = (
+            prompts.pivot(index="prompt", columns=index, values=score).sort_index(axis=1).to_numpy(dtype=float)
+        )
+        count = len(wide)
+        times = np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), size=replicates)
+        there = ~np.isnan(wide)
+        means: np.ndarray = (times @ np.where(there, wide, 0.0)) / (times @ there)
+    return means
+
+
+def frequency_table(prompts: pd.DataFrame) -> pd.DataFrame:
+    """One row per (layer, head, tau, frequency_id): means over prompts, and the spread of the two scores."""
+    groups = prompts.astype(dict.fromkeys(FREQUENCY_MEASURES, "float64")).groupby(
+        [*FREQUENCY_INDEX, "angle"], sort=True
+    )
+    table = groups[FREQUENCY_MEASURES].mean()
+    for score in ("positional_score", "symbolic_score"):
+        table[f"{score}_std"] = groups[score].std(ddof=1)
+    return table.reset_index()
+
+
+def frequency_use(frequencies: pd.DataFrame) -> pd.DataFrame:
+    """Which frequencies a head uses: weighted-average and dominant id, one row per (layer, head, tau).
+
+    Weights are the softmax over planes of the plane's largest logit, averaged over prompts (what fits P2's Table 1).
+    The un-rotated remainder has no frequency and does not take part; a head without planes has no row.
+    """
+    planes = frequencies[frequencies["frequency_id"] > 0]
+    rows = []
+    for key, plane in planes.groupby(INDEX, sort=True):
+        logits = plane["max_logit"].to_numpy()
+        weight = np.exp(logits - logits.max())
+        ids = plane["frequency_id"].to_numpy()
+        rows.append((*key, float((weight / weight.sum()) @ ids), int(ids[logits.argmax()])))
+    return pd.DataFrame(rows, columns=[*INDEX, "weighted_frequency_id", "dominant_frequency_id"])

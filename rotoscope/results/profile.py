@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -9,13 +10,22 @@ from typing import Any
 import pandas as pd
 
 from rotoscope.errors import RotoscopeError, RunError
-from rotoscope.results.aggregate import INDEX, MEASURES, head_table
+from rotoscope.results.aggregate import INDEX, MEASURES, frequency_table, frequency_use, head_table
 from rotoscope.results.folder import RunFolder, read_run, read_table
+from rotoscope.results.statistics import by_position, statistics
 from rotoscope.results.summary import Summary, summarise
 
 __all__ = ["Profile"]
 
-OPTIONAL_TABLES = ("answers", "queries")
+OPTIONAL_TABLES = (
+    "answers",
+    "queries",
+    "sinks",
+    "prompt_frequencies",
+    "null_prompts",
+    "null_prompt_frequencies",
+)
+DETAILS = ("subject", "timings", "warnings", "proof", "null_factors")
 
 
 class Profile:
@@ -37,8 +47,52 @@ class Profile:
 
     @cached_property
     def heads(self) -> pd.DataFrame:
-        """One row per (layer, head, tau): means over prompts, spread, class."""
-        return head_table(self.prompts, self.gamma)
+        """One row per (layer, head, tau): means over prompts, spread, intervals, class and its stability."""
+        heads = head_table(self.prompts, self.gamma)
+        if "prompt_frequencies" in self.tables:
+            heads = heads.merge(frequency_use(self.frequencies), on=INDEX, how="left")
+        return heads
+
+    @cached_property
+    def frequencies(self) -> pd.DataFrame:
+        """One row per (layer, head, tau, frequency_id); id 1 is the fastest plane, id 0 what does not rotate."""
+        return frequency_table(self._asked_for("prompt_frequencies", "frequencies=True"))
+
+    @cached_property
+    def nulls(self) -> pd.DataFrame:
+        """The null's heads: one row per (null_name, draw, layer, head, tau); empty if no null was run."""
+        return self._by_draw("null_prompts", lambda table: head_table(table, self.gamma))
+
+    @cached_property
+    def null_frequencies(self) -> pd.DataFrame:
+        """The null's planes: one row per (null_name, draw, layer, head, tau, frequency_id)."""
+        return self._by_draw("null_prompt_frequencies", frequency_table)
+
+    def _by_draw(self, name: str, table: Callable[[pd.DataFrame], pd.DataFrame]) -> pd.DataFrame:
+        if name not in self.tables:
+            return pd.DataFrame()
+        parts = []
+        for (null, draw), rows in self.tables[name].groupby(["null_name", "draw"], sort=True):
+            part = table(rows)
+            part.insert(0, "draw", draw)
+            part.insert(0, "null_name", null)
+            parts.append(part)
+        return pd.concat(parts, ignore_index=True)
+
+    def _asked_for(self, name: str, how: str) -> pd.DataFrame:
+        if name not in self.tables:
+            raise RotoscopeError(f"this profile was made without {how}")
+        return self.tables[name]
+
+    @property
+    def sinks(self) -> pd.DataFrame:
+        """Positions that draw attention whatever they say; empty if there are none."""
+        return self.tables.get("sinks", pd.DataFrame())
+
+    @property
+    def null_name(self) -> str | None:
+        """Which null stands beside the scores."""
+        return str(self.tables["null_prompts"]["null_name"].iloc[0]) if "null_prompts" in self.tables else None
 
     @property
     def queries(self) -> pd.DataFrame:
@@ -76,6 +130,23 @@ class Profile:
             raise RotoscopeError(f"this profile has tau = {self.taus}, not {wanted}")
         return self.heads[self.heads["tau"] == wanted].reset_index(drop=True)
 
+    def statistics(self, tau: float | None = None) -> pd.DataFrame:
+        """The summary figures with 95 % intervals over prompts, the null's band beside them, and a verdict."""
+        return statistics(self.tables, self.taus[0] if tau is None else tau, self.gamma)
+
+    def by_position(self, bins: int = 8) -> pd.DataFrame:
+        """Accuracy and likelihood of the answer, and the attention it gets, by where the asked fact stands."""
+        return by_position(self.answers, bins)
+
+    def stored_tables(self) -> dict[str, pd.DataFrame]:
+        """What a run folder holds: the tables per prompt, and those made from them, for other tools to read."""
+        made = {"heads": self.heads}
+        if "prompt_frequencies" in self.tables:
+            made["frequencies"] = self.frequencies
+        if "null_prompts" in self.tables:
+            made["nulls"] = self.nulls
+        return {**self.tables, **made}
+
     def summary(self, tau: float | None = None) -> Summary:
         """Correlation of the two scores, medians by depth, class counts."""
         return summarise(self.at(tau))
@@ -84,8 +155,8 @@ class Profile:
         """Write the profile as a run folder; `rs.open` reads it back."""
         folder = RunFolder(path, self.kind, self.run["settings"], overwrite=overwrite)
         folder.begin()
-        details = {k: v for k, v in self.run.items() if k in ("subject", "timings", "warnings", "proof")}
-        folder.finish({**self.tables, "heads": self.heads}, **details)
+        details = {key: self.run[key] for key in DETAILS if key in self.run}
+        folder.finish(self.stored_tables(), **details)
         return folder.path
 
     @classmethod
