@@ -18,6 +18,7 @@ _HOMES = {
     "Subject": "rotoscope.reading",
     "counterfactual_logits": "rotoscope.maths",
     "exclusion": "rotoscope.maths",
+    "gate": "rotoscope.analysis",
     "load": "rotoscope.reading",
     "open": "rotoscope.results",
     "profile": "rotoscope.analysis",
@@ -46,7 +47,7 @@ def __dir__() -> list[str]:
 
 if TYPE_CHECKING:
     from rotoscope import analysis, errors, figures, maths, reading, results, tasks
-    from rotoscope.analysis import profile
+    from rotoscope.analysis import gate, profile
     from rotoscope.errors import RotoscopeError
     from rotoscope.maths import Blocks, counterfactual_logits, exclusion, purity_class, swap_scores
     from rotoscope.reading import Subject, load

@@ -32,6 +32,7 @@ TABLES = ("prompts", "queries", "prompt_frequencies", "answers", "sinks")
 
 SINK_MASS = 0.1
 SINK_NORM = 10.0
+NEAR_QUERY = 4
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,9 @@ class _AttentionByPosition:
         rows = []
         for k, prompt in enumerate(self.batch.prompts):
             for position in range(mass.shape[1] - 1):  # the query's own position is no sink
-                heavy, large = float(mass[k, position]) >= SINK_MASS, float(size[k, position]) >= SINK_NORM
+                near = mass.shape[1] - 1 - position <= NEAR_QUERY  # drawn by the query, not by the place
+                heavy = float(mass[k, position]) >= SINK_MASS and not near
+                large = float(size[k, position]) >= SINK_NORM
                 if heavy or large:
                     rows.append(
                         {

@@ -14,6 +14,7 @@ from cyclopts.config import Env, Toml
 
 from rotoscope import __version__
 from rotoscope.cli.doctor import doctor
+from rotoscope.cli.gate import gate
 from rotoscope.cli.profile import profile
 from rotoscope.errors import RotoscopeError
 
@@ -31,6 +32,7 @@ app = App(
     suppress_keyboard_interrupt=False,
 )
 app.command(profile)
+app.command(gate)
 app.command(doctor)
 app.meta.group_parameters = "Common"
 app.meta.suppress_keyboard_interrupt = False

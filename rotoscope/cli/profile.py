@@ -10,6 +10,8 @@ from cyclopts import Parameter
 from rotoscope.errors import RotoscopeError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from rotoscope.reading import Subject
     from rotoscope.results import Profile
     from rotoscope.tasks import Prompts
@@ -35,6 +37,13 @@ def profile(
     tau: Annotated[list[float] | None, Parameter(consume_multiple=True)] = None,
     gamma: float = 0.1,
     queries: str = "last",
+    frequencies: Flag = False,
+    heads: str | None = None,
+    null: Literal["none", "random", "gaussian"] = "random",
+    null_draws: int = 1,
+    null_per_layer: Flag = False,
+    permute: Literal["keys", "input"] = "keys",
+    vary: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     figures: bool = True,
     out: Path | None = None,
     overwrite: Flag = False,
@@ -76,8 +85,22 @@ def profile(
         Tolerance of the purity classes.
     queries
         Positions that are scored: last, all, task, or positions such as 20,31.
+    frequencies
+        Score every rotation plane of every head by itself, too.
+    heads
+        With --frequencies: only these heads, written layer:head as in 12:0,3:4.
+    null
+        What stands beside every figure: a randomly initialised model, Gaussian keys, or nothing.
+    null_draws
+        How often the null is drawn.
+    null_per_layer
+        Rescale the random null's logits layer by layer instead of by one factor.
+    permute
+        input: also permute the prompt itself and run the model again, on a sample of swaps, for comparison.
+    vary
+        binding: also say which conclusions change with prefix, granularity, tau (any of them).
     figures
-        Draw the plane and the layer x head map.
+        Draw the figures.
     out
         Run folder. Default: runs/MODEL-TASK. A killed run goes on where it was.
     overwrite
@@ -115,20 +138,35 @@ def profile(
         seed=seed,
     )
     folder = out or Path("runs") / f"{Path(model).stem}-{task}"
-    console.print(f"[bold]{subject.name}[/] on {subject.device}: {estimate(subject, shown)}", highlight=False)
+    single = parse_pairs(heads) if frequencies and heads else frequencies
+    console.print(
+        f"[bold]{subject.name}[/] on {subject.device}: {estimate(subject, shown, single)}",
+        highlight=False,
+        soft_wrap=True,
+    )
     result = run_profile(
         subject,
         shown,
         tau=list(taus),
         gamma=gamma,
         queries=_queries(queries),
+        frequencies=single,
+        null=null,
+        null_draws=null_draws,
+        null_per_layer=null_per_layer,
         out=folder,
         overwrite=overwrite,
     )
+    show_summary(console, result)
+    if permute == "input":
+        _compare_permutation(console, subject, shown, taus[0], folder, seed)
+    if vary is not None:
+        if task != "binding":
+            raise RotoscopeError("--vary works on --task binding")
+        _vary(console, subject, vary, folder, pairs=pairs, count=min(prompts, 8), seed=seed, prefix=prefix, tau=taus[0])
     written = [*sorted(folder.glob("*.parquet")), folder / "run.json"]
     if figures:
-        written += _draw(result, folder)
-    show_summary(console, result)
+        written += draw_profile(result, subject, shown, folder)
     console.print("\nwrote")
     for file in written:
         console.print(f"  {file}", highlight=False, soft_wrap=True)
@@ -190,7 +228,42 @@ def _queries(queries: str) -> Any:
         ) from problem
 
 
-def _draw(result: Profile, folder: Path) -> list[Path]:
-    from rotoscope.figures import layer_map, plane, save_figure
+def parse_pairs(heads: str) -> list[tuple[int, int]]:
+    try:
+        return [(int(layer), int(head)) for layer, head in (part.split(":") for part in heads.split(","))]
+    except ValueError as problem:
+        raise RotoscopeError(f"--heads {heads}: heads are written layer:head, as in 12:0,3:4") from problem
 
-    return save_figure(plane(result), folder / "plane") + save_figure(layer_map(result), folder / "layer_map")
+
+def _compare_permutation(
+    console: Console, subject: Subject, prompts: Prompts, tau: float, folder: Path, seed: int
+) -> None:
+    from rotoscope.analysis.permutation import agreement, input_permutation
+    from rotoscope.cli.summary import show_table
+    from rotoscope.results.folder import write_table
+
+    compared = input_permutation(subject, prompts, tau=tau, seed=seed)
+    write_table(folder / "input_permutation.parquet", compared)
+    show_table(
+        console, agreement(compared), "permuting the prompt itself against key swaps, on the same sampled swaps, per layer"
+    )
+
+
+def _vary(console: Console, subject: Subject, over: list[str], folder: Path, **settings: Any) -> None:
+    from rotoscope.analysis.variation import CONCLUSIONS, vary
+    from rotoscope.cli.summary import show_table
+    from rotoscope.results.folder import write_table
+
+    table = vary(subject, over, **settings)
+    write_table(folder / "variations.parquet", table)
+    show_table(console, table.drop(columns=list(CONCLUSIONS)), "which conclusions change with the settings")
+
+
+def draw_profile(result: Profile, subject: Subject, prompts: Prompts, folder: Path) -> list[Path]:
+    """Every figure this profile has the data for."""
+    from rotoscope.figures import all_figures, save_figure
+
+    written = []
+    for name, figure in all_figures(result, subject, prompts):
+        written += save_figure(figure, folder / name)
+    return written

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+
+import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
@@ -16,28 +19,20 @@ COLOURS = {"positional": "#D55E00", "symbolic": "#0072B2", "uniform": "#8A8A8A",
 def show_summary(console: Console, profile: Profile) -> None:
     for tau in profile.taus:
         summary = profile.summary(tau)
-        r = "undefined" if summary.correlation is None else f"{summary.correlation:.2f}"
         counts = ", ".join(f"[{COLOURS[name]}]{number} {name}[/]" for name, number in summary.classes.items())
         console.print(
             f"\n[bold]{summary.heads} heads at tau = {tau:g}[/] (purity tolerance gamma = {profile.gamma:g}): {counts}",
             highlight=False,
+            soft_wrap=True,
         )
-        table = Table(box=None, pad_edge=False, header_style="dim")
-        table.add_column("")
-        for half in ("first half of layers", "second half"):
-            table.add_column(half, justify="right")
-        table.add_row(
-            "median positional score", f"{summary.early_positional:.2f}", f"{summary.late_positional:.2f}"
-        )
-        table.add_row("median symbolic score", f"{summary.early_symbolic:.2f}", f"{summary.late_symbolic:.2f}")
-        console.print(table)
-        console.print(f"correlation of the two scores over heads: r = {r}", highlight=False)
+        console.print(_statistics(profile, tau))
     console.print(_extremes(profile))
     accuracy = profile.accuracy
     if accuracy is not None:
         console.print(
             f"the model's own accuracy on these prompts: {accuracy:.0%} of {len(profile.answers)} answers",
             highlight=False,
+            soft_wrap=True,
         )
     proof = profile.run.get("proof", {})
     if proof.get("layers"):
@@ -45,9 +40,49 @@ def show_summary(console: Console, profile: Profile) -> None:
             f"self-check: the model's own attention was rebuilt at {proof['layers']} layers after a permutation, "
             f"largest difference {proof['largest_difference']:.1e}",
             highlight=False,
+            soft_wrap=True,
         )
+    if profile.null_name is None:
+        console.print("[yellow]caveat:[/] no null: nothing here says what a model that learned nothing would give")
     for caveat in profile.run.get("warnings", []):
-        console.print(f"[yellow]caveat:[/] {caveat}", highlight=False)
+        console.print(f"[yellow]caveat:[/] {caveat}", highlight=False, soft_wrap=True)
+
+
+def _statistics(profile: Profile, tau: float) -> Table:
+    """The figures with their intervals, and the null's band where a null was run."""
+    found = profile.statistics(tau)
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("over heads", no_wrap=True)
+    table.add_column("value [95 % over prompts]", justify="right", no_wrap=True)
+    if profile.null_name:
+        table.add_column(f"{profile.null_name} null", justify="right", no_wrap=True)
+        table.add_column("")
+    for row in found.to_dict("records"):
+        cells = [str(row["meaning"]), _with_band(row["value"], row["low"], row["high"])]
+        if profile.null_name:
+            colour = "green" if row["verdict"] == "beyond the null" else "dim"
+            cells += [
+                _with_band(row["null_value"], row["null_low"], row["null_high"]),
+                f"[{colour}]{row['verdict'] or ''}[/]",
+            ]
+        table.add_row(*cells)
+    return table
+
+
+def _with_band(value: float, low: float, high: float) -> str:
+    if math.isnan(value):
+        return "undefined"
+    return f"{value:.2f}" if math.isnan(low) else f"{value:.2f} \\[{low:.2f}, {high:.2f}]"
+
+
+def show_table(console: Console, table: pd.DataFrame, title: str) -> None:
+    """Any table of results, rounded for reading."""
+    shown = Table(box=None, pad_edge=False, header_style="dim", title=f"\n{title}", title_justify="left")
+    for name in table:
+        shown.add_column(str(name).replace("_", " "), overflow="fold")
+    for row in table.itertuples(index=False):
+        shown.add_row(*("" if x is None else f"{x:.2f}" if isinstance(x, float) else str(x) for x in row))
+    console.print(shown)
 
 
 def _extremes(profile: Profile) -> Table:

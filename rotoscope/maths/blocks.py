@@ -94,6 +94,16 @@ class Blocks:
     def equal_length(self) -> bool:
         return len(set(self.lengths)) == 1
 
+    def exchange(self, first: int, second: int, n: int) -> list[int]:
+        """The order of n contents after blocks `first` < `second` changed places, order[p] standing at p."""
+        (a, b), (c, d) = self.spans[first], self.spans[second]
+        return [*range(a), *range(c, d), *range(b, c), *range(a, b), *range(d, n)]
+
+    def slots(self, first: int, second: int) -> tuple[slice, slice]:
+        """Where the two contents stand after the exchange: at the first block's start, at the second's end."""
+        (a, b), (c, d) = self.spans[first], self.spans[second]
+        return slice(a, a + d - c), slice(d - (b - a), d)
+
     @cached_property
     def positions(self) -> list[int]:
         """All key positions that take part in swaps."""

@@ -166,6 +166,7 @@ class HeadReader:
                 self.sites = find_sites(model, tokens)
                 self.blocks = _parents(model, self.sites)
                 self.layouts: list[Layout] = []
+                self.head_counts: list[int] = []
                 self.proof: list[float] = []
                 self._run(tokens, lambda site, call: self._learn(site, call, prove))
         finally:
@@ -240,6 +241,7 @@ class HeadReader:
     def _learn(self, site: Site, call: Call, prove: bool) -> None:
         layout = find_layout(site, call)
         self.layouts.append(layout)
+        self.head_counts.append(site.project_unrotated(call).query.shape[1])
         if prove:
             self.proof.append(self.prove_layer(site, call))
 

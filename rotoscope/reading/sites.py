@@ -208,9 +208,9 @@ class RotaryTableSite(Site):
         def stop(query: Tensor, key: Tensor, *_: Any, **__: Any) -> NoReturn:
             raise _Stop(Projected(query, key, 1.0 / float(self.module.scale_attn)))
 
-        table = self.module.embed_positions
+        table, gate = self.module.embed_positions, vars(self.module).get("_attn")
         self.module.embed_positions = torch.cat((sin, cos), dim=-1)
-        self.module._attn = stop  # type: ignore[assignment]
+        self.module._attn = stop
         try:
             call.run(self.module, position_ids=ids)
         except _Stop as stopped:
@@ -218,6 +218,8 @@ class RotaryTableSite(Site):
         finally:
             self.module.embed_positions = table
             del self.module._attn
+            if gate is not None:  # the model is running gated
+                self.module._attn = gate
         raise UnprovenError(_never_attended(self.module))
 
     def attend(self, call: Call, hidden: Tensor) -> Tensor:
@@ -257,7 +259,7 @@ def _never_attended(module: nn.Module) -> str:
 def readable_attention(model: Any) -> Iterator[None]:
     """Kernels that hide their mask (flash, flex) make room for SDPA or eager attention, and come back."""
     before = model.config._attn_implementation
-    if before in ("sdpa", "eager"):
+    if before in ("sdpa", "eager") or before.startswith("rotoscope_"):
         yield
         return
     model.set_attn_implementation("sdpa" if getattr(model, "_supports_sdpa", False) else "eager")

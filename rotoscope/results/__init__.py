@@ -4,15 +4,16 @@ from pathlib import Path
 
 from rotoscope.errors import RunError
 from rotoscope.results.folder import RunFolder, read_run
+from rotoscope.results.gating import Gating
 from rotoscope.results.profile import Profile
 from rotoscope.results.summary import Summary, summarise
 
-__all__ = ["Profile", "RunFolder", "Summary", "open", "read_run", "summarise"]
+__all__ = ["Gating", "Profile", "RunFolder", "Summary", "open", "read_run", "summarise"]
 
-KINDS = {Profile.kind: Profile}
+KINDS: dict[str, type[Profile] | type[Gating]] = {Profile.kind: Profile, Gating.kind: Gating}
 
 
-def open(path: str | Path) -> Profile:
+def open(path: str | Path) -> Profile | Gating:
     """Open a run folder of any kind."""
     kind = read_run(Path(path)).get("kind")
     if kind not in KINDS:

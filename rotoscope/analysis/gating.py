@@ -1,0 +1,316 @@
+"""Gating: the papers' causal knob on a real model.
+
+Keep or remove chosen frequencies in chosen heads while the model runs, and see what it does to the task, to plain text
+and to the heads themselves. Beside every group of heads chosen by class stand equal numbers drawn at random from the
+same layers: what any heads there would do.
+"""
+
+from __future__ import annotations
+
+import inspect
+import random
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+
+from rotoscope.analysis.batches import Batch, batches
+from rotoscope.analysis.measures import Asked, score_batch
+from rotoscope.analysis.profiling import describe, profile
+from rotoscope.errors import RotoscopeError
+from rotoscope.progress import progress
+from rotoscope.reading import Gate, HeadReader, Subject, gated, load, silence
+from rotoscope.results.folder import RunFolder, read_table, versions, write_table
+from rotoscope.results.gating import Gating
+from rotoscope.results.profile import Profile
+from rotoscope.tasks import passages
+from rotoscope.tasks.prompts import Prompts
+
+__all__ = ["Condition", "bands", "gate", "gate_sweep", "parse_heads", "parse_planes"]
+
+Head = tuple[int, int]
+Planes = str | Sequence[int]
+Heads = str | Sequence[Head]
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One setting of the knob."""
+
+    name: str
+    action: str
+    """keep, remove (planes), or silence (whole heads)."""
+    group: str
+    """Whose heads: all, listed, or a class."""
+    planes: tuple[int, ...]
+    heads: tuple[Head, ...]
+    draw: int | None = None
+    """Which random control this is; None for the group itself."""
+
+    def gate(self, reader: HeadReader) -> Gate:
+        if self.action == "silence":
+            return Gate(heads=frozenset(self.heads))
+        chosen = frozenset(self.planes)
+        closed = {}
+        for layer, head in self.heads:
+            everything = frozenset(range(reader.layouts[layer].planes + 1))
+            closed[layer, head] = everything - chosen if self.action == "keep" else everything & chosen
+        return Gate(planes=closed)
+
+
+def parse_planes(planes: Planes, reader: HeadReader) -> tuple[int, ...]:
+    """Frequency ids from "all", "none", "1-8,12", "angle 0.01-0.5", or a list of ids."""
+    layout = max(reader.layouts, key=lambda layout: layout.planes)
+    if not isinstance(planes, str):
+        ids = tuple(sorted({int(plane) for plane in planes}))
+    elif planes in ("all", "none"):
+        ids = tuple(range(layout.planes + 1)) if planes == "all" else ()
+    elif planes.startswith("angle"):
+        try:
+            low, high = (float(end) for end in planes.removeprefix("angle").strip().split("-"))
+        except ValueError as problem:
+            raise RotoscopeError(f"'{planes}': an angle range is written 'angle 0.01-0.5'") from problem
+        ids = tuple(k + 1 for k, angle in enumerate(layout.angles.tolist()) if low <= abs(angle) <= high)
+    else:
+        try:
+            spans = [[int(end) for end in part.split("-")] for part in planes.split(",")]
+            ids = tuple(sorted({k for span in spans for k in range(span[0], span[-1] + 1)}))
+        except ValueError as problem:
+            raise RotoscopeError(f"'{planes}': frequency ids are written 1-8,12") from problem
+    if any(not 0 <= k <= layout.planes for k in ids):
+        raise RotoscopeError(f"frequency ids go from 1 (fastest) to {layout.planes}, 0 is what does not rotate; found {planes}")
+    return ids
+
+
+def parse_heads(heads: Heads, reader: HeadReader, classes: Profile | None) -> tuple[Head, ...]:
+    """Heads from "all", a class name, "12:0,3:4" or a list."""
+    everyone = [(layer, head) for layer in range(reader.layers) for head in range(reader.head_counts[layer])]
+    if heads == "all":
+        return tuple(everyone)
+    if isinstance(heads, str) and ":" not in heads:
+        if classes is None:
+            raise RotoscopeError(f"choosing heads by class ('{heads}') needs a profile of this model")
+        rows = classes.at()
+        found = rows[rows["head_class"] == heads]
+        if found.empty:
+            raise RotoscopeError(f"no head of class '{heads}'; there are {sorted(set(rows['head_class'].dropna()))}")
+        return tuple((int(layer), int(head)) for layer, head in zip(found["layer"], found["head"], strict=True))
+    try:
+        pairs = [part.split(":") for part in heads.split(",")] if isinstance(heads, str) else heads
+        chosen = tuple((int(layer), int(head)) for layer, head in pairs)
+    except ValueError as problem:
+        raise RotoscopeError(f"'{heads}': heads are written layer:head, as in 12:0,3:4") from problem
+    for wanted in chosen:
+        if wanted not in everyone:
+            raise RotoscopeError(f"there is no head {wanted[0]}:{wanted[1]} (layers and heads count from 0)")
+    return chosen
+
+
+def bands(reader: HeadReader, count: int) -> list[tuple[int, ...]]:
+    """All frequency ids, fastest first, cut into bands of nearly equal size."""
+    planes = max(layout.planes for layout in reader.layouts)
+    if not 1 <= count <= planes:
+        raise RotoscopeError(f"{planes} planes can be cut into 1 to {planes} bands, not {count}")
+    edges = [round(k * planes / count) for k in range(count + 1)]
+    return [tuple(range(a + 1, b + 1)) for a, b in zip(edges, edges[1:], strict=False)]
+
+
+def gate(
+    subject: Any,
+    prompts: Prompts,
+    *,
+    keep: Planes | None = None,
+    remove: Planes | None = None,
+    heads: Heads = "all",
+    silence_heads: bool = False,
+    classes: Profile | None = None,
+    controls: int = 3,
+    scores: bool = True,
+    seed: int = 0,
+    out: str | Path | None = None,
+    overwrite: bool = False,
+) -> Gating:
+    """Keep or remove frequencies in chosen heads, or silence the heads, and measure task, text and heads.
+
+    `keep` or `remove` are frequency ids ("1-8", "angle 0.01-0.5", "all", "none", a list); `heads` is "all", a class
+    (then `classes` is a profile of the model), "12:0,3:4" or a list. Unless all heads are gated, `controls` random
+    groups of as many heads from the same layers stand beside it. `scores` also profiles the gated model.
+    """
+    if (keep is not None) + (remove is not None) + silence_heads != 1:
+        raise RotoscopeError("say one of: keep=..., remove=..., silence_heads=True")
+    who = load(subject)
+    reader = HeadReader(who.model)
+    chosen = parse_heads(heads, reader, classes)
+    action = "silence" if silence_heads else "keep" if keep is not None else "remove"
+    planes: Planes = keep if keep is not None else remove if remove is not None else ()
+    group = heads if isinstance(heads, str) and ":" not in heads else "listed"
+    condition = Condition(f"{action} {planes}", action, group, parse_planes(planes, reader), chosen)
+    conditions = [condition, *random_controls(condition, reader, controls, seed)]
+    return _run(who, reader, prompts, conditions, condition if scores else None, out, overwrite)
+
+
+def gate_sweep(
+    subject: Any,
+    prompts: Prompts,
+    *,
+    band_count: int = 8,
+    groups: Sequence[str] = ("all", "positional", "symbolic"),
+    classes: Profile | None = None,
+    controls: int = 2,
+    seed: int = 0,
+    out: str | Path | None = None,
+    overwrite: bool = False,
+    show_progress: bool | None = None,
+) -> Gating:
+    """Keep each band alone and remove each band alone, in all heads and in the heads of each class; silence whole
+    classes; each class beside random heads from the same layers. Classes come from a profile of the same prompts
+    unless one is given; a class without heads is left out."""
+    who = load(subject)
+    reader = HeadReader(who.model)
+    known = classes or profile(who, prompts, show_progress=show_progress)
+    cut = bands(reader, band_count)
+    conditions: list[Condition] = []
+    for group in groups:
+        try:
+            chosen = parse_heads(group, reader, known)
+        except RotoscopeError:
+            continue
+        for ids in cut:
+            for action in ("keep", "remove"):
+                one = Condition(f"{action} {ids[0]}-{ids[-1]}", action, group, ids, chosen)
+                conditions += [one, *(random_controls(one, reader, controls, seed) if action == "keep" else [])]
+        if group != "all":
+            whole = Condition(f"silence {group}", "silence", group, (), chosen)
+            conditions += [whole, *random_controls(whole, reader, controls, seed)]
+    everything = parse_planes("all", reader)
+    conditions.append(
+        Condition("remove all", "remove", "all", everything, parse_heads("all", reader, None))
+    )
+    return _run(who, reader, prompts, conditions, None, out, overwrite, show_progress)
+
+
+def random_controls(condition: Condition, reader: HeadReader, count: int, seed: int) -> Iterator[Condition]:
+    """Equal numbers of heads drawn at random from the same layers; none where a layer is taken whole anyway."""
+    per_layer: dict[int, int] = {}
+    for layer, _ in condition.heads:
+        per_layer[layer] = per_layer.get(layer, 0) + 1
+    if all(number == reader.head_counts[layer] for layer, number in per_layer.items()):
+        return
+    for draw in range(count):
+        dice = random.Random(f"{seed} {draw} {condition.group}")
+        drawn = tuple(
+            (layer, head)
+            for layer, number in sorted(per_layer.items())
+            for head in sorted(dice.sample(range(reader.head_counts[layer]), number))
+        )
+        yield Condition(condition.name, condition.action, condition.group, condition.planes, drawn, draw)
+
+
+def _run(
+    who: Subject,
+    reader: HeadReader,
+    prompts: Prompts,
+    conditions: list[Condition],
+    scored: Condition | None,
+    out: str | Path | None,
+    overwrite: bool,
+    show_progress: bool | None = None,
+) -> Gating:
+    prose = passages(who, count=6, most_tokens=80)
+    none = Condition("nothing gated", "remove", "all", (), ())
+    settings = {
+        "model": who.name,
+        "fingerprint": who.fingerprint,
+        "task": prompts.task,
+        "task_settings": prompts.settings,
+        "prompts": len(prompts),
+        "passages": len(prose),
+        "conditions": [
+            [c.name, c.group, c.draw, sorted(c.planes), len(c.heads), hash_heads(c.heads)] for c in conditions
+        ],
+        "scores": scored is not None,
+    }
+    folder = RunFolder(out, Gating.kind, settings, overwrite=overwrite) if out is not None else None
+    if folder is not None and folder.complete:
+        return Gating.open(folder.path)
+    if folder is not None:
+        folder.begin()
+    began = time.perf_counter()
+    parts = []
+    with progress("gating", 1 + len(conditions), show_progress) as bar:
+        for number, condition in enumerate([none, *conditions]):
+            piece = folder.piece(f"{number:04d}.parquet") if folder is not None else None
+            if piece is not None and piece.exists():
+                parts.append(read_table(piece))
+            else:
+                parts.append(_measure(who, reader, condition, {"task": prompts, "text": prose}))
+                if piece is not None:
+                    write_table(piece, parts[-1])
+            bar.advance()
+    tables = {"conditions": pd.concat(parts, ignore_index=True)}
+    if scored is not None:
+        tables["gated_heads"] = _scores(who, reader, prompts, scored)
+    details = {"subject": describe(who, reader), "timings": {"total_s": time.perf_counter() - began}}
+    if folder is not None:
+        return Gating(folder.finish(tables, **details, warnings=[]), tables)
+    return Gating({"settings": settings, "versions": versions(), **details, "warnings": []}, tables)
+
+
+def hash_heads(heads: Sequence[Head]) -> str:
+    return ",".join(f"{layer}:{head}" for layer, head in heads) if len(heads) < 40 else f"{len(heads)} heads"
+
+
+def _measure(
+    who: Subject, reader: HeadReader, condition: Condition, shown: Mapping[str, Prompts]
+) -> pd.DataFrame:
+    """Loss and accuracy per prompt under one condition."""
+    about = {
+        "condition": condition.name,
+        "action": condition.action,
+        "head_group": condition.group,
+        "control": condition.draw is not None,
+        "draw": -1 if condition.draw is None else condition.draw,
+        "first_id": min(condition.planes, default=0),
+        "last_id": max(condition.planes, default=0),
+        "gated_heads": len(condition.heads),
+    }
+    rows = []
+    with gated(reader, condition.gate(reader)), torch.inference_mode():
+        for source, prompts in shown.items():
+            for batch in batches(prompts, "task", most_tokens=512):
+                for k, (loss, accuracy) in enumerate(_losses(who, batch)):
+                    found = {"source": source, "prompt": batch.first + k, "loss": loss, "accuracy": accuracy}
+                    rows.append(about | found)
+    return pd.DataFrame(rows)
+
+
+def _losses(who: Subject, batch: Batch) -> Iterator[tuple[float, float]]:
+    """Mean negative log-likelihood and accuracy of each prompt's answers."""
+    queries = list(batch.prompts[0].queries)
+    options: dict[str, Any] = {}
+    if "logits_to_keep" in inspect.signature(who.model.forward).parameters:
+        options["logits_to_keep"] = torch.tensor(queries, device=who.device)
+    logits = who.model(batch.tokens.to(who.device), use_cache=False, **options).logits.float()
+    logits = logits if options else logits[:, queries]
+    expected = torch.tensor([prompt.answers for prompt in batch.prompts], device=who.device)
+    right = logits.gather(2, expected[..., None])[..., 0]
+    loss = (logits.logsumexp(-1) - right).mean(1)
+    accuracy = (right == logits.amax(-1)).float().mean(1)
+    yield from zip(loss.tolist(), accuracy.tolist(), strict=True)
+
+
+def _scores(who: Subject, reader: HeadReader, prompts: Prompts, condition: Condition) -> pd.DataFrame:
+    """Both scores of every head before and under the gate."""
+    closed = condition.gate(reader)
+    found = []
+    for one in (Gate(), closed):
+        asked = Asked((1e-4,), transform=lambda layer, batch, one=one: silence(layer, one))  # type: ignore[misc]
+        with gated(reader, one):
+            work = batches(prompts, "last", 2048)
+            rows = pd.concat([score_batch(reader, batch, asked, None)["prompts"] for batch in work])
+        found.append(rows.groupby(["layer", "head"])[["positional_score", "symbolic_score", "entropy"]].mean())
+    return found[0].join(found[1], rsuffix="_gated").reset_index()

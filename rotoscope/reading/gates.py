@@ -1,0 +1,135 @@
+"""Gates: silencing chosen rotation planes, or whole heads, while a model runs.
+
+A plane takes part in attention only through the product of its two query and key dimensions, so zeroing the query's
+part of it removes exactly that plane from the logits. A whole head is removed by zeroing what it writes. The model's
+own attention code does the rest, and the model is left exactly as it was, also after an exception.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import torch
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.masking_utils import eager_mask, sdpa_mask
+
+from rotoscope.reading.heads import HeadReader, LayerHeads
+from rotoscope.reading.layout import Layout
+from rotoscope.reading.sites import RotaryTableSite, readable_attention
+from rotoscope.shapes import Bool, Tensor
+
+__all__ = ["Gate", "gated", "silence"]
+
+Head = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Gate:
+    """What is removed: planes of heads, by (layer, head) and frequency id (0: what does not rotate), and whole heads."""
+
+    planes: Mapping[Head, frozenset[int]] = field(default_factory=dict)
+    heads: frozenset[Head] = frozenset()
+
+    def closes(self, layer: int, heads: int, layout: Layout) -> Bool[Tensor, "heads d"] | None:
+        """Which query dimensions of a layer are zeroed; None if none are."""
+        closed = torch.zeros(heads, len(layout.order), dtype=torch.bool)
+        for head in range(heads):
+            for plane in self.planes.get((layer, head), ()):
+                if plane == 0:
+                    closed[head, layout.order[2 * layout.planes :]] = True
+                elif plane <= layout.planes:
+                    closed[head, layout.order[2 * plane - 2 : 2 * plane]] = True
+        return closed if bool(closed.any()) else None
+
+    def silent(self, layer: int) -> list[int]:
+        """Heads of a layer that write nothing."""
+        return sorted(head for at, head in self.heads if at == layer)
+
+
+@dataclass(frozen=True)
+class _Closed:
+    """A gate on one module."""
+
+    dimensions: Tensor | None
+    heads: list[int]
+
+    def query(self, query: Tensor) -> Tensor:
+        if self.dimensions is None:
+            return query
+        return query.masked_fill(self.dimensions.to(query.device)[None, :, None, :], 0.0)
+
+
+_closed: dict[int, _Closed] = {}
+
+
+def _attend(module: Any, query: Tensor, *args: Any, inner: str, **kwargs: Any) -> tuple[Tensor, Any]:
+    """The module's own attention, with the gate before and behind it."""
+    gate = _closed.get(id(module))
+    attention: Any = AttentionInterface._global_mapping.get(inner)
+    if attention is None:
+        attention = sys.modules[type(module).__module__].eager_attention_forward  # type: ignore[attr-defined]
+    if gate is None:
+        return attention(module, query, *args, **kwargs)
+    output, weights = attention(module, gate.query(query), *args, **kwargs)
+    if gate.heads:
+        output = output.clone()
+        output[:, :, gate.heads] = 0.0  # [batch, n, heads, d]
+    return output, weights
+
+
+for _inner, _mask in (("sdpa", sdpa_mask), ("eager", eager_mask)):
+    AttentionInterface.register(f"rotoscope_gate_{_inner}", partial(_attend, inner=_inner))
+    AttentionMaskInterface.register(f"rotoscope_gate_{_inner}", _mask)
+
+
+@contextmanager
+def gated(reader: HeadReader, gate: Gate) -> Iterator[None]:
+    """Run the model with a gate closed."""
+    model = reader.model
+    with readable_attention(model):
+        before = model.config._attn_implementation
+        tables: list[Any] = []
+        try:
+            for site in reader.sites:
+                heads = reader.head_counts[site.layer]
+                closed = _Closed(gate.closes(site.layer, heads, reader.layouts[site.layer]), gate.silent(site.layer))
+                if closed.dimensions is None and not closed.heads:
+                    continue
+                if isinstance(site, RotaryTableSite):
+                    site.module._attn = partial(_attend_from_table, site.module._attn, closed)
+                    tables.append(site.module)
+                else:
+                    _closed[id(site.module)] = closed
+            if _closed:
+                model.set_attn_implementation(f"rotoscope_gate_{before}")
+            yield
+        finally:
+            for module in tables:
+                del module._attn
+            if _closed:
+                _closed.clear()
+                model.set_attn_implementation(before)
+
+
+def _attend_from_table(inner: Any, closed: _Closed, query: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Any]:
+    """GPT-J and CodeGen attend in a method of their own; heads are axis 1 of what it returns."""
+    output, weights = inner(closed.query(query), *args, **kwargs)
+    if closed.heads:
+        output = output.clone()
+        output[:, closed.heads] = 0.0
+    return output, weights
+
+
+def silence(layer: LayerHeads, gate: Gate) -> LayerHeads:
+    """The same gate on heads that have been read: for scoring a gated model."""
+    key_heads, group = layer.query.shape[1:3]
+    closed = gate.closes(layer.layer, key_heads * group, layer.layout)
+    if closed is None:
+        return layer
+    arranged = closed[:, layer.layout.order].to(layer.query.device).unflatten(0, (key_heads, group))
+    return replace(layer, query=layer.query.masked_fill(arranged[None, :, :, None, :], 0.0))

@@ -1,0 +1,69 @@
+"""What a gate did: losses and accuracies per condition, with intervals."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from rotoscope.errors import RunError
+from rotoscope.results.folder import read_run, read_table
+
+__all__ = ["Gating"]
+
+KEYS = ["condition", "action", "head_group", "control", "first_id", "last_id", "gated_heads", "source"]
+
+
+class Gating:
+    """A gating run. `conditions` has one row per (condition, prompt)."""
+
+    kind = "gating"
+
+    def __init__(self, run: dict[str, Any], tables: dict[str, pd.DataFrame]) -> None:
+        self.run = run
+        self.tables = tables
+
+    @property
+    def name(self) -> str:
+        return str(self.run["settings"]["model"])
+
+    @property
+    def conditions(self) -> pd.DataFrame:
+        return self.tables["conditions"]
+
+    @property
+    def gated_heads(self) -> pd.DataFrame:
+        """Scores of every head before and under the gate, where they were asked for."""
+        return self.tables.get("gated_heads", pd.DataFrame())
+
+    @cached_property
+    def summary(self) -> pd.DataFrame:
+        """One row per condition and source: mean loss and accuracy with 95 % bootstrap intervals over prompts.
+
+        Random controls of one condition are one row: their draws are averaged per prompt.
+        """
+        rows = []
+        for key, group in self.conditions.groupby(KEYS, sort=False):
+            row = dict(zip(KEYS, key, strict=True))
+            for measure in ("loss", "accuracy"):
+                values = group.groupby("prompt")[measure].mean().to_numpy()
+                dice = np.random.default_rng(0)
+                means = dice.choice(values, size=(1000, len(values))).mean(1)
+                low, high = np.quantile(means, [0.025, 0.975])
+                row |= {measure: values.mean(), f"{measure}_low": low, f"{measure}_high": high}
+            rows.append(row)
+        return pd.DataFrame(rows)
+
+    @classmethod
+    def open(cls, path: str | Path) -> Gating:
+        folder = Path(path)
+        run = read_run(folder)
+        if not run.get("complete"):
+            raise RunError(f"{folder} is not finished; run the same command again and it goes on where it was")
+        return cls(run, {name: read_table(folder / f"{name}.parquet") for name in run["tables"]})
+
+    def __repr__(self) -> str:
+        return f"Gating({self.name!r}: {self.conditions['condition'].nunique()} conditions)"
