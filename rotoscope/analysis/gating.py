@@ -8,6 +8,7 @@ same layers: what any heads there would do.
 from __future__ import annotations
 
 import inspect
+import itertools
 import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -82,7 +83,9 @@ def parse_planes(planes: Planes, reader: HeadReader) -> tuple[int, ...]:
         except ValueError as problem:
             raise RotoscopeError(f"'{planes}': frequency ids are written 1-8,12") from problem
     if any(not 0 <= k <= layout.planes for k in ids):
-        raise RotoscopeError(f"frequency ids go from 1 (fastest) to {layout.planes}, 0 is what does not rotate; found {planes}")
+        raise RotoscopeError(
+            f"frequency ids go from 1 (fastest) to {layout.planes}, 0 is what does not rotate; found {planes}"
+        )
     return ids
 
 
@@ -97,7 +100,9 @@ def parse_heads(heads: Heads, reader: HeadReader, classes: Profile | None) -> tu
         rows = classes.at()
         found = rows[rows["head_class"] == heads]
         if found.empty:
-            raise RotoscopeError(f"no head of class '{heads}'; there are {sorted(set(rows['head_class'].dropna()))}")
+            raise RotoscopeError(
+                f"no head of class '{heads}'; there are {sorted(set(rows['head_class'].dropna()))}"
+            )
         return tuple((int(layer), int(head)) for layer, head in zip(found["layer"], found["head"], strict=True))
     try:
         pairs = [part.split(":") for part in heads.split(",")] if isinstance(heads, str) else heads
@@ -116,7 +121,7 @@ def bands(reader: HeadReader, count: int) -> list[tuple[int, ...]]:
     if not 1 <= count <= planes:
         raise RotoscopeError(f"{planes} planes can be cut into 1 to {planes} bands, not {count}")
     edges = [round(k * planes / count) for k in range(count + 1)]
-    return [tuple(range(a + 1, b + 1)) for a, b in zip(edges, edges[1:], strict=False)]
+    return [tuple(range(a + 1, b + 1)) for a, b in itertools.pairwise(edges)]
 
 
 def gate(
@@ -187,9 +192,7 @@ def gate_sweep(
             whole = Condition(f"silence {group}", "silence", group, (), chosen)
             conditions += [whole, *random_controls(whole, reader, controls, seed)]
     everything = parse_planes("all", reader)
-    conditions.append(
-        Condition("remove all", "remove", "all", everything, parse_heads("all", reader, None))
-    )
+    conditions.append(Condition("remove all", "remove", "all", everything, parse_heads("all", reader, None)))
     return _run(who, reader, prompts, conditions, None, out, overwrite, show_progress)
 
 
@@ -313,4 +316,4 @@ def _scores(who: Subject, reader: HeadReader, prompts: Prompts, condition: Condi
             work = batches(prompts, "last", 2048)
             rows = pd.concat([score_batch(reader, batch, asked, None)["prompts"] for batch in work])
         found.append(rows.groupby(["layer", "head"])[["positional_score", "symbolic_score", "entropy"]].mean())
-    return found[0].join(found[1], rsuffix="_gated").reset_index()
+    return found[0].join(found[1].add_suffix("_gated")).reset_index()

@@ -64,9 +64,13 @@ def _compare(
         here = layer.at(0)
         real = here.real()
         before[layer.layer] = attention_weights(real, here.sinks)[0].double().cpu().numpy()
-        detail = score_swaps(here.gather, real, blocks, tau, sink=here.sinks, variants=False, detail=True).detail
+        detail = score_swaps(
+            here.gather, real, blocks, tau, sink=here.sinks, variants=False, detail=True
+        ).detail
         assert detail is not None
-        by_key[layer.layer] = tuple(x[0][:, chosen].double().cpu().numpy() for x in (detail.positional, detail.symbolic))  # type: ignore[assignment]
+        by_key[layer.layer] = tuple(
+            x[0][:, chosen].double().cpu().numpy() for x in (detail.positional, detail.symbolic)
+        )  # type: ignore[assignment]
 
     reader.read(tokens, (query,), original)
     after: dict[int, list[np.ndarray]] = {layer: [] for layer in before}
@@ -81,7 +85,9 @@ def _compare(
 
     rows = []
     for layer, weights in before.items():
-        old = np.stack([_two(weights, *(slice(*blocks.spans[i]) for i in pairs[k])) for k in chosen])  # [swaps, 2, heads]
+        old = np.stack(
+            [_two(weights, *(slice(*blocks.spans[i]) for i in pairs[k])) for k in chosen]
+        )  # [swaps, 2, heads]
         new = np.stack([_two(w, *blocks.slots(*pairs[k])) for w, k in zip(after[layer], chosen, strict=True)])
         size = np.linalg.norm(old, axis=1) * np.linalg.norm(new, axis=1)
         seen = size > 0

@@ -14,6 +14,8 @@ import pandas as pd
 import torch
 
 from rotoscope.analysis.batches import Batch, Queries, batches, prompts_from_tokens
+from rotoscope.analysis.examples import examples as telling_examples
+from rotoscope.analysis.examples import telling_heads
 from rotoscope.analysis.measures import TABLES, Asked, score_batch
 from rotoscope.analysis.nulls import Null, NullName, check_null, make_nulls
 from rotoscope.errors import RotoscopeError
@@ -67,6 +69,7 @@ def profile(
     null: NullName = "none",
     null_draws: int = 1,
     null_per_layer: bool = False,
+    examples: bool = False,
     out: str | Path | None = None,
     overwrite: bool = False,
     prove: bool = True,
@@ -82,7 +85,8 @@ def profile(
     positions scored: "last", "all", "task" (where the task asks) or a list. `frequencies` scores every rotation
     plane of every head by itself at the last query, or of the listed (layer, head) only. `null` measures beside it
     what a model that learned nothing gives: "random" or "gaussian", `null_draws` times; `null_per_layer` rescales
-    each layer of a random null by itself.
+    each layer of a random null by itself. `examples` also keeps attention before and after a swap, and the vectors
+    in the dominant plane, of the most telling heads on the first prompt.
 
     With `out`, results are written as they come and a killed run goes on where it was. `prove=False` skips the
     check that the model's own attention is rebuilt; leave it on unless you time things.
@@ -106,6 +110,7 @@ def profile(
     settings["null"] = {"name": null} | (
         {"draws": null_draws, "per_layer": null_per_layer} if null != "none" else {}
     )
+    settings["examples"] = examples
     folder = RunFolder(out, Profile.kind, settings, overwrite=overwrite) if out is not None else None
     if folder is not None and folder.complete:
         return Profile.open(folder.path)
@@ -139,6 +144,8 @@ def profile(
     run = {"settings": settings, "versions": versions(), **details, "warnings": []}
     result = Profile(run, tables)
     run["warnings"] = caveats(result)
+    if examples:
+        tables |= telling_examples(reader, work[0], list(telling_heads(result).items()))
     if folder is not None:
         saved = folder.finish(result.stored_tables(), **details, warnings=run["warnings"])
         return Profile(saved, tables)
@@ -299,8 +306,10 @@ def sink_caveats(sinks: pd.DataFrame) -> list[str]:
     if len(inside):
         share = inside["prompt"].nunique()
         return [
-            (f"attention sink inside a block in {share} prompts: {where} and decides the scores; keep the first tokens "
-            "outside the blocks (--prefix chat, or --prefix fact)")
+            (
+                f"attention sink inside a block in {share} prompts: {where} and decides the scores; keep the first tokens "
+                "outside the blocks (--prefix chat, or --prefix fact)"
+            )
         ]
     return [f"attention sink outside the blocks: {where}; the scores judge the rest"]
 

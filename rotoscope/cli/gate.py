@@ -91,7 +91,9 @@ def gate(
     console = Console()
     subject = load(model, device=device)
     shown = (
-        tasks.repeats(subject, length, prompts, seed) if task == "repeats" else tasks.binding(subject, pairs, prompts, seed)
+        tasks.repeats(subject, length, prompts, seed)
+        if task == "repeats"
+        else tasks.binding(subject, pairs, prompts, seed)
     )
     known = Profile.open(classes) if classes is not None else None
     if known is not None and known.run["subject"]["fingerprint"] != subject.fingerprint:
@@ -107,7 +109,14 @@ def gate(
         )  # fmt: skip
     else:
         result = gate_sweep(
-            subject, shown, band_count=bands, classes=known, controls=controls, seed=seed, out=folder, overwrite=overwrite
+            subject,
+            shown,
+            band_count=bands,
+            classes=known,
+            controls=controls,
+            seed=seed,
+            out=folder,
+            overwrite=overwrite,
         )
     columns = ["condition", "head_group", "control", "gated_heads", "source"]
     numbers = ["loss", "loss_low", "loss_high", "accuracy"]
@@ -116,7 +125,9 @@ def gate(
     if len(moved):
         for kind in ("positional", "symbolic"):
             before, after = moved[f"{kind}_score"].median(), moved[f"{kind}_score_gated"].median()
-            console.print(f"median {kind} score over heads: {before:.2f} before, {after:.2f} gated", highlight=False)
+            console.print(
+                f"median {kind} score over heads: {before:.2f} before, {after:.2f} gated", highlight=False
+            )
     written = [*sorted(folder.glob("*.parquet")), folder / "run.json"]
     if figures and not any(chosen):
         from rotoscope.figures import gate_bands, save_figure

@@ -154,6 +154,7 @@ def profile(
         null=null,
         null_draws=null_draws,
         null_per_layer=null_per_layer,
+        examples=figures,
         out=folder,
         overwrite=overwrite,
     )
@@ -163,10 +164,20 @@ def profile(
     if vary is not None:
         if task != "binding":
             raise RotoscopeError("--vary works on --task binding")
-        _vary(console, subject, vary, folder, pairs=pairs, count=min(prompts, 8), seed=seed, prefix=prefix, tau=taus[0])
+        _vary(
+            console,
+            subject,
+            vary,
+            folder,
+            pairs=pairs,
+            count=min(prompts, 8),
+            seed=seed,
+            prefix=prefix,
+            tau=taus[0],
+        )
     written = [*sorted(folder.glob("*.parquet")), folder / "run.json"]
     if figures:
-        written += draw_profile(result, subject, shown, folder)
+        written += draw_profile(result, folder)
     console.print("\nwrote")
     for file in written:
         console.print(f"  {file}", highlight=False, soft_wrap=True)
@@ -245,7 +256,9 @@ def _compare_permutation(
     compared = input_permutation(subject, prompts, tau=tau, seed=seed)
     write_table(folder / "input_permutation.parquet", compared)
     show_table(
-        console, agreement(compared), "permuting the prompt itself against key swaps, on the same sampled swaps, per layer"
+        console,
+        agreement(compared),
+        "permuting the prompt itself against key swaps, on the same sampled swaps, per layer",
     )
 
 
@@ -259,11 +272,11 @@ def _vary(console: Console, subject: Subject, over: list[str], folder: Path, **s
     show_table(console, table.drop(columns=list(CONCLUSIONS)), "which conclusions change with the settings")
 
 
-def draw_profile(result: Profile, subject: Subject, prompts: Prompts, folder: Path) -> list[Path]:
+def draw_profile(result: Profile, folder: Path) -> list[Path]:
     """Every figure this profile has the data for."""
     from rotoscope.figures import all_figures, save_figure
 
     written = []
-    for name, figure in all_figures(result, subject, prompts):
+    for name, figure in all_figures(result):
         written += save_figure(figure, folder / name)
     return written

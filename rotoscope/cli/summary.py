@@ -43,7 +43,9 @@ def show_summary(console: Console, profile: Profile) -> None:
             soft_wrap=True,
         )
     if profile.null_name is None:
-        console.print("[yellow]caveat:[/] no null: nothing here says what a model that learned nothing would give")
+        console.print(
+            "[yellow]caveat:[/] no null: nothing here says what a model that learned nothing would give"
+        )
     for caveat in profile.run.get("warnings", []):
         console.print(f"[yellow]caveat:[/] {caveat}", highlight=False, soft_wrap=True)
 
@@ -53,12 +55,12 @@ def _statistics(profile: Profile, tau: float) -> Table:
     found = profile.statistics(tau)
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("over heads", no_wrap=True)
-    table.add_column("value [95 % over prompts]", justify="right", no_wrap=True)
+    table.add_column("value \\[95 %]", justify="right", no_wrap=True)
     if profile.null_name:
         table.add_column(f"{profile.null_name} null", justify="right", no_wrap=True)
         table.add_column("")
     for row in found.to_dict("records"):
-        cells = [str(row["meaning"]), _with_band(row["value"], row["low"], row["high"])]
+        cells = [str(row["statistic"]), _with_band(row["value"], row["low"], row["high"])]
         if profile.null_name:
             colour = "green" if row["verdict"] == "beyond the null" else "dim"
             cells += [

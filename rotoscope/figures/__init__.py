@@ -1,14 +1,76 @@
 """Results in, matplotlib figure out: the papers' figures."""
 
+from collections.abc import Iterator
+
 from rotoscope.errors import RotoscopeError
 
 try:
-    import matplotlib as _matplotlib  # noqa: F401
+    from matplotlib.figure import Figure
 except ImportError as _missing:
     raise RotoscopeError("figures need: pip install 'rotoscope[figures]'") from _missing
 
+from rotoscope.figures.depth import by_position, depth
+from rotoscope.figures.examples import swap_traces, vectors
+from rotoscope.figures.frequency import (
+    frequency_grid,
+    frequency_norms,
+    frequency_profiles,
+    frequency_summary,
+    head_paths,
+)
+from rotoscope.figures.gating import gate_bands
 from rotoscope.figures.layer_map import layer_map
 from rotoscope.figures.plane import plane
 from rotoscope.figures.style import CLASS_COLOURS, save_figure
+from rotoscope.results.profile import Profile
 
-__all__ = ["CLASS_COLOURS", "layer_map", "plane", "save_figure"]
+__all__ = [
+    "CLASS_COLOURS",
+    "all_figures",
+    "by_position",
+    "depth",
+    "frequency_grid",
+    "frequency_norms",
+    "frequency_profiles",
+    "frequency_summary",
+    "gate_bands",
+    "head_paths",
+    "layer_map",
+    "plane",
+    "save_figure",
+    "swap_traces",
+    "vectors",
+]
+
+PLACES = 24  # answers from which it makes sense to ask where the fact stood
+
+
+def all_figures(profile: Profile) -> Iterator[tuple[str, Figure]]:
+    """Every figure that a profile has the data for, with the name of its file."""
+    yield "plane", plane(profile)
+    yield "layer_map", layer_map(profile)
+    yield "depth", depth(profile)
+    if len(profile.answers) >= PLACES and len(profile.by_position()) > 2:
+        yield "by_position", by_position(profile)
+    if "traces" in profile.tables:
+        yield "swap_traces", swap_traces(profile)
+    if "vectors" in profile.tables:
+        yield "vectors", vectors(profile)
+    if "prompt_frequencies" in profile.tables:
+        known = profile.frequencies[["layer", "head"]].drop_duplicates().itertuples(index=False, name=None)
+        there = set(known)
+        heads = {name: head for name, head in example_heads(profile).items() if head in there}
+        heads = heads or {"first": min(there)}
+        yield "frequency_summary", frequency_summary(profile)
+        yield "frequency_profiles", frequency_profiles(profile, heads)
+        yield "frequency_norms", frequency_norms(profile, heads)
+        yield "head_paths", head_paths(profile, heads)
+        yield "frequency_grid", frequency_grid(profile)
+
+
+def example_heads(profile: Profile) -> dict[str, tuple[int, int]]:
+    """The heads that stand as examples in the profile."""
+    if "traces" not in profile.tables:
+        return {}
+    rows = profile.traces.drop_duplicates("example")
+    return {row.example: (int(row.layer), int(row.head)) for row in rows.itertuples()}

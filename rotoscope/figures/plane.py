@@ -15,11 +15,24 @@ __all__ = ["plane"]
 
 def plane(profile: Profile, tau: float | None = None) -> Figure:
     """Every head by its two scores (P1 Fig. 1): (1, 0) positional, (0, 1) symbolic, (1, 1) uniform."""
-    figure = new_figure(5.0, 5.1)
+    figure = new_figure(5.2, 5.5)
     with styled():
         axes = figure.add_subplot()
         heads = profile.at(tau)
         _corners(axes, profile.gamma)
+        if profile.null_name is not None:
+            null = profile.nulls[profile.nulls["tau"] == heads["tau"].iloc[0]]
+            axes.scatter(
+                null["positional_score"],
+                null["symbolic_score"],
+                s=30,
+                color="#C8C8C8",
+                marker=".",
+                linewidths=0,
+                label=f"{profile.null_name} null",
+                clip_on=False,
+                zorder=2,
+            )
         for name, colour in CLASS_COLOURS.items():
             group = heads[heads["head_class"] == name]
             axes.scatter(

@@ -16,6 +16,7 @@ __all__ = ["CLASS_COLOURS", "caption", "colour_map", "new_figure", "save_figure"
 
 # From the Okabe-Ito palette, which stays apart under the common kinds of colour blindness.
 POSITIONAL, SYMBOLIC, UNIFORM, MIXED = "#D55E00", "#0072B2", "#8A8A8A", "#CC79A7"
+NULL = "#9A9A9A"
 CLASS_COLOURS = {"positional": POSITIONAL, "symbolic": SYMBOLIC, "uniform": UNIFORM, "mixed": MIXED}
 CLASS_MARKERS = {"positional": "s", "symbolic": "o", "uniform": "D", "mixed": "^"}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rotoscope.results.profile import Profile
 
-__all__ = ["measured"]
+__all__ = ["measured", "null_words"]
 
 
 def measured(profile: Profile, tau: float | None = None) -> str:
@@ -18,5 +18,13 @@ def measured(profile: Profile, tau: float | None = None) -> str:
     value = profile.taus[0] if tau is None else tau
     return (
         f"{profile.name}; {about}; {settings['prompts']} prompts; τ = {value:g}, γ = {profile.gamma:g}\n"
-        "no null; layers and heads are counted from 0"
+        f"{null_words(profile)}; layers and heads are counted from 0, frequency ids from 1 (fastest)"
     )
+
+
+def null_words(profile: Profile) -> str:
+    """Which null is drawn, and how often it was drawn."""
+    if profile.null_name is None:
+        return "no null"
+    draws = profile.nulls["draw"].nunique()
+    return f"null: {profile.null_name}, {draws} draw{'s' if draws > 1 else ''}"

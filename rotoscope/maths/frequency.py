@@ -28,13 +28,13 @@ SMALL = 20.0  # products of four exponentials of such logits are still float32
 class FrequencyScores:
     """One entry per head and plane, fastest plane first."""
 
-    positional: Float[Tensor, "heads planes taus"]
-    symbolic: Float[Tensor, "heads planes taus"]
-    effective_swaps: Float[Tensor, "heads planes taus"]
-    entropy: Float[Tensor, "heads planes"]
-    logit_norm: Float[Tensor, "heads planes"]
+    positional: Float[Tensor, "*heads planes taus"]
+    symbolic: Float[Tensor, "*heads planes taus"]
+    effective_swaps: Float[Tensor, "*heads planes taus"]
+    entropy: Float[Tensor, "*heads planes"]
+    logit_norm: Float[Tensor, "*heads planes"]
     """L2 norm of the plane's logits over the visible keys."""
-    max_logit: Float[Tensor, "heads planes"]
+    max_logit: Float[Tensor, "*heads planes"]
     """Largest logit of the plane over the visible keys."""
 
 

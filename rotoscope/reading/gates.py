@@ -97,7 +97,9 @@ def gated(reader: HeadReader, gate: Gate) -> Iterator[None]:
         try:
             for site in reader.sites:
                 heads = reader.head_counts[site.layer]
-                closed = _Closed(gate.closes(site.layer, heads, reader.layouts[site.layer]), gate.silent(site.layer))
+                closed = _Closed(
+                    gate.closes(site.layer, heads, reader.layouts[site.layer]), gate.silent(site.layer)
+                )
                 if closed.dimensions is None and not closed.heads:
                     continue
                 if isinstance(site, RotaryTableSite):
@@ -116,7 +118,9 @@ def gated(reader: HeadReader, gate: Gate) -> Iterator[None]:
                 model.set_attn_implementation(before)
 
 
-def _attend_from_table(inner: Any, closed: _Closed, query: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Any]:
+def _attend_from_table(
+    inner: Any, closed: _Closed, query: Tensor, *args: Any, **kwargs: Any
+) -> tuple[Tensor, Any]:
     """GPT-J and CodeGen attend in a method of their own; heads are axis 1 of what it returns."""
     output, weights = inner(closed.query(query), *args, **kwargs)
     if closed.heads:

@@ -24,6 +24,8 @@ OPTIONAL_TABLES = (
     "prompt_frequencies",
     "null_prompts",
     "null_prompt_frequencies",
+    "traces",
+    "vectors",
 )
 DETAILS = ("subject", "timings", "warnings", "proof", "null_factors")
 
@@ -88,6 +90,16 @@ class Profile:
     def sinks(self) -> pd.DataFrame:
         """Positions that draw attention whatever they say; empty if there are none."""
         return self.tables.get("sinks", pd.DataFrame())
+
+    @property
+    def traces(self) -> pd.DataFrame:
+        """Attention before and after a swap of the example heads."""
+        return self._asked_for("traces", "examples=True")
+
+    @property
+    def vectors(self) -> pd.DataFrame:
+        """Query and keys of the example heads in the plane whose logits vary most."""
+        return self._asked_for("vectors", "examples=True")
 
     @property
     def null_name(self) -> str | None:

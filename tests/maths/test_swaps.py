@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import rotoscope as rs
 from rotoscope.errors import BlockError, RotoscopeError
 from rotoscope.maths import swaps
-from tests.twin import Literal
+from tests.twin import Literal, cosine, exchange
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 TAUS = (1e-4, 1e-2, 1.0)
@@ -232,3 +232,41 @@ def test_bad_blocks_are_named(blocks, message: str) -> None:
 def test_equal_lengths_on_demand() -> None:
     with pytest.raises(BlockError, match="lengths from 1 to 2"):
         rs.Blocks.of([(0, 1), (1, 3)], 5, equal=True)
+
+
+def test_equal_symbol_swaps_alone() -> None:
+    """The same as scoring only the swaps between equal symbols."""
+    symbols = [0, 1, 0, 2, 1, 0, 3, 2]
+    for seed in range(5):
+        literal, logits = random_head(seed, 9)
+        for tau in TAUS:
+            ours = rs.swap_scores(logits, tau, symbols=symbols).equal_symbols
+            before = literal.attention(range(9))
+            gaps, positional, symbolic = [], [], []
+            for a, b in itertools.combinations(range(8), 2):
+                if symbols[a] != symbols[b]:
+                    continue
+                after = literal.attention(exchange(9, (a, a + 1), (b, b + 1))[1])
+                old, new = before[[a, b]], after[[a, b]]
+                gaps.append(abs(old[0] - old[1]))
+                positional.append(cosine(new, old))
+                symbolic.append(cosine(new, old[::-1]))
+            weight = np.exp((np.array(gaps) - max(gaps)) / tau)
+            weight /= weight.sum()
+            assert ours.positional.item() == pytest.approx(weight @ positional, abs=1e-9)
+            assert ours.symbolic.item() == pytest.approx(weight @ symbolic, abs=1e-9)
+            assert ours.swaps == len(gaps) == 5
+    with pytest.raises(RotoscopeError, match="2 symbols were given for 8 blocks"):
+        rs.swap_scores(logits, symbols=[0, 1])
+
+
+def test_equal_symbols_reveal_a_mixed_head() -> None:
+    """Picks the last of several equal symbols: looks symbolic over all swaps, positional over equal ones."""
+    symbol = torch.tensor([5.0, 0, 0, 5.0, 0, 5.0, 0])
+    later = torch.arange(7) * 0.8
+    logits = torch.zeros(8, 8, dtype=torch.float64)
+    logits[:7, :7] = 6 * symbol[None, :] + later[:, None]
+    scores = rs.swap_scores(logits, symbols=[1, 0, 0, 1, 0, 1, 0])
+    assert scores.symbolic > 0.99
+    assert scores.positional < 0.1
+    assert scores.equal_symbols.positional > 0.99

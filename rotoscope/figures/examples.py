@@ -1,0 +1,86 @@
+"""Single heads at work: attention under a swap, and vectors in the dominant plane."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from rotoscope.figures.style import caption, new_figure, styled
+from rotoscope.figures.words import measured
+from rotoscope.results.profile import Profile
+
+__all__ = ["swap_traces", "vectors"]
+
+
+def swap_traces(profile: Profile) -> Figure:
+    """Attention before and after a head's most telling swap (P1 Fig. 1): a symbolic peak moves with the content, a
+    positional one stays."""
+    table = profile.traces
+    groups = list(table.groupby("example", sort=False))
+    figure = new_figure(7.2, 1.75 * len(groups) + 0.7)
+    with styled():
+        axes = figure.subplots(len(groups), 1, sharex=True, squeeze=False)[:, 0]
+        for ax, (title, rows) in zip(axes, groups, strict=True):
+            swapped = rows[rows["block"] >= 0]
+            first, second = int(rows["first_block"].iloc[0]), int(rows["second_block"].iloc[0])
+            for block in (first, second):
+                inside = swapped[swapped["block"] == block]["position"]
+                ax.axvspan(inside.min() - 0.5, inside.max() + 0.5, color="#F2E6A0", linewidth=0, zorder=0)
+            ax.plot(swapped["position"], swapped["attention"], color="#222222", linewidth=1.2, label="before")
+            ax.plot(
+                swapped["position"],
+                swapped["attention_swapped"],
+                color="#009E73",
+                linewidth=1.2,
+                ls="--",
+                label="after the swap",
+            )
+            layer, head = rows["layer"].iloc[0], rows["head"].iloc[0]
+            ax.set_title(
+                f"{layer}:{head}, {title}: blocks {first} and {second} swapped", loc="left", fontsize=9
+            )
+            ax.set_ylabel("attention")
+            ax.set_ylim(bottom=0)
+        axes[0].legend(loc="upper left", fontsize=7.5, ncols=2)
+        axes[-1].set_xlabel("position (swapped blocks shaded)")
+    caption(figure, measured(profile) + "; first prompt")
+    return figure
+
+
+def vectors(profile: Profile) -> Figure:
+    """Query and keys of each example head in the plane that decides (P1 Fig. 3C): un-rotated, and as they meet."""
+    table = profile.vectors
+    groups = list(table.groupby("example", sort=False))
+    figure = new_figure(2.6 * max(len(groups), 2) + 0.8, 5.4)
+    with styled():
+        axes = figure.subplots(2, len(groups), squeeze=False)
+        for c, (title, rows) in enumerate(groups):
+            keys, query = rows[rows["kind"] == "key"], rows[rows["kind"] == "query"].iloc[0]
+            for r, suffix in enumerate(("", "_met")):
+                ax = axes[r, c]
+                x, y = keys[f"re{suffix}"], keys[f"im{suffix}"]
+                drawn = ax.scatter(x, y, c=keys["position"], cmap="cividis", s=9, zorder=2)
+                reach = 1.15 * float(np.hypot(x, y).max())
+                direction = np.array([query["re"], query["im"]])
+                direction = direction / max(float(np.hypot(*direction)), 1e-12) * reach * 0.9
+                ax.annotate("", xy=tuple(direction), xytext=(0, 0),
+                            arrowprops={"arrowstyle": "-|>", "color": "#D62728", "lw": 1.6}, zorder=3)  # fmt: skip
+                ax.axhline(0, color="#DDDDDD", linewidth=0.6, zorder=0)
+                ax.axvline(0, color="#DDDDDD", linewidth=0.6, zorder=0)
+                ax.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal")
+                ax.tick_params(labelsize=6.5)
+            layer, head = rows["layer"].iloc[0], rows["head"].iloc[0]
+            axes[0, c].set_title(
+                f"{layer}:{head}, {title}\nid {rows['frequency_id'].iloc[0]}, {rows['angle'].iloc[0]:.2g} rad",
+                loc="left",
+                fontsize=8,
+            )
+        axes[0, 0].set_ylabel("un-rotated")
+        axes[1, 0].set_ylabel("as query and keys meet")
+        figure.colorbar(drawn, ax=axes, label="key position", shrink=0.6, pad=0.02)
+    caption(
+        figure,
+        measured(profile)
+        + "; first prompt\nplane whose logits vary most over the swapped tokens; red: direction of the query",
+    )
+    return figure

@@ -1,0 +1,61 @@
+"""What a model loses when only one band of frequencies is kept."""
+
+from __future__ import annotations
+
+from matplotlib.figure import Figure
+
+from rotoscope.figures.style import POSITIONAL, SYMBOLIC, new_figure, styled
+from rotoscope.results.gating import Gating
+
+__all__ = ["gate_bands"]
+
+HUES = {"all": "#222222", "positional": POSITIONAL, "symbolic": SYMBOLIC}
+MARKERS = {"all": "o", "positional": "s", "symbolic": "D"}
+
+
+def gate_bands(gating: Gating) -> Figure:
+    """Loss against the band that is kept, and against the band that is removed, on the task and on plain text."""
+    table = gating.summary
+    figure = new_figure(7.4, 6.0)
+    with styled():
+        axes = figure.subplots(2, 2, sharey="row", sharex=True)
+        for r, source in enumerate(("task", "text")):
+            rows = table[table["source"] == source]
+            untouched = rows[rows["condition"] == "nothing gated"]["loss"].iloc[0]
+            for c, action in enumerate(("keep", "remove")):
+                ax = axes[r, c]
+                ax.axhline(untouched, color="#999999", linewidth=0.9, linestyle=":", label="nothing gated")
+                chosen = rows[(rows["action"] == action) & (rows["first_id"] > 0)]
+                for (group, control), line in chosen.groupby(["head_group", "control"], sort=False):
+                    x = (line["first_id"] + line["last_id"]) / 2
+                    heads = line["gated_heads"].iloc[0]
+                    label = (
+                        f"{heads} random heads, layers of {group}" if control else f"{group} ({heads} heads)"
+                    )
+                    ax.errorbar(
+                        x,
+                        line["loss"],
+                        yerr=[line["loss"] - line["loss_low"], line["loss_high"] - line["loss"]],
+                        color=HUES.get(group, "#8A8A8A"),
+                        marker=MARKERS.get(group, "^"),
+                        markerfacecolor="white" if control else None,
+                        linestyle="--" if control else "-",
+                        linewidth=1.2,
+                        markersize=4,
+                        capsize=2,
+                        alpha=0.7 if control else 1,
+                        label=label,
+                    )
+                if r == 0:
+                    ax.set_title(f"one band {'kept' if action == 'keep' else 'removed'}", loc="left")
+                if r == 1:
+                    ax.set_xlabel("middle of the band, frequency id (1 = fastest)")
+            axes[r, 0].set_ylabel(
+                f"loss, {gating.run['settings']['task'] if source == 'task' else 'plain text'}"
+            )
+        handles, labels = axes[0, 0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=2, fontsize=7.5)
+    settings = gating.run["settings"]
+    caption_text = f"{gating.name}; {settings['task']}, {settings['prompts']} prompts, {settings['passages']} passages; 95 % bootstrap intervals over prompts"
+    figure.suptitle(caption_text, fontsize=7.5, color="#444444", x=0.01, ha="left")
+    return figure

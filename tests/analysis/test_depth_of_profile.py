@@ -1,0 +1,316 @@
+"""Frequencies, nulls, sinks, intervals: what a profile says beyond the two scores."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from transformers import LlamaConfig
+
+import rotoscope as rs
+from rotoscope.analysis import profiling
+from rotoscope.analysis.batches import batches, prompts_from_tokens
+from rotoscope.analysis.nulls import make_nulls
+from rotoscope.analysis.permutation import agreement, input_permutation
+from rotoscope.analysis.variation import vary
+from rotoscope.errors import ModelError, RotoscopeError, RunError
+from rotoscope.reading import HeadReader
+from rotoscope.results.aggregate import frequency_use
+from tests.models import ARCHITECTURES, GROUPED, from_config, tiny, tokens
+
+TAUS = (1e-4, 1e-2, 1.0)
+LAYOUTS = {"half-split": "llama", "interleaved": "cohere", "partial": "phi", "from a table": "gptj"}
+
+
+def limit(tau: float) -> float:
+    return 2e-4 if tau == 1e-4 else 2e-5
+
+
+def plane_twin(reader: HeadReader, ids: torch.Tensor, blocks, heads) -> dict:
+    """Every plane by brute force: (layer, head, id) -> logit matrix of that plane from rotated queries and keys."""
+    found = {}
+    n = ids.shape[1]
+
+    def visit(layer) -> None:
+        group = layer.query.shape[2]
+        for at, head in heads:
+            if at != layer.layer:
+                continue
+            query = layer.query[0, head // group, head % group, 0].double()
+            keys = layer.keys[0, head // group].double()
+            cos, sin = layer.cos.double(), layer.sin.double()
+            for plane in range(layer.layout.planes):
+                two = slice(2 * plane, 2 * plane + 2)
+
+                def rotated(v, p, plane=plane, cos=cos, sin=sin):
+                    c, s = cos[p, plane], sin[p, plane]
+                    return torch.stack((v[0] * c - v[1] * s, v[1] * c + v[0] * s))
+
+                turned = rotated(query[two], n - 1)
+                matrix = torch.tensor(
+                    [
+                        [layer.scaling * float(rotated(keys[c, two], p) @ turned) for c in range(n)]
+                        for p in range(n)
+                    ]
+                )
+                matrix[~layer.visible[0]] = -torch.inf
+                found[at, head, plane + 1] = matrix.double()
+            if layer.layout.remainder:
+                width = 2 * layer.layout.planes
+                row = layer.scaling * keys[:, width:] @ query[width:]
+                found[at, head, 0] = row[None].expand(n, n).clone()
+
+    reader.read(ids, (n - 1,), visit)
+    return found
+
+
+@pytest.mark.parametrize("name", LAYOUTS.values(), ids=LAYOUTS)
+def test_frequencies_equal_the_twin_on_every_layout(name: str) -> None:
+    model, ids = tiny(name), tokens(1, 9)
+    found = rs.profile(model, tokens=ids, tau=TAUS, frequencies=True).frequencies
+    reader = HeadReader(model)
+    twin = plane_twin(reader, ids, None, [(layer, head) for layer in range(3) for head in range(4)])
+    assert len(found) == len(twin) * len(TAUS)
+    rows = found.set_index(["layer", "head", "frequency_id", "tau"])
+    for (layer, head, plane), matrix in twin.items():
+        expected = rs.swap_scores(matrix, TAUS)
+        for k, tau in enumerate(TAUS):
+            row = rows.loc[layer, head, plane, tau]
+            assert row["positional_score"] == pytest.approx(expected.positional[k].item(), abs=limit(tau))
+            assert row["symbolic_score"] == pytest.approx(expected.symbolic[k].item(), abs=limit(tau))
+    angles = found.drop_duplicates("frequency_id").set_index("frequency_id")["angle"]
+    assert (angles[angles.index > 0].sort_index().diff().dropna() < 0).all()
+    assert (angles[angles.index == 0] == 0).all()
+
+
+def test_frequencies_of_three_smollm2_heads(smollm2: rs.Subject) -> None:
+    heads = [(0, 3), (14, 1), (29, 8)]
+    ids = torch.tensor([rs.tasks.binding(smollm2, 3, 1)[0].tokens])[:, -24:]
+    found = rs.profile(smollm2, tokens=ids, tau=TAUS, frequencies=heads).frequencies
+    assert len(found) == 3 * 32 * len(TAUS)
+    twin = plane_twin(HeadReader(smollm2.model), ids, None, heads)
+    rows = found.set_index(["layer", "head", "frequency_id", "tau"])
+    for (layer, head, plane), matrix in twin.items():
+        expected = rs.swap_scores(matrix, TAUS)
+        for k, tau in enumerate(TAUS):
+            row = rows.loc[layer, head, plane, tau]
+            assert row["positional_score"] == pytest.approx(expected.positional[k].item(), abs=limit(tau))
+            assert row["symbolic_score"] == pytest.approx(expected.symbolic[k].item(), abs=limit(tau))
+
+
+def test_layer_without_rotation_has_one_row_and_says_so() -> None:
+    found = rs.profile(tiny("smollm3"), tokens=tokens(1, 10), frequencies=True)
+    still = found.frequencies[found.frequencies["layer"] == 3]
+    assert still["frequency_id"].tolist() == [0] * 4
+    assert np.allclose(still["symbolic_score"], 1, atol=1e-6)
+    assert any("layers [3] do not rotate" in warning for warning in found.run["warnings"])
+
+
+def test_frequency_use() -> None:
+    table = pd.DataFrame(
+        {"layer": 0, "head": 0, "tau": 1.0, "frequency_id": [0, 1, 2, 3], "max_logit": [9.0, 1.0, 3.0, 2.0]}
+    )
+    row = frequency_use(table).iloc[0]
+    weight = np.exp([1.0, 3.0, 2.0])
+    assert row["weighted_frequency_id"] == pytest.approx((weight / weight.sum()) @ [1, 2, 3])
+    assert row["dominant_frequency_id"] == 2
+
+
+def test_unknown_head_is_named() -> None:
+    with pytest.raises(RotoscopeError, match="no head 9:0"):
+        rs.profile(tiny("llama"), tokens=tokens(), frequencies=[(9, 0)])
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_everything_runs_on_every_architecture(name: str) -> None:
+    found = rs.profile(
+        tiny(name),
+        tokens=tokens(2, 12),
+        blocks=[(1, 3), (3, 5), (5, 8), (8, 11)],
+        frequencies=True,
+        null="random",
+        examples=True,
+    )
+    assert found.null_name == "random"
+    assert len(found.nulls) == len(found.heads)
+    assert len(found.null_frequencies) == len(found.frequencies)
+    assert {"value", "null_value", "verdict"} <= set(found.statistics())
+    assert set(found.traces["example"]) == {"most symbolic", "most positional", "flattest"}
+
+
+def test_random_null_has_the_real_spread() -> None:
+    model = tiny("llama")
+    found = rs.profile(model, tokens=tokens(3, 20), null="random", null_draws=2)
+    real = found.prompts["block_spread"].median()
+    for _, draw in found.tables["null_prompts"].groupby("draw"):
+        assert draw["block_spread"].median() == pytest.approx(real, rel=0.15)
+    assert len(found.run["null_factors"]) == 2
+    assert found.nulls["draw"].nunique() == 2
+
+
+def test_random_null_per_layer() -> None:
+    found = rs.profile(tiny("gemma2"), tokens=tokens(2, 20), null="random", null_per_layer=True)
+    assert len(found.run["null_factors"][0]) == 3
+    real = found.prompts.groupby("layer")["block_spread"].median()
+    null = found.tables["null_prompts"].groupby("layer")["block_spread"].median()
+    assert np.allclose(null, real, rtol=0.25)
+
+
+def test_gaussian_keys_keep_mean_and_spread() -> None:
+    model, ids = tiny("llama"), tokens(1, 400)
+    reader = HeadReader(model)
+    work = batches(prompts_from_tokens(ids, [(p, p + 2) for p in range(10, 390, 2)]), "last", 1)
+    null = next(make_nulls(rs.load((model, None)), reader, "gaussian", 1, pd.DataFrame(), work))
+
+    def visit(layer) -> None:
+        noisy = null.transform(layer, work[0])
+        inside, outside = slice(10, 390), slice(0, 10)
+        assert torch.equal(noisy.keys[:, :, outside], layer.keys[:, :, outside])
+        real, drawn = layer.keys[0, :, inside], noisy.keys[0, :, inside]
+        assert not torch.allclose(real, drawn)
+        error = real.std(1) / 380**0.5
+        assert ((drawn.mean(1) - real.mean(1)).abs() < 5 * error).all()
+        assert torch.allclose(drawn.std(1), real.std(1), rtol=0.25)
+
+    reader.read(ids, (399,), visit)
+
+
+def test_a_class_that_cannot_be_initialised(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    model = tiny("llama")
+
+    def refuse(self, config) -> None:
+        raise RuntimeError("needs a checkpoint")
+
+    monkeypatch.setattr(type(model), "__init__", refuse)
+    with pytest.raises(ModelError, match="cannot be initialised.*--null gaussian"):
+        rs.profile(model, tokens=tokens(), null="random", out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(ModelError, match="unknown null"):
+        rs.profile(model, tokens=tokens(), null="flat")
+
+
+def test_verdicts_come_from_the_intervals() -> None:
+    found = rs.profile(tiny("llama"), tokens=tokens(6, 20), null="random").statistics()
+    for row in found.to_dict("records"):
+        apart = row["low"] > row["null_high"] or row["high"] < row["null_low"]
+        assert row["verdict"] == ("beyond the null" if apart else "also in the null")
+        assert row["low"] - 0.15 <= row["value"] <= row["high"] + 0.15
+    alone = rs.profile(tiny("llama"), tokens=tokens(6, 20)).statistics()
+    assert "verdict" not in alone
+
+
+def test_statistics_equal_plain_computation() -> None:
+    profile = rs.profile(tiny("llama"), tokens=tokens(4, 20))
+    found = profile.statistics().set_index("statistic")["value"]
+    summary = profile.summary()
+    assert found["correlation"] == pytest.approx(summary.correlation)
+    assert found["early positional"] == pytest.approx(summary.early_positional)
+    assert found["positional decline"] == pytest.approx(summary.early_positional - summary.late_positional)
+    assert found["share symbolic"] == pytest.approx(summary.classes["symbolic"] / summary.heads)
+
+
+def test_intervals_hold_the_mean_and_unstable_heads_are_marked() -> None:
+    heads = rs.profile(tiny("llama"), tokens=tokens(8, 16)).heads
+    for score in ("positional_score", "symbolic_score"):
+        assert (heads[f"{score}_low"] <= heads[score] + 1e-9).all()
+        assert (heads[score] <= heads[f"{score}_high"] + 1e-9).all()
+    assert (heads["stable"] == (heads["class_stability"] >= 0.95)).all()
+    one = rs.profile(tiny("llama"), tokens=tokens(1, 16)).heads
+    assert one["stable"].isna().all()
+
+
+def test_sink_in_a_block_is_found_and_warned_about(smollm2: rs.Subject) -> None:
+    inside = rs.profile(smollm2, rs.tasks.binding(smollm2, 8, 2, prefix="none"))
+    assert any("sink inside a block" in warning for warning in inside.run["warnings"])
+    assert inside.sinks[inside.sinks["in_block"]]["position"].eq(0).all()
+    chat = rs.profile(smollm2, rs.tasks.binding(smollm2, 8, 2, prefix="chat"))
+    assert not chat.sinks["in_block"].any()
+    first = chat.sinks[chat.sinks["position"] == 0]
+    assert len(first) == 2
+    assert (first["found_by"] == "mass and norm").all()
+    assert (first["attention_mass"] > 0.2).all()
+
+
+def test_early_layers_turn_symbolic_when_the_sink_is_swapped(smollm2: rs.Subject) -> None:
+    chat, start = (
+        rs.profile(smollm2, rs.tasks.binding(smollm2, 16, 2, prefix=p)).summary() for p in ("chat", "start")
+    )
+    assert chat.early_positional > 0.8
+    assert start.early_symbolic > 0.9
+    assert start.early_positional < 0.3
+
+
+def test_by_position(smollm2: rs.Subject) -> None:
+    found = rs.profile(smollm2, rs.tasks.binding(smollm2, 6, 12))
+    table = found.by_position(bins=3)
+    assert table["answers"].sum() == 12
+    assert table["asked_attention"].between(0, 1).all()
+    rows = found.answers
+    third = rows[rows["asked_block"] / rows["asked_block"].max() >= 2 / 3]
+    assert table["log_likelihood"].iloc[-1] == pytest.approx(third["log_likelihood"].mean())
+
+
+def test_equal_symbols_of_a_task(smollm2: rs.Subject) -> None:
+    found = rs.profile(smollm2, rs.tasks.binding(smollm2, 12, 2, granularity="symbol"))
+    assert found.heads["equal_symbol_positional_score"].notna().all()
+    assert "equal_symbol_positional_score" not in rs.profile(smollm2, rs.tasks.binding(smollm2, 4, 1)).heads
+
+
+def test_input_permutation_agrees_in_the_first_layer(smollm2: rs.Subject) -> None:
+    """There, nothing has mixed yet: permuting the prompt and permuting the keys are the same."""
+    compared = input_permutation(smollm2, rs.tasks.binding(smollm2, 5, 1), swaps=6)
+    per_layer = agreement(compared).set_index("layer")
+    assert per_layer.loc[0, "positional_difference"] < 1e-3
+    assert per_layer.loc[0, "symbolic_difference"] < 1e-3
+    assert per_layer["positional_difference"].iloc[5:].mean() > 0.05
+
+
+def test_variations_say_what_changes(smollm2: rs.Subject) -> None:
+    table = vary(smollm2, ["tau", "prefix"], pairs=8, count=1)
+    assert table["varied"].iloc[0] == "base"
+    assert table["changes"].iloc[0] == ""
+    assert set(table[table["varied"] == "prefix"]["setting"]) == {"start", "fact", "none"}
+    start = table[table["setting"] == "none"].iloc[0]
+    assert start["sink_in_block"]
+    assert "early layers mostly positional" in start["changes"]
+    with pytest.raises(RotoscopeError, match="can be varied"):
+        vary(smollm2, ["weather"])
+
+
+def test_resumed_run_with_more_prompts_is_refused(tmp_path) -> None:
+    model = tiny("llama")
+    rs.profile(model, tokens=tokens(2, 12), out=tmp_path / "run", null="random")
+    with pytest.raises(RunError, match="prompts: 2 there, 4 now"):
+        rs.profile(model, tokens=tokens(4, 12), out=tmp_path / "run", null="random")
+    assert len(rs.open(tmp_path / "run").nulls) == 12
+
+
+def test_killed_in_the_null_goes_on_there(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, ids = tiny("llama"), tokens(3, 12)
+    settings = {"tokens": ids, "batch_tokens": 12, "null": "random", "frequencies": True}
+    whole = rs.profile(model, **settings)
+    done: list[int] = []
+    score = profiling.score_batch
+
+    def limited(reader, batch, *rest):
+        if len(done) == 4:
+            raise KeyboardInterrupt
+        done.append(batch.first)
+        return score(reader, batch, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(profiling, "score_batch", limited)
+        with pytest.raises(KeyboardInterrupt):
+            rs.profile(model, out=tmp_path / "run", **settings)
+    resumed = rs.profile(model, out=tmp_path / "run", **settings)
+    pd.testing.assert_frame_equal(resumed.nulls, whole.nulls)
+    pd.testing.assert_frame_equal(rs.open(tmp_path / "run").frequencies, whole.frequencies)
+
+
+def test_random_weights_are_anticorrelated_too() -> None:
+    """Why a null stands beside every claim: r near -0.9 needs no training."""
+    config = LlamaConfig(**{**GROUPED, "num_hidden_layers": 6, "num_attention_heads": 8, "hidden_size": 128})
+    model = from_config(config, sharp=6.0)
+    found = rs.profile(model, tokens=tokens(8, 60), tau=1e-4)
+    assert found.summary().correlation < -0.6
