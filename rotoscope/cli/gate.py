@@ -78,17 +78,15 @@ def gate(
     device
         cpu, cuda, ... Default: a GPU where there is one.
     """
-    from rich.console import Console
-
     from rotoscope import tasks
     from rotoscope.analysis.gating import gate as run_gate
     from rotoscope.analysis.gating import gate_sweep
     from rotoscope.analysis.profiling import profile
-    from rotoscope.cli.summary import show_table
+    from rotoscope.cli.summary import new_console, show_table
     from rotoscope.reading import load
     from rotoscope.results import Profile
 
-    console = Console()
+    console = new_console()
     subject = load(model, device=device)
     shown = (
         tasks.repeats(subject, length, prompts, seed)

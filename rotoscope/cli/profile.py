@@ -110,15 +110,13 @@ def profile(
     device
         cpu, cuda, cuda:1, ... Default: a GPU where there is one.
     """
-    from rich.console import Console
-
     from rotoscope.analysis.profiling import estimate
     from rotoscope.analysis.profiling import profile as run_profile
-    from rotoscope.cli.summary import show_summary
+    from rotoscope.cli.summary import new_console, show_summary
     from rotoscope.maths.swaps import check_tau
     from rotoscope.reading import load
 
-    console = Console()
+    console = new_console()
     taus = check_tau(tau or [1e-4])
     if task == "text" and text is None:
         raise RotoscopeError("--task text needs --text FILE")
@@ -263,13 +261,14 @@ def _compare_permutation(
 
 
 def _vary(console: Console, subject: Subject, over: list[str], folder: Path, **settings: Any) -> None:
-    from rotoscope.analysis.variation import CONCLUSIONS, vary
+    from rotoscope.analysis.variation import vary
     from rotoscope.cli.summary import show_table
     from rotoscope.results.folder import write_table
 
     table = vary(subject, over, **settings)
     write_table(folder / "variations.parquet", table)
-    show_table(console, table.drop(columns=list(CONCLUSIONS)), "which conclusions change with the settings")
+    columns = ["varied", "setting", "correlation", "early_positional", "late_positional", "sink_in_block", "changes"]
+    show_table(console, table[columns], "which conclusions change with the settings")
 
 
 def draw_profile(result: Profile, folder: Path) -> list[Path]:

@@ -10,10 +10,16 @@ from rich.table import Table
 
 from rotoscope.results import Profile
 
-__all__ = ["show_summary"]
+__all__ = ["new_console", "show_summary", "show_table"]
 
 MOST_TELLING = 5
 COLOURS = {"positional": "#D55E00", "symbolic": "#0072B2", "uniform": "#8A8A8A", "mixed": "#CC79A7"}
+
+
+def new_console() -> Console:
+    """The terminal as it is; wide enough for our tables where there is none."""
+    found = Console()
+    return found if found.is_terminal else Console(width=112)
 
 
 def show_summary(console: Console, profile: Profile) -> None:
@@ -80,8 +86,8 @@ def _with_band(value: float, low: float, high: float) -> str:
 def show_table(console: Console, table: pd.DataFrame, title: str) -> None:
     """Any table of results, rounded for reading."""
     shown = Table(box=None, pad_edge=False, header_style="dim", title=f"\n{title}", title_justify="left")
-    for name in table:
-        shown.add_column(str(name).replace("_", " "), overflow="fold")
+    for k, name in enumerate(table):
+        shown.add_column(str(name).replace("_", " "), overflow="fold", no_wrap=k == 0)
     for row in table.itertuples(index=False):
         shown.add_row(*("" if x is None else f"{x:.2f}" if isinstance(x, float) else str(x) for x in row))
     console.print(shown)

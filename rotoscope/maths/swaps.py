@@ -156,10 +156,10 @@ def score_swaps(
     if symbols is not None:
         same = _same_symbol(symbols, len(blocks), real.device)
         equal = WeightedMean(plain.attention, taus, _largest_gap(plain.attention, same))
-        equal_swaps = torch.zeros(own.shape[:-1], dtype=torch.long, device=own.device)
 
     details = []
     swaps = torch.zeros(own.shape[:-1], dtype=torch.long, device=own.device)
+    equal_swaps = torch.zeros_like(swaps)
     for rows, columns in tiles(len(blocks), TILE):
         here, there = block.both(rows, columns)  # B[a, b] and B[b, a]
         mine, other = own[..., rows, None], own[..., None, columns]
@@ -181,8 +181,8 @@ def score_swaps(
 
     several = isinstance(tau, Sequence)
 
-    def shaped(mean: Tensor | None) -> Tensor | None:
-        return mean if mean is None or several else mean[..., 0]
+    def shaped(mean: Tensor) -> Tensor:
+        return mean if several else mean[..., 0]
 
     means = [shaped(mean) for mean in plain.means()]
     scale_free = [shaped(mean) for mean in renormalised.means()] if renormalised is not None else [None, None]
@@ -200,9 +200,13 @@ def score_swaps(
         swaps=swaps,
         equal_symbols=None
         if equal is None
-        else EqualSymbolScores(*(shaped(mean) for mean in equal.means()), equal_swaps),
+        else _equal_scores([shaped(mean) for mean in equal.means()], equal_swaps),
         detail=_detail(details, plain, several) if detail else None,
     )
+
+
+def _equal_scores(means: list[Tensor], swaps: Tensor) -> EqualSymbolScores:
+    return EqualSymbolScores(means[0], means[1], swaps)
 
 
 def _same_symbol(symbols: Sequence[int], m: int, device: torch.device) -> Tensor:

@@ -44,14 +44,79 @@ def test_profile_writes_what_it_says(run, model: Path, tmp_path: Path) -> None:
     code, said, _ = run("profile", model, "--task", "repeats", "--length", 8, "--prompts", 2, "--out", out)
     assert code == 0
     named = [Path(line.strip()) for line in said.split("wrote\n")[1].splitlines()]
-    assert {file.name for file in named} == {
-        "answers.parquet", "heads.parquet", "prompts.parquet", "run.json",
-        "plane.pdf", "plane.png", "layer_map.pdf", "layer_map.png",
+    assert {file.name for file in named} >= {
+        "answers.parquet", "heads.parquet", "prompts.parquet", "nulls.parquet", "traces.parquet", "run.json",
+        "plane.pdf", "plane.png", "layer_map.pdf", "layer_map.png", "depth.png", "swap_traces.png", "vectors.png",
     }  # fmt: skip
     assert all(file.is_file() for file in named)
     assert "12 heads at tau = 0.0001" in said
     assert "self-check" in said
     assert len(rs.open(out).heads) == 12
+
+
+def test_frequencies_without_a_null(run, model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    code, said, _ = run(
+        "profile", model, "--task", "repeats", "--length", 8, "--prompts", 2, "--frequencies", "--heads", "1:2,0:3",
+        "--null", "none", "--permute", "input", "--out", out,
+    )  # fmt: skip
+    assert code == 0
+    assert "caveat: no null" in said
+    assert "single frequencies" in said
+    assert "permuting the prompt itself" in said
+    heads = rs.open(out).frequencies[["layer", "head"]].drop_duplicates()
+    assert sorted(map(tuple, heads.to_numpy().tolist())) == [(0, 3), (1, 2)]
+    assert (out / "frequency_profiles.png").is_file()
+    assert (out / "input_permutation.parquet").is_file()
+
+
+def test_vary(run, model: Path, tmp_path: Path) -> None:
+    code, said, _ = run(
+        "profile",
+        model,
+        "--pairs",
+        6,
+        "--prompts",
+        2,
+        "--vary",
+        "tau",
+        "--null",
+        "gaussian",
+        "--no-figures",
+        "--out",
+        tmp_path / "run",
+    )
+    assert code == 0
+    assert "which conclusions change" in said
+    assert (tmp_path / "run" / "variations.parquet").is_file()
+
+
+def test_gate(run, model: Path, tmp_path: Path) -> None:
+    code, said, problem = run(
+        "gate",
+        model,
+        "--length",
+        8,
+        "--prompts",
+        2,
+        "--remove",
+        "1-4",
+        "--heads",
+        "0:1,2:2",
+        "--out",
+        tmp_path / "run",
+    )
+    assert code == 0, problem
+    assert "median positional score over heads" in said
+    assert "remove 1-4" in set(rs.open(tmp_path / "run").summary["condition"])
+    code, _, problem = run("gate", model, "--keep", "1-99", "--length", 8, "--out", tmp_path / "other")
+    assert code == 2
+    assert "frequency ids go from 1" in problem
+    code, _, _ = run(
+        "gate", model, "--length", 8, "--prompts", 2, "--bands", 2, "--controls", 1, "--out", tmp_path / "sweep"
+    )
+    assert code == 0
+    assert (tmp_path / "sweep" / "gate_bands.png").is_file()
 
 
 def test_text_task_several_tau_and_queries(run, model: Path, tmp_path: Path) -> None:
@@ -143,8 +208,7 @@ def test_help_is_quick_and_does_not_import_torch() -> None:
 def test_interrupt_keeps_what_is_done(model: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     command = [
-        ROTOSCOPE, "profile", str(model), "--task", "repeats", "--length", "100", "--prompts", "300",
-        "--queries", "task", "--no-figures", "--out", str(out),
+        ROTOSCOPE, "profile", str(model), "--task", "repeats", "--length", "30", "--prompts", "4000", "--null", "none", "--no-figures", "--out", str(out),
     ]  # fmt: skip
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     started = subprocess.Popen(
