@@ -1,0 +1,120 @@
+"""Inputs for the constructions: one-hot embeddings, random valid sequences, reference functions."""
+
+from __future__ import annotations
+
+import random
+
+import torch
+
+from rotoscope.maths.constructions import Construction
+from rotoscope.tasks.multihop import MultiHop, letters_of
+
+__all__ = [
+    "answers_of",
+    "decode",
+    "index_function",
+    "letter_ids",
+    "number_ids",
+    "one_hot",
+    "pairs_input",
+    "proper_letter_input",
+    "random_number_input",
+    "retrieval_function",
+]
+
+
+def one_hot(ids: torch.Tensor, width: int) -> torch.Tensor:
+    return torch.nn.functional.one_hot(ids, width).double()
+
+
+def decode(output: torch.Tensor) -> torch.Tensor:
+    """The token a state stands for: its largest entry."""
+    return output.argmax(-1)
+
+
+def pairs_input(
+    entities: torch.Tensor, attributes: torch.Tensor, asked: torch.Tensor, n_entities: int, n_attributes: int
+) -> torch.Tensor:
+    """(entity, attribute) pairs [inputs, keys], then the question: each pair the sum of two one-hot rows, a question a
+    row of its own."""
+    width = 2 * n_entities + n_attributes
+    pairs = one_hot(entities, width) + one_hot(attributes + n_entities, width)
+    return torch.cat((pairs, one_hot(asked + n_entities + n_attributes, width)[:, None]), dim=1)
+
+
+def answers_of(construction: Construction, x: torch.Tensor, *, hard: bool) -> torch.Tensor:
+    """What a construction answers at the last position."""
+    return decode(construction.head(x, hard=hard)[:, -1])
+
+
+def random_number_input(n: int, count: int, letters: int, dice: torch.Generator) -> torch.Tensor:
+    """Token ids [count, n]: letters 0..letters-1, then integers 1.. as letters-1+t; none points before the start."""
+    ids = torch.randint(0, letters, (count, n), generator=dice)
+    reach = torch.arange(n)  # position p can point 1..p back
+    steps = 1 + (torch.rand(count, n, generator=dice) * reach).long().clamp(max=n)
+    integer = (torch.rand(count, n, generator=dice) < 0.5) & (reach > 0)
+    return torch.where(integer, letters - 1 + steps.clamp(max=reach.clamp(min=1)), ids)
+
+
+def index_function(ids: torch.Tensor, letters: int) -> torch.Tensor:
+    """Index: at an integer t, copy the token t back if it is a letter; everything else stays."""
+    found = ids.clone()
+    for row in range(ids.shape[0]):
+        for p in range(ids.shape[1]):
+            step = int(ids[row, p]) - letters + 1
+            if step >= 1 and int(ids[row, p - step]) < letters:
+                found[row, p] = ids[row, p - step]
+    return found
+
+
+def proper_letter_input(n: int, alphabet: int, digits: int, dice: random.Random) -> list[int]:
+    """Ids of a proper sequence: every (letter, letter) pair has exactly one earlier match, and not itself."""
+    tokens: list[tuple[int, int, bool]] = []  # first letter, second letter or digit, is a pair with a digit
+    for _ in range(n):
+        firsts = [first for first, *_ in tokens]
+        single = [letter for letter in range(alphabet) if firsts.count(letter) == 1]
+        if single and dice.random() < 0.6:
+            sought = dice.choice(single)
+            others = [letter for letter in range(alphabet) if letter != sought]
+            tokens.append((dice.choice(others), sought, False))
+        else:
+            tokens.append((dice.randrange(alphabet), dice.randrange(digits), True))
+    return [
+        first * digits + second if digit else alphabet * digits + first * alphabet + second
+        for first, second, digit in tokens
+    ]
+
+
+def retrieval_function(ids: list[int], alphabet: int, digits: int) -> list[int]:
+    """Retrieval: at a (letter, letter) pair, copy the earlier pair that begins with the second letter."""
+    border = alphabet * digits
+
+    def first(token: int) -> int:
+        return token // digits if token < border else (token - border) // alphabet
+
+    found = []
+    for p, token in enumerate(ids):
+        if token < border:
+            found.append(token)
+        else:
+            sought = (token - border) % alphabet
+            found.append(next(ids[q] for q in range(p) if first(ids[q]) == sought))
+    return found
+
+
+def number_ids(sequence: MultiHop, letters: int) -> torch.Tensor:
+    """Token ids of a number sequence: letters first, then integers."""
+    names = {name: k for k, name in enumerate(letters_of(letters))}
+    return torch.tensor([letters - 1 + int(t) if t.isdigit() else names[t] for t in sequence.tokens])
+
+
+def letter_ids(sequence: MultiHop, alphabet: int, digits: int) -> torch.Tensor:
+    """Token ids of a letter sequence: pairs with a digit first."""
+    a = ord("a")
+    ids = [
+        (ord(t[0]) - a) * digits + int(t[1:]) - 1
+        if t[1:].isdigit()
+        else alphabet * digits + (ord(t[0]) - a) * alphabet + ord(t[1]) - a
+        for t in sequence.tokens
+    ]
+    return torch.tensor(ids)

@@ -1,0 +1,43 @@
+"""A statement of a paper, and the evidence for or against it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+__all__ = ["Evidence", "Statement"]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What came out of a check."""
+
+    printed: bool
+    """Whether the statement as printed survived."""
+    checked: str
+    """What was checked: inputs, lengths, angles."""
+    figure: str
+    """The number that decides."""
+    corrected: bool | None = None
+    """Whether the corrected statement survived, where there is one."""
+    counterexample: str | None = None
+    """The input on which the printed statement fails."""
+
+    @property
+    def verdict(self) -> str:
+        if self.printed:
+            return "holds"
+        return "holds as corrected" if self.corrected else "false as printed"
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A claim, in our own words, with the function that puts it to the test."""
+
+    name: str
+    source: str
+    """Paper and place."""
+    claim: str
+    check: Callable[[], Evidence]
+    correction: str | None = None
+    """What should stand there instead."""

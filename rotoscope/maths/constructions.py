@@ -1,0 +1,235 @@
+"""The papers' constructions as explicit weight matrices.
+
+P1: H_POS solves Index with one angle, H_SYM Retrieval without any, H_MIX partial induction with angles (0, theta_2);
+and the one-angle solution of partial induction that the theorem on pure heads does not forbid. P2: T_Index and
+T_Retrieval, the steps of the multi-hop tasks, and Reflexive, the identity. Each comes with the smallest logit gap it
+leaves over all inputs up to a length, hence with the sharpness it needs: weight more than one half on the right key
+whenever
+
+    beta > log(keys - 1) / gap
+
+Positions count from 1, as in the papers; the query of P1's tasks stands at N + 1.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from rotoscope.errors import RotoscopeError
+from rotoscope.maths.head import RotaryHead
+from rotoscope.shapes import Tensor
+
+__all__ = [
+    "Construction",
+    "h_mix",
+    "h_pos",
+    "h_sym",
+    "index_gap",
+    "one_angle_induction",
+    "reflexive",
+    "retrieval_gap",
+    "retrieval_limit",
+    "t_index",
+    "t_retrieval",
+]
+
+
+@dataclass(frozen=True)
+class Construction:
+    """A head made by hand, and the smallest gap between its largest logit and the next over its inputs."""
+
+    name: str
+    head: RotaryHead
+    gap: float
+    sharpness: float
+    """The inverse temperature above which the right key gets more than half of the attention."""
+
+    @classmethod
+    def of(cls, name: str, head: RotaryHead, gap: float, competitors: int, margin: float) -> Construction:
+        """Sharpen a head as far as its gap asks, times a margin above 1."""
+        if not gap > 1e-12:
+            raise RotoscopeError(f"{name} is ambiguous: its smallest logit gap is {gap:.3g}, so two keys tie")
+        needed = math.log(max(competitors, 1)) / gap
+        return cls(name, head.sharpened(max(margin * needed, 1e-6)), gap, needed)
+
+
+def directions(phases: Tensor) -> Tensor:
+    """Unit vectors at these phases."""
+    return torch.stack((phases.cos(), phases.sin()), dim=-1)
+
+
+def index_gap(theta: float, reach: int) -> float:
+    """1 - max over 1 <= t <= reach of cos(t theta): how far the peak stands out among that many neighbours."""
+    if reach < 1:
+        return 2.0
+    return 1 - max(math.cos(t * theta) for t in range(1, reach + 1))
+
+
+def h_pos(keys: int, symbols: int, theta: float, *, margin: float = 1.05) -> Construction:
+    """H_POS: a query naming position j is turned so that it meets the one shared key direction exactly at j.
+
+    Embeddings are one-hot: `symbols` symbols, then one token for each nameable position 1..keys. The query's own key
+    is zero, and so is its value.
+    """
+    _check(keys >= 2, f"H_POS needs at least 2 keys, found {keys}")
+    gap = index_gap(theta, keys - 1)
+    _check(
+        gap > 1e-12,
+        f"theta = {theta:g} ties: t * theta is a multiple of 2 pi for some t below {keys}, so two positions look alike",
+    )
+    width = symbols + keys
+    w_key, w_query = torch.zeros(2, width, 1, 2, dtype=torch.float64)
+    w_key[:symbols, 0] = torch.tensor([1.0, 0.0], dtype=torch.float64)
+    named = torch.arange(1, keys + 1, dtype=torch.float64)
+    w_query[symbols:, 0] = directions(-(keys + 1 - named) * theta)
+    w_value = torch.eye(width, symbols, dtype=torch.float64)
+    head = RotaryHead(w_query, w_key, torch.tensor([theta], dtype=torch.float64), w_value)
+    return Construction.of("H_POS", head, gap, keys, margin)
+
+
+def h_sym(keys: int, entities: int, attributes: int, *, margin: float = 1.05) -> Construction:
+    """H_SYM: entities on a circle, no rotation: the asked entity meets itself and nothing else.
+
+    A pair is the sum of two one-hot rows, entity then attribute; a question has a row of its own for each entity, whose
+    key and value are zero.
+    """
+    _check(2 <= entities, f"H_SYM needs at least 2 entities, found {entities}")
+    spread = directions(torch.arange(entities, dtype=torch.float64) * (2 * math.pi / entities))
+    w_query, w_key, w_value = _pair_tables(spread[:, None], spread[:, None], attributes)
+    head = RotaryHead(w_query, w_key, torch.zeros(1, dtype=torch.float64), w_value)
+    return Construction.of("H_SYM", head, 1 - math.cos(2 * math.pi / entities), keys, margin)
+
+
+def h_mix(keys: int, entities: int, attributes: int, theta: float, *, margin: float = 1.05) -> Construction:
+    """H_MIX: one still plane finds the asked entity, one slow plane prefers the latest of its occurrences.
+
+    The still plane is weighted so that a match outweighs any difference of recency. Right while cos falls over all
+    distances 1..keys, that is for keys * theta <= pi.
+    """
+    _check(entities >= 2 and keys >= 2, f"H_MIX needs 2 entities and 2 keys, found {entities} and {keys}")
+    apart = 1 - math.cos(2 * math.pi / entities)
+    weight = math.sqrt(4 / apart)  # squared on the product: a match is worth 4, recency at most 2
+    spread = directions(torch.arange(entities, dtype=torch.float64) * (2 * math.pi / entities)) * weight
+    ahead = torch.tensor([1.0, 0.0], dtype=torch.float64).expand(entities, 2)
+    both = torch.stack((spread, ahead), dim=1)  # [entities, planes, 2]
+    w_query, w_key, w_value = _pair_tables(both, both, attributes)
+    recency = [math.cos(d * theta) for d in range(1, keys + 1)]
+    # An earlier occurrence must lose to a later one at every pair of distances.
+    later_wins = min(recency[d] - max(recency[d + 1 :]) for d in range(keys - 1))
+    gap = min(later_wins, 4 - (max(recency) - min(recency)))
+    _check(
+        gap > 1e-12,
+        f"keys * theta = {keys * theta:.3g} is beyond pi: an earlier occurrence can look later than the last one",
+    )
+    head = RotaryHead(w_query, w_key, torch.tensor([0.0, theta], dtype=torch.float64), w_value)
+    return Construction.of("H_MIX", head, gap, keys, margin)
+
+
+def one_angle_induction(keys: int, entities: int, attributes: int, *, margin: float = 1.05) -> Construction:
+    """Partial induction with a single angle: logit cos((s - q) omega + (n - j) theta + phi), theta = omega / 4N and
+    phi = omega / 4. Exact, with a gap of only about omega^2 / 16N: hard to learn, not impossible."""
+    _check(entities >= 3 and keys >= 2, f"the one-angle solution needs 3 entities and 2 keys, found {entities}, {keys}")
+    omega = 2 * math.pi / entities
+    theta, phi = omega / (4 * keys), omega / 4
+    number = torch.arange(entities, dtype=torch.float64)
+    # The logit turns by phase(query) - phase(key): the key's letter counts up, hence the minus.
+    w_query, w_key, w_value = _pair_tables(
+        directions(-number * omega + phi)[:, None], directions(-number * omega)[:, None], attributes
+    )
+    phase = [d * theta + phi for d in range(1, keys + 1)]
+    later_wins = min(math.cos(a) - math.cos(b) for a, b in zip(phase, phase[1:], strict=False))
+    others = max(math.cos(k * omega + p) for k in range(1, entities) for p in phase[:-1])
+    match_wins = min(math.cos(phase[-1]) - others, math.cos(phase[-2]) - math.cos(phase[-1] - omega))
+    head = RotaryHead(w_query, w_key, torch.tensor([theta], dtype=torch.float64), w_value)
+    return Construction.of("one-angle induction", head, min(later_wins, match_wins), keys, margin)
+
+
+def _pair_tables(query: Tensor, key: Tensor, attributes: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Weight matrices over rows for entities, attributes and questions: only questions ask, only entities answer to it,
+    only attributes are read out."""
+    entities, planes, _ = key.shape
+    nothing = torch.zeros(attributes, planes, 2, dtype=torch.float64)
+    w_query = torch.cat((torch.zeros_like(key), nothing, query))
+    w_key = torch.cat((key, nothing, torch.zeros_like(query)))
+    w_value = torch.zeros(2 * entities + attributes, attributes, dtype=torch.float64)
+    w_value[entities : entities + attributes] = torch.eye(attributes)
+    return w_query, w_key, w_value
+
+
+def t_index(letters: int, integers: int, theta: float, longest: int, *, margin: float = 1.05) -> Construction:
+    """T_Index: all keys equal; the query of integer t is turned back by t angles, a letter's not at all.
+
+    Embeddings are one-hot: letters, then the integers 1..integers. Letters have value 2, integers none, and the input
+    is added: a letter overwrites the integer that points at it, an integer leaves it as it is.
+    """
+    _check(longest >= 2, f"a sequence needs at least 2 tokens, found n0 = {longest}")
+    gap = index_gap(theta, longest - 1)
+    _check(
+        gap > 1e-12,
+        f"theta = {theta:g} ties: t * theta is a multiple of 2 pi for some t below n0 = {longest}",
+    )
+    width = letters + integers
+    w_key, w_query = torch.zeros(2, width, 1, 2, dtype=torch.float64)
+    w_key[:, 0, 0] = 1.0
+    back = torch.cat((torch.zeros(letters), torch.arange(1, integers + 1))).double()
+    w_query[:, 0] = directions(-back * theta)
+    w_value = torch.zeros(width, width, dtype=torch.float64)
+    w_value[:letters, :letters] = 2 * torch.eye(letters)
+    head = RotaryHead(w_query, w_key, torch.tensor([theta], dtype=torch.float64), w_value, residual=True)
+    return Construction.of("T_Index", head, gap, longest - 1, margin)
+
+
+def retrieval_limit(alphabet: int, longest: int) -> float:
+    """The sharp limit on T_Retrieval's angle: omega / (2 n0 - 3)."""
+    return 2 * math.pi / alphabet / max(2 * longest - 3, 1)
+
+
+def retrieval_gap(alphabet: int, theta: float, n: int) -> float:
+    """T_Retrieval's smallest gap over letter pairs in proper inputs of length n: cos((n-2) theta) - cos(omega - (n-1) theta)."""
+    omega = 2 * math.pi / alphabet
+    if n < 3:
+        return math.cos(theta) - math.cos(omega)
+    return math.cos((n - 2) * theta) - math.cos(omega - (n - 1) * theta)
+
+
+def t_retrieval(alphabet: int, digits: int, theta: float, longest: int, *, margin: float = 1.05) -> Construction:
+    """T_Retrieval: keys turned by their first letter, queries by the letter they look for.
+
+    Tokens are one-hot: (letter, digit) pairs first, `letter * digits + digit`, then (letter, letter) pairs. A pair with
+    a digit looks for its own letter and so for itself. Values are the identity; nothing is added.
+    """
+    _check(longest >= 2, f"a sequence needs at least 2 tokens, found n0 = {longest}")
+    _check(
+        theta != 0,
+        "theta = 0 ties: two (letter, digit) pairs with the same letter look alike, as in [(A, 5), (A, 3)]",
+    )
+    _check(
+        0 < theta < retrieval_limit(alphabet, longest),
+        f"theta = {theta:g} must lie below omega / (2 n0 - 3) = {retrieval_limit(alphabet, longest):.4g} for n0 = {longest}",
+    )
+    omega = 2 * math.pi / alphabet
+    letters = torch.arange(alphabet, dtype=torch.float64)
+    first = torch.cat((letters.repeat_interleave(digits), letters.repeat_interleave(alphabet)))
+    sought = torch.cat((letters.repeat_interleave(digits), letters.repeat(alphabet)))
+    width = len(first)
+    w_key, w_query = directions(-first * omega)[:, None], directions(-sought * omega)[:, None]
+    head = RotaryHead(w_query, w_key, torch.tensor([theta], dtype=torch.float64), torch.eye(width, dtype=torch.float64))
+    gap = min(retrieval_gap(alphabet, theta, longest), 1 - math.cos(theta))
+    return Construction.of("T_Retrieval", head, gap, longest - 1, margin)
+
+
+def reflexive(width: int, theta: float, longest: int, *, margin: float = 1.05) -> Construction:
+    """Reflexive, the identity: one direction for every key and query, so that each position meets itself."""
+    _check(longest >= 2, f"a sequence needs at least 2 tokens, found n0 = {longest}")
+    same = torch.zeros(width, 1, 2, dtype=torch.float64)
+    same[:, 0, 0] = 1.0
+    head = RotaryHead(same, same, torch.tensor([theta], dtype=torch.float64), torch.eye(width, dtype=torch.float64))
+    return Construction.of("Reflexive", head, index_gap(theta, longest - 1), longest - 1, margin)
+
+
+def _check(holds: bool, message: str) -> None:
+    if not holds:
+        raise RotoscopeError(message)
