@@ -17,6 +17,8 @@ _HOMES = {
     "RotoscopeError": "rotoscope.errors",
     "Subject": "rotoscope.reading",
     "counterfactual_logits": "rotoscope.maths",
+    "RotaryHead": "rotoscope.maths",
+    "discrepancy": "rotoscope.maths",
     "exclusion": "rotoscope.maths",
     "gate": "rotoscope.analysis",
     "load": "rotoscope.reading",
@@ -49,7 +51,15 @@ if TYPE_CHECKING:
     from rotoscope import analysis, errors, figures, maths, reading, results, tasks
     from rotoscope.analysis import gate, profile
     from rotoscope.errors import RotoscopeError
-    from rotoscope.maths import Blocks, counterfactual_logits, exclusion, purity_class, swap_scores
+    from rotoscope.maths import (
+        Blocks,
+        RotaryHead,
+        counterfactual_logits,
+        discrepancy,
+        exclusion,
+        purity_class,
+        swap_scores,
+    )
     from rotoscope.reading import Subject, load
     from rotoscope.results import Profile, open
     from rotoscope.tasks import Prompt

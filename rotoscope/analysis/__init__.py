@@ -2,5 +2,6 @@
 
 from rotoscope.analysis.gating import gate, gate_sweep
 from rotoscope.analysis.profiling import profile
+from rotoscope.analysis.theory import theory as run_theory
 
-__all__ = ["gate", "gate_sweep", "profile"]
+__all__ = ["gate", "gate_sweep", "profile", "run_theory"]

@@ -16,6 +16,7 @@ from rotoscope import __version__
 from rotoscope.cli.doctor import doctor
 from rotoscope.cli.gate import gate
 from rotoscope.cli.profile import profile
+from rotoscope.cli.theory import theory
 from rotoscope.errors import RotoscopeError
 
 __all__ = ["app", "main"]
@@ -33,6 +34,7 @@ app = App(
 )
 app.command(profile)
 app.command(gate)
+app.command(theory)
 app.command(doctor)
 app.meta.group_parameters = "Common"
 app.meta.suppress_keyboard_interrupt = False

@@ -267,7 +267,15 @@ def _vary(console: Console, subject: Subject, over: list[str], folder: Path, **s
 
     table = vary(subject, over, **settings)
     write_table(folder / "variations.parquet", table)
-    columns = ["varied", "setting", "correlation", "early_positional", "late_positional", "sink_in_block", "changes"]
+    columns = [
+        "varied",
+        "setting",
+        "correlation",
+        "early_positional",
+        "late_positional",
+        "sink_in_block",
+        "changes",
+    ]
     show_table(console, table[columns], "which conclusions change with the settings")
 
 

@@ -22,23 +22,35 @@ from rotoscope.figures.gating import gate_bands
 from rotoscope.figures.layer_map import layer_map
 from rotoscope.figures.plane import plane
 from rotoscope.figures.style import CLASS_COLOURS, save_figure
+from rotoscope.figures.theory import (
+    construction_vectors,
+    discrepancies,
+    hop_path,
+    permuted_logits,
+    target_weights,
+)
 from rotoscope.results.profile import Profile
 
 __all__ = [
     "CLASS_COLOURS",
     "all_figures",
     "by_position",
+    "construction_vectors",
     "depth",
+    "discrepancies",
     "frequency_grid",
     "frequency_norms",
     "frequency_profiles",
     "frequency_summary",
     "gate_bands",
     "head_paths",
+    "hop_path",
     "layer_map",
+    "permuted_logits",
     "plane",
     "save_figure",
     "swap_traces",
+    "target_weights",
     "vectors",
 ]
 

@@ -2,7 +2,9 @@
 
 from rotoscope.maths.attention import attention_entropy, attention_weights
 from rotoscope.maths.blocks import Blocks, block_logits
+from rotoscope.maths.discrepancy import discrepancy
 from rotoscope.maths.exclusion import Exclusion, exclusion
+from rotoscope.maths.head import RotaryHead
 from rotoscope.maths.purity import CLASSES, purity_class
 from rotoscope.maths.rotation import counterfactual_logits, turn
 from rotoscope.maths.swaps import SwapDetail, SwapScores, swap_scores
@@ -11,12 +13,14 @@ __all__ = [
     "CLASSES",
     "Blocks",
     "Exclusion",
+    "RotaryHead",
     "SwapDetail",
     "SwapScores",
     "attention_entropy",
     "attention_weights",
     "block_logits",
     "counterfactual_logits",
+    "discrepancy",
     "exclusion",
     "purity_class",
     "swap_scores",

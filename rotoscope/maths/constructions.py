@@ -13,6 +13,7 @@ Positions count from 1, as in the papers; the query of P1's tasks stands at N + 
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 
@@ -96,7 +97,7 @@ def h_sym(keys: int, entities: int, attributes: int, *, margin: float = 1.05) ->
     A pair is the sum of two one-hot rows, entity then attribute; a question has a row of its own for each entity, whose
     key and value are zero.
     """
-    _check(2 <= entities, f"H_SYM needs at least 2 entities, found {entities}")
+    _check(entities >= 2, f"H_SYM needs at least 2 entities, found {entities}")
     spread = directions(torch.arange(entities, dtype=torch.float64) * (2 * math.pi / entities))
     w_query, w_key, w_value = _pair_tables(spread[:, None], spread[:, None], attributes)
     head = RotaryHead(w_query, w_key, torch.zeros(1, dtype=torch.float64), w_value)
@@ -131,7 +132,10 @@ def h_mix(keys: int, entities: int, attributes: int, theta: float, *, margin: fl
 def one_angle_induction(keys: int, entities: int, attributes: int, *, margin: float = 1.05) -> Construction:
     """Partial induction with a single angle: logit cos((s - q) omega + (n - j) theta + phi), theta = omega / 4N and
     phi = omega / 4. Exact, with a gap of only about omega^2 / 16N: hard to learn, not impossible."""
-    _check(entities >= 3 and keys >= 2, f"the one-angle solution needs 3 entities and 2 keys, found {entities}, {keys}")
+    _check(
+        entities >= 3 and keys >= 2,
+        f"the one-angle solution needs 3 entities and 2 keys, found {entities}, {keys}",
+    )
     omega = 2 * math.pi / entities
     theta, phi = omega / (4 * keys), omega / 4
     number = torch.arange(entities, dtype=torch.float64)
@@ -140,7 +144,7 @@ def one_angle_induction(keys: int, entities: int, attributes: int, *, margin: fl
         directions(-number * omega + phi)[:, None], directions(-number * omega)[:, None], attributes
     )
     phase = [d * theta + phi for d in range(1, keys + 1)]
-    later_wins = min(math.cos(a) - math.cos(b) for a, b in zip(phase, phase[1:], strict=False))
+    later_wins = min(math.cos(a) - math.cos(b) for a, b in itertools.pairwise(phase))
     others = max(math.cos(k * omega + p) for k in range(1, entities) for p in phase[:-1])
     match_wins = min(math.cos(phase[-1]) - others, math.cos(phase[-2]) - math.cos(phase[-1] - omega))
     head = RotaryHead(w_query, w_key, torch.tensor([theta], dtype=torch.float64), w_value)
@@ -195,7 +199,9 @@ def retrieval_gap(alphabet: int, theta: float, n: int) -> float:
     return math.cos((n - 2) * theta) - math.cos(omega - (n - 1) * theta)
 
 
-def t_retrieval(alphabet: int, digits: int, theta: float, longest: int, *, margin: float = 1.05) -> Construction:
+def t_retrieval(
+    alphabet: int, digits: int, theta: float, longest: int, *, margin: float = 1.05
+) -> Construction:
     """T_Retrieval: keys turned by their first letter, queries by the letter they look for.
 
     Tokens are one-hot: (letter, digit) pairs first, `letter * digits + digit`, then (letter, letter) pairs. A pair with
@@ -216,7 +222,9 @@ def t_retrieval(alphabet: int, digits: int, theta: float, longest: int, *, margi
     sought = torch.cat((letters.repeat_interleave(digits), letters.repeat(alphabet)))
     width = len(first)
     w_key, w_query = directions(-first * omega)[:, None], directions(-sought * omega)[:, None]
-    head = RotaryHead(w_query, w_key, torch.tensor([theta], dtype=torch.float64), torch.eye(width, dtype=torch.float64))
+    head = RotaryHead(
+        w_query, w_key, torch.tensor([theta], dtype=torch.float64), torch.eye(width, dtype=torch.float64)
+    )
     gap = min(retrieval_gap(alphabet, theta, longest), 1 - math.cos(theta))
     return Construction.of("T_Retrieval", head, gap, longest - 1, margin)
 
@@ -226,7 +234,9 @@ def reflexive(width: int, theta: float, longest: int, *, margin: float = 1.05) -
     _check(longest >= 2, f"a sequence needs at least 2 tokens, found n0 = {longest}")
     same = torch.zeros(width, 1, 2, dtype=torch.float64)
     same[:, 0, 0] = 1.0
-    head = RotaryHead(same, same, torch.tensor([theta], dtype=torch.float64), torch.eye(width, dtype=torch.float64))
+    head = RotaryHead(
+        same, same, torch.tensor([theta], dtype=torch.float64), torch.eye(width, dtype=torch.float64)
+    )
     return Construction.of("Reflexive", head, index_gap(theta, longest - 1), longest - 1, margin)
 
 

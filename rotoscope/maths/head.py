@@ -62,7 +62,8 @@ class RotaryHead:
         phase = torch.arange(1, n + 1, dtype=torch.float64)[:, None] * self.angles.double()
         cos, sin = phase.cos().to(x.dtype), phase.sin().to(x.dtype)
         query, key = (
-            turn(torch.einsum("...nd,dpk->...npk", x, w), cos, sin).flatten(-2) for w in (self.w_query, self.w_key)
+            turn(torch.einsum("...nd,dpk->...npk", x, w), cos, sin).flatten(-2)
+            for w in (self.w_query, self.w_key)
         )
         later = torch.ones(n, n, dtype=torch.bool).triu(diagonal=1)
         logits = (query @ key.mT).masked_fill(later, -torch.inf)
@@ -98,7 +99,8 @@ class RotaryHead:
         """Whether every logit follows its content under a permutation."""
         if permuting:
             return all(
-                bool((after - before[order]).abs().max() <= tolerance) for order, before, after in self._permuted(x)
+                bool((after - before[order]).abs().max() <= tolerance)
+                for order, before, after in self._permuted(x)
             )
         keys = self.logits(x)[:-1, :-1]
         return bool((keys - keys.diagonal()[None, :]).abs().max() <= tolerance)

@@ -21,7 +21,10 @@ def symbolic_target_weight(
     """w_max(j) of simplified H_SYM: one match at logit beta cos((j - (N+1)/2) theta), all others at a constant."""
     p = torch.arange(1, keys + 1, dtype=torch.float64)
     match = beta * ((p - (keys + 1) / 2) * theta).cos()
-    return (match - torch.logaddexp(match, torch.tensor(constant).double() + torch.tensor(keys - 1.0).double().log())).exp()
+    return (
+        match
+        - torch.logaddexp(match, torch.tensor(constant).double() + torch.tensor(keys - 1.0).double().log())
+    ).exp()
 
 
 def falls_then_rises(weights: Float[Tensor, "keys"], tolerance: float = 1e-12) -> bool:

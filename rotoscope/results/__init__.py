@@ -7,13 +7,17 @@ from rotoscope.results.folder import RunFolder, read_run
 from rotoscope.results.gating import Gating
 from rotoscope.results.profile import Profile
 from rotoscope.results.summary import Summary, summarise
+from rotoscope.results.theory import TheoryRun
 
-__all__ = ["Gating", "Profile", "RunFolder", "Summary", "open", "read_run", "summarise"]
+__all__ = ["Gating", "Profile", "RunFolder", "Summary", "TheoryRun", "open", "read_run", "summarise"]
 
-KINDS: dict[str, type[Profile] | type[Gating]] = {Profile.kind: Profile, Gating.kind: Gating}
+Run = Profile | Gating | TheoryRun
+KINDS: dict[str, type[Profile] | type[Gating] | type[TheoryRun]] = {
+    kind.kind: kind for kind in (Profile, Gating, TheoryRun)
+}
 
 
-def open(path: str | Path) -> Profile | Gating:
+def open(path: str | Path) -> Run:
     """Open a run folder of any kind."""
     kind = read_run(Path(path)).get("kind")
     if kind not in KINDS:

@@ -9,6 +9,7 @@ Here sequences are made one by one, which is enough for checking theory; positio
 
 from __future__ import annotations
 
+import itertools
 import random
 from dataclasses import dataclass
 
@@ -45,7 +46,7 @@ def number_sequence(
     names = letters_of(letters)
     tokens = [dice.choice(names) for _ in range(target)]
     tokens += [str(dice.randint(1, p)) for p in range(target, last + 1)]
-    for here, there in zip(path, path[1:], strict=False):
+    for here, there in itertools.pairwise(path):
         tokens[here] = str(here - there)
     return MultiHop("number", tuple(tokens), tokens[path[-1]], hops, path)
 
@@ -108,4 +109,6 @@ def solve_letter(tokens: tuple[str, ...]) -> tuple[int, ...]:
 
 def _check(hops: int, target: int, window: int) -> None:
     if hops < 1 or target < 1 or window < hops - 1:
-        raise TaskError(f"{hops} hops need a window of at least {hops - 1} tokens and a target, found {window} and {target}")
+        raise TaskError(
+            f"{hops} hops need a window of at least {hops - 1} tokens and a target, found {window} and {target}"
+        )

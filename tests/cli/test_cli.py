@@ -234,3 +234,21 @@ def test_doctor(run, tmp_path: Path, smollm2: rs.Subject) -> None:
     assert code == 0
     assert "self-check on smollm2: passed" in said.replace("\n", " ")
     assert "torch" in said
+
+
+def test_theory(run, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    code, said, problem = run(
+        "theory", "appendix-b", "--figures", "--number", "a b c 1 2", "--letter", "a1 b2 ca dc", "--out", out
+    )
+    assert code == 0, problem
+    assert "appendix-b false as printed" in said
+    assert "instead (checked, holds)" in said
+    assert {"hop_path.png", "discrepancies.pdf", "target_weights.png"} <= {file.name for file in out.iterdir()}
+    code, _, problem = run("theory", "--figures", "--number", "a b 9", "--out", tmp_path / "other")
+    assert code == 2
+    assert "points before the sequence" in problem
+    assert not (tmp_path / "other").exists()
+    code, _, problem = run("theory", "h-poz")
+    assert code == 2
+    assert "did you mean 'h-pos'" in problem

@@ -35,7 +35,9 @@ __all__ = [
 ]
 
 
-def random_head(width: int, angles: list[float], dice: torch.Generator, *, shared_key: bool = False) -> RotaryHead:
+def random_head(
+    width: int, angles: list[float], dice: torch.Generator, *, shared_key: bool = False
+) -> RotaryHead:
     """A head with Gaussian weights; with `shared_key` every key is the same vector."""
     planes = len(angles)
 
@@ -43,7 +45,9 @@ def random_head(width: int, angles: list[float], dice: torch.Generator, *, share
         return torch.randn(*shape, generator=dice, dtype=torch.float64)
 
     w_key = draw(1, planes, 2).expand(width, planes, 2) if shared_key else draw(width, planes, 2)
-    return RotaryHead(draw(width, planes, 2), w_key, torch.tensor(angles, dtype=torch.float64), torch.eye(width).double())
+    return RotaryHead(
+        draw(width, planes, 2), w_key, torch.tensor(angles, dtype=torch.float64), torch.eye(width).double()
+    )
 
 
 def check_nope_is_symbolic() -> Evidence:
@@ -54,10 +58,15 @@ def check_nope_is_symbolic() -> Evidence:
         still = random_head(5, [0.0, 0.0], dice)
         shared = random_head(5, [1.0, 0.3], dice, shared_key=True)
         for permuting in (False, True):
-            right += still.acts_symbolically(x, permuting=permuting) + shared.acts_positionally(x, permuting=permuting)
+            right += still.acts_symbolically(x, permuting=permuting) + shared.acts_positionally(
+                x, permuting=permuting
+            )
             turning = random_head(5, [1.0, 0.3], dice)
             by_matrix = (turning.acts_positionally(x), turning.acts_symbolically(x))
-            by_force = (turning.acts_positionally(x, permuting=True), turning.acts_symbolically(x, permuting=True))
+            by_force = (
+                turning.acts_positionally(x, permuting=True),
+                turning.acts_symbolically(x, permuting=True),
+            )
             wrong += by_matrix != by_force
     return Evidence(
         right == 160 and wrong == 0,
@@ -85,9 +94,7 @@ def check_exclusion() -> Evidence:
     )
 
 
-def _all_right(
-    construction: Construction, x: torch.Tensor, expected: torch.Tensor
-) -> tuple[int, int]:
+def _all_right(construction: Construction, x: torch.Tensor, expected: torch.Tensor) -> tuple[int, int]:
     """How many answers are right with hard and with sharp attention."""
     return tuple(int((answers_of(construction, x, hard=hard) == expected).sum()) for hard in (True, False))  # type: ignore[return-value]
 
@@ -114,7 +121,9 @@ def check_h_pos() -> Evidence:
     )
 
 
-def _pairs(keys: int, entities: int, dice: torch.Generator, count: int, repeats: int) -> tuple[torch.Tensor, ...]:
+def _pairs(
+    keys: int, entities: int, dice: torch.Generator, count: int, repeats: int
+) -> tuple[torch.Tensor, ...]:
     """Entities (the asked one `repeats` times, the others distinct), attributes, the asked entity, the right attribute."""
     rows = []
     for _ in range(count):
@@ -191,7 +200,9 @@ def check_index_needs_position() -> Evidence:
     for _ in range(200):
         head = random_head(6, [0.0], dice).sharpened(float(torch.rand(1, generator=dice)) * 20)
         s, t = torch.randperm(4, generator=dice)[:2].tolist()
-        first, second = (one_hot(torch.tensor([a, b, 4]), 6) for a, b in ((s, t), (t, s)))  # token 4: "position 1"
+        first, second = (
+            one_hot(torch.tensor([a, b, 4]), 6) for a, b in ((s, t), (t, s))
+        )  # token 4: "position 1"
         symbolic += head.acts_symbolically(first) and head.acts_symbolically(second)
         outputs = [head(x)[-1] for x in (first, second)]
         same = bool((outputs[0] - outputs[1]).abs().max() < 1e-9)
@@ -208,13 +219,16 @@ def check_retrieval_needs_symbols() -> Evidence:
     dice = torch.Generator().manual_seed(0)
     erred = positional = 0
     for _ in range(200):
-        head = random_head(8, [1.0, 0.2], dice, shared_key=True).sharpened(float(torch.rand(1, generator=dice)) * 20)
+        head = random_head(8, [1.0, 0.2], dice, shared_key=True).sharpened(
+            float(torch.rand(1, generator=dice)) * 20
+        )
         e, f = torch.randperm(4, generator=dice)[:2].tolist()
         a, b = (4 + torch.randperm(4, generator=dice)[:2]).tolist()
         pairs = {(e, a): 0, (f, b): 0}
         x = {
             order: torch.stack(
-                [one_hot(torch.tensor(p[0]), 8) + one_hot(torch.tensor(p[1]), 8) for p in order] + [one_hot(torch.tensor(e), 8)]
+                [one_hot(torch.tensor(p[0]), 8) + one_hot(torch.tensor(p[1]), 8) for p in order]
+                + [one_hot(torch.tensor(e), 8)]
             )
             for order in (tuple(pairs), tuple(reversed(tuple(pairs))))
         }
@@ -242,7 +256,9 @@ def _general_output_map_solves_retrieval(dice: torch.Generator) -> tuple[int, in
         asked = x[..., entities * attributes :]
         return torch.einsum("...ea,...e->...a", present, asked)
 
-    head = RotaryHead(nothing, nothing, torch.tensor([1.0]).double(), torch.eye(width).double(), output=read_off)
+    head = RotaryHead(
+        nothing, nothing, torch.tensor([1.0]).double(), torch.eye(width).double(), output=read_off
+    )
     solved = 0
     for _ in range(300):
         names = torch.randperm(entities, generator=dice)[:4]
@@ -263,7 +279,8 @@ def check_induction_needs_both() -> Evidence:
         a, b = (4 + torch.randperm(4, generator=dice)[:2]).tolist()
         e = one_hot(torch.tensor(0), 8)
         first, second = (
-            torch.stack((e + one_hot(torch.tensor(x), 8), e + one_hot(torch.tensor(y), 8), e)) for x, y in ((a, b), (b, a))
+            torch.stack((e + one_hot(torch.tensor(x), 8), e + one_hot(torch.tensor(y), 8), e))
+            for x, y in ((a, b), (b, a))
         )
         alike += bool((head(first)[-1] - head(second)[-1]).abs().max() < 1e-9)
     positional = check_retrieval_needs_symbols().corrected

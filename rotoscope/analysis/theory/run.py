@@ -46,11 +46,12 @@ def theory(
                     "name": statement.name,
                     "source": statement.source,
                     "claim": statement.claim,
-                    "verdict": evidence.verdict,
+                    "verdict": statement.verdict(evidence),
                     "checked": evidence.checked,
                     "figure": evidence.figure,
-                    "correction": statement.correction,
-                    "counterexample": evidence.counterexample,
+                    "correction": statement.correction or "",
+                    "correction_holds": evidence.corrected,
+                    "counterexample": evidence.counterexample or "",
                     "seconds": time.perf_counter() - began,
                 }
             )

@@ -23,12 +23,6 @@ class Evidence:
     counterexample: str | None = None
     """The input on which the printed statement fails."""
 
-    @property
-    def verdict(self) -> str:
-        if self.printed:
-            return "holds"
-        return "holds as corrected" if self.corrected else "false as printed"
-
 
 @dataclass(frozen=True)
 class Statement:
@@ -41,3 +35,11 @@ class Statement:
     check: Callable[[], Evidence]
     correction: str | None = None
     """What should stand there instead."""
+    mended: bool = False
+    """Whether the correction only adds a condition to the claim, rather than replacing it."""
+
+    def verdict(self, evidence: Evidence) -> str:
+        """From the evidence alone: a mended claim that survives "holds as corrected", a replaced one is false."""
+        if evidence.printed:
+            return "holds"
+        return "holds as corrected" if self.mended and evidence.corrected else "false as printed"

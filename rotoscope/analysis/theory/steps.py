@@ -109,7 +109,9 @@ def check_irrational_angle() -> Evidence:
 
 def check_retrieval_at_zero() -> Evidence:
     head = t_retrieval(ALPHABET, DIGITS, 1e-3, 2).head
-    still = Construction("T_Retrieval", type(head)(head.w_query, head.w_key, torch.zeros(1).double(), head.w_value), 0.0, 0.0)
+    still = Construction(
+        "T_Retrieval", type(head)(head.w_query, head.w_key, torch.zeros(1).double(), head.w_value), 0.0, 0.0
+    )
     x = one_hot(torch.tensor([4, 2]), ALPHABET * (ALPHABET + DIGITS))  # (a, 5), (a, 3)
     weights = still.head.attention(x, hard=True)[-1]
     turning = head.attention(x, hard=True)[-1]
@@ -217,7 +219,11 @@ def measured_index(theta: float, n: int) -> torch.Tensor:
     """Discrepancy of T_Index for every pointer 0..n-1 from the last of n tokens, read off its logits."""
     head = t_index(1, n, 1.0, 2).head
     head = type(head)(
-        _with_angle(head.w_query, theta), head.w_key, torch.tensor([theta], dtype=torch.float64), head.w_value, residual=True
+        _with_angle(head.w_query, theta),
+        head.w_key,
+        torch.tensor([theta], dtype=torch.float64),
+        head.w_value,
+        residual=True,
     )
     tokens = torch.zeros(n, n, dtype=torch.long)
     tokens[:, -1] = torch.arange(n)  # 0 is the letter (a pointer to itself), t the integer t
@@ -330,7 +336,9 @@ def check_retrieval_worst() -> Evidence:
     for n, share in itertools.product(range(3, 201), (0.0, 0.5, 0.99)):
         theta = share * retrieval_limit(8, n)
         # neighbouring letter on the side towards which the rotation turns
-        found = min(measured_retrieval(8, theta, [(first, 9), *worst_retrieval_input(n)[1:]]) for first in (1, 7))
+        found = min(
+            measured_retrieval(8, theta, [(first, 9), *worst_retrieval_input(n)[1:]]) for first in (1, 7)
+        )
         largest_error = max(largest_error, abs(found - retrieval_worst(8, theta, n)))
     return Evidence(
         False,

@@ -1,0 +1,265 @@
+"""Constructions are exact where they must be, and stop being exact where they must."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import rotoscope as rs
+from rotoscope.analysis.theory import STATEMENTS, theory
+from rotoscope.analysis.theory import steps as steps_module
+from rotoscope.analysis.theory.heads import random_head
+from rotoscope.analysis.theory.inputs import (
+    decode,
+    one_hot,
+    pairs_input,
+    proper_letter_input,
+    retrieval_function,
+)
+from rotoscope.errors import RotoscopeError, TaskError
+from rotoscope.maths.constructions import (
+    h_mix,
+    h_pos,
+    h_sym,
+    one_angle_induction,
+    retrieval_limit,
+    t_index,
+    t_retrieval,
+)
+from rotoscope.maths.discrepancy import discrepancy, index_largest, index_worst, retrieval_worst
+from rotoscope.maths.target_weight import falls_then_rises, positional_target_weight
+from rotoscope.tasks.multihop import letter_sequence, number_sequence, solve_letter, solve_number
+from tests.twin import all_permutations, rotate
+
+EXPECTED = {
+    "holds": 15,
+    "holds as corrected": 5,
+    "false as printed": 5,
+}
+
+
+def test_every_statement_has_its_verdict() -> None:
+    """A change of verdict is a finding: it must be made here on purpose."""
+    found = theory().statements
+    assert len(found) == len(STATEMENTS) == 25
+    assert found["verdict"].value_counts().to_dict() == EXPECTED
+    repaired = found[found["verdict"] != "holds"]
+    assert repaired["correction_holds"].all()
+    assert (repaired["correction"] != "").all()
+    assert (repaired["counterexample"] != "").all()
+    assert set(repaired["name"]) == {
+        "retrieval-not-positional", "one-angle", "t-index-angle", "t-retrieval-zero", "index-definition", "appendix-b",
+        "index-discrepancy-max", "retrieval-discrepancy-max", "retrieval-discrepancy-worst", "frequency-id",
+    }  # fmt: skip
+
+
+def test_a_broken_construction_changes_the_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The checks can fail: with too soft a softmax T_Index is no longer exact."""
+    right = steps_module.t_index
+    monkeypatch.setattr(steps_module, "t_index", lambda *a, **k: right(*a, **k, margin=0.5))
+    assert theory("t-index").statements["verdict"].tolist() == ["false as printed"]
+
+
+@pytest.mark.parametrize("size", [2, 3, 4, 5, 6])
+def test_exclusion_of_a_head_equals_all_permutations(size: int) -> None:
+    head = random_head(7, [1.0, 0.2], torch.Generator().manual_seed(size))
+    logits = head.logits(one_hot(torch.randint(0, 7, (size + 1,)), 7))[:-1, :-1]
+    found = rs.exclusion(logits)
+    expected = all_permutations(logits.numpy())
+    assert (found.variance.item(), found.d_pos.item(), found.d_sym.item()) == pytest.approx(expected, abs=1e-12)
+
+
+@settings(max_examples=2000, deadline=None)
+@given(seed=st.integers(0, 2**31), keys=st.integers(2, 12), scale=st.floats(0.01, 30))
+def test_no_head_violates_exclusion(seed: int, keys: int, scale: float) -> None:
+    dice = torch.Generator().manual_seed(seed)
+    angles = (torch.rand(3, generator=dice) * 2).tolist()
+    head = random_head(6, angles, dice)
+    x = one_hot(torch.randint(0, 6, (keys + 1,), generator=dice), 6) * scale
+    found = rs.exclusion(head.logits(x)[:-1, :-1])
+    assert found.variance <= found.bound * (1 + 1e-9) + 1e-12
+
+
+def test_head_computes_attention_in_the_ordinary_way() -> None:
+    head = random_head(5, [0.9, 0.1], torch.Generator().manual_seed(0)).sharpened(1.7)
+    x = torch.randn(6, 5, dtype=torch.float64)
+    weights = head.attention(x)
+    for i in range(6):
+        query = rotate(
+            np.einsum("d,dpk->pk", x[i].numpy(), head.w_query.numpy()), head.angles.numpy() * (i + 1)
+        )
+        logits = [
+            1.7
+            * (
+                query
+                * rotate(
+                    np.einsum("d,dpk->pk", x[j].numpy(), head.w_key.numpy()), head.angles.numpy() * (j + 1)
+                )
+            ).sum()
+            for j in range(i + 1)
+        ]
+        expected = np.exp(logits - np.max(logits))
+        assert np.allclose(weights[i, : i + 1], expected / expected.sum(), atol=1e-12)
+        assert (weights[i, i + 1 :] == 0).all()
+    assert torch.allclose(head.real_logits(x), head.logits(x).diagonal(), atol=1e-12)
+
+
+def test_too_many_permutations_are_refused() -> None:
+    head = random_head(5, [1.0], torch.Generator().manual_seed(0))
+    with pytest.raises(RotoscopeError, match="too many permutations"):
+        head.acts_positionally(torch.eye(5).double().repeat(3, 1), permuting=True)
+
+
+def test_sharpness_is_neither_guessed_nor_generous() -> None:
+    """At theta = 2 pi / 3 both other offsets have the smallest gap, so the bound is met: exact above it, wrong below."""
+    ids = torch.tensor([0, 1, 2])  # letters x and y, then the integer 1, which points to y
+    for margin, right in ((1.01, True), (0.99, False)):
+        made = t_index(2, 2, 2 * math.pi / 3, 3, margin=margin)
+        assert made.sharpness == pytest.approx(math.log(2) / 1.5)
+        assert (int(decode(made.head(one_hot(ids, 4)))[-1]) == 1) is right
+
+
+def test_t_retrieval_fails_at_its_limit() -> None:
+    """At theta = omega / (2 n0 - 3) the worst proper input ties; beyond it, the wrong pair is retrieved."""
+    n, alphabet = 9, 8
+    made = t_retrieval(alphabet, 8, 0.99 * retrieval_limit(alphabet, n), n)
+    border = alphabet * 8
+
+    def retrieved(neighbour: int, factor: float) -> int:
+        """Distance n-1: a pair that begins with a neighbouring letter; distance n-2: the match; then far letters."""
+        ids = torch.tensor([neighbour * 8, 0, *[4 * 8] * (n - 3), border + 4 * alphabet + 0])
+        head = replace(made.head, angles=torch.tensor([factor * retrieval_limit(alphabet, n)]).double())
+        return int(decode(head(one_hot(ids, alphabet * 16), hard=True))[-1])
+
+    assert [retrieved(neighbour, 0.99) for neighbour in (1, 7)] == [0, 0]
+    assert any(retrieved(neighbour, 1.05) != 0 for neighbour in (1, 7))
+
+
+def test_h_mix_fails_beyond_pi() -> None:
+    keys = 16
+    made = h_mix(keys, 8, 4, math.pi / keys)
+    entities = torch.tensor([[0] + [1, 2, 3, 4, 5, 6, 7] * 2 + [1]])
+    entities[0, 3] = 0  # the asked entity at positions 1 and 4
+    attributes = torch.arange(keys)[None] % 4
+    attributes[0, 0], attributes[0, 3] = 1, 2
+    x = pairs_input(entities, attributes, torch.tensor([0]), 8, 4)
+    assert int(decode(made.head(x, hard=True)[0, -1])) == 2
+    head = replace(made.head, angles=torch.tensor([0.0, 1.5 * math.pi / keys]).double())
+    assert int(decode(head(x, hard=True)[0, -1])) == 1  # the earlier occurrence now looks later
+    with pytest.raises(RotoscopeError, match="beyond pi"):
+        h_mix(keys, 8, 4, 1.5 * math.pi / keys)
+
+
+def test_t_index_ties_where_an_offset_comes_full_circle() -> None:
+    theta = 2 * math.pi / 5
+    made = t_index(8, 8, theta, 5)
+    ids = torch.tensor([3, 1, 2, 4, 5, 8])  # six tokens; the last is the integer 1, five apart from the first
+    weights = made.head.attention(one_hot(ids, 16), hard=True)[-1]
+    assert weights[4] > 0
+    ids = torch.tensor([3, 1, 2, 4, 5, 6, 8])
+    weights = made.head.attention(one_hot(ids, 16), hard=True)[-1]
+    assert (weights > 0).sum() == 2
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: t_index(8, 8, 2 * math.pi / 5, 6), "multiple of 2 pi"),
+        (lambda: h_pos(6, 4, 2 * math.pi / 3), "multiple of 2 pi"),
+        (lambda: t_index(8, 8, 1.0, 1), "n0 = 1"),
+        (lambda: t_retrieval(8, 8, 0.0, 5), r"\[\(A, 5\), \(A, 3\)\]"),
+        (lambda: t_retrieval(8, 8, 0.5, 9), "must lie below"),
+        (lambda: h_mix(8, 8, 8, 1.0), "beyond pi"),
+        (lambda: h_sym(4, 1, 4), "at least 2 entities"),
+        (lambda: one_angle_induction(8, 2, 8), "3 entities"),
+        (lambda: solve_letter(("a1", "a2", "ba")), "improper input: 'ba' at position 2 has 2 earlier matches"),
+        (lambda: solve_number(("a", "b", "5")), "points before the sequence"),
+        (lambda: number_sequence(4, random.Random(0), window=2), "window of at least 3"),
+        (lambda: letter_sequence(4, random.Random(0), alphabet=4), "found 4 letters"),
+        (lambda: theory("exclusio"), "did you mean 'exclusion'"),
+    ],
+)
+def test_violated_conditions_are_named(make, message: str) -> None:
+    with pytest.raises((RotoscopeError, TaskError), match=message):
+        make()
+
+
+@settings(max_examples=200, deadline=None)
+@given(seed=st.integers(0, 10**6), hops=st.integers(1, 4))
+def test_generated_sequences_have_their_path(seed: int, hops: int) -> None:
+    dice = random.Random(seed)
+    for made, solve in (
+        (number_sequence(hops, dice), solve_number),
+        (letter_sequence(hops, dice), solve_letter),
+    ):
+        assert solve(made.tokens) == made.path
+        assert made.hops == len(made.path) - 1 == hops
+        assert made.tokens[made.path[-1]] == made.answer
+        assert len(made.tokens) == 17
+
+
+def test_proper_inputs_are_proper() -> None:
+    dice = random.Random(1)
+    for _ in range(50):
+        ids = proper_letter_input(20, 8, 8, dice)
+        for p, token in enumerate(ids):
+            if token >= 64:
+                sought = (token - 64) % 8
+                firsts = [t // 8 if t < 64 else (t - 64) // 8 for t in ids]
+                assert firsts[:p].count(sought) == 1
+                assert firsts[p] != sought
+        assert len(retrieval_function(ids, 8, 8)) == 20
+
+
+def test_discrepancy_of_logits() -> None:
+    logits = torch.tensor([[1.0, 3.0, 2.5], [-torch.inf, 0.0, -torch.inf]])
+    assert discrepancy(logits).tolist() == [0.5, math.inf]
+
+
+@pytest.mark.parametrize("theta", [0.8, 0.866, 0.05, 2.0])
+@pytest.mark.parametrize("n", [3, 4, 9, 10, 40])
+def test_index_discrepancy_by_brute_force(theta: float, n: int) -> None:
+    each = []
+    for t in range(n):
+        logits = sorted(math.cos((d - t) * theta) for d in range(n))
+        each.append(logits[-1] - logits[-2])
+    assert max(each) == pytest.approx(index_largest(theta, n), abs=1e-12)
+    assert min(each) == pytest.approx(index_worst(theta, n), abs=1e-12)
+
+
+@pytest.mark.parametrize("n", [3, 4, 5])
+def test_retrieval_worst_by_brute_force(n: int) -> None:
+    """Over every proper input of first letters: the smallest discrepancy of a letter pair is the closed form."""
+    alphabet = 5
+    theta = 0.7 * retrieval_limit(alphabet, n)
+    omega = 2 * math.pi / alphabet
+    worst = math.inf
+    for firsts in itertools.product(range(alphabet), repeat=n):
+        for sought in range(alphabet):
+            if firsts[:-1].count(sought) != 1 or firsts[-1] == sought:
+                continue
+            logits = sorted(math.cos((n - 1 - p) * theta + (f - sought) * omega) for p, f in enumerate(firsts))
+            worst = min(worst, logits[-1] - logits[-2])
+    assert worst == pytest.approx(retrieval_worst(alphabet, theta, n), abs=1e-12)
+
+
+def test_w_max_figures_of_the_counterexample() -> None:
+    beyond = positional_target_weight(32, 3 * math.pi / 32, 5.0)
+    assert round(float(beyond[0]), 3) == 0.157
+    assert round(float(beyond[15]), 3) == 0.255
+    assert not falls_then_rises(beyond)
+
+
+def test_theory_run_is_saved_and_opened(tmp_path) -> None:
+    made = theory("separation", out=tmp_path / "run")
+    opened = rs.open(tmp_path / "run")
+    assert opened.statements.equals(made.statements)
+    assert "1 holds" in repr(opened)
