@@ -39,45 +39,21 @@ def _band(axes: Axes, heads: pd.DataFrame, column: str, colour: str, label: str)
 
 
 def by_position(profile: Profile, bins: int = 8) -> Figure:
-    """Likelihood of the answer by where the asked fact stands, beside the attention it gets."""
+    """Accuracy and likelihood of the answer by where the asked fact stands, beside the attention it gets."""
     table = profile.by_position(bins)
-    figure = new_figure(7.2, 3.1)
+    error = (table["accuracy"] * (1 - table["accuracy"]) / table["answers"]) ** 0.5
+    panels = (
+        ("accuracy", table["accuracy"], error),
+        ("log-likelihood of the answer", table["log_likelihood"], table["log_likelihood_sem"]),
+        ("attention on the fact", table["asked_attention"], table["asked_attention_sem"]),
+    )
+    figure = new_figure(8.6, 3.0)
     with styled():
-        left, right = figure.subplots(1, 2)
-        left.errorbar(
-            table["place"],
-            table["log_likelihood"],
-            yerr=table["log_likelihood_sem"],
-            color="#333333",
-            marker="o",
-            ms=4,
-            capsize=2,
-        )
-        left.set(
-            xlabel="place of the asked fact (0 first, 1 last)",
-            ylabel="log-likelihood of the answer",
-            xlim=(0, 1),
-        )
-        right.errorbar(
-            table["place"],
-            table["asked_attention"],
-            yerr=table["asked_attention_sem"],
-            color="#333333",
-            marker="o",
-            ms=4,
-            capsize=2,
-        )
-        right.set(
-            xlabel="place of the asked fact (0 first, 1 last)",
-            ylabel="attention it gets, mean over heads",
-            xlim=(0, 1),
-        )
-        right.set_ylim(bottom=0)
-        for k, row in enumerate(table.itertuples()):
-            left.annotate(f"{row.accuracy:.0%}", (row.place, row.log_likelihood), xytext=(0, 7 if k % 2 else -13),
-                          textcoords="offset points", ha="center", fontsize=6.5, color="#666666")  # fmt: skip
-        left.set_title("answers (accuracy beside each point)", loc="left")
-        right.set_title("attention", loc="left")
-        left.margins(y=0.2)
+        for ax, (title, values, bars) in zip(figure.subplots(1, 3), panels, strict=True):
+            ax.errorbar(table["place"], values, yerr=bars, color="#333333", marker="o", ms=4, capsize=2)
+            ax.set(xlabel="place of the fact (0 first, 1 last)", xlim=(0, 1))
+            ax.set_title(title, loc="left", fontsize=9)
+            if title != "log-likelihood of the answer":
+                ax.set_ylim(bottom=0)
     caption(figure, measured(profile) + "; bars: standard error over prompts")
     return figure

@@ -91,12 +91,22 @@ class SwapScores:
 
 def check_tau(tau: float | Sequence[float]) -> tuple[float, ...]:
     """One or several temperatures of the swap weights, each positive."""
-    taus = tuple(float(t) for t in tau) if isinstance(tau, Sequence) else (float(tau),)
+    taus = (float(tau),) if _single(tau) else tuple(float(t) for t in tau)  # type: ignore[arg-type, union-attr]
     if not taus or not all(0 < t < float("inf") for t in taus):
         raise RotoscopeError(
             f"tau must be positive and finite, found {tau}: it divides |D_a - D_b| in the swap weights"
         )
     return taus
+
+
+def _single(tau: object) -> bool:
+    """One temperature rather than a list, tuple, array or tensor of them."""
+    return not hasattr(tau, "__len__") or getattr(tau, "ndim", 1) == 0
+
+
+def at_least_float32(logits: Tensor) -> Tensor:
+    """Exponentials and swap weights want float32 or better, whatever a model computes in."""
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
 def swap_scores(
@@ -115,6 +125,7 @@ def swap_scores(
     are swapped whole; without them every token is a block. `sink` is a logit that only draws attention.
     `symbols` names the symbol of each block, to report swaps between equal ones separately.
     """
+    logits = at_least_float32(logits)
     position = logits.shape[-1] - 1
     if not isinstance(blocks, Blocks):
         blocks = Blocks.tokens(position) if blocks is None else Blocks.of(blocks, position)
@@ -179,7 +190,7 @@ def score_swaps(
         if detail:
             details.append((rows, columns, *cosines, *alpha))
 
-    several = isinstance(tau, Sequence)
+    several = not _single(tau)
 
     def shaped(mean: Tensor) -> Tensor:
         return mean if several else mean[..., 0]

@@ -163,6 +163,13 @@ def test_leading_axes_and_single_tau() -> None:
     assert torch.allclose(scores.positional[1, 2], alone.positional[0])
 
 
+def test_half_precision_is_scored_in_float32() -> None:
+    _, logits = random_head(4, 10)
+    half = logits.to(torch.bfloat16)
+    assert rs.swap_scores(half).positional.dtype == torch.float32
+    assert torch.equal(rs.swap_scores(half).positional, rs.swap_scores(half.float()).positional)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_extreme_logits_stay_finite(dtype: torch.dtype) -> None:
     logits = (

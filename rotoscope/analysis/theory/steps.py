@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 import random
+from dataclasses import replace
+from functools import cache
 
 import torch
 
@@ -31,6 +33,7 @@ from rotoscope.maths.discrepancy import (
     retrieval_printed_bound,
     retrieval_worst,
 )
+from rotoscope.maths.head import RotaryHead
 from rotoscope.tasks.multihop import MultiHop, letter_sequence, number_sequence, solve_number
 
 __all__ = [
@@ -109,11 +112,9 @@ def check_irrational_angle() -> Evidence:
 
 def check_retrieval_at_zero() -> Evidence:
     head = t_retrieval(ALPHABET, DIGITS, 1e-3, 2).head
-    still = Construction(
-        "T_Retrieval", type(head)(head.w_query, head.w_key, torch.zeros(1).double(), head.w_value), 0.0, 0.0
-    )
+    still = replace(head, angles=torch.zeros(1, dtype=torch.float64))
     x = one_hot(torch.tensor([4, 2]), ALPHABET * (ALPHABET + DIGITS))  # (a, 5), (a, 3)
-    weights = still.head.attention(x, hard=True)[-1]
+    weights = still.attention(x, hard=True)[-1]
     turning = head.attention(x, hard=True)[-1]
     tie = bool((weights - 0.5).abs().max() < 1e-12)
     return Evidence(
@@ -216,23 +217,28 @@ def check_compositions_letter() -> Evidence:
 
 
 def measured_index(theta: float, n: int) -> torch.Tensor:
-    """Discrepancy of T_Index for every pointer 0..n-1 from the last of n tokens, read off its logits."""
+    """Discrepancy of T_Index for pointers from the last of n tokens, read off its logits.
+
+    All pointers 0..n-1 up to 40 tokens; beyond, those to both ends and to the middle, where the extremes lie.
+    """
     head = t_index(1, n, 1.0, 2).head
-    head = type(head)(
-        _with_angle(head.w_query, theta),
-        head.w_key,
-        torch.tensor([theta], dtype=torch.float64),
-        head.w_value,
-        residual=True,
-    )
-    tokens = torch.zeros(n, n, dtype=torch.long)
-    tokens[:, -1] = torch.arange(n)  # 0 is the letter (a pointer to itself), t the integer t
+    angles = torch.tensor([theta], dtype=torch.float64)
+    head = replace(head, w_query=_with_angle(head.w_query, theta), angles=angles)
+    pointers = range(n) if n <= 40 else (0, (n - 1) // 2, n // 2, n - 1)
+    tokens = torch.zeros(len(pointers), n, dtype=torch.long)
+    tokens[:, -1] = torch.tensor(list(pointers))  # 0 is the letter (a pointer to itself), t the integer t
     return discrepancy(head.real_logits(one_hot(tokens, n + 1)))
 
 
 def _with_angle(w_query: torch.Tensor, theta: float) -> torch.Tensor:
     back = torch.arange(w_query.shape[0], dtype=torch.float64) * theta
     return torch.stack((back.cos(), -back.sin()), dim=-1)[:, None]
+
+
+def _measured_lengths() -> list[tuple[float, int]]:
+    """Angles and lengths at which the closed forms are compared with the construction itself."""
+    everywhere = [(THETA_INDEX, n) for n in range(2, 201)]
+    return everywhere + [(theta, n) for theta in (0.8, 0.05) for n in range(3, 201, 7)]
 
 
 def _angles() -> list[float]:
@@ -258,9 +264,7 @@ def check_index_largest() -> Evidence:
         bound = torch.tensor([index_largest_bound(theta, n) for theta in angles], dtype=torch.float64)
         violations += int((gaps[:, reach - 1] > bound + 1e-12).sum())
     exact = max(
-        abs(float(measured_index(theta, n).max()) - index_largest(theta, n))
-        for n in range(3, 201, 7)
-        for theta in (0.8, THETA_INDEX, 0.05)
+        abs(float(measured_index(theta, n).max()) - index_largest(theta, n)) for theta, n in _measured_lengths()
     )
     return Evidence(
         found <= printed,
@@ -280,9 +284,7 @@ def check_index_worst() -> Evidence:
         violations += index_worst_bound(n) > 2 * math.pi**2 / n**2
     tight = max(abs(index_worst(2 * math.pi / n, n) - index_worst_bound(n)) for n in range(3, 201))
     exact = max(
-        abs(float(measured_index(theta, n).min()) - index_worst(theta, n))
-        for n in range(2, 201, 6)
-        for theta in (0.8, THETA_INDEX, 0.05)
+        abs(float(measured_index(theta, n).min()) - index_worst(theta, n)) for theta, n in _measured_lengths()
     )
     return Evidence(
         violations == 0 and tight < 1e-9 and exact < 1e-9,
@@ -291,13 +293,17 @@ def check_index_worst() -> Evidence:
     )
 
 
+@cache
+def _retrieval_head(alphabet: int) -> RotaryHead:
+    """T_Retrieval's weights, which do not depend on its angle."""
+    return t_retrieval(alphabet, 1, retrieval_limit(alphabet, 2) / 2, 2).head
+
+
 def measured_retrieval(alphabet: int, theta: float, tokens: list[tuple[int, int]]) -> float:
-    """Discrepancy of T_Retrieval at the last of some (first letter, sought letter) pairs."""
-    omega = 2 * math.pi / alphabet
-    n = len(tokens)
-    sought = tokens[-1][1]
-    logits = [math.cos((n - 1 - p) * theta + (first - sought) * omega) for p, (first, _) in enumerate(tokens)]
-    return float(discrepancy(torch.tensor(logits, dtype=torch.float64)))
+    """Discrepancy of T_Retrieval at the last of some (first letter, sought letter) pairs, read off its logits."""
+    head = replace(_retrieval_head(alphabet), angles=torch.tensor([theta], dtype=torch.float64))
+    ids = torch.tensor([alphabet + first * alphabet + sought for first, sought in tokens])
+    return float(discrepancy(head.real_logits(one_hot(ids, alphabet * (alphabet + 1)))))
 
 
 def check_retrieval_largest() -> Evidence:
@@ -337,7 +343,7 @@ def check_retrieval_worst() -> Evidence:
         theta = share * retrieval_limit(8, n)
         # neighbouring letter on the side towards which the rotation turns
         found = min(
-            measured_retrieval(8, theta, [(first, 9), *worst_retrieval_input(n)[1:]]) for first in (1, 7)
+            measured_retrieval(8, theta, [(first, 0), *worst_retrieval_input(n)[1:]]) for first in (1, 7)
         )
         largest_error = max(largest_error, abs(found - retrieval_worst(8, theta, n)))
     return Evidence(

@@ -1,0 +1,46 @@
+"""P1's figures on SmolLM2, at the sizes the documentation reports: minutes of work."""
+
+from __future__ import annotations
+
+import pytest
+
+import rotoscope as rs
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pairs", [16, 32, 64])
+def test_chat_prefix(smollm2: rs.Subject, pairs: int) -> None:
+    found = (
+        rs.profile(smollm2, rs.tasks.binding(smollm2, pairs, 8), null="random")
+        .statistics()
+        .set_index("statistic")
+    )
+    assert -0.97 <= found.loc["correlation", "value"] <= -0.80
+    assert found.loc["correlation", "null_value"] < -0.7  # and random weights give it too
+    decline = found.loc["positional decline"]
+    assert decline["value"] > 0
+    assert decline["verdict"] == "beyond the null"
+
+
+@pytest.mark.slow
+def test_start_token_only(smollm2: rs.Subject) -> None:
+    found = rs.profile(smollm2, rs.tasks.binding(smollm2, 32, 8, prefix="start"))
+    assert found.summary().early_symbolic > 0.95
+    assert found.summary().early_positional < 0.2
+    assert any("sink inside a block" in warning for warning in found.run["warnings"])
+
+
+@pytest.mark.slow
+def test_gating_bands(smollm2: rs.Subject) -> None:
+    """Repetition needs its slow planes, and symbolic heads do not need their fastest."""
+    prompts = rs.tasks.repeats(smollm2, 32, 8)
+    classes = rs.profile(smollm2, prompts)
+    losses = {}
+    for planes in ("21-24", "1-4"):
+        summary = rs.gate(
+            smollm2, prompts, remove=planes, heads="symbolic", classes=classes, controls=0, scores=False
+        ).summary.set_index(["condition", "source"])
+        losses[planes] = summary.loc[(f"remove {planes}", "task"), "loss"]
+        plain = summary.loc[("nothing gated", "task"), "loss"]
+    assert losses["21-24"] > plain + 5
+    assert abs(losses["1-4"] - plain) < 1
