@@ -13,6 +13,7 @@ from cyclopts import App, CycloptsError, Parameter
 from cyclopts.config import Env, Toml
 
 from rotoscope import __version__
+from rotoscope.cli.canonical import canonical
 from rotoscope.cli.doctor import doctor
 from rotoscope.cli.gate import gate
 from rotoscope.cli.profile import profile
@@ -35,6 +36,7 @@ app = App(
 app.command(profile)
 app.command(gate)
 app.command(theory)
+app.command(canonical)
 app.command(doctor)
 app.meta.group_parameters = "Common"
 app.meta.suppress_keyboard_interrupt = False

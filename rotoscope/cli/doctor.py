@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import importlib.util
+from pathlib import Path
 
 __all__ = ["doctor"]
 
 EXTRAS = {"gguf": "gguf", "figures": "matplotlib", "xarray": "xarray"}
 
 
-def doctor(*, device: str | None = None) -> int:
+def doctor(*, out: Path | None = None, seed: int = 0, device: str | None = None) -> int:
     """Check this installation.
 
     Example: rotoscope doctor
 
     Parameters
     ----------
+    out
+        Also write what was said to this file.
+    seed
+        Seed of the tokens the self-check runs on.
     device
         Where to run the self-check: cpu, cuda, ... Default: a GPU where there is one.
     """
@@ -26,9 +31,9 @@ def doctor(*, device: str | None = None) -> int:
     from rotoscope.reading import EMBEDDED, HeadReader, load
     from rotoscope.reading.gguf import cache_folder
     from rotoscope.reading.loading import embedded_file
-    from rotoscope.results.folder import versions
+    from rotoscope.results.folder import replace_file, versions
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, record=out is not None, soft_wrap=True)
     console.print(", ".join(f"{name} {version}" for name, version in versions().items()))
     for extra, module in EXTRAS.items():
         there = importlib.util.find_spec(module) is not None
@@ -42,7 +47,7 @@ def doctor(*, device: str | None = None) -> int:
         try:
             file = embedded_file(name)
             console.print(f"embedded model {name}: {file.name}, {file.stat().st_size / 1e6:.0f} MB")
-            reader = HeadReader(load(name, device=device).model)
+            reader = HeadReader(load(name, device=device).model, seed=seed)
             console.print(
                 f"self-check on {name}: [green]passed[/], {reader.layers} layers rebuilt after a permutation, "
                 f"largest difference {max(reader.proof):.1e}"
@@ -50,4 +55,8 @@ def doctor(*, device: str | None = None) -> int:
         except RotoscopeError as problem:
             sound = False
             console.print(f"embedded model {name}: [red]failed[/]: {problem}")
+    if out is not None:
+        text = console.export_text()
+        replace_file(out, lambda file: file.write_text(text, encoding="utf-8"))
+        console.print(f"wrote {out}")
     return 0 if sound else 1

@@ -89,8 +89,16 @@ def show_table(console: Console, table: pd.DataFrame, title: str) -> None:
     for k, name in enumerate(table):
         shown.add_column(str(name).replace("_", " "), overflow="fold", no_wrap=k == 0)
     for row in table.itertuples(index=False):
-        shown.add_row(*("" if x is None else f"{x:.2f}" if isinstance(x, float) else str(x) for x in row))
+        shown.add_row(*(_cell(x) for x in row))
     console.print(shown)
+
+
+def _cell(value: object) -> str:
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:.2f}" if value == 0 or abs(value) >= 0.01 else f"{value:.1e}"
 
 
 def _extremes(profile: Profile) -> Table:

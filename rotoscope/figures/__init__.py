@@ -9,6 +9,13 @@ try:
 except ImportError as _missing:
     raise RotoscopeError("figures need: pip install 'rotoscope[figures]'") from _missing
 
+from rotoscope.figures.canonical import (
+    canonical_accuracy,
+    canonical_positions,
+    canonical_scores,
+    canonical_steps,
+    canonical_vectors,
+)
 from rotoscope.figures.depth import by_position, depth
 from rotoscope.figures.examples import swap_traces, vectors
 from rotoscope.figures.frequency import (
@@ -35,6 +42,11 @@ __all__ = [
     "CLASS_COLOURS",
     "all_figures",
     "by_position",
+    "canonical_accuracy",
+    "canonical_positions",
+    "canonical_scores",
+    "canonical_steps",
+    "canonical_vectors",
     "construction_vectors",
     "depth",
     "discrepancies",

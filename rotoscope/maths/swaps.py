@@ -165,8 +165,8 @@ def score_swaps(
             positions = real.isfinite().sum(-1, keepdim=True).clamp(min=1)
             centring = _Centring(log_z, uniform=1 / positions.to(real.dtype), length=lengths[0])
     if symbols is not None:
-        same = _same_symbol(symbols, len(blocks), real.device)
-        equal = WeightedMean(plain.attention, taus, _largest_gap(plain.attention, same))
+        ids = _symbol_ids(symbols, len(blocks), real.device)
+        equal = WeightedMean(plain.attention, taus, _largest_gap(plain.attention, ids))
 
     details = []
     swaps = torch.zeros(own.shape[:-1], dtype=torch.long, device=own.device)
@@ -184,7 +184,7 @@ def score_swaps(
         if renormalised is not None:
             renormalised.add(rows, columns, counted, cosines)
         if equal is not None:
-            alike = counted & same[rows, columns]
+            alike = counted & (ids[rows, None] == ids[None, columns])
             equal_swaps += alike.sum((-2, -1))
             equal.add(rows, columns, alike, cosines)
         if detail:
@@ -220,20 +220,16 @@ def _equal_scores(means: list[Tensor], swaps: Tensor) -> EqualSymbolScores:
     return EqualSymbolScores(means[0], means[1], swaps)
 
 
-def _same_symbol(symbols: Sequence[int], m: int, device: torch.device) -> Tensor:
+def _symbol_ids(symbols: Sequence[int], m: int, device: torch.device) -> Tensor:
     if len(symbols) != m:
         raise RotoscopeError(f"{len(symbols)} symbols were given for {m} blocks")
-    ids = torch.tensor(list(symbols), device=device)
-    return ids[:, None] == ids[None, :]
+    return torch.tensor(list(symbols), device=device)
 
 
-def _largest_gap(attention: Tensor, same: Tensor) -> Tensor:
+def _largest_gap(attention: Tensor, ids: Tensor) -> Tensor:
     """The largest |D_a - D_b| between equal symbols: per symbol, the largest minus the smallest D."""
-    gaps = [torch.zeros_like(attention[..., 0])]
-    for members in same.unique(dim=0):
-        group = attention[..., members]
-        gaps.append(group.amax(-1) - group.amin(-1))
-    return torch.stack(gaps).amax(0)
+    groups = [attention[..., ids == symbol] for symbol in ids.unique()]
+    return torch.stack([group.amax(-1) - group.amin(-1) for group in groups]).amax(0)
 
 
 def tiles(m: int, rows: int) -> Iterator[tuple[slice, slice]]:
@@ -313,7 +309,9 @@ class WeightedMean:
         self.totals: list[Tensor] | None = None
 
     def add(self, rows: slice, columns: slice, counted: Tensor, values: tuple[Tensor, ...]) -> list[Tensor]:
-        gap = (self.attention[..., rows, None] - self.attention[..., None, columns]).abs_() - self.top
+        # Pairs that do not count may differ by more than the largest gap of those that do; they must not overflow.
+        gap = (self.attention[..., rows, None] - self.attention[..., None, columns]).abs_()
+        gap = (gap - self.top).clamp_(max=0)
         weights = [(gap / tau).exp_() * counted for tau in self.taus]
         sums = [torch.stack([w.sum((-2, -1)) for w in weights], dim=-1)]
         sums.append(torch.stack([(w * w).sum((-2, -1)) for w in weights], dim=-1))

@@ -153,10 +153,10 @@ Visit = Callable[[LayerHeads], None]
 class HeadReader:
     """Reads the heads of one model. Making it proves, layer by layer, that the reading is right."""
 
-    def __init__(self, model: Any, *, prove: bool = True) -> None:
+    def __init__(self, model: Any, *, prove: bool = True, seed: int = 0) -> None:
         self.model = model
         self.device = next(model.parameters()).device
-        generator = torch.Generator().manual_seed(0)
+        generator = torch.Generator().manual_seed(seed)
         vocabulary = int(model.config.get_text_config().vocab_size)
         tokens = torch.randint(0, vocabulary, (1, PROOF_TOKENS), generator=generator).to(self.device)
         was_training = model.training

@@ -3,17 +3,28 @@
 from pathlib import Path
 
 from rotoscope.errors import RunError
+from rotoscope.results.canonical import Canonical
 from rotoscope.results.folder import RunFolder, read_run
 from rotoscope.results.gating import Gating
 from rotoscope.results.profile import Profile
 from rotoscope.results.summary import Summary, summarise
 from rotoscope.results.theory import TheoryRun
 
-__all__ = ["Gating", "Profile", "RunFolder", "Summary", "TheoryRun", "open", "read_run", "summarise"]
+__all__ = [
+    "Canonical",
+    "Gating",
+    "Profile",
+    "RunFolder",
+    "Summary",
+    "TheoryRun",
+    "open",
+    "read_run",
+    "summarise",
+]
 
-Run = Profile | Gating | TheoryRun
-KINDS: dict[str, type[Profile] | type[Gating] | type[TheoryRun]] = {
-    kind.kind: kind for kind in (Profile, Gating, TheoryRun)
+Run = Profile | Gating | TheoryRun | Canonical
+KINDS: dict[str, type[Profile] | type[Gating] | type[TheoryRun] | type[Canonical]] = {
+    kind.kind: kind for kind in (Profile, Gating, TheoryRun, Canonical)
 }
 
 

@@ -70,7 +70,7 @@ def write_table(path: Path, table: pd.DataFrame) -> None:
     replace_file(path, write)
 
 
-def replace_file(path: Path, write: Callable[[Path], None]) -> None:
+def replace_file(path: Path, write: Callable[[Path], object]) -> None:
     """Write a file under another name, then put it in place at once."""
     scratch = path.with_name(f".{path.name}.{os.getpid()}.part")
     with saying_why(path):

@@ -1,9 +1,20 @@
 """What a model is shown: tokens, blocks, query positions, answers."""
 
 from rotoscope.tasks.binding import PREFIXES, binding
+from rotoscope.tasks.canonical import CanonicalSamples, canonical
 from rotoscope.tasks.passages import passages
 from rotoscope.tasks.prompts import Prompt, Prompts
 from rotoscope.tasks.repeats import repeats
 from rotoscope.tasks.text import text
 
-__all__ = ["PREFIXES", "Prompt", "Prompts", "binding", "passages", "repeats", "text"]
+__all__ = [
+    "PREFIXES",
+    "CanonicalSamples",
+    "Prompt",
+    "Prompts",
+    "binding",
+    "canonical",
+    "passages",
+    "repeats",
+    "text",
+]

@@ -267,6 +267,24 @@ def test_equal_symbol_swaps_alone() -> None:
         rs.swap_scores(logits, symbols=[0, 1])
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_equal_symbol_scores_are_weighted_means_of_their_swaps(seed: int) -> None:
+    """Many symbols, a few of them repeated: the weights of the equal swaps must add up to one."""
+    dice = np.random.default_rng(seed)
+    symbols = dice.permutation([*range(26), 3, 3, 3, 7, 7, 11]).tolist()
+    _, logits = random_head(seed, 33)
+    scores = rs.swap_scores(logits, 1e-4, symbols=symbols, detail=True)
+    ids = torch.tensor(symbols)
+    alike = ids[scores.detail.first] == ids[scores.detail.second]
+    assert scores.equal_symbols.swaps == alike.sum() == 6 + 3 + 1
+    attention = logits.diagonal().softmax(-1)
+    gap = (attention[scores.detail.first] - attention[scores.detail.second]).abs()[alike]
+    weight = ((gap - gap.max()) / 1e-4).exp()
+    weight = weight / weight.sum()
+    expected = (weight * scores.detail.positional[alike]).sum()
+    assert scores.equal_symbols.positional.item() == pytest.approx(expected.item(), abs=1e-12)
+
+
 def test_equal_symbols_reveal_a_mixed_head() -> None:
     """Picks the last of several equal symbols: looks symbolic over all swaps, positional over equal ones."""
     symbol = torch.tensor([5.0, 0, 0, 5.0, 0, 5.0, 0])

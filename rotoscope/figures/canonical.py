@@ -1,0 +1,220 @@
+"""P1's canonical experiments drawn: accuracy against frequency, over training and by position; vectors; scores."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from rotoscope.figures.style import POSITIONAL, SYMBOLIC, caption, new_figure, styled
+from rotoscope.results.canonical import Canonical
+
+__all__ = [
+    "canonical_accuracy",
+    "canonical_positions",
+    "canonical_scores",
+    "canonical_steps",
+    "canonical_vectors",
+]
+
+HUES = {
+    "index": POSITIONAL,
+    "retrieval": SYMBOLIC,
+    "induction": "#CC79A7",
+    "induction, two angles": "#009E73",
+}
+MARKERS = {"index": "s", "retrieval": "o", "induction": "^", "induction, two angles": "D"}
+
+
+def _caption(found: Canonical) -> str:
+    s = found.run["settings"]
+    return (
+        f"{s['keys']} keys, {s['symbols']} symbols, {s['entities']} entities, {s['seeds']} seeds, {s['steps']} steps of "
+        f"{s['batch']}; {s['tested']} fresh test samples"
+    )
+
+
+def _angle_axis(axes: Axes, thetas: np.ndarray, label: bool = True) -> None:
+    """Logarithmic, fast angles right, with NoPE (0) set apart at the left."""
+    positive = thetas[thetas > 0]
+    axes.set_xscale("log")
+    if (thetas == 0).any():
+        axes.axvline(positive.min() / 2.2, color="#DDDDDD", linewidth=0.8)
+        axes.annotate("NoPE", (positive.min() / 4, 0), xycoords=("data", "axes fraction"), xytext=(0, -12),
+                      textcoords="offset points", ha="center", va="top", fontsize=7)  # fmt: skip
+    if label:
+        axes.set_xlabel("angle θ per position")
+
+
+def _x(theta: pd.Series, thetas: np.ndarray) -> pd.Series:
+    return theta.where(theta > 0, thetas[thetas > 0].min() / 4)
+
+
+def canonical_accuracy(found: Canonical) -> Figure:
+    """Accuracy against frequency at the end of training, band over seeds (P1 Fig. 2A-C)."""
+    table = found.final()
+    thetas = table["theta"].unique()
+    figure = new_figure(6.4, 4.2)
+    with styled():
+        axes = figure.add_subplot()
+        for name in found.experiments:
+            rows = table[table["experiment"] == name].sort_values("theta")
+            x, spread = _x(rows["theta"], thetas), rows["std"].fillna(0)
+            axes.fill_between(
+                x, rows["mean"] - spread, rows["mean"] + spread, color=HUES[name], alpha=0.18, linewidth=0
+            )
+            axes.plot(x, rows["mean"], color=HUES[name], marker=MARKERS[name], markersize=4, label=name)
+        _angle_axis(axes, thetas)
+        axes.set(ylabel="accuracy", ylim=(-0.02, 1.03))
+        axes.legend(loc="upper left", bbox_to_anchor=(0, -0.16), ncols=2)
+    caption(figure, _caption(found))
+    return figure
+
+
+def canonical_steps(found: Canonical) -> Figure:
+    """Accuracy by angle and training step, mean over seeds."""
+    names = found.experiments
+    figure = new_figure(3.1 * len(names) + 0.8, 3.4)
+    with styled():
+        axes = figure.subplots(1, len(names), sharey=True, squeeze=False)[0]
+        for ax, name in zip(axes, names, strict=True):
+            rows = found.accuracy[found.accuracy["experiment"] == name]
+            grid = rows.pivot_table(index="theta", columns="step", values="accuracy").sort_index()
+            drawn = ax.imshow(grid.to_numpy(), aspect="auto", origin="lower", cmap="cividis", vmin=0, vmax=1)
+            ticks = range(0, len(grid), max(1, len(grid) // 7))
+            ax.set_yticks(
+                list(ticks), ["NoPE" if grid.index[k] == 0 else f"{grid.index[k]:.2g}" for k in ticks]
+            )
+            steps = range(0, len(grid.columns), max(1, len(grid.columns) // 4))
+            ax.set_xticks(list(steps), [str(grid.columns[k]) for k in steps])
+            ax.set_title(name, loc="left", fontsize=9)
+            ax.set_xlabel("training step")
+        axes[0].set_ylabel("angle θ")
+        figure.colorbar(drawn, ax=list(axes), label="accuracy", pad=0.01)
+    caption(figure, _caption(found))
+    return figure
+
+
+def canonical_positions(found: Canonical) -> Figure:
+    """By answer position at the end: Retrieval's accuracy is an inverse U, Index's weight on the target a U (P1 Fig. 3A)."""
+    last = found.positions[found.positions["step"] == found.positions["step"].max()]
+    wanted = [
+        (n, c) for n, c in (("index", "target_weight"), ("retrieval", "accuracy")) if n in found.experiments
+    ]
+    wanted = wanted or [(found.experiments[0], "accuracy")]
+    figure = new_figure(3.9 * len(wanted) + 0.3, 3.9)
+    with styled():
+        axes = figure.subplots(1, len(wanted), squeeze=False)[0]
+        for ax, (name, column) in zip(axes, wanted, strict=True):
+            rows = last[(last["experiment"] == name) & (last["theta"] > 0)]
+            thetas = np.sort(rows["theta"].unique())
+            middle = [t for t in thetas if 0.003 <= t <= 0.11]
+            shown = middle[:: max(1, len(middle) // 5)]
+            for k, theta in enumerate(shown):
+                groups = rows[rows["theta"] == theta].groupby("position")[column]
+                colour = _shade(HUES[name], k, len(shown))
+                mean, std = groups.mean(), groups.std().fillna(0)
+                ax.fill_between(mean.index + 1, mean - std, mean + std, color=colour, alpha=0.15, linewidth=0)
+                ax.plot(mean.index + 1, mean, color=colour, label=f"θ = {theta:.2g}")
+            ax.set(
+                xlabel="position of the answer",
+                ylabel=column.replace("_", " ").replace("target weight", "weight on the target"),
+            )
+            ax.set_ylim(bottom=0)
+            ax.set_title(name, loc="left")
+            ax.legend(fontsize=7.5, loc="upper left", bbox_to_anchor=(0, -0.17), ncols=3)
+    caption(figure, _caption(found) + "; band: standard deviation over seeds")
+    return figure
+
+
+def _shade(hue: str, k: int, count: int) -> tuple[float, float, float]:
+    from matplotlib.colors import to_rgb
+
+    light = 0.6 * (1 - (k + 1) / count)
+    return tuple(channel + (1 - channel) * light for channel in to_rgb(hue))  # type: ignore[return-value]
+
+
+def canonical_vectors(found: Canonical, experiment: str | None = None, theta: float = 0.1) -> Figure:
+    """Keys and queries in the plane along training (P1 Fig. 3B): Index's keys collapse, its query's angle counts positions."""
+    name = experiment or found.experiments[0]
+    table = found.vectors[found.vectors["experiment"] == name]
+    nearest = min(table["theta"].unique(), key=lambda value: abs(np.log10(value) - np.log10(theta)))
+    table = table[table["theta"] == nearest]
+    steps = sorted(table["step"].unique())
+    shown = [steps[0], steps[len(steps) // 4], steps[-1]]
+    figure = new_figure(2.5 * (len(shown) + 1) + 0.6, 3.2)
+    with styled():
+        axes = figure.subplots(1, len(shown) + 1)
+        for ax, step in zip(axes, shown, strict=False):
+            rows = table[table["step"] == step]
+            for kind, colour, marker in (("query", "#D62728", "x"), ("key", "#222222", "o")):
+                part = rows[rows["kind"] == kind]
+                size = np.hypot(part["re"], part["im"]).clip(lower=1e-9)
+                ax.scatter(
+                    part["re"] / size,
+                    part["im"] / size,
+                    s=14,
+                    marker=marker,
+                    color=colour,
+                    alpha=0.7,
+                    label=f"{kind} directions",
+                )
+            ax.set(xlim=(-1.25, 1.25), ylim=(-1.25, 1.25), aspect="equal", xticks=[], yticks=[])
+            ax.set_title(f"step {step}", loc="left", fontsize=9)
+        axes[0].legend(fontsize=7, loc="upper left", bbox_to_anchor=(0, -0.02))
+        final = table[table["step"] == steps[-1]]
+        keys, query = final[final["kind"] == "key"], final[final["kind"] == "query"]
+        shared = np.arctan2(keys["im"].mean(), keys["re"].mean())
+        turned = np.unwrap(np.arctan2(query["im"], query["re"]) - shared)
+        n = len(query)
+        position = query["row"].to_numpy() + 1
+        axes[-1].plot(
+            position, turned - turned[-1], "x", ms=4, color="#D62728", label="query, relative to keys"
+        )
+        axes[-1].plot(position, (position - position[-1]) * nearest, color="#999999", lw=1, label="θ · (j − N)")
+        axes[-1].set_xlabel("named position j" if name == "index" else "asked entity")
+        axes[-1].set_ylabel("angle")
+        axes[-1].set_title("angle of the query", loc="left", fontsize=9)
+        axes[-1].legend(fontsize=7, loc="upper left", bbox_to_anchor=(0, -0.2))
+    caption(figure, f"{name}, θ = {nearest:.2g}, seed 0; " + _caption(found))
+    assert n == len(position)
+    return figure
+
+
+def canonical_scores(found: Canonical) -> Figure:
+    """The metric on heads whose mechanism is known; open: swaps between equal entities alone."""
+    names = found.experiments
+    figure = new_figure(2.9 * len(names) + 0.4, 3.5)
+    with styled():
+        axes = figure.subplots(1, len(names), sharey=True, squeeze=False)[0]
+        thetas = found.scores["theta"].unique()
+        for ax, name in zip(axes, names, strict=True):
+            means = (
+                found.scores[found.scores["experiment"] == name]
+                .groupby("theta")
+                .mean(numeric_only=True)
+                .reset_index()
+            )
+            x = _x(means["theta"], thetas)
+            for score, hue in (("positional", POSITIONAL), ("symbolic", SYMBOLIC)):
+                ax.plot(x, means[f"{score}_score"], color=hue, marker=".", label=f"{score} score")
+                column = f"equal_symbol_{score}_score"
+                if column in means and means[column].notna().any():
+                    ax.plot(
+                        x,
+                        means[column],
+                        color=hue,
+                        marker=".",
+                        ls="--",
+                        mfc="white",
+                        lw=0.9,
+                        label=f"{score}, equal entities",
+                    )
+            _angle_axis(ax, thetas)
+            ax.set_title(name, loc="left", fontsize=9)
+        axes[0].set_ylabel("score (τ = 1e-4)")
+        handles, labels = axes[-1].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=7.5)
+    figure.suptitle(_caption(found), fontsize=7.5, color="#444444", x=0.01, ha="left")
+    return figure

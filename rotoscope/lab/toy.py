@@ -1,0 +1,219 @@
+"""Toy heads of one or two angles, a whole grid of them trained as one batched model.
+
+One attention-only layer, one head, RoPE restricted to chosen angles. Inputs are one-hot rows projected to the plane(s):
+an (entity, attribute) pair is one token whose key is the sum of two rows. The output is the attention-weighted attribute
+times a learned gain; there is no residual. All models of the grid (angles x seeds) see the same data and have weights of
+their own, so that one step trains them all and none of them notices the others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from rotoscope.errors import TaskError
+from rotoscope.maths.rotation import counterfactual_logits
+from rotoscope.shapes import Float, Tensor
+from rotoscope.tasks.canonical import CanonicalSamples, canonical, check_sizes
+
+__all__ = ["ToyHeads", "ToySettings"]
+
+
+@dataclass(frozen=True)
+class ToySettings:
+    """What is trained, and how. The defaults are the `paper` preset."""
+
+    task: str
+    angles: tuple[tuple[float, ...], ...]
+    """One entry per model: the angles of its planes, one or two."""
+    seeds: int = 3
+    keys: int = 32
+    symbols: int = 32
+    entities: int = 32
+    repeats: int = 3
+    steps: int = 2500
+    batch: int = 128
+    lr: float = 0.1
+    warmup: int = 50
+    floor: float = 0.05
+    """The learning rate ends at this share of its peak."""
+    gain: float = 5.0
+    embedding: int | None = None
+    """Width of learned embeddings; None for one-hot tables."""
+    seed: int = 0
+    """Shifts every initialisation and all data."""
+
+    def __post_init__(self) -> None:
+        check_sizes(self.task, self.keys, self.symbols, self.entities, self.repeats)
+        if not self.angles or any(not planes for planes in self.angles):
+            raise TaskError("the list of angles is empty; give at least one angle, 0 for NoPE")
+        if any(angle < 0 for planes in self.angles for angle in planes):
+            raise TaskError(f"angles must not be negative, found {min(a for p in self.angles for a in p):g}")
+        if len({len(planes) for planes in self.angles}) > 1:
+            raise TaskError("all models of one grid must have the same number of planes")
+        if min(self.seeds, self.steps, self.batch) < 1:
+            raise TaskError("seeds, steps and batch must be at least 1")
+
+    @property
+    def models(self) -> int:
+        return len(self.angles) * self.seeds
+
+    @property
+    def width(self) -> int:
+        """One-hot rows: symbols and position names (Index), or entities, attributes and questions."""
+        return self.symbols + self.keys if self.task == "index" else 2 * self.entities + self.symbols
+
+    def rate(self, step: int) -> float:
+        """Learning rate: linear warm-up, then a cosine down to the floor."""
+        if step < self.warmup:
+            return self.lr * (step + 1) / self.warmup
+        done = (step - self.warmup) / max(self.steps - self.warmup, 1)
+        wave = 0.5 * (1 + torch.cos(torch.tensor(torch.pi * done)).item())
+        return self.lr * (self.floor + (1 - self.floor) * wave)
+
+    def samples(self, count: int, seed: int, device: torch.device | str) -> CanonicalSamples:
+        return canonical(
+            self.task, count, seed + 1_000_000_007 * self.seed, keys=self.keys, symbols=self.symbols, entities=self.entities,
+            repeats=self.repeats, device=device,
+        )  # fmt: skip
+
+
+class ToyHeads:
+    """The grid: models are ordered by angle, then by seed."""
+
+    def __init__(self, settings: ToySettings, device: torch.device | str = "cpu") -> None:
+        self.settings = settings
+        self.device = torch.device(device)
+        self.planes = len(settings.angles[0])
+        per_seed = [self._initial(seed) for seed in range(settings.seeds)]
+        # [rows, models, ...]: every angle begins a seed with the same weights
+        self.parameters = {
+            name: torch.stack([part[name] for part in per_seed] * len(settings.angles), dim=1)
+            .to(self.device)
+            .requires_grad_()
+            for name in per_seed[0]
+        }
+        repeated = [planes for planes in settings.angles for _ in range(settings.seeds)]
+        angles = torch.tensor(repeated, dtype=torch.float64)  # [models, planes]
+        distance = settings.keys + 1 - torch.arange(1, settings.keys + 2, dtype=torch.float64)
+        phase = angles[:, None] * distance[:, None]  # [models, keys + 1, planes]
+        self.angles = angles
+        self.cos, self.sin = phase.cos().float().to(self.device), phase.sin().float().to(self.device)
+
+    def _initial(self, seed: int) -> dict[str, Tensor]:
+        settings = self.settings
+        dice = torch.Generator().manual_seed(1000 + seed + 1_000_003 * settings.seed)
+
+        def draw(*shape: int) -> Tensor:
+            return torch.randn(*shape, generator=dice)
+
+        gain = torch.full((1,), settings.gain)
+        if settings.embedding is None:
+            return {
+                "key": draw(settings.width, self.planes, 2),
+                "query": draw(settings.width, self.planes, 2),
+                "gain": gain,
+            }
+        wide = settings.embedding
+        return {
+            "embedding": draw(settings.width, wide),
+            "to_key": draw(wide, self.planes, 2) / wide**0.5,
+            "to_query": draw(wide, self.planes, 2) / wide**0.5,
+            "gain": gain,
+        }
+
+    def tables(self) -> tuple[Float[Tensor, "width models planes 2"], Float[Tensor, "width models planes 2"]]:
+        """Key and query of every one-hot row in every model."""
+        p = self.parameters
+        if "key" in p:
+            return p["key"], p["query"]
+        key, query = (
+            torch.einsum("vmd,dmpk->vmpk", p["embedding"], p[name]) for name in ("to_key", "to_query")
+        )
+        return key, query
+
+    def logits(self, samples: CanonicalSamples) -> Float[Tensor, "models samples positions"]:
+        """Attention logits of the question over all keys and itself."""
+        key_table, query_table = self.tables()
+        rows, question = self._rows(samples)
+        keys = self._project(rows, key_table)  # [models, samples, keys + 1, planes, 2]
+        query = self._project(question, query_table)  # [models, samples, planes, 2]
+        real, imaginary = query[..., None, :, 0], query[..., None, :, 1]
+        cos, sin = self.cos[:, None], self.sin[:, None]
+        seen_real, seen_imaginary = real * cos - imaginary * sin, imaginary * cos + real * sin
+        return (keys[..., 0] * seen_real + keys[..., 1] * seen_imaginary).sum(-1)
+
+    def attention(self, samples: CanonicalSamples) -> Float[Tensor, "models samples positions"]:
+        return self.logits(samples).softmax(-1)
+
+    def answers(self, samples: CanonicalSamples) -> Float[Tensor, "models samples symbols"]:
+        """Scores of all symbols: attention on each, times the gain."""
+        weights = self.attention(samples)[..., :-1].transpose(0, 1)  # the question carries no attribute
+        values = torch.nn.functional.one_hot(samples.attributes, self.settings.symbols).float()
+        read = (weights @ values).transpose(0, 1)
+        return read * self.parameters["gain"].T[:, :, None]
+
+    def _rows(self, samples: CanonicalSamples) -> tuple[Tensor, Tensor]:
+        """One-hot rows of the keys and the question together, and of the question alone."""
+        settings = self.settings
+
+        def hot(ids: Tensor) -> Tensor:
+            return torch.nn.functional.one_hot(ids, settings.width).float()
+
+        if settings.task == "index":
+            pairs, question = hot(samples.attributes), hot(samples.asked + settings.symbols)
+        else:
+            pairs = hot(samples.entities) + hot(samples.attributes + settings.entities)
+            question = hot(samples.asked + settings.entities + settings.symbols)
+        return torch.cat((pairs, question[:, None]), dim=1), question
+
+    def _project(self, rows: Tensor, table: Tensor) -> Tensor:
+        """One matrix product for all models: [..., width] x [width, models, planes, 2] -> [models, ..., planes, 2]."""
+        flat = rows.flatten(0, -2) @ table.flatten(1)
+        return flat.unflatten(0, rows.shape[:-1]).unflatten(-1, table.shape[1:]).movedim(-3, 0)
+
+    def optimiser(self) -> torch.optim.Adam:
+        return torch.optim.Adam(self.parameters.values(), lr=self.settings.lr, betas=(0.9, 0.98))
+
+    def step(self, optimiser: torch.optim.Adam, number: int) -> Tensor:
+        """One training step of every model on the same fresh batch; returns the loss of each."""
+        samples = self.settings.samples(self.settings.batch, seed=10_000 + number, device=self.device)
+        scores = self.answers(samples)
+        wanted = samples.answer.expand(self.settings.models, -1)
+        losses = torch.nn.functional.cross_entropy(scores.flatten(0, 1), wanted.flatten(), reduction="none")
+        per_model = losses.view(self.settings.models, -1).mean(1)
+        for group in optimiser.param_groups:
+            group["lr"] = self.settings.rate(number)
+        optimiser.zero_grad(set_to_none=True)
+        per_model.sum().backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+        return per_model.detach()
+
+    def counterfactual(self, samples: CanonicalSamples, model: int) -> Float[Tensor, "samples n n"]:
+        """Counterfactual logits of one model: what the swap scores are made of."""
+        key_table, query_table = self.tables()
+        rows, question = self._rows(samples)
+        keys = torch.einsum("snv,vpk->snpk", rows, key_table[:, model])
+        query = torch.einsum("sv,vpk->spk", question, query_table[:, model])
+        return counterfactual_logits(query, keys, self.angles[model].to(keys.device))
+
+    def state(self, optimiser: torch.optim.Adam) -> dict[str, Tensor]:
+        """Everything a later start needs, as plain tensors."""
+        found = {
+            f"parameter.{name}": value.detach().cpu().contiguous() for name, value in self.parameters.items()
+        }
+        for name, value in self.parameters.items():
+            for key, moment in optimiser.state.get(value, {}).items():
+                found[f"adam.{key}.{name}"] = torch.as_tensor(moment).cpu().contiguous()
+        return found
+
+    def restore(self, state: dict[str, Tensor], optimiser: torch.optim.Adam) -> None:
+        for name, value in self.parameters.items():
+            value.data.copy_(state[f"parameter.{name}"])
+            moments: dict[str, Any] = {}
+            for key in ("step", "exp_avg", "exp_avg_sq"):
+                stored = state[f"adam.{key}.{name}"]
+                moments[key] = stored.clone() if key == "step" else stored.to(self.device).clone()
+            optimiser.state[value] = moments

@@ -1,0 +1,86 @@
+"""Trained toy heads: accuracy by frequency, step and position; scores; vectors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from rotoscope.errors import RunError
+from rotoscope.results.folder import read_run, read_table
+
+__all__ = ["Canonical"]
+
+REFERENCE_ANGLES = (1.0, 10**-0.5, 0.1, 10**-1.5, 0.01, 10**-2.5, 0.001, 1e-5)
+
+
+class Canonical:
+    """A canonical run. `theta` is the angle of the (last) rotating plane, 0 for NoPE; seeds count from 0."""
+
+    kind = "canonical"
+
+    def __init__(self, run: dict[str, Any], tables: dict[str, pd.DataFrame]) -> None:
+        self.run = run
+        self.tables = tables
+
+    @property
+    def accuracy(self) -> pd.DataFrame:
+        """One row per (experiment, theta, seed, step)."""
+        return self.tables["accuracy"]
+
+    @property
+    def positions(self) -> pd.DataFrame:
+        """One row per (experiment, theta, seed, step, position): accuracy and weight on the target."""
+        return self.tables["positions"]
+
+    @property
+    def scores(self) -> pd.DataFrame:
+        """One row per (experiment, theta, seed): the metric on heads whose mechanism is known."""
+        return self.tables["scores"]
+
+    @property
+    def vectors(self) -> pd.DataFrame:
+        """Key and query vectors of single heads along training (seed 0)."""
+        return self.tables["vectors"]
+
+    @property
+    def experiments(self) -> list[str]:
+        return list(dict.fromkeys(self.accuracy["experiment"]))
+
+    def final(self) -> pd.DataFrame:
+        """Accuracy at the end of training, mean and standard deviation over seeds."""
+        last = self.accuracy[self.accuracy["step"] == self.accuracy["step"].max()]
+        groups = last.groupby(["experiment", "theta"], sort=False)["accuracy"]
+        return groups.agg(["mean", "std", "count"]).reset_index()
+
+    def table(self) -> pd.DataFrame:
+        """Final accuracy, angles down, experiments across."""
+        return (
+            self.final().pivot(index="theta", columns="experiment", values="mean").sort_index(ascending=False)
+        )
+
+    def position_trends(self) -> pd.DataFrame:
+        """Rank correlation with the distance from the middle: negative for an inverse U, positive for a U."""
+        last = self.positions[self.positions["step"] == self.positions["step"].max()]
+        rows = []
+        for (experiment, theta), group in last.groupby(["experiment", "theta"], sort=False):
+            curve = group.groupby("position")[["accuracy", "target_weight"]].mean()
+            distance = pd.Series(abs(curve.index - (len(curve) - 1) / 2), index=curve.index).rank()
+            row = {"experiment": experiment, "theta": theta}
+            for name in ("accuracy", "target_weight"):
+                ranks = curve[name].rank()
+                row[f"{name}_trend"] = float(ranks.corr(distance)) if ranks.nunique() > 1 else None
+            rows.append(row)
+        return pd.DataFrame(rows)
+
+    @classmethod
+    def open(cls, path: str | Path) -> Canonical:
+        folder = Path(path)
+        run = read_run(folder)
+        if not run.get("complete"):
+            raise RunError(f"{folder} is not finished; run the same command again and it goes on where it was")
+        return cls(run, {name: read_table(folder / f"{name}.parquet") for name in run["tables"]})
+
+    def __repr__(self) -> str:
+        return f"Canonical({', '.join(self.experiments)}; {self.accuracy['step'].max()} steps)"
