@@ -1,6 +1,7 @@
 """Run every benchmark."""
 
-from benchmarks import swaps
+from benchmarks import canonical, swaps
 
 if __name__ == "__main__":
     swaps.main()
+    canonical.main()

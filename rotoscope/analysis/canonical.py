@@ -198,7 +198,7 @@ def _resume(
 def _about(name: str, heads: ToyHeads) -> pd.DataFrame:
     settings = heads.settings
     theta = [planes[-1] for planes in settings.angles for _ in range(settings.seeds)]
-    seeds = list(range(settings.seeds)) * len(settings.angles)
+    seeds = [settings.first + k for k in range(settings.seeds)] * len(settings.angles)
     return pd.DataFrame({"experiment": name, "theta": theta, "seed": seeds})
 
 

@@ -67,7 +67,7 @@ def canonical(
         cpu, cuda, ... Default: a GPU where there is one.
     """
     from rotoscope.analysis.canonical import canonical_experiments
-    from rotoscope.cli.summary import new_console, show_table
+    from rotoscope.cli.summary import new_console, show_table, show_written
 
     console = new_console()
     folder = out or Path("runs") / f"canonical-{task}-{preset}"
@@ -107,7 +107,5 @@ def canonical(
             made["vectors"] = draw.canonical_vectors(result)
         for name, figure in made.items():
             written += draw.save_figure(figure, folder / name)
-    console.print("\nwrote")
-    for file in written:
-        console.print(f"  {file}", highlight=False, soft_wrap=True)
+    show_written(console, written)
     return 0

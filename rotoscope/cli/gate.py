@@ -82,7 +82,7 @@ def gate(
     from rotoscope.analysis.gating import gate as run_gate
     from rotoscope.analysis.gating import gate_sweep
     from rotoscope.analysis.profiling import profile
-    from rotoscope.cli.summary import new_console, show_table
+    from rotoscope.cli.summary import new_console, show_table, show_written
     from rotoscope.reading import load
     from rotoscope.results import Profile
 
@@ -131,7 +131,5 @@ def gate(
         from rotoscope.figures import gate_bands, save_figure
 
         written += save_figure(gate_bands(result), folder / "gate_bands")
-    console.print("\nwrote")
-    for file in written:
-        console.print(f"  {file}", highlight=False, soft_wrap=True)
+    show_written(console, written)
     return 0

@@ -112,7 +112,7 @@ def profile(
     """
     from rotoscope.analysis.profiling import estimate
     from rotoscope.analysis.profiling import profile as run_profile
-    from rotoscope.cli.summary import new_console, show_summary
+    from rotoscope.cli.summary import new_console, show_summary, show_written
     from rotoscope.maths.swaps import check_tau
     from rotoscope.reading import load
 
@@ -176,9 +176,7 @@ def profile(
     written = [*sorted(folder.glob("*.parquet")), folder / "run.json"]
     if figures:
         written += draw_profile(result, folder)
-    console.print("\nwrote")
-    for file in written:
-        console.print(f"  {file}", highlight=False, soft_wrap=True)
+    show_written(console, written)
     return 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pandas as pd
 from rich.console import Console
@@ -10,7 +11,7 @@ from rich.table import Table
 
 from rotoscope.results import Profile
 
-__all__ = ["new_console", "show_summary", "show_table"]
+__all__ = ["new_console", "show_summary", "show_table", "show_written"]
 
 MOST_TELLING = 5
 COLOURS = {"positional": "#D55E00", "symbolic": "#0072B2", "uniform": "#8A8A8A", "mixed": "#CC79A7"}
@@ -85,12 +86,20 @@ def _with_band(value: float, low: float, high: float) -> str:
 
 def show_table(console: Console, table: pd.DataFrame, title: str) -> None:
     """Any table of results, rounded for reading."""
-    shown = Table(box=None, pad_edge=False, header_style="dim", title=f"\n{title}", title_justify="left")
+    console.print(f"\n[bold]{title}[/]", highlight=False, soft_wrap=True)
+    shown = Table(box=None, pad_edge=False, header_style="dim")
     for k, name in enumerate(table):
         shown.add_column(str(name).replace("_", " "), overflow="fold", no_wrap=k == 0)
     for row in table.itertuples(index=False):
         shown.add_row(*(_cell(x) for x in row))
     console.print(shown)
+
+
+def show_written(console: Console, files: list[Path]) -> None:
+    """Every command ends by naming the files it wrote."""
+    console.print("\nwrote")
+    for file in files:
+        console.print(f"  {file}", highlight=False, soft_wrap=True)
 
 
 def _cell(value: object) -> str:

@@ -50,7 +50,7 @@ def theory(
     from rich.markup import escape
 
     from rotoscope.analysis.theory import theory as run_theory
-    from rotoscope.cli.summary import new_console
+    from rotoscope.cli.summary import new_console, show_written
 
     console = new_console()
     folder = out or Path("runs") / ("theory" if name is None else f"theory-{name}")
@@ -82,9 +82,7 @@ def theory(
             ("permuted_logits", draw.permuted_logits(seed)),
         ):
             written += draw.save_figure(figure, folder / title)
-    console.print("\nwrote")
-    for file in written:
-        console.print(f"  {file}", highlight=False, soft_wrap=True)
+    show_written(console, written)
     return 0
 
 

@@ -44,6 +44,8 @@ class ToySettings:
     """Width of learned embeddings; None for one-hot tables."""
     seed: int = 0
     """Shifts every initialisation and all data."""
+    first: int = 0
+    """Number of the first initialisation; the seeds of a grid are first, first + 1, ..."""
 
     def __post_init__(self) -> None:
         check_sizes(self.task, self.keys, self.symbols, self.entities, self.repeats)
@@ -87,7 +89,7 @@ class ToyHeads:
         self.settings = settings
         self.device = torch.device(device)
         self.planes = len(settings.angles[0])
-        per_seed = [self._initial(seed) for seed in range(settings.seeds)]
+        per_seed = [self._initial(settings.first + k) for k in range(settings.seeds)]
         # [rows, models, ...]: every angle begins a seed with the same weights
         self.parameters = {
             name: torch.stack([part[name] for part in per_seed] * len(settings.angles), dim=1)
@@ -98,7 +100,7 @@ class ToyHeads:
         repeated = [planes for planes in settings.angles for _ in range(settings.seeds)]
         angles = torch.tensor(repeated, dtype=torch.float64)  # [models, planes]
         distance = settings.keys + 1 - torch.arange(1, settings.keys + 2, dtype=torch.float64)
-        phase = angles[:, None] * distance[:, None]  # [models, keys + 1, planes]
+        phase = distance[:, None, None] * angles  # [keys + 1, models, planes]
         self.angles = angles
         self.cos, self.sin = phase.cos().float().to(self.device), phase.sin().float().to(self.device)
 
@@ -136,24 +138,31 @@ class ToyHeads:
 
     def logits(self, samples: CanonicalSamples) -> Float[Tensor, "models samples positions"]:
         """Attention logits of the question over all keys and itself."""
-        key_table, query_table = self.tables()
-        rows, question = self._rows(samples)
-        keys = self._project(rows, key_table)  # [models, samples, keys + 1, planes, 2]
-        query = self._project(question, query_table)  # [models, samples, planes, 2]
-        real, imaginary = query[..., None, :, 0], query[..., None, :, 1]
-        cos, sin = self.cos[:, None], self.sin[:, None]
-        seen_real, seen_imaginary = real * cos - imaginary * sin, imaginary * cos + real * sin
-        return (keys[..., 0] * seen_real + keys[..., 1] * seen_imaginary).sum(-1)
+        return self._logits(samples).permute(2, 0, 1)
 
     def attention(self, samples: CanonicalSamples) -> Float[Tensor, "models samples positions"]:
-        return self.logits(samples).softmax(-1)
+        return self._logits(samples).softmax(1).permute(2, 0, 1)
 
     def answers(self, samples: CanonicalSamples) -> Float[Tensor, "models samples symbols"]:
         """Scores of all symbols: attention on each, times the gain."""
-        weights = self.attention(samples)[..., :-1].transpose(0, 1)  # the question carries no attribute
+        return self._answers(samples).transpose(0, 1)
+
+    def _logits(self, samples: CanonicalSamples) -> Float[Tensor, "samples positions models"]:
+        """The same with the models last, which keeps every elementwise step contiguous."""
+        key_table, query_table = self.tables()
+        rows, question = self._rows(samples)
+        key_real, key_imaginary = self._project(rows, key_table)  # [samples, keys + 1, models, planes]
+        real, imaginary = (part[:, None] for part in self._project(question, query_table))
+        seen_real, seen_imaginary = (
+            real * self.cos - imaginary * self.sin,
+            imaginary * self.cos + real * self.sin,
+        )
+        return torch.addcmul(key_real * seen_real, key_imaginary, seen_imaginary).sum(-1)
+
+    def _answers(self, samples: CanonicalSamples) -> Float[Tensor, "samples models symbols"]:
+        weights = self._logits(samples).softmax(1)[:, :-1]  # the question carries no attribute
         values = torch.nn.functional.one_hot(samples.attributes, self.settings.symbols).float()
-        read = (weights @ values).transpose(0, 1)
-        return read * self.parameters["gain"].T[:, :, None]
+        return weights.mT @ values * self.parameters["gain"][0, :, None]
 
     def _rows(self, samples: CanonicalSamples) -> tuple[Tensor, Tensor]:
         """One-hot rows of the keys and the question together, and of the question alone."""
@@ -169,10 +178,12 @@ class ToyHeads:
             question = hot(samples.asked + settings.entities + settings.symbols)
         return torch.cat((pairs, question[:, None]), dim=1), question
 
-    def _project(self, rows: Tensor, table: Tensor) -> Tensor:
-        """One matrix product for all models: [..., width] x [width, models, planes, 2] -> [models, ..., planes, 2]."""
-        flat = rows.flatten(0, -2) @ table.flatten(1)
-        return flat.unflatten(0, rows.shape[:-1]).unflatten(-1, table.shape[1:]).movedim(-3, 0)
+    def _project(self, rows: Tensor, table: Tensor) -> tuple[Tensor, Tensor]:
+        """Real and imaginary parts [..., models, planes] of every row in every model: one matrix product for all."""
+        both = rows.flatten(0, -2) @ table.movedim(-1, 1).flatten(1)
+        parts = both.unflatten(-1, (2, *table.shape[1:3])).unflatten(0, rows.shape[:-1])
+        real, imaginary = parts.unbind(-3)
+        return real, imaginary
 
     def optimiser(self) -> torch.optim.Adam:
         return torch.optim.Adam(self.parameters.values(), lr=self.settings.lr, betas=(0.9, 0.98))
@@ -180,10 +191,10 @@ class ToyHeads:
     def step(self, optimiser: torch.optim.Adam, number: int) -> Tensor:
         """One training step of every model on the same fresh batch; returns the loss of each."""
         samples = self.settings.samples(self.settings.batch, seed=10_000 + number, device=self.device)
-        scores = self.answers(samples)
-        wanted = samples.answer.expand(self.settings.models, -1)
+        scores = self._answers(samples)
+        wanted = samples.answer[:, None].expand(-1, self.settings.models)
         losses = torch.nn.functional.cross_entropy(scores.flatten(0, 1), wanted.flatten(), reduction="none")
-        per_model = losses.view(self.settings.models, -1).mean(1)
+        per_model = losses.view(-1, self.settings.models).mean(0)
         for group in optimiser.param_groups:
             group["lr"] = self.settings.rate(number)
         optimiser.zero_grad(set_to_none=True)

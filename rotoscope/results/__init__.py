@@ -1,12 +1,14 @@
 """The one format every analysis returns, saves and opens again."""
 
 from pathlib import Path
+from typing import Any
 
 from rotoscope.errors import RunError
 from rotoscope.results.canonical import Canonical
 from rotoscope.results.folder import RunFolder, read_run
 from rotoscope.results.gating import Gating
 from rotoscope.results.profile import Profile
+from rotoscope.results.saved import SavedRun
 from rotoscope.results.summary import Summary, summarise
 from rotoscope.results.theory import TheoryRun
 
@@ -22,13 +24,10 @@ __all__ = [
     "summarise",
 ]
 
-Run = Profile | Gating | TheoryRun | Canonical
-KINDS: dict[str, type[Profile] | type[Gating] | type[TheoryRun] | type[Canonical]] = {
-    kind.kind: kind for kind in (Profile, Gating, TheoryRun, Canonical)
-}
+KINDS: dict[str, type[SavedRun]] = {kind.kind: kind for kind in (Profile, Gating, TheoryRun, Canonical)}
 
 
-def open(path: str | Path) -> Run:
+def open(path: str | Path) -> Any:
     """Open a run folder of any kind."""
     kind = read_run(Path(path)).get("kind")
     if kind not in KINDS:

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import pandas as pd
 
-from rotoscope.errors import RunError
-from rotoscope.results.folder import read_run, read_table
+from rotoscope.results.saved import SavedRun
 
 __all__ = ["Canonical"]
 
 REFERENCE_ANGLES = (1.0, 10**-0.5, 0.1, 10**-1.5, 0.01, 10**-2.5, 0.001, 1e-5)
 
 
-class Canonical:
+class Canonical(SavedRun):
     """A canonical run. `theta` is the angle of the (last) rotating plane, 0 for NoPE; seeds count from 0."""
 
     kind = "canonical"
-
-    def __init__(self, run: dict[str, Any], tables: dict[str, pd.DataFrame]) -> None:
-        self.run = run
-        self.tables = tables
 
     @property
     def accuracy(self) -> pd.DataFrame:
@@ -73,14 +65,6 @@ class Canonical:
                 row[f"{name}_trend"] = float(ranks.corr(distance)) if ranks.nunique() > 1 else None
             rows.append(row)
         return pd.DataFrame(rows)
-
-    @classmethod
-    def open(cls, path: str | Path) -> Canonical:
-        folder = Path(path)
-        run = read_run(folder)
-        if not run.get("complete"):
-            raise RunError(f"{folder} is not finished; run the same command again and it goes on where it was")
-        return cls(run, {name: read_table(folder / f"{name}.parquet") for name in run["tables"]})
 
     def __repr__(self) -> str:
         return f"Canonical({', '.join(self.experiments)}; {self.accuracy['step'].max()} steps)"

@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 from functools import cached_property
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from rotoscope.errors import RunError
-from rotoscope.results.folder import read_run, read_table
+from rotoscope.results.saved import SavedRun
 
 __all__ = ["Gating"]
 
 KEYS = ["condition", "action", "head_group", "control", "first_id", "last_id", "gated_heads", "source"]
 
 
-class Gating:
+class Gating(SavedRun):
     """A gating run. `conditions` has one row per (condition, prompt)."""
 
     kind = "gating"
-
-    def __init__(self, run: dict[str, Any], tables: dict[str, pd.DataFrame]) -> None:
-        self.run = run
-        self.tables = tables
 
     @property
     def name(self) -> str:
@@ -56,14 +49,6 @@ class Gating:
                 row |= {measure: values.mean(), f"{measure}_low": low, f"{measure}_high": high}
             rows.append(row)
         return pd.DataFrame(rows)
-
-    @classmethod
-    def open(cls, path: str | Path) -> Gating:
-        folder = Path(path)
-        run = read_run(folder)
-        if not run.get("complete"):
-            raise RunError(f"{folder} is not finished; run the same command again and it goes on where it was")
-        return cls(run, {name: read_table(folder / f"{name}.parquet") for name in run["tables"]})
 
     def __repr__(self) -> str:
         return f"Gating({self.name!r}: {self.conditions['condition'].nunique()} conditions)"

@@ -9,38 +9,26 @@ from typing import Any
 
 import pandas as pd
 
-from rotoscope.errors import RotoscopeError, RunError
+from rotoscope.errors import RotoscopeError
 from rotoscope.results.aggregate import INDEX, MEASURES, frequency_table, frequency_use, head_table
-from rotoscope.results.folder import RunFolder, read_run, read_table
+from rotoscope.results.folder import RunFolder
+from rotoscope.results.saved import SavedRun
 from rotoscope.results.statistics import by_position, statistics
 from rotoscope.results.summary import Summary, summarise
 
 __all__ = ["Profile"]
 
-OPTIONAL_TABLES = (
-    "answers",
-    "queries",
-    "sinks",
-    "prompt_frequencies",
-    "null_prompts",
-    "null_prompt_frequencies",
-    "traces",
-    "vectors",
-)
 DETAILS = ("subject", "timings", "warnings", "proof", "null_factors")
 
 
-class Profile:
+class Profile(SavedRun):
     """Scores of all heads, per prompt and per head.
 
     Layers and heads are counted from 0, as in transformers. `run` is the content of `run.json`.
     """
 
     kind = "profile"
-
-    def __init__(self, run: dict[str, Any], tables: dict[str, pd.DataFrame]) -> None:
-        self.run = run
-        self.tables = tables
+    derived = frozenset({"heads", "frequencies", "nulls"})
 
     @property
     def prompts(self) -> pd.DataFrame:
@@ -170,20 +158,6 @@ class Profile:
         details = {key: self.run[key] for key in DETAILS if key in self.run}
         folder.finish(self.stored_tables(), **details)
         return folder.path
-
-    @classmethod
-    def open(cls, path: str | Path) -> Profile:
-        folder = Path(path)
-        run = read_run(folder)
-        if run.get("kind") != cls.kind:
-            raise RunError(f"{folder} holds a run of kind '{run.get('kind')}', not a profile")
-        if not run.get("complete"):
-            raise RunError(f"{folder} is not finished; run the same command again and it goes on where it was")
-        tables = {"prompts": read_table(folder / "prompts.parquet")}
-        for name in OPTIONAL_TABLES:
-            if name in run.get("tables", []):
-                tables[name] = read_table(folder / f"{name}.parquet")
-        return cls(run, tables)
 
     def to_xarray(self) -> Any:
         """The per-prompt scores as a labelled array: dimensions prompt, layer, head, tau."""

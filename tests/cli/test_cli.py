@@ -252,3 +252,40 @@ def test_theory(run, tmp_path: Path) -> None:
     code, _, problem = run("theory", "h-poz")
     assert code == 2
     assert "did you mean 'h-pos'" in problem
+
+
+def test_canonical(run, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    code, said, problem = run(
+        "canonical",
+        "index",
+        "--steps",
+        12,
+        "--keys",
+        6,
+        "--symbols",
+        6,
+        "--angles",
+        1.0,
+        0.1,
+        0.0,
+        "--out",
+        out,
+    )
+    assert code == 0, problem
+    assert "accuracy after 12 steps" in said
+    assert {"accuracy.png", "positions.png", "vectors.png", "scores.pdf", "steps.png"} <= {
+        f.name for f in out.iterdir()
+    }
+    assert set(rs.open(out).accuracy["theta"]) == {1.0, 0.1, 0.0}
+    for wrong, message in (
+        (["--angles", -1.0], "must not be negative"),
+        (["--steps", 13], "steps: 12 there, 13 now"),
+    ):
+        code, _, problem = run("canonical", "index", "--keys", 6, "--symbols", 6, *wrong, "--out", out)
+        assert code == 2
+        if wrong[0] == "--angles":
+            assert message in problem
+    code, _, problem = run("canonical", "retrieval", "--entities", 4, "--out", tmp_path / "other")
+    assert code == 2
+    assert "need as many entities" in problem
