@@ -175,19 +175,22 @@ def _store(
 ) -> None:
     for table in TABLES:
         write_table(folder.piece(f"{stem}-{step:06d}-{table}.parquet"), made[table])
-    replace_file(
-        folder.piece(f"{stem}-{step:06d}.safetensors"), lambda file: save_file(heads.state(optimiser), file)
-    )
+    replace_file(_checkpoint(folder, stem, step), lambda file: save_file(heads.state(optimiser), file))
+
+
+def _checkpoint(folder: RunFolder, stem: str, step: int) -> Path:
+    """Weights and optimiser state at an evaluation; kept when the run is finished."""
+    return folder.path / "checkpoints" / f"{stem}-{step:06d}.safetensors"
 
 
 def _resume(
     folder: RunFolder, stem: str, stops: list[int], heads: ToyHeads, optimiser: torch.optim.Adam
 ) -> tuple[int, list[dict[str, pd.DataFrame]]]:
     """The last evaluated step that can be read back, with everything measured up to it."""
-    reached = [step for step in stops if folder.piece(f"{stem}-{step:06d}.safetensors").exists()]
+    reached = [step for step in stops if _checkpoint(folder, stem, step).exists()]
     if not reached or reached[-1] == 0:
         return 0, []
-    heads.restore(load_file(folder.piece(f"{stem}-{reached[-1]:06d}.safetensors")), optimiser)
+    heads.restore(load_file(_checkpoint(folder, stem, reached[-1])), optimiser)
     pieces = [
         {table: read_table(folder.piece(f"{stem}-{step:06d}-{table}.parquet")) for table in TABLES}
         for step in reached

@@ -166,19 +166,18 @@ def canonical_vectors(found: Canonical, experiment: str | None = None, theta: fl
         final = table[table["step"] == steps[-1]]
         keys, query = final[final["kind"] == "key"], final[final["kind"] == "query"]
         shared = np.arctan2(keys["im"].mean(), keys["re"].mean())
-        turned = np.unwrap(np.arctan2(query["im"], query["re"]) - shared)
-        n = len(query)
         position = query["row"].to_numpy() + 1
-        axes[-1].plot(
-            position, turned - turned[-1], "x", ms=4, color="#D62728", label="query, relative to keys"
-        )
-        axes[-1].plot(position, (position - position[-1]) * nearest, color="#999999", lw=1, label="θ · (j − N)")
+        expected = position * nearest
+        # How far each query is from turning by theta per position, around the direction most of them agree on.
+        off = np.exp(1j * (np.arctan2(query["im"], query["re"]).to_numpy() - shared - expected))
+        off = np.angle(off / np.exp(1j * np.angle(np.median(off.real) + 1j * np.median(off.imag))))
+        axes[-1].plot(position, expected, color="#999999", lw=1, label="θ · j")
+        axes[-1].plot(position, expected + off, "x", ms=4, color="#D62728", label="query, relative to keys")
         axes[-1].set_xlabel("named position j" if name == "index" else "asked entity")
         axes[-1].set_ylabel("angle")
         axes[-1].set_title("angle of the query", loc="left", fontsize=9)
         axes[-1].legend(fontsize=7, loc="upper left", bbox_to_anchor=(0, -0.2))
     caption(figure, f"{name}, θ = {nearest:.2g}, seed 0; " + _caption(found))
-    assert n == len(position)
     return figure
 
 

@@ -1,7 +1,7 @@
 """What a model is shown: tokens, blocks, query positions, answers."""
 
 from rotoscope.tasks.binding import PREFIXES, binding
-from rotoscope.tasks.canonical import CanonicalSamples, canonical
+from rotoscope.tasks.canonical import CanonicalSamples, canonical, index, induction, retrieval
 from rotoscope.tasks.passages import passages
 from rotoscope.tasks.prompts import Prompt, Prompts
 from rotoscope.tasks.repeats import repeats

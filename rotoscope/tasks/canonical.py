@@ -11,13 +11,14 @@ Every sample is drawn from a seed and a number of its own, so data do not depend
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from rotoscope.errors import TaskError
 from rotoscope.shapes import Tensor
 
-__all__ = ["CANONICAL", "CanonicalSamples", "canonical", "solve_canonical"]
+__all__ = ["CANONICAL", "CanonicalSamples", "canonical", "index", "induction", "retrieval", "solve_canonical"]
 
 CANONICAL = ("index", "retrieval", "induction")
 
@@ -113,3 +114,18 @@ def solve_canonical(samples: CanonicalSamples) -> Tensor:
             where = int(places[-1])
         found.append(samples.attributes[k, where])
     return torch.stack(found)
+
+
+def index(count: int, seed: int = 0, **sizes: Any) -> CanonicalSamples:
+    """Index: symbols, then a query naming a position."""
+    return canonical("index", count, seed, **sizes)
+
+
+def retrieval(count: int, seed: int = 0, **sizes: Any) -> CanonicalSamples:
+    """Retrieval: pairs with distinct entities, then an entity."""
+    return canonical("retrieval", count, seed, **sizes)
+
+
+def induction(count: int, seed: int = 0, **sizes: Any) -> CanonicalSamples:
+    """Partial induction: the asked entity occurs several times, the last occurrence counts."""
+    return canonical("induction", count, seed, **sizes)

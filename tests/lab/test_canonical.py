@@ -37,6 +37,7 @@ def test_generator_against_solver(task: str) -> None:
         assert (hits.sum(1) == 4).all()
         assert (made.position >= 3).all()
     assert made.position.unique().numel() >= 28
+    assert torch.equal(getattr(rs.tasks, task)(500, seed=3).answer, made.answer)
     again, other = canonical(task, 500, seed=3), canonical(task, 500, seed=4)
     assert torch.equal(again.entities, made.entities)
     assert not torch.equal(other.attributes, made.attributes)
@@ -123,6 +124,7 @@ def test_killed_run_ends_with_the_same_numbers(tmp_path, monkeypatch: pytest.Mon
     for name in whole.tables:
         pd.testing.assert_frame_equal(resumed.tables[name], whole.tables[name])
     pd.testing.assert_frame_equal(rs.open(tmp_path / "run").accuracy, whole.accuracy)
+    assert (tmp_path / "run" / "checkpoints" / "induction-two-angles-000040.safetensors").is_file()
     with pytest.raises(RunError, match="steps: 40 there, 41 now"):
         canonical_experiments("induction", "quick", out=tmp_path / "run", **(settings | {"steps": 41}))
 
