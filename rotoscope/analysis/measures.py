@@ -59,9 +59,9 @@ def score_batch(reader: HeadReader, batch: Batch, asked: Asked, tokenizer: Any) 
             here = layer.at(index)
             found = _measure(here, blocks[index], asked.taus, batch.symbols_for(query))
             tables.append(_rows(batch, layer.layer, query, found, asked.taus))
-        attention.add(layer)
+        attention.add(here)  # of the last query
         if asked.frequencies:
-            planes.append(_frequencies(layer.at(len(batch.queries) - 1), blocks[-1], batch, asked))
+            planes.append(_frequencies(here, blocks[-1], batch, asked))
 
     logits = reader.read(batch.tokens, batch.queries, visit, keep=batch.asked_at)
     if len(tables) != reader.layers * len(batch.queries):
@@ -91,12 +91,11 @@ class _AttentionByPosition:
         self.norms: list[torch.Tensor] = []
         self.answer: list[torch.Tensor] = []  # per layer: [batch, heads]
 
-    def add(self, layer: LayerHeads) -> None:
-        last = layer.at(len(self.batch.queries) - 1)
+    def add(self, last: QueryHeads) -> None:
         weights = attention_weights(last.real(), last.sinks)
         self.weights.append(weights.mean(1).cpu())
-        if layer.residual_norm is not None:
-            self.norms.append(layer.residual_norm[:, : last.position + 1].cpu())
+        if last.heads.residual_norm is not None:
+            self.norms.append(last.heads.residual_norm[:, : last.position + 1].cpu())
         if self.batch.asked is not None:
             start, stop = self.batch.asked
             self.answer.append(weights[..., start:stop].sum(-1).cpu())

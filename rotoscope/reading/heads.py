@@ -101,8 +101,12 @@ class QueryHeads:
 
     def real(self, *, capped: bool = True) -> Float[Tensor, "batch heads n"]:
         """The head's real logits, with or without the model's soft-cap; hidden positions are -inf."""
-        logits = torch.einsum("bknd,bkngd->bkgn", self.keys, self.seen).flatten(1, 2)
-        return (self._capped(logits) if capped else logits).masked_fill(~self.visible, -torch.inf)
+        logits = self._capped(self._products) if capped else self._products
+        return logits.masked_fill(~self.visible, -torch.inf)
+
+    @cached_property
+    def _products(self) -> Tensor:
+        return (self.keys[:, :, :, None] * self.seen).sum(-1).movedim(3, 2).flatten(1, 2)
 
     def planes(self) -> list[tuple[Tensor, Tensor]]:
         """Seen queries and keys [batch * heads, n, planes, width] of the rotating planes, and of the remainder.

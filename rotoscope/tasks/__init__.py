@@ -14,7 +14,10 @@ __all__ = [
     "Prompts",
     "binding",
     "canonical",
+    "index",
+    "induction",
     "passages",
     "repeats",
+    "retrieval",
     "text",
 ]
