@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
@@ -39,6 +40,11 @@ def peak_gigabytes(program: str) -> float:
 
 
 def own_peak() -> float:
+    """Peak resident memory of this process alone. The `ru_maxrss` of a child may be its parent's, so Linux is asked."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+        return int(line.split()[1]) * 1024 / 1e9
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
 
 
@@ -46,7 +52,8 @@ class Report:
     """Rows of a benchmark, printed as they come in one table at the end."""
 
     def __init__(self, title: str, *columns: str) -> None:
-        self.table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="dim")
+        self.title = title
+        self.table = Table(box=None, pad_edge=False, header_style="dim")
         for column in columns:
             self.table.add_column(column, justify="right")
         self.table.add_column("target")
@@ -57,5 +64,6 @@ class Report:
         self.table.add_row(*cells, target, verdict)
 
     def show(self) -> None:
+        console.print(f"[bold]{self.title}[/]")
         console.print(self.table)
         console.print()
