@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -12,7 +13,7 @@ from rotoscope.errors import TaskError
 from rotoscope.maths.blocks import Blocks
 from rotoscope.tasks.prompts import Prompt, Prompts
 
-__all__ = ["Batch", "Queries", "batches", "prompts_from_tokens", "scored_queries"]
+__all__ = ["Batch", "Queries", "batches", "prompts_from_tokens", "prompts_hash", "scored_queries"]
 
 Queries = Literal["last", "all", "task"] | Sequence[int]
 
@@ -122,3 +123,12 @@ def prompts_from_tokens(
         for k, row in enumerate(tokens)
     )
     return Prompts("tokens", items, {"prompts": len(items), "tokens": n})
+
+
+def prompts_hash(prompts: Prompts) -> str:
+    """The same tokens, queries and blocks, or not the same."""
+    shown = hashlib.sha256()
+    for prompt in prompts:
+        spans = prompt.blocks.spans if prompt.blocks is not None else None
+        shown.update(repr((prompt.tokens, prompt.queries, spans)).encode())
+    return shown.hexdigest()[:16]

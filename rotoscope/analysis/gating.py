@@ -19,13 +19,13 @@ from typing import Any
 import pandas as pd
 import torch
 
-from rotoscope.analysis.batches import Batch, batches
+from rotoscope.analysis.batches import Batch, batches, prompts_hash
 from rotoscope.analysis.measures import Asked, score_batch
 from rotoscope.analysis.profiling import describe, profile
 from rotoscope.errors import RotoscopeError
 from rotoscope.progress import progress
 from rotoscope.reading import Gate, HeadReader, Subject, gated, load, silence
-from rotoscope.results.folder import RunFolder, read_table, versions, write_table
+from rotoscope.results.folder import RunFolder, read_table, settings_hash, versions, write_table
 from rotoscope.results.gating import Gating
 from rotoscope.results.profile import Profile
 from rotoscope.tasks import passages
@@ -231,9 +231,11 @@ def _run(
         "task": prompts.task,
         "task_settings": prompts.settings,
         "prompts": len(prompts),
+        "prompts_hash": prompts_hash(prompts),
         "passages": len(prose),
         "conditions": [
-            [c.name, c.group, c.draw, sorted(c.planes), len(c.heads), hash_heads(c.heads)] for c in conditions
+            [c.name, c.group, c.draw, sorted(c.planes), len(c.heads), settings_hash({"heads": c.heads})]
+            for c in conditions
         ],
         "scores": scored is not None,
     }
@@ -261,10 +263,6 @@ def _run(
     if folder is not None:
         return Gating(folder.finish(tables, **details, warnings=[]), tables)
     return Gating({"settings": settings, "versions": versions(), **details, "warnings": []}, tables)
-
-
-def hash_heads(heads: Sequence[Head]) -> str:
-    return ",".join(f"{layer}:{head}" for layer, head in heads) if len(heads) < 40 else f"{len(heads)} heads"
 
 
 def _measure(

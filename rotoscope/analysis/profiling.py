@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
 from collections.abc import Iterable, Sequence
@@ -13,7 +12,7 @@ from typing import Any
 import pandas as pd
 import torch
 
-from rotoscope.analysis.batches import Batch, Queries, batches, prompts_from_tokens
+from rotoscope.analysis.batches import Batch, Queries, batches, prompts_from_tokens, prompts_hash
 from rotoscope.analysis.examples import examples as telling_examples
 from rotoscope.analysis.examples import telling_heads
 from rotoscope.analysis.measures import TABLES, Asked, score_batch
@@ -255,17 +254,13 @@ def _subject(subject: Any) -> Subject:
 def _settings(
     who: Subject, prompts: Prompts, taus: tuple[float, ...], gamma: float, queries: Queries
 ) -> dict[str, Any]:
-    shown = hashlib.sha256()
-    for prompt in prompts:
-        spans = prompt.blocks.spans if prompt.blocks is not None else None
-        shown.update(repr((prompt.tokens, prompt.queries, spans)).encode())
     return {
         "model": who.name,
         "fingerprint": who.fingerprint,
         "task": prompts.task,
         "task_settings": prompts.settings,
         "prompts": len(prompts),
-        "prompts_hash": shown.hexdigest()[:16],
+        "prompts_hash": prompts_hash(prompts),
         "tau": list(taus),
         "gamma": gamma,
         "queries": queries if isinstance(queries, str) else list(queries),

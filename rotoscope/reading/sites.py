@@ -11,6 +11,7 @@ CodeGen predate it and get a small adapter.
 from __future__ import annotations
 
 import inspect
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -128,23 +129,23 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Site:
+class Site(ABC):
     """One attention module that rotates its queries and keys."""
 
     module: Any
     layer: int
 
+    @abstractmethod
     def rotation(self, call: Call) -> tuple[Tensor, Tensor]:
         """The model's own rotation tables for this call: cosines and sines [n, columns]."""
-        raise NotImplementedError
 
+    @abstractmethod
     def project(self, call: Call, cos: Tensor, sin: Tensor) -> Projected:
         """Queries and keys of this call under other rotation tables [n, columns]."""
-        raise NotImplementedError
 
+    @abstractmethod
     def attend(self, call: Call, hidden: Tensor) -> Float[Tensor, "batch heads n n"]:
         """The model's own attention weights on other hidden states, computed by its own eager code."""
-        raise NotImplementedError
 
     def project_unrotated(self, call: Call) -> Projected:
         cos, sin = self.rotation(call)

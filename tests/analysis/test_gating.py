@@ -7,7 +7,7 @@ import torch
 import rotoscope as rs
 from rotoscope.analysis import gating as module
 from rotoscope.analysis.gating import Condition, bands, gate_sweep, parse_heads, parse_planes, random_controls
-from rotoscope.errors import RotoscopeError
+from rotoscope.errors import RotoscopeError, RunError
 from rotoscope.reading import Gate, HeadReader, gated
 from rotoscope.tasks.prompts import Prompt, Prompts
 from tests.models import ARCHITECTURES, tiny, tokens
@@ -170,3 +170,12 @@ def test_smollm2_needs_its_planes_to_repeat(smollm2: rs.Subject) -> None:
     assert summary.loc[("nothing gated", "task"), "accuracy"] > 0.3
     assert summary.loc[("remove all", "task"), "accuracy"] < 0.05
     assert summary.loc[("remove all", "text"), "loss"] > summary.loc[("nothing gated", "text"), "loss"] + 1
+
+
+def test_other_random_controls_are_other_settings(small, tmp_path) -> None:
+    """However many heads a control has, a run with other draws is not taken for the same."""
+    subject, prompts = small
+    many = [(layer, head) for layer in range(3) for head in range(3)]
+    rs.gate(subject, prompts, keep="1", heads=many, controls=1, scores=False, out=tmp_path / "run")
+    with pytest.raises(RunError, match="other settings"):
+        rs.gate(subject, prompts, keep="1", heads=many, controls=1, scores=False, seed=5, out=tmp_path / "run")

@@ -184,11 +184,12 @@ def check_one_angle() -> Evidence:
         right = _all_right(made, pairs_input(lines, attributes, asked, entities, entities), expected)
         inputs, hard, sharp = inputs + 300, hard + right[0], sharp + right[1]
         gaps.append(made.gap / ((2 * math.pi / entities) ** 2 / (16 * keys)))
+    solved = hard == sharp == inputs
     return Evidence(
-        False,
+        not solved,
         f"{inputs} inputs of 4, 8 and 32 pairs with one angle, omega / 4N",
         f"right: {hard} with hard, {sharp} with the computed sharpness; gap / (omega^2 / 16N) = {', '.join(f'{g:.2f}' for g in gaps)}",
-        corrected=hard == sharp == inputs,
+        corrected=solved,
         counterexample="cos((s - q) omega + (n - j) theta + phi) with theta = omega / 4N, phi = omega / 4",
     )
 
@@ -237,7 +238,7 @@ def check_retrieval_needs_symbols() -> Evidence:
         erred += any(float(v[a - 4]) <= float(v[b - 4]) + 1e-12 for v in votes)
     solved, inputs = _general_output_map_solves_retrieval(dice)
     return Evidence(
-        False,
+        solved < inputs,
         "200 random positional heads with identity values and a projection; uniform attention with a general output map",
         f"{erred} of {positional} err on their pair; the general output map answers {solved} of {inputs}",
         corrected=erred == positional == 200 and solved == inputs,
