@@ -1,5 +1,21 @@
 """Models we train ourselves."""
 
+from rotoscope.lab.checkpoints import find_checkpoints, save_checkpoint, sequences_for, word_tokenizer
+from rotoscope.lab.gptj import GPTJ, GPTJShape
 from rotoscope.lab.toy import ToyHeads, ToySettings
+from rotoscope.lab.training import Evaluation, Trainer, TrainSettings, train
 
-__all__ = ["ToyHeads", "ToySettings"]
+__all__ = [
+    "GPTJ",
+    "Evaluation",
+    "GPTJShape",
+    "ToyHeads",
+    "ToySettings",
+    "TrainSettings",
+    "Trainer",
+    "find_checkpoints",
+    "save_checkpoint",
+    "sequences_for",
+    "train",
+    "word_tokenizer",
+]

@@ -11,6 +11,7 @@ from rotoscope.results.profile import Profile
 from rotoscope.results.saved import SavedRun
 from rotoscope.results.summary import Summary, summarise
 from rotoscope.results.theory import TheoryRun
+from rotoscope.results.training import Training
 
 __all__ = [
     "Canonical",
@@ -19,12 +20,13 @@ __all__ = [
     "RunFolder",
     "Summary",
     "TheoryRun",
+    "Training",
     "open",
     "read_run",
     "summarise",
 ]
 
-KINDS: dict[str, type[SavedRun]] = {kind.kind: kind for kind in (Profile, Gating, TheoryRun, Canonical)}
+KINDS: dict[str, type[SavedRun]] = {kind.kind: kind for kind in (Profile, Gating, TheoryRun, Canonical, Training)}
 
 
 def open(path: str | Path) -> Any:

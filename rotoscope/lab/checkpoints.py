@@ -1,0 +1,94 @@
+"""Checkpoints that anyone can load: a folder with transformers' configuration, safetensors weights and a tokenizer."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+
+from rotoscope.errors import ModelError
+from rotoscope.lab.gptj import GPTJ
+from rotoscope.results.folder import saying_why
+from rotoscope.tasks.multihop import MULTIHOP, PAD, MultiHops
+
+__all__ = ["find_checkpoints", "save_checkpoint", "sequences_for", "word_tokenizer"]
+
+STEP = re.compile(r"(?:checkpoint|step|global_step)[-_]?(\d+)$")
+
+
+def word_tokenizer(vocabulary: Sequence[str]) -> Any:
+    """A transformers tokenizer whose tokens are the words of a vocabulary, separated by spaces."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    words = Tokenizer(models.WordLevel({word: k for k, word in enumerate(vocabulary)}))
+    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    words.decoder = decoders.WordPiece(prefix="", cleanup=False)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=words, pad_token=PAD, clean_up_tokenization_spaces=False
+    )
+
+
+def save_checkpoint(
+    folder: Path,
+    model: GPTJ,
+    samples: MultiHops,
+    *,
+    dtype: torch.dtype = torch.float32,
+) -> Path:
+    """Write a model as a transformers checkpoint: in a folder of another name first, then in place at once."""
+    scratch = folder.with_name(f".{folder.name}.{os.getpid()}.part")
+    with saying_why(folder):
+        try:
+            scratch.mkdir(parents=True, exist_ok=True)
+            config = model.config()
+            config.dtype = dtype
+            config.rotoscope = {"task": samples.task, **sizes_of(samples)}
+            config.save_pretrained(scratch)
+            state = {name: weight.to("cpu", dtype) for name, weight in model.state().items()}
+            save_file(state, scratch / "model.safetensors", metadata={"format": "pt"})
+            word_tokenizer(samples.vocabulary).save_pretrained(scratch)
+            shutil.rmtree(folder, ignore_errors=True)
+            scratch.replace(folder)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+    return folder
+
+
+def sizes_of(samples: MultiHops) -> dict[str, Any]:
+    """The sizes of a task, without what tells one set of sequences from another."""
+    return {k: v for k, v in samples.settings.items() if k not in ("count", "first", "seed", "front")}
+
+
+def find_checkpoints(folder: Path) -> dict[int, Path]:
+    """Training step -> checkpoint, for folders called checkpoint-N, step-N or global_step-N, in order."""
+    if not folder.is_dir():
+        raise ModelError(f"no such folder: {folder}")
+    found = {}
+    for place in folder.iterdir():
+        step = STEP.search(place.name)
+        if step and (place / "config.json").is_file():
+            found[int(step.group(1))] = place
+    if not found:
+        raise ModelError(
+            f"{folder} holds no checkpoints: folders called checkpoint-N or step-N, each with a config.json, are wanted"
+        )
+    return dict(sorted(found.items()))
+
+
+def sequences_for(config: Any, count: int, **changes: Any) -> MultiHops:
+    """Sequences of the task a checkpoint of ours was trained on, in the sizes it was trained on."""
+    about = getattr(config, "rotoscope", None)
+    if not isinstance(about, dict) or about.get("task") not in MULTIHOP:
+        raise ModelError(
+            "the checkpoint does not say which multi-hop task it was trained on (rotoscope in its config.json); "
+            "give prompts of your own"
+        )
+    sizes = {k: v for k, v in about.items() if k != "task"}
+    return MULTIHOP[about["task"]](count, **{**sizes, **changes})

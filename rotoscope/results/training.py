@@ -1,0 +1,59 @@
+"""A trained model: how its accuracy grew, what was watched on the way, and where its checkpoints are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Self
+
+import pandas as pd
+
+from rotoscope.results.saved import SavedRun
+
+__all__ = ["Training"]
+
+LEARNED = 0.95
+
+
+class Training(SavedRun):
+    """A training run. `model` is the trained model while it is in memory; `rs.load(folder)` loads it again."""
+
+    kind = "training"
+
+    def __init__(self, run: dict[str, Any], tables: dict[str, pd.DataFrame], folder: Path | None = None) -> None:
+        super().__init__(run, tables)
+        self.folder = folder
+        self.model: Any = None
+
+    @classmethod
+    def open(cls, path: str | Path) -> Self:
+        found = super().open(path)
+        found.folder = Path(path)
+        return found
+
+    @property
+    def task(self) -> str:
+        return str(self.run["settings"]["task"])
+
+    @property
+    def metrics(self) -> pd.DataFrame:
+        """One row per (step, hops): accuracy on held-out sequences, loss since the evaluation before."""
+        return self.tables["metrics"]
+
+    @property
+    def test(self) -> pd.DataFrame:
+        """Final accuracy by number of hops on the test sequences."""
+        return self.tables["test"]
+
+    def learned(self, threshold: float = LEARNED) -> pd.Series:
+        """For each number of hops, the first step from which accuracy is at least the threshold."""
+        return first_above(self.metrics, threshold)
+
+    def __repr__(self) -> str:
+        accuracy = ", ".join(f"{row.hops}: {row.accuracy:.3f}" for row in self.test.itertuples())
+        return f"Training({self.task}, {self.run['settings']['steps']} steps; accuracy by hops {accuracy})"
+
+
+def first_above(metrics: pd.DataFrame, threshold: float = LEARNED) -> pd.Series:
+    """The first step at which the accuracy of each number of hops reaches a threshold; NaN where it never does."""
+    reached = metrics[metrics["accuracy"] >= threshold].groupby("hops")["step"].min()
+    return reached.reindex(sorted(metrics["hops"].unique())).rename("learned_at")
