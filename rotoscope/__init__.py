@@ -19,6 +19,7 @@ _HOMES = {
     "counterfactual_logits": "rotoscope.maths",
     "RotaryHead": "rotoscope.maths",
     "discrepancy": "rotoscope.maths",
+    "dynamics": "rotoscope.analysis",
     "exclusion": "rotoscope.maths",
     "gate": "rotoscope.analysis",
     "load": "rotoscope.reading",
@@ -49,7 +50,7 @@ def __dir__() -> list[str]:
 
 if TYPE_CHECKING:
     from rotoscope import analysis, errors, figures, lab, maths, reading, results, tasks
-    from rotoscope.analysis import gate, profile
+    from rotoscope.analysis import dynamics, gate, profile
     from rotoscope.errors import RotoscopeError
     from rotoscope.maths import (
         Blocks,

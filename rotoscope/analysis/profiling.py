@@ -23,6 +23,7 @@ from rotoscope.progress import Progress, progress
 from rotoscope.reading import HeadReader, Subject, load
 from rotoscope.results.folder import RunFolder, read_table, versions, write_json, write_table
 from rotoscope.results.profile import Profile
+from rotoscope.tasks.multihop import MultiHops
 from rotoscope.tasks.prompts import Prompts
 
 __all__ = ["Estimate", "estimate", "profile"]
@@ -57,7 +58,7 @@ Frequencies = bool | Sequence[tuple[int, int]]
 
 def profile(
     subject: Any,
-    prompts: Prompts | None = None,
+    prompts: Prompts | MultiHops | None = None,
     *,
     tokens: torch.Tensor | None = None,
     blocks: Sequence[Sequence[int]] | None = None,
@@ -98,6 +99,8 @@ def profile(
         prompts = prompts_from_tokens(tokens, blocks)
     elif blocks is not None or tokens is not None:
         raise RotoscopeError("prompts bring their own tokens and blocks; give either those or tokens")
+    if isinstance(prompts, MultiHops):
+        prompts = prompts.prompts()
     if len(prompts) == 0:
         raise RotoscopeError("no prompts were given")
     if null_draws < 1:

@@ -88,20 +88,9 @@ def theory(
 
 def _sequences(number: str | None, letter: str | None, seed: int) -> list:  # type: ignore[type-arg]
     """The sequences to draw: those given, or one drawn at random for each task."""
-    import random
+    from rotoscope.tasks.multihop import MULTIHOP, solve
 
-    from rotoscope.tasks.multihop import MultiHop, letter_sequence, number_sequence, solve_letter, solve_number
-
-    dice = random.Random(seed)
     made = []
-    for task, text, solve, draw in (
-        ("number", number, solve_number, number_sequence),
-        ("letter", letter, solve_letter, letter_sequence),
-    ):
-        if text is None:
-            made.append(draw(3, dice))
-        else:
-            tokens = tuple(text.split())
-            path = solve(tokens)
-            made.append(MultiHop(task, tokens, tokens[path[-1]], len(path) - 1, path))
+    for task, text in (("number", number), ("letter", letter)):
+        made.append(MULTIHOP[task](1, hops=(3,), seed=seed)[0] if text is None else solve(task, text.split()))
     return made

@@ -30,9 +30,7 @@ def word_tokenizer(vocabulary: Sequence[str]) -> Any:
     words = Tokenizer(models.WordLevel({word: k for k, word in enumerate(vocabulary)}))
     words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     words.decoder = decoders.WordPiece(prefix="", cleanup=False)
-    return PreTrainedTokenizerFast(
-        tokenizer_object=words, pad_token=PAD, clean_up_tokenization_spaces=False
-    )
+    return PreTrainedTokenizerFast(tokenizer_object=words, pad_token=PAD, clean_up_tokenization_spaces=False)
 
 
 def save_checkpoint(

@@ -37,9 +37,7 @@ class GPTJShape:
 
     def __post_init__(self) -> None:
         if self.width % (2 * self.heads):
-            raise ModelError(
-                f"a width of {self.width} does not split into {self.heads} heads of an even size"
-            )
+            raise ModelError(f"a width of {self.width} does not split into {self.heads} heads of an even size")
         if not 0 <= self.rotary <= self.head_width or self.rotary % 2:
             raise ModelError(
                 f"rotary dimensions must be even and at most {self.head_width} (one head), found {self.rotary}"
@@ -98,10 +96,19 @@ class GPTJ:
             made[front + "ln_1.weight"], made[front + "ln_1.bias"] = torch.ones(d), torch.zeros(d)
             made[front + "attn.qkv.weight"] = normal(3 * d, d)
             made[front + "attn.out_proj.weight"] = normal(d, d)
-            made[front + "mlp.fc_in.weight"], made[front + "mlp.fc_in.bias"] = normal(inner, d), torch.zeros(inner)
-            made[front + "mlp.fc_out.weight"], made[front + "mlp.fc_out.bias"] = normal(d, inner), torch.zeros(d)
+            made[front + "mlp.fc_in.weight"], made[front + "mlp.fc_in.bias"] = (
+                normal(inner, d),
+                torch.zeros(inner),
+            )
+            made[front + "mlp.fc_out.weight"], made[front + "mlp.fc_out.bias"] = (
+                normal(d, inner),
+                torch.zeros(d),
+            )
         made["transformer.ln_f.weight"], made["transformer.ln_f.bias"] = torch.ones(d), torch.zeros(d)
-        made["lm_head.weight"], made["lm_head.bias"] = normal(shape.vocabulary, d), torch.zeros(shape.vocabulary)
+        made["lm_head.weight"], made["lm_head.bias"] = (
+            normal(shape.vocabulary, d),
+            torch.zeros(shape.vocabulary),
+        )
         return cls(shape, {name: weight.to(device) for name, weight in made.items()})
 
     @property
@@ -225,9 +232,7 @@ class GPTJ:
         return state
 
     @classmethod
-    def from_state(
-        cls, shape: GPTJShape, state: dict[str, Tensor], device: str | torch.device = "cpu"
-    ) -> GPTJ:
+    def from_state(cls, shape: GPTJShape, state: dict[str, Tensor], device: str | torch.device = "cpu") -> GPTJ:
         """Read weights back, in whatever precision they were stored; computing is in float32."""
         weights = {}
         for name, weight in state.items():

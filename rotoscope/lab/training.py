@@ -85,7 +85,9 @@ class TrainSettings:
         if self.batch > self.train_sequences:
             raise RotoscopeError(f"a batch of {self.batch} is more than the {self.train_sequences} sequences")
         if min(self.watch_every, self.watch_later) < 1 or self.checkpoints < 2:
-            raise RotoscopeError("evaluations need at least one step between them, and two checkpoints are kept")
+            raise RotoscopeError(
+                "evaluations need at least one step between them, and two checkpoints are kept"
+            )
         self.sequences("test", count=1)  # impossible sizes are refused before anything is written
         self.shape(vocabulary=2)
 
@@ -96,7 +98,11 @@ class TrainSettings:
         count: int | None = None,
     ) -> MultiHops:
         """One of the three parts: rows of one dataset that do not overlap."""
-        sizes = {"train": self.train_sequences, "validation": self.validation_sequences, "test": self.test_sequences}
+        sizes = {
+            "train": self.train_sequences,
+            "validation": self.validation_sequences,
+            "test": self.test_sequences,
+        }
         first = {"train": 0, "validation": sizes["train"], "test": sizes["train"] + sizes["validation"]}[part]
         own = (
             {"letters": self.letters}
@@ -445,9 +451,7 @@ class _Run:
     def _save(self, point: int) -> None:
         assert self.folder is not None
         for name, parts in self.fresh.items():
-            write_table(
-                self.folder.piece(f"{name}-{point:08d}.parquet"), pd.concat(parts, ignore_index=True)
-            )
+            write_table(self.folder.piece(f"{name}-{point:08d}.parquet"), pd.concat(parts, ignore_index=True))
         self.fresh = {}
         state = {name: value.cpu().contiguous() for name, value in self.trainer.state().items()}
         replace_file(self._state(point), lambda file: save_file(state, file))

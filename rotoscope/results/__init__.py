@@ -5,6 +5,7 @@ from typing import Any
 
 from rotoscope.errors import RunError
 from rotoscope.results.canonical import Canonical
+from rotoscope.results.dynamics import Dynamics
 from rotoscope.results.folder import RunFolder, read_run
 from rotoscope.results.gating import Gating
 from rotoscope.results.profile import Profile
@@ -15,6 +16,7 @@ from rotoscope.results.training import Training
 
 __all__ = [
     "Canonical",
+    "Dynamics",
     "Gating",
     "Profile",
     "RunFolder",
@@ -26,7 +28,9 @@ __all__ = [
     "summarise",
 ]
 
-KINDS: dict[str, type[SavedRun]] = {kind.kind: kind for kind in (Profile, Gating, TheoryRun, Canonical, Training)}
+KINDS: dict[str, type[SavedRun]] = {
+    kind.kind: kind for kind in (Profile, Gating, TheoryRun, Canonical, Training, Dynamics)
+}
 
 
 def open(path: str | Path) -> Any:

@@ -19,7 +19,9 @@ class Training(SavedRun):
 
     kind = "training"
 
-    def __init__(self, run: dict[str, Any], tables: dict[str, pd.DataFrame], folder: Path | None = None) -> None:
+    def __init__(
+        self, run: dict[str, Any], tables: dict[str, pd.DataFrame], folder: Path | None = None
+    ) -> None:
         super().__init__(run, tables)
         self.folder = folder
         self.model: Any = None

@@ -2,6 +2,7 @@
 
 from rotoscope.tasks.binding import PREFIXES, binding
 from rotoscope.tasks.canonical import CanonicalSamples, canonical, index, induction, retrieval
+from rotoscope.tasks.multihop import MultiHop, MultiHops, letter, number
 from rotoscope.tasks.passages import passages
 from rotoscope.tasks.prompts import Prompt, Prompts
 from rotoscope.tasks.repeats import repeats
@@ -10,12 +11,16 @@ from rotoscope.tasks.text import text
 __all__ = [
     "PREFIXES",
     "CanonicalSamples",
+    "MultiHop",
+    "MultiHops",
     "Prompt",
     "Prompts",
     "binding",
     "canonical",
     "index",
     "induction",
+    "letter",
+    "number",
     "passages",
     "repeats",
     "retrieval",

@@ -36,7 +36,7 @@ from rotoscope.maths.constructions import (
 )
 from rotoscope.maths.discrepancy import discrepancy, index_largest, index_worst, retrieval_worst
 from rotoscope.maths.target_weight import falls_then_rises, positional_target_weight
-from rotoscope.tasks.multihop import letter_sequence, number_sequence, solve_letter, solve_number
+from rotoscope.tasks.multihop import solve_letter, solve_number
 from tests.twin import all_permutations, rotate
 
 EXPECTED = {
@@ -182,28 +182,12 @@ def test_t_index_ties_where_an_offset_comes_full_circle() -> None:
         (lambda: one_angle_induction(8, 2, 8), "3 entities"),
         (lambda: solve_letter(("a1", "a2", "ba")), "improper input: 'ba' at position 2 has 2 earlier matches"),
         (lambda: solve_number(("a", "b", "5")), "points before the sequence"),
-        (lambda: number_sequence(4, random.Random(0), window=2), "window of at least 3"),
-        (lambda: letter_sequence(4, random.Random(0), alphabet=4), "found 4 letters"),
         (lambda: theory("exclusio"), "did you mean 'exclusion'"),
     ],
 )
 def test_violated_conditions_are_named(make, message: str) -> None:
     with pytest.raises((RotoscopeError, TaskError), match=message):
         make()
-
-
-@settings(max_examples=200, deadline=None)
-@given(seed=st.integers(0, 10**6), hops=st.integers(1, 4))
-def test_generated_sequences_have_their_path(seed: int, hops: int) -> None:
-    dice = random.Random(seed)
-    for made, solve in (
-        (number_sequence(hops, dice), solve_number),
-        (letter_sequence(hops, dice), solve_letter),
-    ):
-        assert solve(made.tokens) == made.path
-        assert made.hops == len(made.path) - 1 == hops
-        assert made.tokens[made.path[-1]] == made.answer
-        assert len(made.tokens) == 17
 
 
 def test_proper_inputs_are_proper() -> None:

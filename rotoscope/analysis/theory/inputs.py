@@ -7,14 +7,11 @@ import random
 import torch
 
 from rotoscope.maths.constructions import Construction
-from rotoscope.tasks.multihop import MultiHop, letters_of
 
 __all__ = [
     "answers_of",
     "decode",
     "index_function",
-    "letter_ids",
-    "number_ids",
     "one_hot",
     "pairs_input",
     "proper_letter_input",
@@ -100,21 +97,3 @@ def retrieval_function(ids: list[int], alphabet: int, digits: int) -> list[int]:
             sought = (token - border) % alphabet
             found.append(next(ids[q] for q in range(p) if first(ids[q]) == sought))
     return found
-
-
-def number_ids(sequence: MultiHop, letters: int) -> torch.Tensor:
-    """Token ids of a number sequence: letters first, then integers."""
-    names = {name: k for k, name in enumerate(letters_of(letters))}
-    return torch.tensor([letters - 1 + int(t) if t.isdigit() else names[t] for t in sequence.tokens])
-
-
-def letter_ids(sequence: MultiHop, alphabet: int, digits: int) -> torch.Tensor:
-    """Token ids of a letter sequence: pairs with a digit first."""
-    a = ord("a")
-    ids = [
-        (ord(t[0]) - a) * digits + int(t[1:]) - 1
-        if t[1:].isdigit()
-        else alphabet * digits + (ord(t[0]) - a) * alphabet + ord(t[1]) - a
-        for t in sequence.tokens
-    ]
-    return torch.tensor(ids)

@@ -13,8 +13,6 @@ import torch
 from rotoscope.analysis.theory.inputs import (
     decode,
     index_function,
-    letter_ids,
-    number_ids,
     one_hot,
     proper_letter_input,
     random_number_input,
@@ -34,7 +32,7 @@ from rotoscope.maths.discrepancy import (
     retrieval_worst,
 )
 from rotoscope.maths.head import RotaryHead
-from rotoscope.tasks.multihop import MultiHop, letter_sequence, number_sequence, solve_number
+from rotoscope.tasks.multihop import MultiHops, letter, number, solve_number
 
 __all__ = [
     "check_appendix_b",
@@ -145,10 +143,8 @@ def check_index_before_the_start() -> Evidence:
 
 
 def check_appendix_b() -> Evidence:
-    dice = random.Random(0)
     printed = right = 0
-    for _ in range(400):
-        made = number_sequence(dice.randint(1, 4), dice)
+    for made in number(400):
         letters = made.tokens[:8]
         pointer = made.path[-2]  # the last pointer before the letter
         k, step = pointer - 8 + 1, int(made.tokens[pointer])  # its index in the integer window, and its value
@@ -172,7 +168,7 @@ def _compose(layer: Construction, ids: torch.Tensor, width: int, layers: int) ->
     return states
 
 
-def _judge(states: list[torch.Tensor], made: list[MultiHop]) -> tuple[int, int, int]:
+def _judge(states: list[torch.Tensor], made: MultiHops) -> tuple[int, int, int]:
     """Right answers after h and after all layers, and how many positions on paths are right after every layer."""
     after_h = at_end = wrong = 0
     for row, one in enumerate(made):
@@ -190,17 +186,14 @@ def _judge(states: list[torch.Tensor], made: list[MultiHop]) -> tuple[int, int, 
 
 
 def _check_compositions(task: str) -> Evidence:
-    dice = random.Random(0)
     layers = 6
     if task == "number":
         layer, width = t_index(120, 16, THETA_INDEX, 17), 136
-        made = [number_sequence(hops, dice) for hops in (1, 2, 3, 4) for _ in range(100)]
-        ids = torch.stack([number_ids(one, 120) for one in made])
+        made = number(400)
     else:
         layer, width = t_retrieval(ALPHABET, DIGITS, THETA_RETRIEVAL, 17), ALPHABET * (ALPHABET + DIGITS)
-        made = [letter_sequence(hops, dice) for hops in (1, 2, 3, 4) for _ in range(100)]
-        ids = torch.stack([letter_ids(one, ALPHABET, DIGITS) for one in made])
-    after_h, at_end, wrong = _judge(_compose(layer, ids, width, layers), made)
+        made = letter(400, alphabet=ALPHABET, digits=DIGITS)
+    after_h, at_end, wrong = _judge(_compose(layer, made.tokens, width, layers), made)
     return Evidence(
         after_h == at_end == len(made) and wrong == 0,
         f"{len(made)} sequences of 17 tokens, 1 to 4 hops, {layers} layers, every position of every path after every layer",

@@ -1,0 +1,157 @@
+"""Heads along training: scores of every head at every step looked at, beside the accuracy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from rotoscope.maths.purity import CLASSES, purity_class
+from rotoscope.results.saved import SavedRun
+from rotoscope.results.training import LEARNED, Training, first_above
+
+__all__ = ["GAMMAS", "Dynamics"]
+
+GAMMAS = (0.05, 0.1, 0.2)
+
+
+class Dynamics(SavedRun):
+    """Scores by (step, layer, head, queries, tau), and accuracy by (step, hops) where the task has any.
+
+    `queries` says which positions were asked: "last", "path" (every position the path runs through) or "all". Layers
+    and heads count from 0.
+    """
+
+    kind = "dynamics"
+
+    @classmethod
+    def of_training(cls, training: Training) -> Dynamics:
+        """What was watched while a model was trained."""
+        if "scores" not in training.tables:
+            raise KeyError("scores")
+        return cls(training.run, {"scores": training.tables["scores"], "accuracy": training.metrics})
+
+    @property
+    def scores(self) -> pd.DataFrame:
+        return self.tables["scores"]
+
+    @property
+    def accuracy(self) -> pd.DataFrame | None:
+        return self.tables.get("accuracy")
+
+    @property
+    def task(self) -> str:
+        return str(self.run["settings"].get("task", ""))
+
+    @property
+    def steps(self) -> list[int]:
+        return sorted(int(s) for s in self.scores["step"].unique())
+
+    @property
+    def layers(self) -> int:
+        return int(self.scores["layer"].max()) + 1
+
+    def at(self, *, queries: str | None = None, tau: float | None = None, gamma: float = 0.1) -> pd.DataFrame:
+        """The scores of one kind of query and one tau, with the class of every head at tolerance gamma."""
+        table = self.scores
+        table = table[table["queries"] == (table["queries"].iloc[0] if queries is None else queries)]
+        table = (
+            table[np.isclose(table["tau"], table["tau"].iloc[0] if tau is None else tau)]
+            if len(table)
+            else table
+        )
+        pairs = zip(table["positional_score"], table["symbolic_score"], strict=True)
+        return table.assign(head_class=[purity_class(p, s, gamma) for p, s in pairs]).reset_index(drop=True)
+
+    def purity(self, gammas: tuple[float, ...] = GAMMAS, queries: str | None = None) -> pd.DataFrame:
+        """How many heads are in each class, by step and tolerance."""
+        parts = []
+        for gamma in gammas:
+            counts = (
+                self.at(queries=queries, gamma=gamma)
+                .groupby(["step", "head_class"])
+                .size()
+                .unstack(fill_value=0)
+            )
+            counts = counts.reindex(columns=list(CLASSES), fill_value=0).reset_index()
+            counts.insert(0, "gamma", gamma)
+            parts.append(counts)
+        return pd.concat(parts, ignore_index=True).rename_axis(columns=None)
+
+    def pure_from(self, gamma: float = 0.1, queries: str | None = None) -> pd.DataFrame:
+        """For every head: where it ends, when it first was pure of that kind, and since when it has stayed so."""
+        rows = []
+        for (layer, head), track in self.at(queries=queries, gamma=gamma).groupby(["layer", "head"]):
+            track = track.sort_values("step")
+            final = track["head_class"].iloc[-1]
+            same = (track["head_class"] == final).to_numpy()
+            since = len(same) - int(np.argmin(same[::-1])) if not same.all() else 0
+            pure = final in ("positional", "symbolic")
+            steps = track["step"].to_numpy()
+            rows.append(
+                {
+                    "layer": layer,
+                    "head": head,
+                    "head_class": final,
+                    "positional_score": track["positional_score"].iloc[-1],
+                    "symbolic_score": track["symbolic_score"].iloc[-1],
+                    "first_pure": int(steps[same][0]) if pure else None,
+                    "pure_since": int(steps[since]) if pure else None,
+                }
+            )
+        table = pd.DataFrame(rows)
+        return table.astype({"first_pure": "Int64", "pure_since": "Int64"})
+
+    def learned(self, threshold: float = LEARNED) -> pd.Series:
+        """For each number of hops, the first step at which accuracy reaches the threshold."""
+        assert self.accuracy is not None
+        return first_above(self.accuracy, threshold)
+
+    def waiting(self, gamma: float = 0.1, threshold: float = LEARNED) -> pd.DataFrame:
+        """P2 section 3.3: for each number of hops, when it is learned, beside when the heads it needs become pure.
+
+        P2's account: hop h of the number task waits for the h-th positional head, and every letter hop for the last
+        symbolic one. Here are the steps at which that many heads had first been pure.
+        """
+        pure = self.pure_from(gamma)
+        when = {
+            kind: sorted(int(s) for s in pure.loc[pure["head_class"] == kind, "first_pure"])
+            for kind in ("positional", "symbolic")
+        }
+        rows = []
+        for hops, step in self.learned(threshold).items():
+            enough = when["positional"][hops - 1] if len(when["positional"]) >= hops else None
+            rows.append(
+                {
+                    "hops": hops,
+                    "learned_at": step,
+                    "positional_then": sum(s <= step for s in when["positional"]),
+                    "symbolic_then": sum(s <= step for s in when["symbolic"]),
+                    "as_many_positional_at": enough,
+                    "last_symbolic_at": when["symbolic"][-1] if when["symbolic"] else None,
+                }
+            )
+        columns = {"learned_at": "Int64", "as_many_positional_at": "Int64", "last_symbolic_at": "Int64"}
+        return pd.DataFrame(rows).astype(columns)
+
+    def alignment(self, gamma: float = 0.1) -> pd.DataFrame:
+        """Rank correlation over steps between the mean accuracy and the number of heads in each class."""
+        assert self.accuracy is not None
+        counts = self.purity((gamma,)).set_index("step").drop(columns="gamma")
+        counts["pure"] = counts["positional"] + counts["symbolic"]
+        mean = self.accuracy.groupby("step")["accuracy"].mean()
+        both = counts.join(mean, how="inner").rank()
+        found = [
+            {
+                "heads": name,
+                "rank_correlation": float(both[name].corr(both["accuracy"]))
+                if both[name].nunique() > 1
+                else np.nan,
+            }
+            for name in ("pure", "positional", "symbolic", "uniform", "mixed")
+        ]
+        return pd.DataFrame(found).assign(steps=len(both))
+
+    def __repr__(self) -> str:
+        final = self.at()[lambda t: t["step"] == t["step"].max()]["head_class"].value_counts()
+        said = ", ".join(f"{n} {name}" for name, n in final.items())
+        return f"Dynamics({len(self.steps)} steps up to {self.steps[-1]}; at the end {said})"
