@@ -275,16 +275,17 @@ class Trainer:
         )
         self.order = _order(settings).to(device)
         self.losses = torch.zeros(settings.steps, device=device)
-        self.counter = torch.zeros((), dtype=torch.long, device=device)
+        self.counter = torch.zeros(1, dtype=torch.long, device=device)
         self.within = torch.arange(settings.batch, device=device)
         self.step = 0
         self.graph: torch.cuda.CUDAGraph | None = None
 
     def run_to(self, step: int) -> None:
         """Train up to a step. Dropout is seeded anew here, so that a resumed run draws the same."""
-        with _seeded(self.settings.seed * 1_000_003 + self.step, self.device):
-            if self.device.type == "cuda" and self.graph is None:
+        if self.device.type == "cuda" and self.graph is None:
+            with _seeded(0, self.device):  # what the recording draws must not shift what the steps draw
                 self._capture()
+        with _seeded(self.settings.seed * 1_000_003 + self.step, self.device):
             for _ in range(self.step, step):
                 if self.graph is not None:
                     self.graph.replay()
@@ -302,9 +303,9 @@ class Trainer:
         loss.backward()
         rise = (now + 1) / (settings.warmup + 1)
         fall = (settings.steps - now) / max(settings.steps - settings.warmup, 1)
-        self.rate.copy_(settings.learning_rate * torch.minimum(rise, fall))
+        self.rate.copy_(settings.learning_rate * torch.minimum(rise, fall)[0])
         self.optimiser.step()
-        self.losses[now] = loss.detach()
+        self.losses.index_copy_(0, now, loss.detach()[None])
         now += 1
 
     def _capture(self) -> None:

@@ -1,0 +1,371 @@
+"""What each layer of a multi-hop model does: where it attends, where the answer is, and what can be read there.
+
+Three measurements that do not lean on one another:
+
+- **attention**: the share each head puts on itself, on the token pointed at (Index, Retrieval), and further along the path;
+- **arrival**, causal: from layer l on, one position of the path may attend to itself only. The first l from which the
+  model still answers right is where the answer has arrived there;
+- **flow**: a linear probe in closed form asks which token along the path can be read off the state. It is linear
+  because the next layer reads states linearly, it is fitted on other sequences than those it is judged on, and the same
+  probe on an untrained model of the same shape says what the probe itself can do.
+
+The idealised composition to compare with is P2's: Index (or Retrieval) h times, then Reflexive.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+
+from rotoscope.errors import TaskError
+from rotoscope.lab.checkpoints import sequences_for
+from rotoscope.lab.gptj import GPTJ, LayerState
+from rotoscope.progress import progress
+from rotoscope.reading import Subject, load
+from rotoscope.results.folder import RunFolder, versions
+from rotoscope.results.roles import Roles
+from rotoscope.shapes import Bool, Float, Int, Tensor
+from rotoscope.tasks.multihop import MultiHop, MultiHops, pointed_at, solve
+
+__all__ = ["Probes", "Trace", "attention_of", "ideal_hop", "roles", "trace"]
+
+HELD_OUT = 2_000_000
+"""Rows of the task from here on were seen by no training run."""
+RIDGE = 1e-3
+AT_ONCE = 2000
+
+
+def roles(
+    subject: str | Path | Subject | tuple[Any, Any],
+    *,
+    inputs: int = 2000,
+    fitted: int = 8000,
+    seed: int = 0,
+    device: str | None = None,
+    out: str | Path | None = None,
+    overwrite: bool = False,
+    show_progress: bool | None = None,
+) -> Roles:
+    """Which layer does Index, Retrieval or Reflexive, and how the answer travels, on `inputs` fresh sequences."""
+    who = load(subject, device=device)
+    model = GPTJ.from_transformers(who.model)
+    samples = sequences_for(who.model.config, inputs, seed=seed, first=HELD_OUT).to(model.device)
+    others = sequences_for(who.model.config, fitted, seed=seed, first=2 * HELD_OUT).to(model.device)
+    settings = {
+        "model": who.name,
+        "fingerprint": who.fingerprint,
+        "task": samples.task,
+        "inputs": inputs,
+        "fitted": fitted,
+        "seed": seed,
+    }
+    folder = RunFolder(out, Roles.kind, settings, overwrite=overwrite) if out is not None else None
+    if folder is not None:
+        if folder.complete:
+            return Roles.open(folder.path)
+        folder.begin()
+    began = time.perf_counter()
+    kinds = sorted(int(h) for h in samples.hops.unique())
+    layers = model.shape.layers
+    work = sum(h * (layers + 1) for h in kinds) + 3
+    with torch.no_grad(), progress("roles", work, show_progress) as bar:
+        tables = {"attention": _attention(model, samples)}
+        bar.advance()
+        parts = []
+        for hops in kinds:
+            some = samples[samples.hops == hops]
+            for step in range(hops):
+                for layer in range(layers + 1):
+                    right = _blocked(model, some, step, layer)
+                    parts.append(
+                        {
+                            "hops": hops,
+                            "path_index": step,
+                            "layer": layer,
+                            "accuracy": right,
+                            "inputs": len(some),
+                        }
+                    )
+                    bar.advance()
+        tables["arrival"] = pd.DataFrame(parts)
+        trained = Probes.fit(model, others).judge(model, samples)
+        bar.advance()
+        blank = GPTJ.initialise(model.shape, seed, model.device)
+        untrained = Probes.fit(blank, others).judge(blank, samples)
+        bar.advance()
+        keys = ["layer", "hops", "path_index", "ahead"]
+        tables["flow"] = trained.flow.merge(
+            untrained.flow.rename(columns={"accuracy": "null_accuracy"})[[*keys, "null_accuracy"]], on=keys
+        )
+        keys = keys[:-1]
+        tables["agreement"] = trained.agreement.merge(
+            untrained.agreement.rename(columns={"agreement": "null_agreement"})[[*keys, "null_agreement"]],
+            on=keys,
+        )
+    details = {"timings": {"total_s": time.perf_counter() - began}, "warnings": []}
+    if folder is not None:
+        return Roles(folder.finish(tables, **details), tables)
+    return Roles({"settings": settings, "versions": versions(), **details}, tables)
+
+
+@torch.no_grad()
+def attention_of(model: GPTJ, tokens: Int[Tensor, "batch n"]) -> Float[Tensor, "layers batch heads n n"]:
+    """Every head's attention weights, from its un-rotated queries and keys."""
+    n = tokens.shape[1]
+    places = torch.arange(n, device=tokens.device, dtype=torch.float64)
+    hidden = torch.ones(n, n, dtype=torch.bool, device=tokens.device).triu(1)
+    found = []
+
+    def visit(state: LayerState) -> None:
+        phases = places[:, None] * state.angles.double()
+        turns = torch.complex(phases.cos(), phases.sin()).to(state.query.dtype)
+        query, key = (torch.view_as_real(x * turns).flatten(-2) for x in (state.query, state.key))
+        logits = query @ key.mT / query.shape[-1] ** 0.5
+        found.append(logits.masked_fill(hidden, -torch.inf).softmax(-1))
+
+    model.logits(tokens, visit=visit)
+    return torch.stack(found)
+
+
+def _attention(model: GPTJ, samples: MultiHops) -> pd.DataFrame:
+    """Mean attention of the positions that point on, by layer, head and hop count, over what they could look at."""
+    most = samples.path.shape[1] - 1
+    names = ["on_self", "on_pointed", *(f"on_{k}_ahead" for k in range(2, most + 1))]
+    rows = []
+    for some in _chunks(samples):
+        weights = attention_of(model, some.tokens)  # [layers, batch, heads, n, n]
+        for step in range(most):
+            asks = some.hops > step
+            here = some.path[asks, step]
+            count = torch.arange(int(asks.sum()), device=here.device)
+            mine = weights[:, asks][:, count, :, here]  # [count, layers, heads, n]
+            for ahead, name in enumerate(names):
+                there = step + ahead
+                if there > most:
+                    continue
+                reaches = some.hops[asks] >= there
+                place = some.path[asks, there].clamp(min=0)
+                share = mine[count, :, :, place] * reaches[:, None, None]  # [count, layers, heads]
+                for hops in some.hops[asks].unique().tolist():
+                    of = some.hops[asks] == hops
+                    mass = share[of].sum(0).cpu()
+                    for layer in range(mass.shape[0]):
+                        for head in range(mass.shape[1]):
+                            rows.append(
+                                (layer, head, hops, step, name, float(mass[layer, head]), int(of.sum()))
+                            )
+    table = pd.DataFrame(rows, columns=["layer", "head", "hops", "path_index", "what", "mass", "inputs"])
+    sums = table.groupby(["layer", "head", "hops", "path_index", "what"])[["mass", "inputs"]].sum()
+    wide = (sums["mass"] / sums["inputs"]).unstack("what").reindex(columns=names).fillna(0.0)
+    return (
+        wide.assign(inputs=sums["inputs"].groupby(level=[0, 1, 2, 3]).first())
+        .reset_index()
+        .rename_axis(columns=None)
+    )
+
+
+def _chunks(samples: MultiHops) -> list[MultiHops]:
+    return [samples[k : k + AT_ONCE] for k in range(0, len(samples), AT_ONCE)]
+
+
+def _blocked(model: GPTJ, samples: MultiHops, step: int, first: int) -> float:
+    """Accuracy when, from layer `first` on, the path's position `step` may attend to itself only."""
+    n = samples.length
+    causal = torch.ones(n, n, dtype=torch.bool, device=samples.tokens.device).tril()
+    right = 0
+    for some in _chunks(samples):
+        alone = causal.repeat(len(some), 1, 1)
+        rows, here = torch.arange(len(some), device=causal.device), some.path[:, step]
+        alone[rows, here] = False
+        alone[rows, here, here] = True
+        logits = model.logits(some.tokens, mask=lambda layer, a=alone: a if layer >= first else None)  # type: ignore[misc]
+        right += int((logits.argmax(-1) == some.answer).sum())
+    return right / len(samples)
+
+
+def ideal_hop(task: str, layers_done: int, hops: int, step: int) -> int:
+    """How many hops ahead of the path's position `step` its state is, in the idealised composition.
+
+    Index copies letters only: the answer arrives at once, `hops - step` layers after it set out. Retrieval copies
+    every pair, one hop further in every layer.
+    """
+    left = hops - step
+    if task == "number":
+        return left if layers_done >= left else 0
+    return min(layers_done, left)
+
+
+class Probes:
+    """Linear read-outs, one per layer and distance: which token stands so many hops ahead on the path?"""
+
+    def __init__(self, weights: Float[Tensor, "layers ahead width_and_one vocabulary"]) -> None:
+        self.weights = weights
+
+    @classmethod
+    def fit(cls, model: GPTJ, samples: MultiHops) -> Probes:
+        """Least squares from states (and a constant) to one-hot tokens, slightly damped."""
+        states, tokens, known, _ = _path_states(model, samples)  # [layers, rows, width + 1], [rows, ahead]
+        vocabulary = len(samples.vocabulary)
+        weights = []
+        for state in states.double():
+            per_distance = []
+            for ahead in range(tokens.shape[1]):
+                x = state[known[:, ahead]]
+                y = torch.nn.functional.one_hot(tokens[known[:, ahead], ahead], vocabulary).double()
+                gram = x.T @ x
+                gram += (
+                    RIDGE * gram.diagonal().mean() * torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
+                )
+                per_distance.append(torch.linalg.solve(gram, x.T @ y))
+            weights.append(torch.stack(per_distance))
+        return cls(torch.stack(weights).float())
+
+    def read(self, states: Float[Tensor, "layers rows width_and_one"]) -> Int[Tensor, "layers rows ahead"]:
+        """The token each state decodes to at every distance."""
+        return torch.einsum("lrw,lawv->lrav", states, self.weights).argmax(-1)
+
+    def judge(self, model: GPTJ, samples: MultiHops) -> Judged:
+        """How often each read-out is right, and how often the farthest one that is right is the ideal one."""
+        states, tokens, known, where = _path_states(model, samples)
+        right = (self.read(states) == tokens) & known  # [layers, rows, ahead]
+        hops, step = where.T.tolist()
+        farthest = farthest_right(right)
+        ideal = torch.tensor(
+            [
+                [ideal_hop(samples.task, layer, h, m) for h, m in zip(hops, step, strict=True)]
+                for layer in range(len(states))
+            ],
+            device=farthest.device,
+        )
+        agrees = (farthest == ideal).float().cpu()
+        flow, agreement = [], []
+        for h in sorted(set(hops)):
+            for m in range(h):
+                of = (where[:, 0] == h) & (where[:, 1] == m)
+                for layer in range(len(states)):
+                    agreement.append((layer, h, m, float(agrees[layer, of.cpu()].mean()), int(of.sum())))
+                    for ahead in range(h - m + 1):
+                        flow.append((layer, h, m, ahead, float(right[layer, of, ahead].float().mean())))
+        return Judged(
+            pd.DataFrame(flow, columns=["layer", "hops", "path_index", "ahead", "accuracy"]),
+            pd.DataFrame(agreement, columns=["layer", "hops", "path_index", "agreement", "inputs"]),
+        )
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What probes found."""
+
+    flow: pd.DataFrame
+    agreement: pd.DataFrame
+
+
+def farthest_right(right: Bool[Tensor, "... ahead"]) -> Int[Tensor, "..."]:
+    """The largest distance whose token can be read; -1 where none can."""
+    distance = torch.arange(right.shape[-1], device=right.device)
+    return torch.where(right, distance, -1).amax(-1)
+
+
+@torch.no_grad()
+def trace(
+    subject: str | Path | Subject | tuple[Any, Any],
+    tokens: str | Sequence[str] | None = None,
+    *,
+    hops: int | None = None,
+    fitted: int = 4000,
+    seed: int = 0,
+    device: str | None = None,
+) -> Trace:
+    """The flow of information through one input, of your own or drawn: P2's Fig. 3 for any sequence."""
+    who = load(subject, device=device)
+    model = GPTJ.from_transformers(who.model)
+    others = sequences_for(who.model.config, fitted, seed=seed, first=2 * HELD_OUT).to(model.device)
+    if tokens is None:
+        wanted = max(others.settings["hops"]) if hops is None else hops
+        one = sequences_for(who.model.config, 1, seed=seed, first=HELD_OUT, hops=(wanted,))[0]
+    else:
+        one = solve(others.task, tokens.split() if isinstance(tokens, str) else tokens)
+    ids = {word: k for k, word in enumerate(others.vocabulary)}
+    unknown = [word for word in one.tokens if word not in ids]
+    if unknown:
+        raise TaskError(f"'{unknown[0]}' is no token of the {others.task} task this model was trained on")
+    row = torch.tensor([[ids[word] for word in one.tokens]], device=model.device)
+    chains = _chains(pointed_at(replace(others, tokens=row))[0].tolist(), others.path.shape[1] - 1)
+    probes = Probes.fit(model, others)
+    states = residuals(model, row)[:, 0]
+    states = torch.cat((states, torch.ones_like(states[..., :1])), dim=-1)
+    read = probes.read(states)  # [layers + 1, n, ahead]
+    cells = []
+    for layer in range(read.shape[0]):
+        for place, chain in enumerate(chains):
+            right = [k for k, there in enumerate(chain) if int(read[layer, place, k]) == int(row[0, there])]
+            ahead = max(right, default=None)
+            word = None if ahead is None else one.tokens[chain[ahead]]
+            cells.append(
+                {"layer": layer, "position": place, "ahead": ahead, "token": word, "reachable": len(chain) - 1}
+            )
+    weights = attention_of(model, row)[:, 0].cpu()  # [layers, heads, n, n]
+    answer = others.vocabulary[int(model.logits(row).argmax())]
+    return Trace(one, answer, pd.DataFrame(cells), weights)
+
+
+def _chains(points: list[int], most: int) -> list[list[int]]:
+    """From every position along the pointers: itself, the token pointed at, and so on."""
+    chains = []
+    for place in range(len(points)):
+        chain = [place]
+        while len(chain) <= most and points[chain[-1]] not in (-1, chain[-1]):
+            chain.append(points[chain[-1]])
+        chains.append(chain)
+    return chains
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One input: which token the state decodes to at every layer and position, and every head's attention."""
+
+    sequence: MultiHop
+    answered: str
+    cells: pd.DataFrame
+    """By (layer, position): how many hops ahead the state is, as far as can be read, and the token there."""
+    attention: Float[Tensor, "layers heads n n"]
+
+
+@torch.no_grad()
+def _path_states(model: GPTJ, samples: MultiHops) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """States before the first and after every layer at all positions of all paths.
+
+    Returns states [layers + 1, rows, width + 1] (with a constant), the tokens [rows, ahead] along the rest of the path,
+    which of them exist, and (hops, place on the path) of every row.
+    """
+    most = samples.path.shape[1] - 1
+    states, tokens, known, where = [], [], [], []
+    for some in _chunks(samples):
+        layers = residuals(model, some.tokens)  # [layers + 1, batch, n, width]
+        for step in range(most + 1):  # the answer's own place too: there only the token itself can be read
+            asks = some.hops >= step
+            rows = torch.arange(len(some), device=some.hops.device)[asks]
+            states.append(layers[:, rows, some.path[asks, step]])
+            ahead = (step + torch.arange(most + 1, device=rows.device)).clamp(max=most)
+            places = some.path[asks][:, ahead]
+            exists = (step + torch.arange(most + 1, device=rows.device))[None] <= some.hops[asks, None]
+            tokens.append(some.tokens[asks].gather(1, places.clamp(min=0)))
+            known.append(exists)
+            where.append(torch.stack((some.hops[asks], torch.full_like(rows, step)), dim=1))
+    found = torch.cat(states, dim=1)
+    found = torch.cat((found, torch.ones_like(found[..., :1])), dim=-1)
+    return found, torch.cat(tokens), torch.cat(known), torch.cat(where)
+
+
+@torch.no_grad()
+def residuals(model: GPTJ, tokens: Int[Tensor, "batch n"]) -> Float[Tensor, "layers_and_one batch n width"]:
+    """The residual stream before the first layer and after every layer."""
+    found: list[Tensor] = []
+    final = model.residual(tokens, visit=lambda state: found.append(state.residual))
+    return torch.stack([*found, final])
