@@ -1,7 +1,8 @@
 """Run every benchmark."""
 
-from benchmarks import canonical, swaps
+from benchmarks import canonical, multihop, swaps
 
 if __name__ == "__main__":
     swaps.main()
     canonical.main()
+    multihop.main()

@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,13 +16,13 @@ import torch
 
 from rotoscope.analysis.profiling import profile
 from rotoscope.errors import ModelError, RotoscopeError, RunError, TaskError
-from rotoscope.lab.checkpoints import find_checkpoints, sequences_for
+from rotoscope.lab.checkpoints import sequences_for
 from rotoscope.lab.gptj import GPTJ, LayerState
 from rotoscope.lab.training import Evaluation, TrainSettings
 from rotoscope.maths.rotation import counterfactual_logits
 from rotoscope.maths.swaps import check_tau, swap_scores
 from rotoscope.progress import progress
-from rotoscope.reading import load
+from rotoscope.reading import find_checkpoints, load, own_model
 from rotoscope.results.dynamics import Dynamics
 from rotoscope.results.folder import RunFolder, read_run, read_table, versions, write_table
 from rotoscope.results.training import Training
@@ -102,16 +103,16 @@ def _at(
         scale = (2 * keys.shape[-2]) ** -0.5
         scores = swap_scores(counterfactual_logits(query, keys, group[0].angles, scale), taus)
         entropy = scores.entropy[..., None].expand_as(scores.positional)
-        relative = entropy / torch.tensor(position + 1.0).log()
+        relative = entropy / math.log(position + 1)
         made = torch.stack((scores.positional, scores.symbolic, entropy, relative, scores.effective_swaps))
         parts |= {state.layer: made[:, k] for k, state in enumerate(group)}
     return torch.stack([parts[state.layer] for state in states], dim=1)
 
 
-def _alike(states: list[LayerState]) -> Iterable[list[LayerState]]:
-    rotating = [state for state in states if bool(state.angles.any())]
-    still = [state for state in states if not bool(state.angles.any())]
-    return [group for group in (rotating, still) if group]
+def _alike(states: list[LayerState]) -> list[list[LayerState]]:
+    """Layers that rotate, and layers that do not."""
+    groups = ([state for state in states if state.rotates == rotates] for rotates in (True, False))
+    return [group for group in groups if group]
 
 
 def _table(mean: Tensor, spread: Tensor, queries: str, taus: tuple[float, ...], inputs: int) -> pd.DataFrame:
@@ -141,8 +142,8 @@ def dynamics(
 ) -> Dynamics:
     """Scores of all heads along training.
 
-    `source` is a training run (what was watched while it went is read back, unless other `queries` are asked) or a
-    folder of checkpoints, `checkpoint-N/` or `step-N/`, of any model that can be profiled. Models of ours know their
+    `source` is a training run or one of the embedded models "number" and "letter" (what was watched while it was
+    trained is read back, unless other `queries` are asked), or a folder of checkpoints, `checkpoint-N/` or `step-N/`, of any model that can be profiled. Models of ours know their
     task; for others give `prompts`. `task` makes sure that the checkpoints are of that task.
     """
     if isinstance(source, Training):
@@ -151,7 +152,7 @@ def dynamics(
         if source.folder is None:
             raise RunError("this training run was not written to a folder, so it has no checkpoints to score")
         source = source.folder
-    place = Path(source)
+    place = own_model(str(source)) or Path(source)
     if queries is None and (place / "run.json").is_file():
         run = read_run(place)
         if run.get("kind") == Dynamics.kind:
@@ -232,9 +233,7 @@ def _own_sequences(subject: Any, place: Path, task: str | None, inputs: int) -> 
     about = getattr(subject.model.config, "rotoscope", None) or {}
     _check_task(task, about.get("task"), place)
     if (place / "run.json").is_file() and read_run(place).get("kind") == Training.kind:
-        kept = read_run(place)["settings"]
-        names = TrainSettings.__dataclass_fields__
-        of = TrainSettings(**{k: tuple(v) if isinstance(v, list) else v for k, v in kept.items() if k in names})
+        of = TrainSettings.of(read_run(place)["settings"])
         return of.sequences("validation", count=inputs)
     return sequences_for(subject.model.config, inputs, first=1_000_000)
 

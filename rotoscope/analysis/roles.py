@@ -44,7 +44,7 @@ AT_ONCE = 2000
 def roles(
     subject: str | Path | Subject | tuple[Any, Any],
     *,
-    inputs: int = 2000,
+    inputs: int = 1000,
     fitted: int = 8000,
     seed: int = 0,
     device: str | None = None,
@@ -72,8 +72,7 @@ def roles(
         folder.begin()
     began = time.perf_counter()
     kinds = sorted(int(h) for h in samples.hops.unique())
-    layers = model.shape.layers
-    work = sum(h * (layers + 1) for h in kinds) + 3
+    work = sum(kinds) + 3
     with torch.no_grad(), progress("roles", work, show_progress) as bar:
         tables = {"attention": _attention(model, samples)}
         bar.advance()
@@ -81,18 +80,10 @@ def roles(
         for hops in kinds:
             some = samples[samples.hops == hops]
             for step in range(hops):
-                for layer in range(layers + 1):
-                    right = _blocked(model, some, step, layer)
-                    parts.append(
-                        {
-                            "hops": hops,
-                            "path_index": step,
-                            "layer": layer,
-                            "accuracy": right,
-                            "inputs": len(some),
-                        }
-                    )
-                    bar.advance()
+                for layer, right in enumerate(_blocked(model, some, step)):
+                    row = {"hops": hops, "path_index": step, "layer": layer}
+                    parts.append({**row, "accuracy": right, "inputs": len(some)})
+                bar.advance()
         tables["arrival"] = pd.DataFrame(parts)
         trained = Probes.fit(model, others).judge(model, samples)
         bar.advance()
@@ -174,19 +165,20 @@ def _chunks(samples: MultiHops) -> list[MultiHops]:
     return [samples[k : k + AT_ONCE] for k in range(0, len(samples), AT_ONCE)]
 
 
-def _blocked(model: GPTJ, samples: MultiHops, step: int, first: int) -> float:
-    """Accuracy when, from layer `first` on, the path's position `step` may attend to itself only."""
-    n = samples.length
+def _blocked(model: GPTJ, samples: MultiHops, step: int) -> list[float]:
+    """Accuracy when, from layer 0, 1, ... on, the path's position `step` may attend to itself only."""
+    n, layers = samples.length, model.shape.layers
     causal = torch.ones(n, n, dtype=torch.bool, device=samples.tokens.device).tril()
-    right = 0
+    right = [0] * (layers + 1)
     for some in _chunks(samples):
         alone = causal.repeat(len(some), 1, 1)
         rows, here = torch.arange(len(some), device=causal.device), some.path[:, step]
         alone[rows, here] = False
         alone[rows, here, here] = True
-        logits = model.logits(some.tokens, mask=lambda layer, a=alone: a if layer >= first else None)  # type: ignore[misc]
-        right += int((logits.argmax(-1) == some.answer).sum())
-    return right / len(samples)
+        for first, entering in enumerate(residuals(model, some.tokens)):
+            final = model.residual(some.tokens, mask=lambda _, a=alone: a, resume=(first, entering))  # type: ignore[misc]
+            right[first] += int((model.decode(final[:, -1]).argmax(-1) == some.answer).sum())
+    return [count / len(samples) for count in right]
 
 
 def ideal_hop(task: str, layers_done: int, hops: int, step: int) -> int:

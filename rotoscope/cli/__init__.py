@@ -14,10 +14,13 @@ from cyclopts.config import Env, Toml
 
 from rotoscope import __version__
 from rotoscope.cli.canonical import canonical
+from rotoscope.cli.data import data
 from rotoscope.cli.doctor import doctor
+from rotoscope.cli.dynamics import dynamics
 from rotoscope.cli.gate import gate
 from rotoscope.cli.profile import profile
 from rotoscope.cli.theory import theory
+from rotoscope.cli.train import train
 from rotoscope.errors import RotoscopeError
 
 __all__ = ["app", "main"]
@@ -37,6 +40,9 @@ app.command(profile)
 app.command(gate)
 app.command(theory)
 app.command(canonical)
+app.command(data)
+app.command(train)
+app.command(dynamics)
 app.command(doctor)
 app.meta.group_parameters = "Common"
 app.meta.suppress_keyboard_interrupt = False

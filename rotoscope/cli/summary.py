@@ -103,7 +103,7 @@ def show_written(console: Console, files: list[Path]) -> None:
 
 
 def _cell(value: object) -> str:
-    if value is None or (isinstance(value, float) and math.isnan(value)):
+    if value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value)):
         return ""
     if not isinstance(value, float):
         return str(value)

@@ -17,6 +17,13 @@ from rotoscope.figures.canonical import (
     canonical_vectors,
 )
 from rotoscope.figures.depth import by_position, depth
+from rotoscope.figures.dynamics import (
+    plane_over_training,
+    purity_over_training,
+    scores_over_training,
+    training_accuracy,
+    waiting,
+)
 from rotoscope.figures.examples import swap_traces, vectors
 from rotoscope.figures.frequency import (
     frequency_grid,
@@ -26,8 +33,10 @@ from rotoscope.figures.frequency import (
     head_paths,
 )
 from rotoscope.figures.gating import gate_bands
+from rotoscope.figures.geometry import dominant_planes, frequency_use
 from rotoscope.figures.layer_map import layer_map
 from rotoscope.figures.plane import plane
+from rotoscope.figures.roles import answer_arrival, information_flow, legible_flow, role_attention
 from rotoscope.figures.style import CLASS_COLOURS, save_figure
 from rotoscope.figures.theory import (
     construction_vectors,
@@ -36,11 +45,13 @@ from rotoscope.figures.theory import (
     permuted_logits,
     target_weights,
 )
+from rotoscope.results.dynamics import Dynamics
 from rotoscope.results.profile import Profile
 
 __all__ = [
     "CLASS_COLOURS",
     "all_figures",
+    "answer_arrival",
     "by_position",
     "canonical_accuracy",
     "canonical_positions",
@@ -50,20 +61,31 @@ __all__ = [
     "construction_vectors",
     "depth",
     "discrepancies",
+    "dominant_planes",
     "frequency_grid",
     "frequency_norms",
     "frequency_profiles",
     "frequency_summary",
+    "frequency_use",
     "gate_bands",
     "head_paths",
     "hop_path",
+    "information_flow",
     "layer_map",
+    "legible_flow",
     "permuted_logits",
     "plane",
+    "plane_over_training",
+    "purity_over_training",
+    "role_attention",
     "save_figure",
+    "scores_over_training",
     "swap_traces",
     "target_weights",
+    "training_accuracy",
+    "training_figures",
     "vectors",
+    "waiting",
 ]
 
 PLACES = 24  # answers from which it makes sense to ask where the fact stood
@@ -90,6 +112,17 @@ def all_figures(profile: Profile) -> Iterator[tuple[str, Figure]]:
         yield "frequency_norms", frequency_norms(profile, heads)
         yield "head_paths", head_paths(profile, heads)
         yield "frequency_grid", frequency_grid(profile)
+
+
+def training_figures(run: Dynamics) -> Iterator[tuple[str, Figure]]:
+    """Every figure of a model in training."""
+    yield "plane_over_training", plane_over_training(run)
+    yield "scores_over_training", scores_over_training(run)
+    if len(run.steps) > 1:
+        yield "purity_over_training", purity_over_training(run)
+    if run.accuracy is not None:
+        yield "training_accuracy", training_accuracy(run)
+        yield "waiting", waiting(run)
 
 
 def example_heads(profile: Profile) -> dict[str, tuple[int, int]]:

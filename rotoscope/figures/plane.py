@@ -10,7 +10,7 @@ from rotoscope.figures.style import CLASS_COLOURS, CLASS_MARKERS, caption, new_f
 from rotoscope.figures.words import measured
 from rotoscope.results.profile import Profile
 
-__all__ = ["plane"]
+__all__ = ["corners", "plane"]
 
 
 def plane(profile: Profile, tau: float | None = None) -> Figure:
@@ -19,7 +19,7 @@ def plane(profile: Profile, tau: float | None = None) -> Figure:
     with styled():
         axes = figure.add_subplot()
         heads = profile.at(tau)
-        _corners(axes, profile.gamma)
+        corners(axes, profile.gamma)
         if profile.null_name is not None:
             null = profile.nulls[profile.nulls["tau"] == heads["tau"].iloc[0]]
             axes.scatter(
@@ -60,7 +60,7 @@ def plane(profile: Profile, tau: float | None = None) -> Figure:
     return figure
 
 
-def _corners(axes: Axes, gamma: float) -> None:
+def corners(axes: Axes, gamma: float) -> None:
     """The pure regions, lightly shaded and named."""
     corners = {"positional": (1 - gamma, 0.0), "symbolic": (0.0, 1 - gamma), "uniform": (1 - gamma, 1 - gamma)}
     for name, (x, y) in corners.items():

@@ -1,6 +1,7 @@
 """Models we train ourselves."""
 
-from rotoscope.lab.checkpoints import find_checkpoints, save_checkpoint, sequences_for, word_tokenizer
+from rotoscope.lab.checkpoints import save_checkpoint, sequences_for, word_tokenizer
+from rotoscope.lab.data import export_dataset
 from rotoscope.lab.gptj import GPTJ, GPTJShape
 from rotoscope.lab.toy import ToyHeads, ToySettings
 from rotoscope.lab.training import Evaluation, Trainer, TrainSettings, train
@@ -13,7 +14,7 @@ __all__ = [
     "ToySettings",
     "TrainSettings",
     "Trainer",
-    "find_checkpoints",
+    "export_dataset",
     "save_checkpoint",
     "sequences_for",
     "train",

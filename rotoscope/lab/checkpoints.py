@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,9 +16,7 @@ from rotoscope.lab.gptj import GPTJ
 from rotoscope.results.folder import saying_why
 from rotoscope.tasks.multihop import MULTIHOP, PAD, MultiHops
 
-__all__ = ["find_checkpoints", "save_checkpoint", "sequences_for", "word_tokenizer"]
-
-STEP = re.compile(r"(?:checkpoint|step|global_step)[-_]?(\d+)$")
+__all__ = ["save_checkpoint", "sequences_for", "word_tokenizer"]
 
 
 def word_tokenizer(vocabulary: Sequence[str]) -> Any:
@@ -62,22 +59,6 @@ def save_checkpoint(
 def sizes_of(samples: MultiHops) -> dict[str, Any]:
     """The sizes of a task, without what tells one set of sequences from another."""
     return {k: v for k, v in samples.settings.items() if k not in ("count", "first", "seed", "front")}
-
-
-def find_checkpoints(folder: Path) -> dict[int, Path]:
-    """Training step -> checkpoint, for folders called checkpoint-N, step-N or global_step-N, in order."""
-    if not folder.is_dir():
-        raise ModelError(f"no such folder: {folder}")
-    found = {}
-    for place in folder.iterdir():
-        step = STEP.search(place.name)
-        if step and (place / "config.json").is_file():
-            found[int(step.group(1))] = place
-    if not found:
-        raise ModelError(
-            f"{folder} holds no checkpoints: folders called checkpoint-N or step-N, each with a config.json, are wanted"
-        )
-    return dict(sorted(found.items()))
 
 
 def sequences_for(config: Any, count: int, **changes: Any) -> MultiHops:

@@ -62,6 +62,7 @@ class LayerState:
     """[batch, heads, n, planes], complex."""
     key: Tensor
     angles: Float[Tensor, "planes"]
+    rotates: bool
 
 
 Visit = Callable[[LayerState], None]
@@ -146,8 +147,9 @@ class GPTJ:
         dropout: float = 0.0,
         visit: Visit | None = None,
         mask: Mask | None = None,
+        resume: tuple[int, Tensor] | None = None,
     ) -> Float[Tensor, "batch n width"]:
-        """The residual stream after the last layer."""
+        """The residual stream after the last layer; `resume` goes on from what entered some layer."""
         n = tokens.shape[1]
         if n > self.shape.positions:
             raise ModelError(f"{n} tokens are more than the {self.shape.positions} positions of the model")
@@ -156,8 +158,8 @@ class GPTJ:
             return F.dropout(x, dropout) if dropout else x
 
         turns = self._turned(n)
-        x = dropped(F.embedding(tokens, self.weights["transformer.wte.weight"]))
-        for layer in range(self.shape.layers):
+        first, x = resume or (0, dropped(F.embedding(tokens, self.weights["transformer.wte.weight"])))
+        for layer in range(first, self.shape.layers):
             front = f"transformer.h.{layer}."
             w = {name: self.weights[front + name] for name in _BLOCK}
             inside = F.layer_norm(x, (self.shape.width,), w["ln_1.weight"], w["ln_1.bias"])
@@ -165,7 +167,9 @@ class GPTJ:
             mixed = mixed.unflatten(-1, (3, self.shape.heads, self.shape.head_width)).permute(2, 0, 3, 1, 4)
             both = torch.view_as_complex(mixed[:2].contiguous().unflatten(-1, (-1, 2)))
             if visit is not None:
-                visit(LayerState(layer, x, both[0], both[1], self.angles_of(layer)))
+                visit(
+                    LayerState(layer, x, both[0], both[1], self.angles_of(layer), layer not in self.shape.nope)
+                )
             turned = both if layer in self.shape.nope else both * turns
             query, key = torch.view_as_real(turned).flatten(-2)
             seen = mask(layer) if mask is not None else None

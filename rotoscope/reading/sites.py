@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -231,6 +231,20 @@ class RotaryTableSite(Site):
             output_attentions=True,
         )
         return _weights_of(self.module, output)
+
+
+@contextmanager
+def short_tables(sites: Sequence[Site], n: int) -> Iterator[None]:
+    """Let modules that copy their rotation table for every prompt copy only the part a pass needs."""
+    modules = [site.module for site in sites if isinstance(site, RotaryTableSite)]
+    tables = [module.embed_positions for module in modules]
+    for module, table in zip(modules, tables, strict=True):
+        module.embed_positions = table[:n]
+    try:
+        yield
+    finally:
+        for module, table in zip(modules, tables, strict=True):
+            module.embed_positions = table
 
 
 @contextmanager

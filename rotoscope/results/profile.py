@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from rotoscope.errors import RotoscopeError
 from rotoscope.results.aggregate import INDEX, MEASURES, frequency_table, frequency_use, head_table
-from rotoscope.results.folder import RunFolder
 from rotoscope.results.saved import SavedRun
 from rotoscope.results.statistics import by_position, statistics
 from rotoscope.results.summary import Summary, summarise
 
 __all__ = ["Profile"]
-
-DETAILS = ("subject", "timings", "warnings", "proof", "null_factors")
 
 
 class Profile(SavedRun):
@@ -150,14 +146,6 @@ class Profile(SavedRun):
     def summary(self, tau: float | None = None) -> Summary:
         """Correlation of the two scores, medians by depth, class counts."""
         return summarise(self.at(tau))
-
-    def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
-        """Write the profile as a run folder; `rs.open` reads it back."""
-        folder = RunFolder(path, self.kind, self.run["settings"], overwrite=overwrite)
-        folder.begin()
-        details = {key: self.run[key] for key in DETAILS if key in self.run}
-        folder.finish(self.stored_tables(), **details)
-        return folder.path
 
     def to_xarray(self) -> Any:
         """The per-prompt scores as a labelled array: dimensions prompt, layer, head, tau."""

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 import pandas as pd
 
 from rotoscope.errors import RunError
-from rotoscope.results.folder import read_run, read_table
+from rotoscope.results.folder import RunFolder, read_run, read_table
 
 __all__ = ["SavedRun"]
 
@@ -35,3 +35,15 @@ class SavedRun:
             raise RunError(f"{folder} is not finished; run the same command again and it goes on where it was")
         names = [name for name in run["tables"] if name not in cls.derived]
         return cls(run, {name: read_table(folder / f"{name}.parquet") for name in names})
+
+    def stored_tables(self) -> dict[str, pd.DataFrame]:
+        """What a run folder holds."""
+        return self.tables
+
+    def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
+        """Write the run as a folder; `rs.open` reads it back."""
+        folder = RunFolder(path, self.kind, self.run["settings"], overwrite=overwrite)
+        folder.begin()
+        own = ("schema", "kind", "complete", "written", "settings", "settings_hash", "versions", "tables")
+        folder.finish(self.stored_tables(), **{key: value for key, value in self.run.items() if key not in own})
+        return folder.path

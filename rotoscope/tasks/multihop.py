@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, overload
+from typing import Any, overload
 
 import torch
 
@@ -318,7 +318,7 @@ def solve_letter(tokens: Sequence[str]) -> tuple[int, ...]:
 SOLVERS = {"number": solve_number, "letter": solve_letter}
 
 
-def solve(task: Literal["number", "letter"], tokens: Sequence[str]) -> MultiHop:
+def solve(task: str, tokens: Sequence[str]) -> MultiHop:
     """A sequence of one's own, with its path and answer."""
     path = SOLVERS[task](tokens)
     return MultiHop(task, tuple(tokens), tokens[path[-1]], len(path) - 1, path)

@@ -1,0 +1,118 @@
+"""A multi-hop task as a dataset on disk: three Parquet files and a card, as `datasets.load_dataset` reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rotoscope.errors import RunError
+from rotoscope.lab.training import TrainSettings
+from rotoscope.results.folder import replace_file
+from rotoscope.tasks.multihop import MultiHops
+
+__all__ = ["export_dataset"]
+
+PARTS = ("train", "validation", "test")
+ROWS = 50_000
+SCHEMA = pa.schema(
+    {
+        "text": pa.string(),
+        "answer": pa.string(),
+        "hops": pa.int8(),
+        "path": pa.list_(pa.int16()),
+        "token_ids": pa.list_(pa.int16()),
+        "answer_id": pa.int16(),
+    }
+)
+
+
+def export_dataset(settings: TrainSettings, folder: str | Path, *, overwrite: bool = False) -> list[Path]:
+    """Write what a training run with these settings is trained, watched and tested on; returns the files."""
+    place = Path(folder)
+    if place.exists() and (not place.is_dir() or any(place.iterdir())) and not overwrite:
+        raise RunError(
+            f"{place} exists and is not empty; choose another --out, or --overwrite to replace the dataset"
+        )
+    files = []
+    for part in PARTS:
+        file = place / "data" / f"{part}-00000-of-00001.parquet"
+        samples = settings.sequences(part)  # type: ignore[arg-type]
+        replace_file(file, lambda scratch, s=samples: _write(scratch, s))  # type: ignore[misc]
+        files.append(file)
+    card = place / "README.md"
+    replace_file(card, lambda scratch: scratch.write_text(_card(settings), encoding="utf-8"))
+    return [*files, card]
+
+
+def _write(file: Path, samples: MultiHops) -> None:
+    with pq.ParquetWriter(file, SCHEMA, compression="zstd") as writer:
+        for rows in _rows(samples):
+            writer.write_table(pa.table(rows, schema=SCHEMA))
+
+
+def _rows(samples: MultiHops) -> Iterator[dict[str, Any]]:
+    words = samples.vocabulary
+    for start in range(0, len(samples), ROWS):
+        some = samples[start : start + ROWS]
+        ids, hops = some.tokens.tolist(), some.hops.tolist()
+        yield {
+            "text": [" ".join(words[t] for t in row) for row in ids],
+            "answer": [words[t] for t in some.answer.tolist()],
+            "hops": hops,
+            "path": [row[: h + 1] for row, h in zip(some.path.tolist(), hops, strict=True)],
+            "token_ids": ids,
+            "answer_id": some.answer.tolist(),
+        }
+
+
+RULES = {
+    "number": "A window of letters, then integers. An integer t points t tokens back. Follow the pointers from the last "
+    "token until you reach a letter: that letter is the answer.",
+    "letter": "A window of letter-digit pairs, then letter-letter pairs. The second letter of a pair points to the one "
+    "earlier pair that begins with it. Follow the pointers from the last token until you reach a letter-digit pair: "
+    "that pair is the answer.",
+}
+
+
+def _card(settings: TrainSettings) -> str:
+    sizes = [getattr(settings, f"{part}_sequences") for part in PARTS]
+    own = (
+        f"--letters {settings.letters}"
+        if settings.task == "number"
+        else f"--alphabet {settings.alphabet} --digits {settings.digits}"
+    )
+    splits = "\n".join(f"  - split: {part}\n    path: data/{part}-*.parquet" for part in PARTS)
+    return f"""---
+license: apache-2.0
+pretty_name: Multi-hop {settings.task} task
+tags: [synthetic, interpretability, rope]
+configs:
+- config_name: default
+  data_files:
+{splits}
+---
+
+# Multi-hop {settings.task} task
+
+{RULES[settings.task]}
+
+| split | sequences |
+|---|---|
+| train | {sizes[0]:,} |
+| validation | {sizes[1]:,} |
+| test | {sizes[2]:,} |
+
+1 to {settings.hops} hops in equal shares; within each, every answer and every answer position equally often. A target window of
+{settings.target} tokens, a pointing window of {settings.window}, one token that asks. Every sequence has exactly one path.
+
+Columns: `text` (tokens separated by spaces), `answer`, `hops`, `path` (0-based positions from the last token to the answer),
+`token_ids` and `answer_id` (ids of the models trained on this task by rotoscope).
+
+Made by: `rotoscope data {settings.task} --hops {settings.hops} --target {settings.target} --window {settings.window} {own} --train {sizes[0]} --validation {sizes[1]} --test {sizes[2]} --seed {settings.seed}`
+
+The task is from the paper rotoscope calls P2; see its documentation.
+"""
