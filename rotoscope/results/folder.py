@@ -24,6 +24,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from rotoscope import __version__
 from rotoscope.errors import RunError
 
 __all__ = ["RunFolder", "read_run", "read_table", "settings_hash", "versions", "write_json", "write_table"]
@@ -39,8 +40,8 @@ def settings_hash(settings: dict[str, Any]) -> str:
 
 def versions() -> dict[str, str]:
     """What computed a result."""
-    packages = ("rotoscope", "torch", "transformers", "numpy", "pandas", "pyarrow")
-    found = {"python": platform.python_version()}
+    packages = ("torch", "transformers", "numpy", "pandas", "pyarrow")
+    found = {"python": platform.python_version(), "rotoscope": __version__}
     for package in packages:
         try:
             found[package] = metadata.version(package)
