@@ -21,12 +21,11 @@ __all__ = ["save_checkpoint", "sequences_for", "word_tokenizer"]
 
 def word_tokenizer(vocabulary: Sequence[str]) -> Any:
     """A transformers tokenizer whose tokens are the words of a vocabulary, separated by spaces."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
     words = Tokenizer(models.WordLevel({word: k for k, word in enumerate(vocabulary)}))
     words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    words.decoder = decoders.WordPiece(prefix="", cleanup=False)
     return PreTrainedTokenizerFast(tokenizer_object=words, pad_token=PAD, clean_up_tokenization_spaces=False)
 
 
