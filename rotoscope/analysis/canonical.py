@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from rotoscope.errors import RotoscopeError
+from rotoscope.lab.threads import one_thread
 from rotoscope.lab.toy import ToyHeads, ToySettings
 from rotoscope.maths.blocks import Blocks
 from rotoscope.maths.swaps import swap_scores
@@ -101,7 +102,7 @@ def canonical_experiments(
     parts: dict[str, list[pd.DataFrame]] = {}
     with (
         progress("training", sum(one.steps for one in experiments.values()), show_progress) as bar,
-        _one_thread(where),
+        one_thread(where.type == "cpu"),
     ):
         for name, one in experiments.items():
             for table, rows in _experiment(name, one, chosen, where, folder, bar).items():
@@ -111,21 +112,6 @@ def canonical_experiments(
     if folder is not None:
         return Canonical(folder.finish(tables, **details, warnings=[]), tables)
     return Canonical({"settings": settings, "versions": versions(), **details, "warnings": []}, tables)
-
-
-class _one_thread:
-    """Small matrices: on a CPU one thread is faster than two."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.here = device.type == "cpu"
-
-    def __enter__(self) -> None:
-        self.before = torch.get_num_threads()
-        if self.here:
-            torch.set_num_threads(1)
-
-    def __exit__(self, *_: object) -> None:
-        torch.set_num_threads(self.before)
 
 
 def _experiment(
