@@ -19,9 +19,10 @@ _HOMES = {
     "counterfactual_logits": "rotoscope.maths",
     "RotaryHead": "rotoscope.maths",
     "discrepancy": "rotoscope.maths",
-    "dynamics": "rotoscope.analysis",
+    "dynamics": "rotoscope.analysis.dynamics",
     "exclusion": "rotoscope.maths",
     "gate": "rotoscope.analysis",
+    "lengths": "rotoscope.analysis.lengths",
     "load": "rotoscope.reading",
     "open": "rotoscope.results",
     "profile": "rotoscope.analysis",
@@ -50,7 +51,9 @@ def __dir__() -> list[str]:
 
 if TYPE_CHECKING:
     from rotoscope import analysis, errors, figures, lab, maths, reading, results, tasks
-    from rotoscope.analysis import dynamics, gate, profile
+    from rotoscope.analysis import gate, profile
+    from rotoscope.analysis.dynamics import dynamics
+    from rotoscope.analysis.lengths import lengths
     from rotoscope.errors import RotoscopeError
     from rotoscope.maths import (
         Blocks,

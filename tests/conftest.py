@@ -25,3 +25,13 @@ def smollm2() -> rs.Subject:
 @pytest.fixture(autouse=True)
 def _seeded() -> None:
     torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def mini(tmp_path_factory: pytest.TempPathFactory) -> dict[str, rs.results.Training]:
+    """Both tasks, trained here with the mini preset, every head watched."""
+    place = tmp_path_factory.mktemp("mini")
+    return {
+        task: rs.lab.train(task, "mini", out=place / task, on_evaluate=rs.analysis.Watch(), device="cpu")
+        for task in ("number", "letter")
+    }

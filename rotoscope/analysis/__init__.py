@@ -1,8 +1,20 @@
 """Questions put to a subject."""
 
-from rotoscope.analysis.dynamics import Watch, dynamics
+from rotoscope.analysis.dynamics import Watch
 from rotoscope.analysis.gating import gate, gate_sweep
+from rotoscope.analysis.geometry import geometry as find_geometry
 from rotoscope.analysis.profiling import profile
+from rotoscope.analysis.roles import roles as find_roles
+from rotoscope.analysis.roles import trace
 from rotoscope.analysis.theory import theory as run_theory
 
-__all__ = ["Watch", "dynamics", "gate", "gate_sweep", "profile", "run_theory"]
+__all__ = [
+    "Watch",
+    "find_geometry",
+    "find_roles",
+    "gate",
+    "gate_sweep",
+    "profile",
+    "run_theory",
+    "trace",
+]

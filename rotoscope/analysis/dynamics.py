@@ -276,8 +276,8 @@ def _scored(
     )
     rows = result.prompts if queries == "last" else result.queries
     if queries == "path":
-        marks = samples.on_path.cpu()
-        rows = rows[marks[rows["prompt"].to_numpy(), rows["query_position"].to_numpy()].numpy()]
+        marks = samples.on_path.cpu().numpy()
+        rows = rows[marks[rows["prompt"].to_numpy(), rows["query_position"].to_numpy()]]
     groups = rows.groupby(["layer", "head", "tau"])
     table = groups[list(MEASURED)].mean()
     for name in MEASURED[:2]:

@@ -33,7 +33,7 @@ from rotoscope.results.roles import Roles
 from rotoscope.shapes import Bool, Float, Int, Tensor
 from rotoscope.tasks.multihop import MultiHop, MultiHops, pointed_at, solve
 
-__all__ = ["Probes", "Trace", "attention_of", "ideal_hop", "roles", "trace"]
+__all__ = ["Probes", "Trace", "attention_of", "blocked", "ideal_hop", "roles", "trace"]
 
 HELD_OUT = 2_000_000
 """Rows of the task from here on were seen by no training run."""
@@ -80,7 +80,7 @@ def roles(
         for hops in kinds:
             some = samples[samples.hops == hops]
             for step in range(hops):
-                for layer, right in enumerate(_blocked(model, some, step)):
+                for layer, right in enumerate(blocked(model, some, step)):
                     row = {"hops": hops, "path_index": step, "layer": layer}
                     parts.append({**row, "accuracy": right, "inputs": len(some)})
                 bar.advance()
@@ -165,7 +165,7 @@ def _chunks(samples: MultiHops) -> list[MultiHops]:
     return [samples[k : k + AT_ONCE] for k in range(0, len(samples), AT_ONCE)]
 
 
-def _blocked(model: GPTJ, samples: MultiHops, step: int) -> list[float]:
+def blocked(model: GPTJ, samples: MultiHops, step: int) -> list[float]:
     """Accuracy when, from layer 0, 1, ... on, the path's position `step` may attend to itself only."""
     n, layers = samples.length, model.shape.layers
     causal = torch.ones(n, n, dtype=torch.bool, device=samples.tokens.device).tril()

@@ -8,7 +8,10 @@ from rotoscope.results.canonical import Canonical
 from rotoscope.results.dynamics import Dynamics
 from rotoscope.results.folder import RunFolder, read_run
 from rotoscope.results.gating import Gating
+from rotoscope.results.geometry import Geometry
+from rotoscope.results.lengths import Lengths
 from rotoscope.results.profile import Profile
+from rotoscope.results.roles import Roles
 from rotoscope.results.saved import SavedRun
 from rotoscope.results.summary import Summary, summarise
 from rotoscope.results.theory import TheoryRun
@@ -18,7 +21,10 @@ __all__ = [
     "Canonical",
     "Dynamics",
     "Gating",
+    "Geometry",
+    "Lengths",
     "Profile",
+    "Roles",
     "RunFolder",
     "Summary",
     "TheoryRun",
@@ -29,7 +35,8 @@ __all__ = [
 ]
 
 KINDS: dict[str, type[SavedRun]] = {
-    kind.kind: kind for kind in (Profile, Gating, TheoryRun, Canonical, Training, Dynamics)
+    kind.kind: kind
+    for kind in (Profile, Gating, TheoryRun, Canonical, Training, Dynamics, Roles, Geometry, Lengths)
 }
 
 

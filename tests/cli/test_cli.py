@@ -289,3 +289,52 @@ def test_canonical(run, tmp_path: Path) -> None:
     code, _, problem = run("canonical", "retrieval", "--entities", 4, "--out", tmp_path / "other")
     assert code == 2
     assert "need as many entities" in problem
+
+
+def test_train_then_dynamics_from_the_command_line(run, tmp_path: Path) -> None:
+    small = ("--steps", 40, "--layers", 2, "--width", 32, "--inputs", 20, "--device", "cpu")
+    code, said, _ = run("train", "letter", *small, "--out", tmp_path / "run")
+    assert code == 0
+    assert "accuracy by hops" in said
+    assert "has not learned the whole task" in said
+    named = [Path(line.strip()) for line in said.split("wrote\n")[1].splitlines()]
+    assert {
+        "metrics.jsonl",
+        "metrics.parquet",
+        "scores.parquet",
+        "test.parquet",
+        "checkpoint-40",
+        "waiting.png",
+    } <= {file.name for file in named}
+    assert all(file.exists() for file in named)
+    code, said, _ = run(
+        "dynamics", tmp_path / "run", "--queries", "path", "--no-roles", "--out", tmp_path / "d"
+    )
+    assert code == 0
+    assert set(rs.open(tmp_path / "d").scores["queries"]) == {"path"}
+    code, said, _ = run(
+        "dynamics", tmp_path / "run", "--inputs", 20, "--out", tmp_path / "whole", "--device", "cpu"
+    )
+    assert code == 0
+    for name in ("information_flow.png", "dominant_planes.pdf", "roles/run.json", "geometry/run.json"):
+        assert (tmp_path / "whole" / name).is_file()
+        assert name.split("/")[-1] in said
+    assert "hop order" in said
+    code, _, error = run("dynamics", tmp_path / "run", "--task", "number", "--out", tmp_path / "x")
+    assert code == 2
+    assert "trained on the letter task, not on the number task" in error
+    code, _, error = run("train", "number", *small, "--out", tmp_path / "run")
+    assert code == 2
+    assert "made with other settings" in error
+
+
+def test_data_writes_a_dataset(run, tmp_path: Path) -> None:
+    sizes = ("--train", 40, "--validation", 8, "--test", 8)
+    code, said, _ = run("data", "number", *sizes, "--out", tmp_path / "data")
+    assert code == 0
+    assert (tmp_path / "data" / "README.md").is_file()
+    assert "train-00000-of-00001.parquet" in said
+    code, _, error = run("data", "letter", *sizes, "--alphabet", 3, "--out", tmp_path / "other")
+    assert code == 2
+    assert "found 3 letters" in error
+    assert not (tmp_path / "other").exists()

@@ -1,0 +1,318 @@
+"""How far a multi-hop model carries: accuracy on longer inputs, what its heads do there, and what could be foretold.
+
+**Longer inputs**: the target window is extended in front of the sequence, so path and distances stay what they were and only
+the number of tokens to be ignored grows.
+
+**Heads**: at every position of the path, the head's largest logit minus the next (discrepancy), the logit of the right token
+minus its best competitor (gap), and the attention on the right token. What that attention lacks, -log p, is split in two: what
+the best competitor alone would cost, log(1 + e^-gap), and the rest, which many weak competitors cost (dispersion).
+
+**Prediction**, from the model at training length alone: queries and keys are taken there; a key of the target window is set,
+by rotation, at every distance that longer inputs would have, and the attention it would draw is summed. An input is foretold to
+fail at the first length at which the front tokens would draw more than half of the attention of some head the answer needs.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+
+from rotoscope.analysis.roles import HELD_OUT, blocked
+from rotoscope.errors import ModelError, TaskError
+from rotoscope.lab.checkpoints import sequences_for
+from rotoscope.lab.gptj import GPTJ, LayerState
+from rotoscope.maths.discrepancy import discrepancy
+from rotoscope.progress import progress
+from rotoscope.reading import Subject, find_checkpoints, load
+from rotoscope.results.folder import RunFolder, read_table, versions, write_table
+from rotoscope.results.lengths import Lengths, wilson
+from rotoscope.results.roles import ARRIVED
+from rotoscope.shapes import Float, Tensor
+from rotoscope.tasks.multihop import MultiHops
+
+__all__ = ["LENGTHS", "lengths", "predict"]
+
+LENGTHS = (17, 25, 50, 100, 200, 350, 850, 2000, 5000)
+TOKENS = {"cpu": 120_000, "cuda": 4_000_000}
+"""Tokens spent on each length: fewer inputs at the long end."""
+FEWEST = 24
+HEAD_LENGTHS = 850
+"""Heads are looked at up to this length."""
+HEAD_INPUTS = 48
+
+
+def lengths(
+    source: str | Path | Subject | Mapping[str, Any] | Sequence[str | Path],
+    *,
+    lengths: Sequence[int] = LENGTHS,
+    inputs: int = 400,
+    heads: bool = True,
+    seed: int = 0,
+    device: str | None = None,
+    out: str | Path | None = None,
+    overwrite: bool = False,
+    show_progress: bool | None = None,
+) -> Lengths:
+    """Accuracy, heads and prediction by length, for one model or several.
+
+    `source` is "number" or "letter", a model or checkpoint folder, a training run (all its checkpoints are taken), a list
+    of those, or a mapping from names to them. At most `inputs` sequences a length, fewer at the long end.
+    """
+    models = _models(source, device)
+    wanted = sorted({int(n) for n in lengths})
+    first = next(iter(models.values()))
+    for name, who in models.items():
+        shortest = sequences_for(who.model.config, 1).length
+        longest = int(who.model.config.n_positions) if who.model.config.model_type == "gptj" else 0
+        if not longest:
+            raise ModelError(
+                f"{name} is no multi-hop GPT-J; language models are asked one-hop questions instead"
+            )
+        if wanted[0] < shortest or wanted[-1] > longest:
+            raise TaskError(
+                f"lengths of {name} must lie between {shortest} and its {longest} positions, found {wanted}"
+            )
+    settings = {
+        "models": {name: who.fingerprint for name, who in models.items()},
+        "lengths": wanted,
+        "inputs": inputs,
+        "heads": heads,
+        "seed": seed,
+        "tokens": TOKENS[first.device.type],
+    }
+    folder = RunFolder(out, Lengths.kind, settings, overwrite=overwrite) if out is not None else None
+    if folder is not None:
+        if folder.complete:
+            return Lengths.open(folder.path)
+        folder.begin()
+    began = time.perf_counter()
+    parts: dict[str, list[pd.DataFrame]] = {}
+    with progress("lengths", len(models) * sum(wanted), show_progress) as bar:
+        for name, who in models.items():
+            made = _Measured(name, who, wanted, inputs, heads, seed, folder).tables(bar)
+            for table, rows in made.items():
+                parts.setdefault(table, []).append(rows)
+    tables = {name: pd.concat(rows, ignore_index=True) for name, rows in parts.items()}
+    details = {"timings": {"total_s": time.perf_counter() - began}, "device": first.device.type, "warnings": []}
+    if folder is not None:
+        return Lengths(folder.finish(tables, **details), tables)
+    return Lengths({"settings": settings, "versions": versions(), **details}, tables)
+
+
+def _models(source: Any, device: str | None) -> dict[str, Subject]:
+    if isinstance(source, Mapping):
+        return {str(name): load(one, device=device, dtype=torch.float32) for name, one in source.items()}
+    if isinstance(source, (list, tuple)):
+        return {str(one): load(one, device=device, dtype=torch.float32) for one in source}
+    if isinstance(source, Subject):
+        return {source.name: source}
+    place = Path(str(source))
+    if place.is_dir() and not (place / "config.json").is_file():
+        found = find_checkpoints(place)
+        trained = {step: one for step, one in found.items() if step > 0}
+        return {
+            f"{place.name} step {s}": load(one, device=device, dtype=torch.float32)
+            for s, one in trained.items()
+        }
+    return {str(source): load(source, device=device, dtype=torch.float32)}
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """One model, all lengths; finished lengths of an earlier try are read back."""
+
+    name: str
+    who: Subject
+    lengths: list[int]
+    inputs: int
+    heads: bool
+    seed: int
+    folder: RunFolder | None
+
+    def tables(self, bar: Any) -> dict[str, pd.DataFrame]:
+        model = GPTJ.from_transformers(self.who.model)
+        rows, heads = [], []
+        for n in self.lengths:
+            rows.append(self._stored(f"accuracy-{n}", lambda n=n: self._accuracy(model, n)))  # type: ignore[misc]
+            if self.heads and n <= HEAD_LENGTHS:
+                heads.append(self._stored(f"heads-{n}", lambda n=n: self._heads(model, n)))  # type: ignore[misc]
+            bar.advance(n)
+        tables = {"accuracy": pd.concat(rows, ignore_index=True)}
+        if heads:
+            tables["heads"] = pd.concat(heads, ignore_index=True)
+        curve = self._stored(
+            "predicted", lambda: predict(model, self._sequences(self.inputs, 0), self.lengths[-1])
+        )
+        tables["predicted"] = curve.drop(columns=["model", "task"], errors="ignore")
+        about = {"model": self.name, "task": self._sequences(1, 0).task}
+        return {name: table.assign(**about) for name, table in tables.items()}
+
+    def _stored(self, what: str, make: Any) -> pd.DataFrame:
+        if self.folder is None:
+            return make()
+        file = self.folder.piece(f"{self.who.fingerprint}-{what}.parquet")
+        if not file.exists():
+            write_table(file, make())
+        return read_table(file)
+
+    def _sequences(self, count: int, front: int) -> MultiHops:
+        made = sequences_for(self.who.model.config, count, seed=self.seed, first=HELD_OUT, front=front)
+        return made.to(self.who.device)
+
+    def _longer(self, n: int, most: int) -> MultiHops:
+        kinds = len(self._sequences(1, 0).settings["hops"])
+        tokens = TOKENS[self.who.device.type]
+        count = max(FEWEST, min(most, tokens // n))
+        return self._sequences(count - count % kinds, n - self._sequences(1, 0).length)
+
+    @torch.no_grad()
+    def _accuracy(self, model: GPTJ, n: int) -> pd.DataFrame:
+        samples = self._longer(n, self.inputs)
+        at_once = max(1, 20_000 // n)
+        right = torch.cat(
+            [
+                model.logits(samples.tokens[k : k + at_once]).argmax(-1) == samples.answer[k : k + at_once]
+                for k in range(0, len(samples), at_once)
+            ]
+        )
+        rows = []
+        for hops in samples.settings["hops"]:
+            of = samples.hops == hops
+            count, correct = int(of.sum()), int(right[of].sum())
+            low, high = wilson(correct, count)
+            rows.append(
+                {
+                    "length": n,
+                    "hops": hops,
+                    "accuracy": correct / count,
+                    "low": low,
+                    "high": high,
+                    "inputs": count,
+                }
+            )
+        return pd.DataFrame(rows)
+
+    @torch.no_grad()
+    def _heads(self, model: GPTJ, n: int) -> pd.DataFrame:
+        """One row per layer, head, input and position of the path, averaged over positions."""
+        samples = self._longer(n, HEAD_INPUTS)
+        parts = []
+        for k in range(0, len(samples), 4):
+            parts.append(_gaps(model, samples[k : k + 4]).assign(length=n))
+        return pd.concat(parts, ignore_index=True)
+
+
+def _gaps(model: GPTJ, samples: MultiHops) -> pd.DataFrame:
+    """Discrepancy, gap, attention on the token pointed at and its two losses, for every layer and pointing position."""
+    states: list[LayerState] = []
+    model.logits(samples.tokens, visit=states.append)
+    places = torch.arange(samples.length, device=samples.tokens.device)
+    rows = []
+    for state in states:
+        turns = _turns(state, samples.length)
+        for step in range(samples.path.shape[1] - 1):
+            asks = (samples.hops > step).nonzero()[:, 0]
+            here, there = samples.path[asks, step], samples.path[asks, step + 1]
+            query = _real(state.query[asks, :, here] * turns[here][:, None])
+            keys = _real(state.key[asks] * turns)  # [asks, heads, n, d]
+            logits = (keys @ query[..., None])[..., 0] / query.shape[-1] ** 0.5
+            seen = places[None] <= here[:, None]
+            logits = logits.masked_fill(~seen[:, None], -torch.inf)
+            right = logits.gather(-1, there[:, None, None].expand(-1, logits.shape[1], 1))
+            others = logits.scatter(-1, there[:, None, None].expand(-1, logits.shape[1], 1), -torch.inf)
+            gap = right[..., 0] - others.amax(-1)
+            lacking = logits.logsumexp(-1) - right[..., 0]  # -log of the attention on the right token
+            alone = torch.nn.functional.softplus(-gap)
+            values = torch.stack((discrepancy(logits), gap, (-lacking).exp(), alone, lacking - alone), dim=-1)
+            for head in range(values.shape[1]):
+                table = pd.DataFrame(values[:, head].cpu().numpy(), columns=list(HEAD_MEASURES))
+                rows.append(
+                    table.assign(
+                        layer=state.layer, head=head, path_index=step, hops=samples.hops[asks].cpu().numpy()
+                    )
+                )
+    return pd.concat(rows, ignore_index=True)
+
+
+HEAD_MEASURES = ("discrepancy", "gap", "attention", "gap_loss", "dispersion_loss")
+
+
+@torch.no_grad()
+def predict(model: GPTJ, samples: MultiHops, longest: int) -> pd.DataFrame:
+    """The length at which each input is foretold to fail, from queries and keys at training length.
+
+    Needed are, at every position of the path, the layers before which the answer has not arrived there (found by
+    blocking, as in `roles`). `fails_at` is infinite where nothing up to `longest` draws half of the attention.
+    """
+    states: list[LayerState] = []
+    model.logits(samples.tokens, visit=states.append)
+    extra = longest - samples.length
+    rows = []
+    for hops in samples.settings["hops"]:
+        of = (samples.hops == hops).nonzero()[:, 0]
+        fails_at = torch.full((len(of),), torch.inf, dtype=torch.float64, device=of.device)
+        where = torch.full((len(of),), -1, device=of.device)
+        for step in range(hops):
+            fails = [
+                layer for layer, right in enumerate(blocked(model, samples[of[:64]], step)) if right < ARRIVED
+            ]
+            for layer in range(max(fails) + 1 if fails else 0):
+                share = _front_share(states[layer], samples, of, step, extra)
+                over = share > 0.5  # [inputs, extra tokens]
+                first = torch.where(over.any(1), over.long().argmax(1) + 1 + samples.length, torch.inf).double()
+                where = torch.where(first < fails_at, layer, where)
+                fails_at = torch.minimum(fails_at, first)
+        rows.append(
+            pd.DataFrame({"hops": hops, "fails_at": fails_at.cpu().numpy(), "layer": where.cpu().numpy()})
+        )
+    return pd.concat(rows, ignore_index=True)
+
+
+def _front_share(
+    state: LayerState, samples: MultiHops, of: Tensor, step: int, extra: int
+) -> Float[Tensor, "inputs extra"]:
+    """The share of attention that 1, 2, ... front tokens would draw from the path's position `step`; the worst head.
+
+    Front tokens lie on no path. Each stands for the mean over the target window's own keys but the answer's, set at its
+    distance by rotation.
+    """
+    window, here = samples.settings["target"], samples.path[of, step]
+    answer = samples.path[of].gather(1, samples.hops[of, None])[:, 0]
+    others = torch.arange(window, device=of.device)[None] != answer[:, None]  # [inputs, window]
+    query = state.query[of, :, here]  # [inputs, heads, planes]
+    scale = (2 * query.shape[-1]) ** -0.5
+    product = (query[:, :, None] * state.key[of, :, :window].conj()) * scale
+    parts = torch.cat((product.real, -product.imag), dim=-1).double()
+    front = []
+    for k in range(len(of)):
+        distance = (
+            here[k] + 1 + torch.arange(extra, device=here.device)
+        )  # the nearest stands right before the sequence
+        phases = distance.double()[:, None] * state.angles.double()
+        logits = (
+            parts[k][:, others[k]] @ torch.cat((phases.cos(), phases.sin()), dim=-1).T
+        )  # [heads, window - 1, extra]
+        front.append(logits.logsumexp(1) - math.log(max(window - 1, 1)))
+    turns = _turns(state, samples.length)
+    inside = _real(state.key[of] * turns) @ _real(query * turns[here][:, None])[..., None]
+    seen = torch.arange(samples.length, device=here.device)[None] <= here[:, None]
+    base = (scale * inside[..., 0]).masked_fill(~seen[:, None], -torch.inf).logsumexp(-1).double()
+    drawn = torch.logcumsumexp(torch.stack(front), dim=-1)  # [inputs, heads, extra]
+    return torch.sigmoid(drawn - base[..., None]).amax(1)
+
+
+def _turns(state: LayerState, n: int) -> Tensor:
+    """e^(i p g) for positions 0 .. n - 1."""
+    phases = torch.arange(n, device=state.angles.device, dtype=torch.float64)[:, None] * state.angles.double()
+    return torch.complex(phases.cos(), phases.sin()).to(state.query.dtype)
+
+
+def _real(planes: Tensor) -> Tensor:
+    return torch.view_as_real(planes).flatten(-2)

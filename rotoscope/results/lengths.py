@@ -1,0 +1,159 @@
+"""How far models carry: accuracy by length, what their heads do there, and what was foretold."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+
+from rotoscope.results.saved import SavedRun
+
+__all__ = ["LEVELS", "Lengths", "wilson"]
+
+LEVELS = (0.9, 0.5)
+DRAWS = 400
+
+
+def wilson(right: int, count: int, z: float = 1.96) -> tuple[float, float]:
+    """The 95 % interval of a share (Wilson)."""
+    share = right / count
+    centre = (share + z * z / (2 * count)) / (1 + z * z / count)
+    half = z * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count)) / (1 + z * z / count)
+    return max(0.0, centre - half), min(1.0, centre + half)
+
+
+def crossing(lengths: np.ndarray, accuracy: np.ndarray, level: float) -> float:
+    """The length at which accuracy first falls below a level, interpolated in the logarithm; infinite if it never does."""
+    below = np.flatnonzero(accuracy < level)
+    if not len(below):
+        return math.inf
+    k = int(below[0])
+    if k == 0:
+        return float(lengths[0])
+    share = (accuracy[k - 1] - level) / (accuracy[k - 1] - accuracy[k])
+    return float(np.exp(np.log(lengths[k - 1]) + share * (np.log(lengths[k]) - np.log(lengths[k - 1]))))
+
+
+class Lengths(SavedRun):
+    """Accuracy by (model, length, hops); heads by (model, layer, length); predictions per input."""
+
+    kind = "lengths"
+
+    @property
+    def accuracy(self) -> pd.DataFrame:
+        """One row per (model, length, hops), with a 95 % interval."""
+        return self.tables["accuracy"]
+
+    @property
+    def heads(self) -> pd.DataFrame:
+        """One row per (model, length, layer, head, input, place on the path)."""
+        return self.tables["heads"]
+
+    @property
+    def predicted(self) -> pd.DataFrame:
+        """For inputs of training length, the length at which each is foretold to fail."""
+        return self.tables["predicted"]
+
+    def curve(self) -> pd.DataFrame:
+        """Accuracy over all hop counts by (model, task, length), with a 95 % interval."""
+        rows = []
+        for (model, task, length), of in self.accuracy.groupby(["model", "task", "length"], sort=False):
+            count = int(of["inputs"].sum())
+            right = round(float((of["accuracy"] * of["inputs"]).sum()))
+            low, high = wilson(right, count)
+            rows.append(
+                {
+                    "model": model,
+                    "task": task,
+                    "length": length,
+                    "accuracy": right / count,
+                    "low": low,
+                    "high": high,
+                    "inputs": count,
+                }
+            )
+        return pd.DataFrame(rows)
+
+    def gaps(self) -> pd.DataFrame:
+        """By (model, task, layer, head, length): discrepancy (mean, worst, quantiles), gap, attention, both losses."""
+        groups = self.heads.groupby(["model", "task", "layer", "head", "length"], sort=False)
+        found = groups[["discrepancy", "gap", "attention", "gap_loss", "dispersion_loss"]].mean()
+        spread = groups["discrepancy"].quantile([0.0, 0.1, 0.5, 0.9]).unstack()
+        spread.columns = ["worst", "low", "median", "high"]
+        return found.join(spread).assign(queries=groups.size()).reset_index()
+
+    def exponents(self, seed: int = 0) -> pd.DataFrame:
+        """Per head, the power of the length with which its mean discrepancy and gap to the right token change.
+
+        Least squares in logarithms over lengths; the interval resamples the queries of every length. A gap that is not
+        positive on average has no logarithm: its exponent is missing.
+        """
+        dice = np.random.default_rng(seed)
+        rows = []
+        for (model, task, layer, head), of in self.heads.groupby(
+            ["model", "task", "layer", "head"], sort=False
+        ):
+            row = {"model": model, "task": task, "layer": layer, "head": head}
+            for name in ("discrepancy", "gap"):
+                values = {int(n): g[name].to_numpy() for n, g in of.groupby("length")}
+                x = np.log(list(values))
+                slopes = []
+                for draw in range(DRAWS + 1):
+                    means = np.array(
+                        [v.mean() if draw == 0 else dice.choice(v, len(v)).mean() for v in values.values()]
+                    )
+                    slopes.append(
+                        np.polyfit(x, np.log(means), 1)[0] if (means > 0).all() and len(x) > 1 else np.nan
+                    )
+                row[f"{name}_exponent"] = slopes[0]
+                clean = [s for s in slopes[1:] if not np.isnan(s)]
+                low, high = np.quantile(clean, [0.025, 0.975]) if len(clean) > DRAWS / 2 else (np.nan, np.nan)
+                row[f"{name}_low"], row[f"{name}_high"] = low, high
+            rows.append(row)
+        return pd.DataFrame(rows)
+
+    def predictions(self, seed: int = 0) -> pd.DataFrame:
+        """Predicted against measured lengths at which accuracy falls below 90 % and 50 %, with intervals.
+
+        Of the prediction: inputs resampled. Of the measurement: the two curves of its 95 % interval. `log2_error` is how
+        many doublings the prediction is off.
+        """
+        dice = np.random.default_rng(seed)
+        curves = self.curve()
+        rows = []
+        for (model, task), of in self.predicted.groupby(["model", "task"], sort=False):
+            curve = curves[curves["model"] == model].sort_values("length")
+            n = curve["length"].to_numpy(dtype=float)
+            fails = of["fails_at"].to_numpy()
+            for level in LEVELS:
+                draws = [_falls(dice.choice(fails, len(fails)), level) for _ in range(DRAWS)]
+                predicted = _falls(fails, level)
+                measured = crossing(n, curve["accuracy"].to_numpy(), level)
+                known = math.isfinite(predicted) and math.isfinite(measured)
+                rows.append(
+                    {
+                        "model": model,
+                        "task": task,
+                        "level": level,
+                        "predicted": predicted,
+                        "predicted_low": float(np.quantile(draws, 0.025, method="nearest")),
+                        "predicted_high": float(np.quantile(draws, 0.975, method="nearest")),
+                        "measured": measured,
+                        "measured_low": crossing(n, curve["low"].to_numpy(), level),
+                        "measured_high": crossing(n, curve["high"].to_numpy(), level),
+                        "log2_error": math.log2(predicted / measured) if known else math.nan,
+                    }
+                )
+        return pd.DataFrame(rows)
+
+    def __repr__(self) -> str:
+        ends = self.predictions().query("level == 0.5")
+        said = ", ".join(f"{row.model}: {row.measured:.0f}" for row in ends.itertuples())
+        return f"Lengths(accuracy falls below 50 % at {said})"
+
+
+def _falls(fails_at: np.ndarray, level: float) -> float:
+    """The length at which so many inputs have failed that the rest is less than the level."""
+    ordered = np.sort(fails_at)
+    return float(ordered[min(len(ordered) - 1, int(np.floor((1 - level) * len(ordered))))])

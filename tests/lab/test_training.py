@@ -1,0 +1,243 @@
+"""Training: it learns, it can be killed at any moment, and what it leaves behind can be used by others."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import rotoscope as rs
+from rotoscope.errors import RotoscopeError, RunError, TaskError
+from rotoscope.lab import TrainSettings, export_dataset
+from rotoscope.lab.training import Trainer
+
+TINY = {
+    "hops": 2,
+    "target": 4,
+    "window": 4,
+    "letters": 8,
+    "train_sequences": 2000,
+    "validation_sequences": 200,
+    "test_sequences": 200,
+    "layers": 2,
+    "width": 32,
+    "positions": 64,
+    "steps": 120,
+    "batch": 32,
+    "watch_every": 10,
+    "learning_rate": 2e-3,
+    "dropout": 0.1,
+}
+
+
+def weights_of(folder: Path, step: int = 120) -> dict[str, torch.Tensor]:
+    return load_file(folder / f"checkpoint-{step}" / "model.safetensors")
+
+
+def test_mini_learns_both_tasks_and_tells_them_apart(mini: dict[str, rs.results.Training]) -> None:
+    for run in mini.values():
+        assert (run.test["accuracy"] >= 0.95).all()
+        assert (
+            run.run["timings"]["total_s"] < 300
+        )  # a minute on two quiet cores; the figure is in the run itself
+    ends = {task: rs.dynamics(run).pure_from() for task, run in mini.items()}
+    positional = {task: end["positional_score"].mean() for task, end in ends.items()}
+    assert positional["number"] > positional["letter"] + 0.25
+    assert (ends["letter"]["head_class"] == "symbolic").sum() >= 3
+
+
+def test_heads_begin_undecided(mini: dict[str, rs.results.Training]) -> None:
+    for run in mini.values():
+        start = rs.dynamics(run).at()[lambda t: t["step"] == 0]
+        assert (start[["positional_score", "symbolic_score"]] >= 0.95).all(axis=None)
+
+
+def test_the_schedule_rises_and_falls() -> None:
+    settings = TrainSettings("number", **{**TINY, "warmup": 20})
+    trainer = Trainer(settings, torch.device("cpu"))
+    rates = []
+    for step in range(1, 121):
+        trainer.run_to(step)
+        rates.append(float(trainer.rate))
+    top = rates.index(max(rates))
+    assert 18 <= top <= 21
+    assert rates[:top] == sorted(rates[:top])
+    assert rates[top:] == sorted(rates[top:], reverse=True)
+    assert rates[-1] == pytest.approx(2e-3 / 100, rel=0.05)
+
+
+def test_every_step_of_an_epoch_sees_other_sequences() -> None:
+    settings = TrainSettings("number", **TINY)
+    trainer = Trainer(settings, torch.device("cpu"))
+    first = trainer.order[:2000]
+    assert sorted(first.tolist()) == list(range(2000))
+    assert not torch.equal(trainer.order[2000:3840], first[:1840])
+
+
+PROGRAM = """
+import json, sys
+import rotoscope as rs
+settings = json.loads(sys.argv[2])
+rs.lab.train("number", "mini", out=sys.argv[1], on_evaluate=rs.analysis.Watch(20), device="cpu", **settings)
+"""
+
+
+def test_killed_at_a_random_moment_it_ends_with_the_same_weights(tmp_path: Path) -> None:
+    settings = {**TINY, "steps": 240}
+    whole = rs.lab.train(
+        "number", "mini", out=tmp_path / "whole", on_evaluate=rs.analysis.Watch(20), device="cpu", **settings
+    )
+    folder, killed = tmp_path / "killed", 0
+    dice = random.Random(time.time_ns())
+    command = [sys.executable, "-c", PROGRAM, str(folder), json.dumps(settings)]
+    for _ in range(3):
+        process = subprocess.Popen(command)
+        until = time.monotonic() + 60
+        begun = lambda: list(folder.glob("pieces/*/state-*"))  # noqa: E731
+        before = len(begun())
+        while process.poll() is None and time.monotonic() < until and len(begun()) <= min(before, 1):
+            time.sleep(0.02)
+        time.sleep(dice.uniform(0, 0.4))
+        process.send_signal(signal.SIGKILL)
+        killed += process.wait() == -signal.SIGKILL
+    assert killed >= 1
+    subprocess.run(command, check=True)
+    resumed = rs.open(folder)
+    assert resumed.run["resumed_at"] or killed < 3
+    for name, weight in weights_of(tmp_path / "whole", 240).items():
+        assert torch.equal(weight, weights_of(folder, 240)[name]), name
+    pd.testing.assert_frame_equal(resumed.metrics, whole.metrics)
+    pd.testing.assert_frame_equal(resumed.tables["scores"], whole.tables["scores"])
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == sorted(set(whole.metrics["step"]))
+
+
+class Stop(Exception):
+    """Ends a run in the middle."""
+
+
+def stopping_at(step: int):
+    def watch(evaluation):
+        if evaluation.step >= step:
+            raise Stop
+
+    return watch
+
+
+def test_a_damaged_state_is_named_and_the_one_before_it_used(tmp_path: Path) -> None:
+    with pytest.raises(Stop):
+        rs.lab.train("letter", "mini", out=tmp_path / "run", on_evaluate=stopping_at(60), device="cpu", **TINY)
+    states = sorted((tmp_path / "run").glob("pieces/*/state-*.safetensors"))
+    assert len(states) == 2
+    states[-1].write_bytes(states[-1].read_bytes()[:1000])
+    broken = int(states[-1].stem.split("-")[1])
+    run = rs.lab.train("letter", "mini", out=tmp_path / "run", device="cpu", **TINY)
+    assert run.run["resumed_at"] == broken - 10
+    assert f"after step {broken} could not be read" in run.run["warnings"][0]
+    whole = rs.lab.train("letter", "mini", out=tmp_path / "whole", device="cpu", **TINY)
+    assert whole.run["resumed_at"] is None
+    assert all(
+        torch.equal(weights_of(tmp_path / "run")[k], w) for k, w in weights_of(tmp_path / "whole").items()
+    )
+
+
+def test_a_finished_run_is_read_back_and_other_settings_are_refused(tmp_path: Path) -> None:
+    settings = {**TINY, "steps": 20}
+    first = rs.lab.train("number", "mini", out=tmp_path / "run", device="cpu", **settings)
+    written = (tmp_path / "run" / "run.json").read_text()
+    again = rs.lab.train("number", "mini", out=tmp_path / "run", device="cpu", **settings)
+    assert (tmp_path / "run" / "run.json").read_text() == written
+    pd.testing.assert_frame_equal(again.metrics, first.metrics)
+    with pytest.raises(RunError, match="task: number there, letter now"):
+        rs.lab.train("letter", "mini", out=tmp_path / "run", device="cpu", **settings)
+    assert rs.load(tmp_path / "run", device="cpu").name == "checkpoint-20"
+    assert not (tmp_path / "run" / "pieces").exists()
+
+
+def test_checkpoints_are_denser_early_on() -> None:
+    settings = TrainSettings("number")
+    assert settings.kept[0] == 0
+    assert settings.kept[-1] == 22_500
+    assert len(settings.kept) == 8
+    assert all(step in settings.evaluations for step in (*settings.kept, *settings.saved))
+    close = [b - a for a, b in zip(settings.evaluations, settings.evaluations[1:], strict=False) if b <= 6750]
+    assert max(close) == 50
+    assert len(settings.evaluations) >= 90
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"hops": 6, "window": 3}, "window of at least 5"),
+        ({"task": "words"}, "unknown task 'words'"),
+        ({"batch": 0}, "batch must be at least 1"),
+        ({"batch": 10**6}, "more than the"),
+        ({"width": 33}, "does not split"),
+        ({"task": "letter", "alphabet": 2}, "found 2 letters"),
+        ({"checkpoints": 1}, "two checkpoints"),
+    ],
+)
+def test_impossible_settings_are_refused_before_anything_is_written(
+    tmp_path: Path, changes: dict, message: str
+) -> None:
+    task = changes.pop("task", "number")
+    with pytest.raises((RotoscopeError, TaskError), match=message):
+        rs.lab.train(task, "mini", out=tmp_path / "run", device="cpu", **changes)
+    assert not (tmp_path / "run").exists()
+
+
+def test_unknown_settings_and_presets_are_named(tmp_path: Path) -> None:
+    with pytest.raises(RotoscopeError, match="unknown training setting 'depth'"):
+        rs.lab.train("number", "mini", depth=3)
+    with pytest.raises(RotoscopeError, match="unknown preset 'maxi'"):
+        rs.lab.train("number", "maxi")
+
+
+def test_a_dataset_is_what_training_sees(tmp_path: Path) -> None:
+    from huggingface_hub import DatasetCard
+
+    settings = TrainSettings("letter", **{**TINY, "train_sequences": 300})
+    files = export_dataset(settings, tmp_path / "data")
+    assert [f.name.split("-")[0] for f in files] == ["train", "validation", "test", "README.md"]
+    texts = set()
+    for part, file in zip(("train", "validation", "test"), files, strict=False):
+        table = pq.read_table(file).to_pandas()
+        samples = settings.sequences(part)
+        assert len(table) == len(samples)
+        for k in (0, len(samples) - 1):
+            assert table["text"][k] == " ".join(samples[k].tokens)
+            assert tuple(table["path"][k]) == samples[k].path
+            assert table["answer"][k] == samples[k].answer
+            assert table["token_ids"][k].tolist() == samples.tokens[k].tolist()
+        texts |= set(table["text"])
+    assert len(texts) == 300 + 200 + 200  # no sequence is in two parts
+    card = DatasetCard.load(tmp_path / "data" / "README.md")
+    assert card.data.configs[0]["data_files"][0] == {"split": "train", "path": "data/train-*.parquet"}
+    with pytest.raises(RunError, match="is not empty"):
+        export_dataset(settings, tmp_path / "data")
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+def test_on_a_gpu_a_resumed_run_ends_with_the_same_weights() -> None:
+    settings, device = TrainSettings("number", **TINY), torch.device("cuda")
+    one = Trainer(settings, device)
+    one.run_to(50)
+    state = {name: value.clone() for name, value in one.state().items()}
+    one.run_to(120)
+    other = Trainer(settings, device)
+    other.restore(state)
+    other.run_to(120)
+    assert all(
+        torch.equal(a, b) for a, b in zip(one.model.weights.values(), other.model.weights.values(), strict=True)
+    )
