@@ -8,6 +8,7 @@ from rotoscope.results.canonical import Canonical
 from rotoscope.results.dynamics import Dynamics
 from rotoscope.results.folder import RunFolder, read_run
 from rotoscope.results.gating import Gating
+from rotoscope.results.onehop import OneHopRun
 from rotoscope.results.profile import Profile
 from rotoscope.results.saved import SavedRun
 from rotoscope.results.summary import Summary, summarise
@@ -18,6 +19,7 @@ __all__ = [
     "Canonical",
     "Dynamics",
     "Gating",
+    "OneHopRun",
     "Profile",
     "RunFolder",
     "Summary",
@@ -29,7 +31,7 @@ __all__ = [
 ]
 
 KINDS: dict[str, type[SavedRun]] = {
-    kind.kind: kind for kind in (Profile, Gating, TheoryRun, Canonical, Training, Dynamics)
+    kind.kind: kind for kind in (Profile, Gating, TheoryRun, Canonical, Training, Dynamics, OneHopRun)
 }
 
 
