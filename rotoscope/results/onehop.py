@@ -49,6 +49,7 @@ def answer_row(
     ranked: str | None = None,
     prompt_tokens: int | None = None,
     completion_tokens: int | None = None,
+    retries: int = 0,
 ) -> dict[str, Any]:
     """One question as it stands in the table. `ranked` is the most likely candidate, where that is known."""
     return {
@@ -65,6 +66,7 @@ def answer_row(
         "ranked_correct": None if ranked is None else ranked == question.answer,
         "prompt_tokens": prompt_tokens,
         "completion_tokens": completion_tokens,
+        "retries": retries,
     }
 
 
@@ -72,7 +74,7 @@ def answers_table(rows: Iterable[dict[str, Any]]) -> pd.DataFrame:
     """Rows in the order of their questions, whatever order they came in."""
     table = pd.DataFrame(rows)
     numbers = {"prompt_tokens": "Int64", "completion_tokens": "Int64", "ranked_correct": "boolean"}
-    table = table.astype({**numbers, "ranked": "object"})
+    table = table.astype({**numbers, "ranked": "string"})
     return table.sort_values(list(KEYS), ignore_index=True)
 
 
