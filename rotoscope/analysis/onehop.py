@@ -104,7 +104,7 @@ def one_hop_local(
 
 def _fitting(who: Subject, plan: OneHopPlan, chat: bool, answer_tokens: int) -> tuple[list[_Asked], list[str]]:
     """Every question as tokens, without the lengths that do not fit the model."""
-    most = getattr(who.model.config, "max_position_embeddings", None)
+    most = getattr(who.model.config.get_text_config(), "max_position_embeddings", None)
     asked = [_Asked(run, question, _encode(who, _prompt(who, question, chat), chat)) for run, question in plan]
     longest: dict[tuple[str, int], int] = {}
     for one in asked:
@@ -153,7 +153,7 @@ class _Front:
         shared = len(list(itertools.takewhile(lambda column: len(set(column)) == 1, columns)))
         self.who = who
         self.tokens = prompts[0][:shared]
-        self.cache = _forward(who, [self.tokens], None)[1] if shared else None
+        self.cache = _forward(who, [self.tokens], None, last=True)[1] if shared else None
 
     def read(self, prompt: list[int]) -> tuple[torch.Tensor, Any]:
         """Logits after the prompt [vocabulary], and the cache to go on from."""

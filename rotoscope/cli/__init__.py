@@ -16,6 +16,7 @@ from rotoscope import __version__
 from rotoscope.cli.canonical import canonical
 from rotoscope.cli.doctor import doctor
 from rotoscope.cli.gate import gate
+from rotoscope.cli.lengths import lengths
 from rotoscope.cli.profile import profile
 from rotoscope.cli.theory import theory
 from rotoscope.errors import RotoscopeError
@@ -37,6 +38,7 @@ app.command(profile)
 app.command(gate)
 app.command(theory)
 app.command(canonical)
+app.command(lengths)
 app.command(doctor)
 app.meta.group_parameters = "Common"
 app.meta.suppress_keyboard_interrupt = False

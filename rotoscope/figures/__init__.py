@@ -27,6 +27,7 @@ from rotoscope.figures.frequency import (
 )
 from rotoscope.figures.gating import gate_bands
 from rotoscope.figures.layer_map import layer_map
+from rotoscope.figures.onehop import one_hop_accuracy
 from rotoscope.figures.plane import plane
 from rotoscope.figures.style import CLASS_COLOURS, save_figure
 from rotoscope.figures.theory import (
@@ -58,6 +59,7 @@ __all__ = [
     "head_paths",
     "hop_path",
     "layer_map",
+    "one_hop_accuracy",
     "permuted_logits",
     "plane",
     "save_figure",
