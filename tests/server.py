@@ -85,21 +85,25 @@ def free_port() -> int:
 
 
 SERVE = """
-import sys, threading
+import sys
 import xllamacpp
 
 settings = xllamacpp.CommonParams()
 settings.model.path, settings.hostnames, settings.port = sys.argv[1], ["127.0.0.1"], int(sys.argv[2])
-settings.n_ctx, settings.n_parallel, settings.cpuparams.n_threads, settings.warmup = 2048, 2, 2, False
+settings.n_ctx, settings.n_parallel, settings.warmup = 2048, 2, False
+# One thread: several of them wait for each other by spinning, which takes minutes on a busy machine.
+settings.cpuparams.n_threads = settings.cpuparams_batch.n_threads = 1
 server = xllamacpp.Server(settings)
-threading.Event().wait()
+sys.stdin.read()  # until whoever started us is gone
 """
 
 
 def serve(weights: Path, port: int) -> subprocess.Popen[bytes]:
     """A real model behind a real server, in a process of its own."""
     command = [sys.executable, "-c", SERVE, str(weights), str(port)]
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
 
 
 def wait_until_ready(port: int, seconds: float = 60) -> None:

@@ -93,7 +93,9 @@ class OneHopRun(SavedRun):
     """One-hop questions put to a language model. `answers` has one row per question.
 
     Two ways of scoring: "free" is the model's own answer, which has to be the expected one and nothing else;
-    "restricted" is the most likely of the candidates, for models that we run ourselves.
+    "restricted" is the most likely of the candidates, for models that we run ourselves. On the letter task a model that
+    only repeats the letter it is asked about is right under restricted scoring, because one candidate begins with it:
+    look at "free" there, where the digit has to be found too.
     """
 
     kind = "onehop"

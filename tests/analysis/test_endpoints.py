@@ -347,7 +347,7 @@ def test_real_server_killed_and_restarted(tmp_path: Path, monkeypatch: pytest.Mo
     """SmolLM2 behind a real server that dies in the middle of a run and comes back."""
     monkeypatch.setattr(endpoints, "FIRST_WAIT", 0.2)
     monkeypatch.setattr(endpoints, "LONGEST_WAIT", 1.0)
-    plan = OneHopPlan(lengths=(12,), runs=1, questions=10)
+    plan = OneHopPlan(lengths=(12,), runs=1, questions=5)
     weights, port, out = embedded_file("smollm2"), free_port(), tmp_path / "run"
     first = serve(weights, port)
     second: list[subprocess.Popen[bytes]] = []
@@ -368,7 +368,7 @@ def test_real_server_killed_and_restarted(tmp_path: Path, monkeypatch: pytest.Mo
             "smollm2",
             plan,
             concurrency=2,
-            body={"max_tokens": 4, "temperature": 0},
+            body={"max_tokens": 2, "temperature": 0},
             out=out,
         )
         watcher.join(10)
@@ -377,7 +377,7 @@ def test_real_server_killed_and_restarted(tmp_path: Path, monkeypatch: pytest.Mo
             process.kill()
             process.wait()
     assert second
-    assert len(run.answers) == 20
+    assert len(run.answers) == 10
     assert not run.answers.duplicated(["task", "length", "run", "question"]).any()
     assert set(run.answers["status"]) <= {"answered", "not single", "malformed"}
     assert run.answers["retries"].sum() > 0
