@@ -26,17 +26,15 @@ from rotoscope.errors import EndpointError
 from rotoscope.progress import Progress, progress
 from rotoscope.results.folder import RunFolder, versions
 from rotoscope.results.journal import Journal
-from rotoscope.results.onehop import OneHopRun, answer_row, answers_table
+from rotoscope.results.onehop import JOURNAL, OneHopRun, answer_row, answered_keys, answers_table, question_key
 from rotoscope.tasks.onehop import OneHopPlan, Question, read_answer
 
 __all__ = ["KEY_VARIABLES", "Estimate", "estimate", "one_hop_endpoint"]
 
-Key = tuple[str, int, int, int]
 KEY_VARIABLES = ("ROTOSCOPE_API_KEY", "OPENAI_API_KEY")
 NO_KEY = "none"
 """What is sent where no key is set: servers of one's own ask for none."""
 BODY: dict[str, Any] = {"max_tokens": 16, "temperature": 0}
-JOURNAL = "answers.jsonl"
 FIRST_CONTACT = 10.0
 """Seconds to wait for a server that nothing has been heard of yet."""
 FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
@@ -70,10 +68,10 @@ def estimate(
     body: Mapping[str, Any] = BODY,
     price_in: float | None = None,
     price_out: float | None = None,
-    done: Collection[Key] = (),
+    done: Collection[tuple[Any, ...]] = (),
 ) -> Estimate:
     """Tokens and cost of the questions that are not done yet. Nothing is sent: tokens are counted by a rule of thumb."""
-    left = [question for run, question in plan if _key(run, question) not in done]
+    left = [question for run, question in plan if question_key(run, question) not in done]
     prompt = sum(count_tokens(question.text) for question in left)
     completion = len(left) * _most_tokens(body)
     cost = None
@@ -124,12 +122,14 @@ def one_hop_endpoint(
         return Estimate(0, 0, 0) if dry_run else OneHopRun.open(folder.path)
     if dry_run:
         kept = Journal(folder.piece(JOURNAL) if folder is not None and not overwrite else None)
-        return estimate(plan, body=body, price_in=price_in, price_out=price_out, done=_done(kept))
+        return estimate(plan, body=body, price_in=price_in, price_out=price_out, done=answered_keys(kept.rows))
     client = _client(endpoint, timeout)
     if folder is not None:
         folder.begin()
     journal = Journal(folder.piece(JOURNAL) if folder is not None else None)
-    expected = estimate(plan, body=body, price_in=price_in, price_out=price_out, done=_done(journal))
+    expected = estimate(
+        plan, body=body, price_in=price_in, price_out=price_out, done=answered_keys(journal.rows)
+    )
     began = time.perf_counter()
     asking = _Asking(client, address, model, dict(body), patience, journal)
     with client, progress("asking", len(plan), show_progress) as bar:
@@ -154,29 +154,27 @@ def one_hop_endpoint(
     return OneHopRun({"settings": settings, "versions": versions(), **details}, tables)
 
 
-def _key(run: int, question: Question) -> Key:
-    return question.task, question.length, run, question.number
-
-
-def _done(journal: Journal) -> set[Key]:
-    return {(row["task"], row["length"], row["run"], row["question"]) for row in journal.rows}
-
-
 def _most_tokens(body: Mapping[str, Any]) -> int:
     """How long an answer may get."""
     taken = {"model", "messages", "stream", "n"} & set(body)
     if taken:
         raise EndpointError(f"the body must not set {', '.join(sorted(taken))}")
-    for name in ("max_completion_tokens", "max_tokens"):
-        if name in body:
-            return int(body[name])
-    raise EndpointError("the body must limit the answer: add max_tokens or max_completion_tokens")
+    most = body.get("max_completion_tokens", body.get("max_tokens"))
+    if not isinstance(most, int) or most < 1:
+        raise EndpointError(
+            "the body must limit the answer: add max_tokens or max_completion_tokens, a whole number"
+        )
+    return most
 
 
 def _address(endpoint: str) -> str:
     """The server's address as it may be written down: without a user's name, password or query."""
-    parts = urlsplit(endpoint)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    try:
+        parts = urlsplit(endpoint)
+        known = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        known = False
+    if not known:
         raise EndpointError("an endpoint is written with its scheme, as in http://localhost:8080/v1")
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
@@ -264,8 +262,8 @@ class _Asking:
         return {
             "answered": answered,
             "status": status,
-            "prompt_tokens": getattr(usage, "prompt_tokens", None),
-            "completion_tokens": getattr(usage, "completion_tokens", None),
+            "prompt_tokens": _number(getattr(usage, "prompt_tokens", None)),
+            "completion_tokens": _number(getattr(usage, "completion_tokens", None)),
         }
 
     def _refused(self, refusal: Any) -> dict[str, Any] | _Again:
@@ -300,7 +298,7 @@ class _Asking:
 
 def _ask_all(asking: _Asking, plan: OneHopPlan, concurrency: int, bar: Progress) -> None:
     """Every question that is not done yet; when one fails, those under way are still kept."""
-    done = _done(asking.journal)
+    done = answered_keys(asking.journal.rows)
 
     def one(run: int, question: Question) -> None:
         try:
@@ -313,7 +311,7 @@ def _ask_all(asking: _Asking, plan: OneHopPlan, concurrency: int, bar: Progress)
     pool = ThreadPoolExecutor(concurrency)
     try:
         under_way = [
-            pool.submit(one, run, question) for run, question in plan if _key(run, question) not in done
+            pool.submit(one, run, question) for run, question in plan if question_key(run, question) not in done
         ]
         for future in wait(under_way, return_when=FIRST_EXCEPTION).done:
             future.result()
@@ -341,6 +339,10 @@ def _content(found: Any) -> str | None:
     except (AttributeError, IndexError, TypeError):
         return None
     return content if isinstance(content, str) else None
+
+
+def _number(given: object) -> int | None:
+    return given if isinstance(given, int) else None
 
 
 def _warnings(answers: pd.DataFrame, retries: Counter[str]) -> list[str]:

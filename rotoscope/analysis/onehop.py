@@ -22,12 +22,11 @@ from rotoscope.progress import progress
 from rotoscope.reading import Subject, load
 from rotoscope.results.folder import RunFolder, versions
 from rotoscope.results.journal import Journal
-from rotoscope.results.onehop import KEYS, OneHopRun, answer_row, answers_table
+from rotoscope.results.onehop import JOURNAL, OneHopRun, answer_row, answered_keys, answers_table, question_key
 from rotoscope.tasks.onehop import OneHopPlan, Question, read_answer
 
 __all__ = ["one_hop_local"]
 
-JOURNAL = "answers.jsonl"
 AT_ONCE = 8192
 """Most tokens, rows × length, that candidates are scored with at once."""
 
@@ -37,10 +36,6 @@ class _Asked:
     run: int
     question: Question
     tokens: list[int]
-
-    @property
-    def key(self) -> tuple[str, int, int, int]:
-        return self.question.task, self.question.length, self.run, self.question.number
 
 
 def one_hop_local(
@@ -78,13 +73,13 @@ def one_hop_local(
     if folder is not None:
         folder.begin()
     journal = Journal(folder.piece(JOURNAL) if folder is not None else None)
-    done = {tuple(row[key] for key in KEYS) for row in journal.rows}
+    done = answered_keys(journal.rows)
     began = time.perf_counter()
     with progress("asking", len(asked), show_progress) as bar, torch.inference_mode():
         bar.advance(len(done))
         for task in plan.tasks:
             whole = [one for one in asked if one.question.task == task]
-            left = [one for one in whole if one.key not in done]
+            left = [one for one in whole if question_key(one.run, one.question) not in done]
             if not left:
                 continue
             front = _Front(who, [one.tokens for one in whole])

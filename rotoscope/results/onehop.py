@@ -12,9 +12,11 @@ import pandas as pd
 from rotoscope.results.saved import SavedRun
 from rotoscope.tasks.onehop import Question, Status
 
-__all__ = ["PAPER", "OneHopRun", "answer_row", "answers_table", "wilson"]
+__all__ = ["PAPER", "OneHopRun", "answer_row", "answered_keys", "answers_table", "question_key", "wilson"]
 
 KEYS = ("task", "length", "run", "question")
+JOURNAL = "answers.jsonl"
+"""Where answers are kept while a run is going."""
 SCREENED_LENGTH, SCREENED_ACCURACY = 16, 0.85
 
 # P2, Table 3: accuracy by length, number then letter task for each model.
@@ -68,6 +70,16 @@ def answer_row(
         "completion_tokens": completion_tokens,
         "retries": retries,
     }
+
+
+def question_key(run: int, question: Question) -> tuple[Any, ...]:
+    """What tells a question of a run from all others: the columns of `KEYS`."""
+    return question.task, question.length, run, question.number
+
+
+def answered_keys(rows: Iterable[dict[str, Any]]) -> set[tuple[Any, ...]]:
+    """The keys of the questions that have an answer."""
+    return {tuple(row[key] for key in KEYS) for row in rows}
 
 
 def answers_table(rows: Iterable[dict[str, Any]]) -> pd.DataFrame:

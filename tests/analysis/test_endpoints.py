@@ -219,6 +219,13 @@ def test_too_long_is_counted_and_not_sent_again(reply: tuple) -> None:
     assert "6 questions were too long" in run.run["warnings"][0]
 
 
+def test_tokens_that_are_no_numbers_are_left_empty() -> None:
+    with scripted(lambda *_: said("k", usage={"prompt_tokens": "many"})) as server:
+        run = one_hop_endpoint(server.url, "m", PLAN)
+    assert run.answers["prompt_tokens"].isna().all()
+    assert set(run.answers["status"]) == {"answered"}
+
+
 def test_several_words_are_no_answer() -> None:
     def script(_: int, request: dict) -> tuple:
         return said(f"Let me think: {ANSWERS[request['messages'][0]['content']]}")
@@ -271,6 +278,8 @@ def test_token_count_is_near_a_real_one(smollm2: rs.Subject) -> None:
     ("wrong", "sentence"),
     [
         ({"endpoint": "localhost:8080/v1"}, "written with its scheme"),
+        ({"endpoint": "http://localhost:port/v1"}, "written with its scheme"),
+        ({"body": {"max_tokens": "few"}}, "a whole number"),
         ({"body": {"temperature": 0}}, "must limit the answer"),
         ({"body": {"max_tokens": 4, "stream": True}}, "must not set stream"),
         ({"concurrency": 0}, "concurrency must be at least 1"),
