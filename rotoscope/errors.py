@@ -8,6 +8,7 @@ from __future__ import annotations
 
 __all__ = [
     "BlockError",
+    "EndpointError",
     "ModelError",
     "NoRotaryError",
     "NumberError",
@@ -48,3 +49,7 @@ class NumberError(RotoscopeError):
 
 class RunError(RotoscopeError):
     """A run folder that cannot be opened, resumed or written."""
+
+
+class EndpointError(RotoscopeError):
+    """A server that cannot be reached, refuses us or does not know what we ask for."""

@@ -18,6 +18,7 @@ from rotoscope.cli.data import data
 from rotoscope.cli.doctor import doctor
 from rotoscope.cli.dynamics import dynamics
 from rotoscope.cli.gate import gate
+from rotoscope.cli.lengths import lengths
 from rotoscope.cli.profile import profile
 from rotoscope.cli.theory import theory
 from rotoscope.cli.train import train
@@ -43,6 +44,7 @@ app.command(canonical)
 app.command(data)
 app.command(train)
 app.command(dynamics)
+app.command(lengths)
 app.command(doctor)
 app.meta.group_parameters = "Common"
 app.meta.suppress_keyboard_interrupt = False

@@ -35,6 +35,7 @@ from rotoscope.figures.frequency import (
 from rotoscope.figures.gating import gate_bands
 from rotoscope.figures.geometry import dominant_planes, frequency_use
 from rotoscope.figures.layer_map import layer_map
+from rotoscope.figures.onehop import one_hop_accuracy
 from rotoscope.figures.plane import plane
 from rotoscope.figures.roles import answer_arrival, information_flow, legible_flow, role_attention
 from rotoscope.figures.style import CLASS_COLOURS, save_figure
@@ -73,6 +74,7 @@ __all__ = [
     "information_flow",
     "layer_map",
     "legible_flow",
+    "one_hop_accuracy",
     "permuted_logits",
     "plane",
     "plane_over_training",

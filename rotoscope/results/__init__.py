@@ -10,6 +10,7 @@ from rotoscope.results.folder import RunFolder, read_run
 from rotoscope.results.gating import Gating
 from rotoscope.results.geometry import Geometry
 from rotoscope.results.lengths import Lengths
+from rotoscope.results.onehop import OneHopRun
 from rotoscope.results.profile import Profile
 from rotoscope.results.roles import Roles
 from rotoscope.results.saved import SavedRun
@@ -23,6 +24,7 @@ __all__ = [
     "Gating",
     "Geometry",
     "Lengths",
+    "OneHopRun",
     "Profile",
     "Roles",
     "RunFolder",
@@ -36,7 +38,7 @@ __all__ = [
 
 KINDS: dict[str, type[SavedRun]] = {
     kind.kind: kind
-    for kind in (Profile, Gating, TheoryRun, Canonical, Training, Dynamics, Roles, Geometry, Lengths)
+    for kind in (Profile, Gating, TheoryRun, Canonical, Training, Dynamics, Roles, Geometry, Lengths, OneHopRun)
 }
 
 

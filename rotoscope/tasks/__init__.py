@@ -3,6 +3,7 @@
 from rotoscope.tasks.binding import PREFIXES, binding
 from rotoscope.tasks.canonical import CanonicalSamples, canonical, index, induction, retrieval
 from rotoscope.tasks.multihop import MultiHop, MultiHops, letter, number
+from rotoscope.tasks.onehop import OneHopPlan, one_hop
 from rotoscope.tasks.passages import passages
 from rotoscope.tasks.prompts import Prompt, Prompts
 from rotoscope.tasks.repeats import repeats
@@ -13,6 +14,7 @@ __all__ = [
     "CanonicalSamples",
     "MultiHop",
     "MultiHops",
+    "OneHopPlan",
     "Prompt",
     "Prompts",
     "binding",
@@ -21,6 +23,7 @@ __all__ = [
     "induction",
     "letter",
     "number",
+    "one_hop",
     "passages",
     "repeats",
     "retrieval",

@@ -68,7 +68,7 @@ def test_the_ideal_composition_is_that_of_the_functions(task: str) -> None:
                 there = places[int(samples.path[k, step + ahead])]
                 assert state[places[int(samples.path[k, step])]] == ids[there], (layer, step)
             state = (
-                index_function(torch.tensor(state), 120).tolist()
+                index_function(torch.tensor([state]), 120)[0].tolist()
                 if task == "number"
                 else retrieval_function(state, 8, 8)
             )

@@ -13,23 +13,10 @@ from pathlib import Path
 import pytest
 
 import rotoscope as rs
-from rotoscope.cli import main
 from tests.models import from_config, tiny
 from tests.reading.test_load import word_tokenizer
 
 ROTOSCOPE = str(Path(sys.executable).with_name("rotoscope"))
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture):
-    def call(*arguments: object) -> tuple[int, str, str]:
-        capsys.readouterr()  # what fixtures printed
-        with pytest.raises(SystemExit) as ended:
-            main([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        return ended.value.code, captured.out, captured.err
-
-    return call
 
 
 @pytest.fixture

@@ -1,0 +1,63 @@
+"""Rows that are on disk as soon as they are known: one JSON line each, for answers that cost money."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+from rotoscope.errors import RunError
+from rotoscope.results.folder import saying_why
+
+__all__ = ["Journal"]
+
+
+class Journal:
+    """A growing list of rows, safe to append to from several threads; without a path it lives in memory only.
+
+    A process that is killed while it writes leaves half a line at the end: it is cut off when the file is opened again.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path
+        self.rows: list[dict[str, Any]] = []
+        self._lock = threading.Lock()
+        if path is not None and path.exists():
+            self._read(path)
+
+    def _read(self, path: Path) -> None:
+        whole, newline, torn = path.read_bytes().rpartition(b"\n")
+        for number, line in enumerate(whole.splitlines()):
+            try:
+                self.rows.append(json.loads(line))
+            except ValueError as damage:
+                raise RunError(
+                    f"line {number + 1} of {path} is damaged ({damage}); remove it to go on"
+                ) from damage
+        if torn:
+            with saying_why(path):
+                os.truncate(path, len(whole) + len(newline))
+
+    def append(self, row: dict[str, Any]) -> None:
+        """Keep a row; it is on disk when this returns, whole or not at all."""
+        with self._lock:
+            if self.path is not None:
+                self._write(self.path, (json.dumps(row) + "\n").encode())
+            self.rows.append(row)
+
+    def _write(self, path: Path, line: bytes) -> None:
+        with saying_why(path), path.open("ab", buffering=0) as file:
+            before = file.tell()
+            try:
+                if file.write(line) < len(line):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                os.fsync(file.fileno())
+            except OSError:
+                file.truncate(before)
+                raise
+
+    def __len__(self) -> int:
+        return len(self.rows)

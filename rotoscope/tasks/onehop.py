@@ -1,0 +1,166 @@
+"""One-hop questions for language models (P2): look back by number, or look up by letter.
+
+**Number.** A sequence of letters and an integer t: the answer is the letter t places back, 1 being the last one.
+**Letter.** A sequence of tokens such as `k3`, and a letter that begins one of them: the answer is that whole token.
+
+Each is asked as a text with instructions and three worked examples, to be answered at once and in one word. Question k
+is a function of task, length, seed and k alone.
+"""
+
+from __future__ import annotations
+
+import random
+import string
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from functools import cache
+from typing import Any, Literal
+
+from rotoscope.errors import TaskError
+
+__all__ = ["LENGTHS", "ONE_HOP", "OneHopPlan", "Question", "default_template", "one_hop", "read_answer"]
+
+Status = Literal["answered", "not single", "malformed", "too long"]
+ONE_HOP = ("number", "letter")
+LENGTHS = (12, 16, 24, 32, 48, 64, 80, 100, 150, 200, 300)
+DIGITS = "123456789"
+EXAMPLE_LENGTH, EXAMPLE_PLACES = 8, (6, 3, 1)
+PLACEHOLDERS = ("{sequence}", "{query}")
+QUOTES = " \t\r\n\"'`“”‘’"
+INSTRUCTIONS = {
+    "number": (
+        "Below is a sequence of letters, followed by a whole number t. Count back from the end of the sequence: the last "
+        "letter is number 1, the letter before it is number 2, and so on. Reply with letter number t. Write that one "
+        "letter and nothing else."
+    ),
+    "letter": (
+        "Below is a sequence of items, each a letter with a digit after it, followed by a single letter. Exactly one item "
+        "begins with that letter. Reply with this item, letter and digit. Write that one item and nothing else."
+    ),
+}
+ASKING = {"number": "Number", "letter": "Letter"}
+
+
+@dataclass(frozen=True)
+class Question:
+    """One question. `text` is the whole prompt; a chat model gets it as the user's turn."""
+
+    task: str
+    length: int
+    number: int
+    sequence: tuple[str, ...]
+    query: str
+    answer: str
+    text: str
+
+    @property
+    def candidates(self) -> tuple[str, ...]:
+        """Everything in the sequence that could be the answer, each once."""
+        return tuple(sorted(set(self.sequence)))
+
+    @property
+    def messages(self) -> list[dict[str, str]]:
+        return [{"role": "user", "content": self.text}]
+
+
+def one_hop(
+    task: str, length: int, count: int = 20, seed: int = 0, template: str | None = None
+) -> tuple[Question, ...]:
+    """`count` questions about sequences of `length`; every place in the sequence is asked for equally likely.
+
+    A `template` of one's own is a text with the placeholders {sequence} and {query}; it replaces the instructions and
+    the worked examples.
+    """
+    if task not in ONE_HOP:
+        raise TaskError(f"unknown one-hop task '{task}'; choose {' or '.join(ONE_HOP)}")
+    if length < 1 or count < 1:
+        raise TaskError(f"a length and a number of questions are at least 1, found {length} and {count}")
+    frame = default_template(task) if template is None else template
+    missing = [name for name in PLACEHOLDERS if name not in frame]
+    if missing:
+        raise TaskError(
+            f"the template has no {' and no '.join(missing)}; write {' and '.join(PLACEHOLDERS)} where the sequence and "
+            "what is asked about it shall stand"
+        )
+    made = []
+    for number in range(count):
+        sequence, query, answer = _drawn(task, length, f"{task} {length} {seed} {number}")
+        made.append(Question(task, length, number, sequence, query, answer, _filled(frame, sequence, query)))
+    return tuple(made)
+
+
+@cache
+def default_template(task: str) -> str:
+    """The instructions, three worked examples and the place of the question."""
+    parts = [INSTRUCTIONS[task]]
+    for place in EXAMPLE_PLACES:
+        sequence, query, answer = _drawn(task, EXAMPLE_LENGTH, f"worked example {task} {place}", place)
+        parts.append(f"{_filled(_ask(task), sequence, query)} {answer}")
+    return "\n\n".join([*parts, _ask(task)])
+
+
+def _ask(task: str) -> str:
+    return f"Sequence: {{sequence}}\n{ASKING[task]}: {{query}}\nAnswer:"
+
+
+def _filled(frame: str, sequence: tuple[str, ...], query: str) -> str:
+    return frame.replace("{sequence}", " ".join(sequence)).replace("{query}", query)
+
+
+def _drawn(task: str, length: int, seed: str, place: int | None = None) -> tuple[tuple[str, ...], str, str]:
+    """Sequence, query and answer; the answer stands anywhere unless its place is given."""
+    dice = random.Random(seed)
+    place = dice.randrange(length) if place is None else place
+    if task == "number":
+        letters = tuple(dice.choices(string.ascii_lowercase, k=length))
+        return letters, str(length - place), letters[place]
+    asked = dice.choice(string.ascii_lowercase)
+    others = string.ascii_lowercase.replace(asked, "")
+    items = tuple((asked if k == place else dice.choice(others)) + dice.choice(DIGITS) for k in range(length))
+    return items, asked, items[place]
+
+
+def read_answer(said: str | None) -> tuple[str, Status]:
+    """What was answered, without spaces, quotes and a final full stop, in lower case; more words than one are no answer."""
+    answer = (said or "").strip(QUOTES).rstrip(".").strip(QUOTES).lower()
+    if not answer:
+        return "", "malformed"
+    return answer, "answered" if len(answer.split()) == 1 else "not single"
+
+
+@dataclass(frozen=True)
+class OneHopPlan:
+    """Which questions are asked: tasks × lengths × runs × questions. Run k is made with seed + k."""
+
+    tasks: tuple[str, ...] = ONE_HOP
+    lengths: tuple[int, ...] = LENGTHS
+    runs: int = 5
+    questions: int = 20
+    seed: int = 0
+    template: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.tasks or not self.lengths or self.runs < 1 or self.questions < 1:
+            raise TaskError("a plan needs at least one task, one length, one run and one question")
+        if len(set(self.tasks)) < len(self.tasks) or len(set(self.lengths)) < len(self.lengths):
+            raise TaskError("every task and every length can be asked for once only")
+        if self.template is not None and len(self.tasks) > 1:
+            raise TaskError("a template belongs to one task; ask for the number or for the letter task alone")
+        for task in self.tasks:
+            for length in self.lengths:
+                one_hop(task, length, 1, self.seed, self.template)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {key: list(x) if isinstance(x, tuple) else x for key, x in asdict(self).items()}
+
+    def __len__(self) -> int:
+        return len(self.tasks) * len(self.lengths) * self.runs * self.questions
+
+    def __iter__(self) -> Iterator[tuple[int, Question]]:
+        """Every (run, question), tasks and lengths in the order given."""
+        for task in self.tasks:
+            for length in self.lengths:
+                for run in range(self.runs):
+                    for question in one_hop(task, length, self.questions, self.seed + run, self.template):
+                        yield run, question

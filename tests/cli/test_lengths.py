@@ -1,0 +1,140 @@
+"""`rotoscope lengths` as a user meets it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import rotoscope as rs
+from rotoscope.tasks import OneHopPlan
+from tests.analysis.test_onehop import subject
+from tests.server import refused, said, scripted
+
+PLAN = OneHopPlan(lengths=(12, 16), runs=1, questions=2)
+ANSWERS = {question.text: question.answer for _, question in PLAN}
+FEW = ["--lengths", 12, 16, "--runs", 1, "--questions", 2]
+
+
+def right(_: int, request: dict) -> tuple:
+    return said(ANSWERS[request["messages"][0]["content"]])
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    who = subject(chat=True)
+    who.model.save_pretrained(tmp_path / "model")
+    who.tokenizer.save_pretrained(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def test_local_model(run, model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    code, told, problem = run("lengths", model, *FEW, "--device", "cpu", "--out", out)
+    assert code == 0, problem
+    assert "beside P2's Table 3" in told
+    assert "P2's screening rule: not selected: " in told
+    named = [Path(line.strip()) for line in told.split("wrote\n")[1].splitlines()]
+    assert {file.name for file in named} == {
+        "answers.parquet", "run.json", "one_hop_accuracy.pdf", "one_hop_accuracy.png",
+    }  # fmt: skip
+    assert all(file.is_file() for file in named)
+    assert len(rs.open(out).answers) == 8
+
+
+def test_endpoint(run, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    with scripted(right) as server:
+        ask = ["lengths", "--endpoint", server.url, "--model", "org/m", *FEW, "--no-figures", "--out", out]
+        code, told, problem = run(*ask, "--dry-run", "--price-in", 3, "--price-out", 15)
+        assert code == 0, problem
+        assert "to be asked: 8 questions, about" in told
+        assert "at these prices" in told
+        assert "nothing was sent" in told
+        assert not server.asked
+        assert not out.exists()
+        code, told, problem = run(*ask, "--body", '{"max_completion_tokens": 3}')
+        assert code == 0, problem
+        assert "selected: 1.00 [0.34, 1.00] on the letter task at length 16" in told
+        assert server.asked[0]["max_completion_tokens"] == 3
+        assert "max_tokens" not in server.asked[0]
+
+
+def test_own_template(run, model: Path, tmp_path: Path) -> None:
+    file = tmp_path / "mine.txt"
+    file.write_text("In {sequence}, what begins with {query}?")
+    ask = ["lengths", model, "--lengths", 12, "--runs", 1, "--questions", 1, "--no-figures"]
+    code, _, problem = run(*ask, "--task", "letter", "--template", file, "--out", tmp_path / "run")
+    assert code == 0, problem
+    assert rs.open(tmp_path / "run").run["settings"]["template"] == file.read_text()
+    file.write_text("In {sequence}?")
+    code, _, problem = run(*ask, "--task", "letter", "--template", file, "--out", tmp_path / "other")
+    assert (code, problem.count("\n")) == (2, 1)
+    assert "has no {query}" in problem
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ([], "say what to ask"),
+        (["smollm2", "--endpoint", "http://localhost/v1"], "say what to ask"),
+        (["--endpoint", "http://localhost/v1"], "--model NAME"),
+        (["smollm2", "--dry-run"], "--dry-run is for an --endpoint only"),
+        (["--endpoint", "localhost", "--model", "m"], "written with its scheme"),
+        (["--endpoint", "http://x/v1", "--model", "m", "--body", "{"], "--body is no JSON"),
+        (["--endpoint", "http://x/v1", "--model", "m", "--body", "[]"], "must be a JSON object"),
+        (["smollm2", "--lengths", "0"], "at least 1"),
+        (["smollm2", "--template", "/no/such/file"], "cannot be read"),
+    ],
+)
+def test_wrong_use(run, wrong: list[str], sentence: str) -> None:
+    code, _, problem = run("lengths", *wrong)
+    assert code == 2
+    assert sentence in problem
+
+
+def test_wrong_key_is_one_sentence(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROTOSCOPE_API_KEY", "secret-key")
+    with scripted(lambda *_: refused(401, "bad key secret-key")) as server:
+        code, told, problem = run(
+            "lengths", "--endpoint", server.url, "--model", "m", *FEW, "--out", tmp_path / "run"
+        )
+    assert code == 2
+    assert "refuses the key (401)" in problem
+    assert "secret-key" not in told + problem
+
+
+def test_interrupted_at_the_keyboard(run, tmp_path: Path) -> None:
+    """Ctrl-C in the middle: one sentence, and the same command goes on."""
+    out, gate = tmp_path / "run", threading.Event()
+
+    def script(number: int, request: dict) -> tuple:
+        if number > 3:
+            gate.wait(20)
+        return right(number, request)
+
+    launch = [sys.executable, "-c", "from rotoscope.cli import main; main()"]
+    with scripted(script) as server:
+        command = [
+            *launch, "lengths", "--endpoint", server.url, "--model", "m", *map(str, FEW), "--concurrency", "1",
+            "--no-figures", "--out", str(out),
+        ]  # fmt: skip
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+        deadline = time.monotonic() + 60
+        while len(server.asked) < 4 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        os.kill(process.pid, signal.SIGINT)
+        time.sleep(0.3)
+        gate.set()
+        _, problem = process.communicate(timeout=30)
+        assert process.returncode == 130
+        assert problem.strip().startswith("rotoscope: stopped; what is finished is kept")
+        assert run(*command[len(launch) :])[0] == 0
+    assert sorted(server.texts) == sorted(ANSWERS)
+    assert rs.open(out).answers["correct"].all()
