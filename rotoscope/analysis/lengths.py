@@ -24,20 +24,23 @@ from typing import Any
 import pandas as pd
 import torch
 
+from rotoscope.analysis.dynamics import score_heads
 from rotoscope.analysis.roles import HELD_OUT, blocked
 from rotoscope.errors import ModelError, TaskError
 from rotoscope.lab.checkpoints import sequences_for
 from rotoscope.lab.gptj import GPTJ, LayerState
 from rotoscope.maths.discrepancy import discrepancy
+from rotoscope.maths.purity import purity_class
 from rotoscope.progress import progress
 from rotoscope.reading import Subject, find_checkpoints, load
 from rotoscope.results.folder import RunFolder, read_table, versions, write_table
-from rotoscope.results.lengths import Lengths, wilson
+from rotoscope.results.lengths import Lengths
+from rotoscope.results.onehop import wilson
 from rotoscope.results.roles import ARRIVED
 from rotoscope.shapes import Float, Tensor
 from rotoscope.tasks.multihop import MultiHops
 
-__all__ = ["LENGTHS", "lengths", "predict"]
+__all__ = ["LENGTHS", "lengths", "predict", "stored_lengths"]
 
 LENGTHS = (17, 25, 50, 100, 200, 350, 850, 2000, 5000)
 TOKENS = {"cpu": 120_000, "cuda": 4_000_000}
@@ -106,6 +109,11 @@ def lengths(
     return Lengths({"settings": settings, "versions": versions(), **details}, tables)
 
 
+def stored_lengths() -> Lengths:
+    """The measurements of eight models that come with rotoscope: two tasks, three seeds, and a shorter training."""
+    return Lengths.open(Path(__file__).parents[1] / "models" / "lengths")
+
+
 def _models(source: Any, device: str | None) -> dict[str, Subject]:
     if isinstance(source, Mapping):
         return {str(name): load(one, device=device, dtype=torch.float32) for name, one in source.items()}
@@ -147,6 +155,7 @@ class _Measured:
         tables = {"accuracy": pd.concat(rows, ignore_index=True)}
         if heads:
             tables["heads"] = pd.concat(heads, ignore_index=True)
+        tables["classes"] = self._stored("classes", lambda: head_classes(model, self._sequences(200, 0)))
         curve = self._stored(
             "predicted", lambda: predict(model, self._sequences(self.inputs, 0), self.lengths[-1])
         )
@@ -242,6 +251,23 @@ def _gaps(model: GPTJ, samples: MultiHops) -> pd.DataFrame:
 
 
 HEAD_MEASURES = ("discrepancy", "gap", "attention", "gap_loss", "dispersion_loss")
+
+
+@torch.no_grad()
+def head_classes(model: GPTJ, samples: MultiHops) -> pd.DataFrame:
+    """What each head is at training length, and the angle of the plane it uses most."""
+    table = score_heads(model, samples)[["layer", "head", "positional_score", "symbolic_score"]]
+    pairs = zip(table["positional_score"], table["symbolic_score"], strict=True)
+    angles: list[float] = []
+
+    def visit(state: LayerState) -> None:
+        turns = _turns(state, samples.length)
+        query = (state.query[:, :, -1] * turns[-1])[:, :, None]
+        logits = (query * (state.key * turns).conj()).real  # [inputs, heads, n, planes]
+        angles.extend(state.angles[logits.amax(2).mean(0).argmax(-1)].tolist())
+
+    model.logits(samples.tokens, visit=visit)
+    return table.assign(head_class=[purity_class(p, s) for p, s in pairs], dominant_angle=angles)
 
 
 @torch.no_grad()

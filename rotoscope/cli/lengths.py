@@ -1,4 +1,4 @@
-"""`rotoscope lengths`: how accuracy falls with the length of the sequence."""
+"""`rotoscope lengths`: how far multi-hop models, language models and chat endpoints carry."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ def lengths(
     lengths: Annotated[list[int] | None, Parameter(consume_multiple=True)] = None,
     runs: int = 5,
     questions: int = 20,
+    inputs: int = 400,
     template: Path | None = None,
     chat: bool | None = None,
     body: str | None = None,
@@ -45,7 +46,9 @@ def lengths(
     seed: int = 0,
     device: str | None = None,
 ) -> int:
-    """Ask a language model one-hop questions about longer and longer sequences.
+    """Measure accuracy on longer and longer inputs, of a trained multi-hop model, a language model or an endpoint.
+
+    Example: rotoscope lengths letter --out runs/letter-lengths
 
     Example: rotoscope lengths smollm2 --lengths 12 16 24 --runs 1 --out runs/lengths
 
@@ -54,7 +57,8 @@ def lengths(
     Parameters
     ----------
     source
-        A model to run here: "smollm2", a folder, a .gguf file, or a hub id.
+        A multi-hop model: number, letter, a training run or a checkpoint; or a language model to ask one-hop questions:
+        smollm2, a folder, a .gguf file, a hub id. "stored" shows the measurements of eight models that come with rotoscope.
     endpoint
         Instead: the base address of an OpenAI-compatible server. The key comes from ROTOSCOPE_API_KEY or OPENAI_API_KEY.
     model
@@ -62,11 +66,13 @@ def lengths(
     task
         number: the letter so many places back. letter: the item that begins with a letter. Or both.
     lengths
-        Lengths of the sequence. Default: 12 to 300, eleven of them.
+        Lengths of the sequence. Default: 12 to 300 for language models, 17 to 5,000 for multi-hop models.
     runs
         Runs with different questions, over which mean and standard deviation are taken.
     questions
         Questions per task, length and run.
+    inputs
+        Multi-hop models: most sequences per length, fewer at the long end.
     template
         A text file with {sequence} and {query} in it, instead of our instructions and examples; for one task.
     chat
@@ -100,6 +106,26 @@ def lengths(
     from rotoscope.tasks.onehop import LENGTHS, ONE_HOP, OneHopPlan
 
     console = new_console()
+    if source is not None and endpoint is None and (source == STORED or _is_multihop(source)):
+        for name, given in (
+            ("--model", model),
+            ("--body", body),
+            ("--template", template),
+            ("--dry-run", dry_run or None),
+        ):
+            if given is not None:
+                raise RotoscopeError(f"{name} is for language models; {source} is a multi-hop model")
+        return _multihop(
+            console,
+            source,
+            lengths,
+            inputs,
+            figures,
+            out or Path("runs") / f"{Path(source).name}-lengths",
+            overwrite,
+            seed,
+            device,
+        )
     if (source is None) == (endpoint is None):
         raise RotoscopeError("say what to ask: a model to run here, or --endpoint URL --model NAME")
     plan = OneHopPlan(
@@ -129,6 +155,85 @@ def lengths(
             return 0
         result = asked
     _show(console, result, folder, figures)
+    return 0
+
+
+STORED = "stored"
+
+
+def _is_multihop(source: str) -> bool:
+    """Whether a source is a model trained on the number or letter task, told from its files alone."""
+    if source in ("number", "letter"):
+        return True
+    place = Path(source)
+    folders = [place, *place.glob("checkpoint-*")] if place.is_dir() else []
+    for folder in folders:
+        config = folder / "config.json"
+        if config.is_file():
+            try:
+                return "rotoscope" in json.loads(config.read_text(encoding="utf-8"))
+            except ValueError:
+                return False
+    return False
+
+
+def _multihop(
+    console: Console,
+    source: str,
+    wanted: list[int] | None,
+    inputs: int,
+    figures: bool,
+    folder: Path,
+    overwrite: bool,
+    seed: int,
+    device: str | None,
+) -> int:
+    from rotoscope.analysis.lengths import LENGTHS, stored_lengths
+    from rotoscope.analysis.lengths import lengths as measure
+    from rotoscope.cli.summary import show_table, show_written
+
+    if source == STORED:
+        result = stored_lengths()
+        result.save(folder, overwrite=overwrite)
+    else:
+        result = measure(
+            source,
+            lengths=wanted or LENGTHS,
+            inputs=inputs,
+            seed=seed,
+            device=device,
+            out=folder,
+            overwrite=overwrite,
+        )
+    curve = result.curve().pivot(index="length", columns="model", values="accuracy").reset_index()
+    show_table(console, curve.rename_axis(columns=None), "accuracy by length, all hop counts together")
+    show_table(
+        console,
+        result.predictions(),
+        "lengths at which accuracy falls below a level: foretold from training length, and measured",
+    )
+    show_table(
+        console,
+        result.exponents(),
+        "power of the length with which discrepancy and gap change, with 95 % intervals",
+    )
+    show_table(
+        console,
+        result.decay(),
+        '"decays for positional, stays for symbolic": heads by class at training length',
+    )
+    written = [folder / "run.json", *sorted(folder.glob("*.parquet"))]
+    if figures:
+        from rotoscope import figures as draw
+
+        for title, figure in (
+            ("length_accuracy", draw.length_accuracy(result)),
+            ("length_discrepancy", draw.length_discrepancy(result)),
+            ("length_attention", draw.length_attention(result)),
+            ("length_prediction", draw.length_prediction(result)),
+        ):
+            written += draw.save_figure(figure, folder / title)
+    show_written(console, written)
     return 0
 
 

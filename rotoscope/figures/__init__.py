@@ -35,6 +35,7 @@ from rotoscope.figures.frequency import (
 from rotoscope.figures.gating import gate_bands
 from rotoscope.figures.geometry import dominant_planes, frequency_use
 from rotoscope.figures.layer_map import layer_map
+from rotoscope.figures.lengths import length_accuracy, length_attention, length_discrepancy, length_prediction
 from rotoscope.figures.onehop import one_hop_accuracy
 from rotoscope.figures.plane import plane
 from rotoscope.figures.roles import answer_arrival, information_flow, legible_flow, role_attention
@@ -74,6 +75,10 @@ __all__ = [
     "information_flow",
     "layer_map",
     "legible_flow",
+    "length_accuracy",
+    "length_attention",
+    "length_discrepancy",
+    "length_prediction",
     "one_hop_accuracy",
     "permuted_logits",
     "plane",

@@ -7,20 +7,13 @@ import math
 import numpy as np
 import pandas as pd
 
+from rotoscope.results.onehop import wilson
 from rotoscope.results.saved import SavedRun
 
-__all__ = ["LEVELS", "Lengths", "wilson"]
+__all__ = ["LEVELS", "Lengths"]
 
 LEVELS = (0.9, 0.5)
 DRAWS = 400
-
-
-def wilson(right: int, count: int, z: float = 1.96) -> tuple[float, float]:
-    """The 95 % interval of a share (Wilson)."""
-    share = right / count
-    centre = (share + z * z / (2 * count)) / (1 + z * z / count)
-    half = z * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count)) / (1 + z * z / count)
-    return max(0.0, centre - half), min(1.0, centre + half)
 
 
 def crossing(lengths: np.ndarray, accuracy: np.ndarray, level: float) -> float:
@@ -49,6 +42,11 @@ class Lengths(SavedRun):
     def heads(self) -> pd.DataFrame:
         """One row per (model, length, layer, head, input, place on the path)."""
         return self.tables["heads"]
+
+    @property
+    def classes(self) -> pd.DataFrame:
+        """By (model, layer, head): scores and class at training length (gamma = .1), angle of the plane used most."""
+        return self.tables["classes"]
 
     @property
     def predicted(self) -> pd.DataFrame:
@@ -112,6 +110,26 @@ class Lengths(SavedRun):
                 row[f"{name}_low"], row[f"{name}_high"] = low, high
             rows.append(row)
         return pd.DataFrame(rows)
+
+    def decay(self, limit: float = 0.2) -> pd.DataFrame:
+        """The verdict on "decays for positional heads, stays for symbolic ones", computed from the exponents.
+
+        A head's discrepancy decays if the interval of its exponent lies below -limit, and stays if it lies above; by
+        class at training length, how many do which.
+        """
+        table = self.exponents().merge(self.classes, on=["model", "task", "layer", "head"])
+        decays, stays = table["discrepancy_high"] < -limit, table["discrepancy_low"] > -limit
+        table["found"] = np.select([decays, stays], ["decays", "stays"], "undecided")
+        counts = table.groupby(["task", "head_class"])["found"].value_counts().unstack(fill_value=0)
+        counts = counts.reindex(columns=["decays", "stays", "undecided"], fill_value=0)
+        mean = table.groupby(["task", "head_class"])["discrepancy_exponent"].median().rename("median_exponent")
+        found = counts.join(mean).reset_index().rename_axis(columns=None)
+        expected = found["head_class"].map({"positional": "decays", "symbolic": "stays"})
+        share = [
+            row[e] / (row["decays"] + row["stays"] + row["undecided"]) if isinstance(e, str) else np.nan
+            for (_, row), e in zip(found.iterrows(), expected, strict=True)
+        ]
+        return found.assign(as_said=share)
 
     def predictions(self, seed: int = 0) -> pd.DataFrame:
         """Predicted against measured lengths at which accuracy falls below 90 % and 50 %, with intervals.

@@ -138,3 +138,22 @@ def test_interrupted_at_the_keyboard(run, tmp_path: Path) -> None:
         assert run(*command[len(launch) :])[0] == 0
     assert sorted(server.texts) == sorted(ANSWERS)
     assert rs.open(out).answers["correct"].all()
+
+
+def test_multihop_models_from_the_command_line(run, tmp_path: Path) -> None:
+    out = tmp_path / "lengths"
+    code, said, _ = run("lengths", "letter", "--lengths", 17, 30, "--inputs", 8, "--device", "cpu", "--out", out)
+    assert code == 0
+    for name in ("length_accuracy.png", "length_prediction.pdf", "accuracy.parquet"):
+        assert (out / name).is_file()
+        assert name in said
+    code, said, _ = run("lengths", "stored", "--out", tmp_path / "stored")
+    assert code == 0
+    assert "decays for positional" in said
+    assert "number-2-22500" in said
+    code, _, error = run("lengths", "number", "--model", "x")
+    assert code == 2
+    assert "--model is for language models" in error
+    code, _, error = run("lengths", "number", "--lengths", 9000, "--out", tmp_path / "long")
+    assert code == 2
+    assert "8192 positions" in error

@@ -1,0 +1,182 @@
+"""How far multi-hop models carry (P2 Fig. 5): accuracy, discrepancy and attention by length; prediction."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from rotoscope.figures.style import CLASS_COLOURS, POSITIONAL, SYMBOLIC, caption, new_figure, styled
+from rotoscope.maths.discrepancy import index_worst, index_worst_bound
+from rotoscope.results.lengths import Lengths
+
+__all__ = ["length_accuracy", "length_attention", "length_discrepancy", "length_prediction"]
+
+HUES = {"number": POSITIONAL, "letter": SYMBOLIC}
+
+
+def length_accuracy(run: Lengths) -> Figure:
+    """Accuracy by length over all hop counts, with intervals (P2 Fig. 5B)."""
+    figure = new_figure(5.6, 3.5)
+    with styled():
+        axes = figure.add_subplot()
+        curves = run.curve()
+        for (_, task), of in curves.groupby(["model", "task"], sort=False):
+            first = task not in axes.get_legend_handles_labels()[1]
+            axes.plot(
+                of["length"],
+                of["accuracy"],
+                "o-",
+                color=HUES[task],
+                ms=3,
+                lw=1.2,
+                alpha=0.8,
+                label=task if first else None,
+            )
+            axes.fill_between(of["length"], of["low"], of["high"], color=HUES[task], alpha=0.12, lw=0)
+        axes.axvline(int(curves["length"].min()), color="#999999", lw=0.8, ls=":")
+        axes.set_xscale("log")
+        _plain_ticks(axes, curves["length"])
+        axes.set_ylim(-0.02, 1.03)
+        axes.set_xlabel("length of the input in tokens")
+        axes.set_ylabel("accuracy")
+        axes.legend(title="task")
+        models = curves["model"].nunique()
+        caption(
+            figure,
+            f"{models} models, 95 % intervals; dotted: length in training; longer inputs have more target tokens in front",
+        )
+    return figure
+
+
+def _plain_ticks(axes: Axes, lengths: pd.Series) -> None:
+    ticks = sorted(int(n) for n in lengths.unique())
+    axes.set_xticks(ticks, [f"{n:,}" for n in ticks], fontsize=7)
+    axes.minorticks_off()
+
+
+def length_discrepancy(run: Lengths) -> Figure:
+    """Largest minus second-largest logit by length, layer by layer, beside the theory's 1/n^2 (P2 Fig. 5A)."""
+    gaps = run.gaps()
+    classes = run.classes.set_index(["model", "layer", "head"])["head_class"]
+    tasks = [t for t in HUES if t in set(gaps["task"])]
+    figure = new_figure(4.6 * len(tasks), 3.6)
+    with styled():
+        panels = figure.subplots(1, len(tasks), squeeze=False, sharey=True)[0]
+        for axes, task in zip(panels, tasks, strict=True):
+            of_task = gaps[gaps["task"] == task]
+            for (model, layer, head), of in of_task.groupby(["model", "layer", "head"]):
+                of = of.sort_values("length")
+                relative = of["discrepancy"] / of["discrepancy"].iloc[0]
+                axes.plot(
+                    of["length"],
+                    relative,
+                    color=CLASS_COLOURS[classes[(model, layer, head)]],
+                    lw=1.0,
+                    alpha=0.6,
+                )
+            n = np.array(sorted(of_task["length"].unique()), dtype=float)
+            bound = np.array([index_worst_bound(int(k)) for k in n])
+            axes.plot(
+                n, bound / bound[0], color="black", lw=1.2, ls="--", label="T_Index, worst input at any angle"
+            )
+            positional = run.classes[
+                (run.classes["task"] == task) & (run.classes["head_class"] == "positional")
+            ]
+            for angle in sorted({round(a, 4) for a in positional["dominant_angle"]}):
+                own = np.array([index_worst(angle, int(k)) for k in n])
+                axes.plot(
+                    n,
+                    own / own[0],
+                    color="#7A3E00",
+                    lw=1.0,
+                    ls="-.",
+                    label=f"T_Index at the heads' own angle {angle:.3g}",
+                )
+            axes.axhline(1.0, color="#777777", lw=1.2, ls=":", label="T_Retrieval at θ = 0: constant")
+            axes.set_xscale("log")
+            axes.set_yscale("log")
+            axes.set_ylim(0.003, 6)
+            _plain_ticks(axes, of_task["length"])
+            axes.set_title(f"{task} task")
+            axes.set_xlabel("length of the input in tokens")
+        panels[0].set_ylabel("mean discrepancy,\nrelative to training length")
+        handles, labels = panels[0].get_legend_handles_labels()
+        figure.legend(handles, labels, fontsize=7.5, loc="outside upper center", ncols=2)
+        caption(
+            figure,
+            "one line per layer and model, coloured by the head's class at training length (orange positional, blue symbolic, pink mixed)",
+        )
+    return figure
+
+
+def length_attention(run: Lengths, model: str | None = None) -> Figure:
+    """What the attention on the right token lacks: to its best competitor, and to the crowd."""
+    gaps = run.gaps()
+    chosen = model or str(gaps["model"].iloc[0])
+    of = gaps[gaps["model"] == chosen]
+    figure = new_figure(8.2, 3.3)
+    with styled():
+        panels = figure.subplots(1, 3)
+        for axes, (name, label) in zip(
+            panels,
+            (
+                ("attention", "attention on the token pointed at"),
+                ("gap_loss", "-log p lost to the best competitor"),
+                ("dispersion_loss", "-log p lost to dispersion"),
+            ),
+            strict=True,
+        ):
+            grid = of.pivot_table(index="layer", columns="length", values=name)
+            image = axes.imshow(
+                grid, aspect="auto", cmap="viridis" if name == "attention" else "magma_r", vmin=0
+            )
+            axes.set_xticks(range(len(grid.columns)), [f"{n:,}" for n in grid.columns], fontsize=7, rotation=60)
+            axes.set_yticks(range(0, len(grid), 2), [str(k) for k in grid.index[::2]])
+            axes.set_title(label, fontsize=8.5)
+            axes.set_xlabel("length")
+            figure.colorbar(image, ax=axes, shrink=0.85)
+        panels[0].set_ylabel("layer")
+        caption(figure, f"{chosen}; mean over the pointing positions of the path; layers count from 0")
+    return figure
+
+
+def length_prediction(run: Lengths) -> Figure:
+    """Predicted against measured lengths at which accuracy falls below 90 % and 50 %."""
+    table = run.predictions()
+    table = table[np.isfinite(table["predicted"]) & np.isfinite(table["measured"])]
+    figure = new_figure(4.4, 4.2)
+    with styled():
+        axes = figure.add_subplot()
+        for row in table.itertuples():
+            filled = row.level == 0.5
+            high = row.measured_high if math.isfinite(row.measured_high) else row.measured
+            axes.errorbar(
+                row.measured,
+                row.predicted,
+                xerr=[[max(row.measured - row.measured_low, 0)], [max(high - row.measured, 0)]],
+                yerr=[
+                    [max(row.predicted - row.predicted_low, 0)],
+                    [max(min(row.predicted_high, 1e5) - row.predicted, 0)],
+                ],
+                fmt="o" if filled else "s",
+                mfc=HUES[row.task] if filled else "white",
+                color=HUES[row.task],
+                ms=5,
+                lw=0.8,
+            )
+        both = [float(x) for x in (*table["measured"], *table["predicted"])] or [10.0, 100.0]
+        ends = (min(both) / 1.5, max(both) * 1.5)
+        axes.plot(ends, ends, color="#777777", lw=0.8)
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.set_xlabel("measured length")
+        axes.set_ylabel("length foretold from training length alone")
+        caption(
+            figure,
+            "orange: number, blue: letter; filled: accuracy below 50 %, open: below 90 %; 95 % intervals; line: equality",
+        )
+    return figure
