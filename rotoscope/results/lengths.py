@@ -94,20 +94,17 @@ class Lengths(SavedRun):
         ):
             row = {"model": model, "task": task, "layer": layer, "head": head}
             for name in ("discrepancy", "gap"):
-                values = {int(n): g[name].to_numpy() for n, g in of.groupby("length")}
-                x = np.log(list(values))
-                slopes = []
-                for draw in range(DRAWS + 1):
-                    means = np.array(
-                        [v.mean() if draw == 0 else dice.choice(v, len(v)).mean() for v in values.values()]
-                    )
-                    slopes.append(
-                        np.polyfit(x, np.log(means), 1)[0] if (means > 0).all() and len(x) > 1 else np.nan
-                    )
-                row[f"{name}_exponent"] = slopes[0]
-                clean = [s for s in slopes[1:] if not np.isnan(s)]
-                low, high = np.quantile(clean, [0.025, 0.975]) if len(clean) > DRAWS / 2 else (np.nan, np.nan)
-                row[f"{name}_low"], row[f"{name}_high"] = low, high
+                values = [(n, g[name].to_numpy()) for n, g in of.groupby("length")]
+                means = np.array([v.mean() for _, v in values])
+                drawn = np.stack(
+                    [v[dice.integers(len(v), size=(DRAWS, len(v)))].mean(1) for _, v in values], axis=1
+                )
+                x = np.log([n for n, _ in values])
+                row[f"{name}_exponent"] = _slopes(x, means[None])[0]
+                slopes = _slopes(x, drawn)
+                enough = np.isfinite(slopes).mean() > 0.5
+                ends = np.nanquantile(slopes, [0.025, 0.975]) if enough else (np.nan, np.nan)
+                row[f"{name}_low"], row[f"{name}_high"] = ends
             rows.append(row)
         return pd.DataFrame(rows)
 
@@ -169,6 +166,15 @@ class Lengths(SavedRun):
         ends = self.predictions().query("level == 0.5")
         said = ", ".join(f"{row.model}: {row.measured:.0f}" for row in ends.itertuples())
         return f"Lengths(accuracy falls below 50 % at {said})"
+
+
+def _slopes(x: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Least-squares slopes of the logarithm of each row against x; NaN where a value has no logarithm."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        logs = np.where((values > 0).all(1, keepdims=True), np.log(values), np.nan)
+    centred = x - x.mean()
+    slopes: np.ndarray = logs @ centred / (centred @ centred) if len(x) > 1 else np.full(len(values), np.nan)
+    return slopes
 
 
 def _falls(fails_at: np.ndarray, level: float) -> float:

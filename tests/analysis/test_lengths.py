@@ -13,8 +13,9 @@ import rotoscope as rs
 from rotoscope.analysis.lengths import _front_share, _gaps, head_classes, lengths, predict, stored_lengths
 from rotoscope.analysis.roles import HELD_OUT, attention_of
 from rotoscope.errors import ModelError, TaskError
-from rotoscope.lab import GPTJ, LayerState
+from rotoscope.lab import GPTJ
 from rotoscope.lab.checkpoints import sequences_for
+from rotoscope.lab.gptj import LayerState
 from rotoscope.results import Lengths
 from rotoscope.results.lengths import crossing
 
@@ -52,7 +53,7 @@ def test_gaps_and_losses_by_hand() -> None:
     table = _gaps(model, samples)
     weights = attention_of(model, samples.tokens)
     for row in (0, 3):
-        hops = int(samples.hops[row])
+        hops = int(samples.hops[row])  # noqa: F841 - in the query below
         here, there = int(samples.path[row, 0]), int(samples.path[row, 1])
         for layer in (0, 5):
             p = weights[layer, row, 0, here, : here + 1].double()
@@ -195,5 +196,7 @@ def test_what_the_stored_measurements_of_eight_models_show() -> None:
     assert verdict.loc[("letter", "symbolic"), "as_said"] == 1.0
     halves = run.predictions().query("level == 0.5")
     assert len(halves) >= 6
-    assert halves["log2_error"].abs().max() < 2.5  # the error is reported, whatever it is; this pins what it was
+    assert (
+        halves["log2_error"].abs().max() < 2.5
+    )  # the error is reported, whatever it is; this pins what it was
     assert (halves["log2_error"] < 0).all()

@@ -142,7 +142,9 @@ def test_interrupted_at_the_keyboard(run, tmp_path: Path) -> None:
 
 def test_multihop_models_from_the_command_line(run, tmp_path: Path) -> None:
     out = tmp_path / "lengths"
-    code, said, _ = run("lengths", "letter", "--lengths", 17, 30, "--inputs", 8, "--device", "cpu", "--out", out)
+    code, said, _ = run(
+        "lengths", "letter", "--lengths", 17, 30, "--inputs", 8, "--device", "cpu", "--out", out
+    )
     assert code == 0
     for name in ("length_accuracy.png", "length_prediction.pdf", "accuracy.parquet"):
         assert (out / name).is_file()
