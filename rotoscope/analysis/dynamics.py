@@ -14,6 +14,7 @@ from typing import Any, Literal
 import pandas as pd
 import torch
 
+from rotoscope.analysis.batches import prompts_hash
 from rotoscope.analysis.profiling import profile
 from rotoscope.errors import ModelError, RotoscopeError, RunError, TaskError
 from rotoscope.lab.checkpoints import sequences_for
@@ -143,8 +144,9 @@ def dynamics(
     """Scores of all heads along training.
 
     `source` is a training run or one of the embedded models "number" and "letter" (what was watched while it was
-    trained is read back, unless other `queries` are asked), or a folder of checkpoints, `checkpoint-N/` or `step-N/`, of any model that can be profiled. Models of ours know their
-    task; for others give `prompts`. `task` makes sure that the checkpoints are of that task.
+    trained is read back, unless other `queries` are asked), or a folder of checkpoints, `checkpoint-N/` or `step-N/`,
+    of any model that can be profiled. Models of ours know their task; for others give `prompts`. `task` makes sure
+    that the checkpoints are of that task.
     """
     if isinstance(source, Training):
         if queries is None and "scores" in source.tables:
@@ -180,18 +182,12 @@ def _from_checkpoints(
     overwrite: bool,
     show_progress: bool | None,
 ) -> Dynamics:
-    checkpoints = find_checkpoints(place)
-    settings: dict[str, Any] = {
-        "source": place.name,
-        "steps": list(checkpoints),
-        "task": task,
-        "queries": queries,
-        "inputs": inputs,
-        "tau": list(taus),
-    }
+    checkpoints = _checkpoints(place)
     began = time.perf_counter()
     warnings: list[str] = []
     parts: dict[str, list[pd.DataFrame]] = {"scores": [], "accuracy": []}
+    settings: dict[str, Any] = {}
+    shown: Prompts | None = None
     folder: RunFolder | None = None
     with progress("checkpoints", len(checkpoints), show_progress) as bar:
         for step, checkpoint in checkpoints.items():
@@ -201,22 +197,29 @@ def _from_checkpoints(
                 warnings.append(f"{checkpoint.name} was left out: {damage}")
                 bar.advance()
                 continue
-            if folder is None:
+            if shown is None:  # the first model that can be read says what it is shown
                 samples = prompts if prompts is not None else _own_sequences(subject, place, task, inputs)
-                settings["task"] = samples.task
                 shown = samples.prompts() if isinstance(samples, MultiHops) else samples
-                _check_vocabulary(samples, subject, checkpoint)
                 if queries == "path" and not isinstance(samples, MultiHops):
                     raise TaskError(
                         "only the number and letter tasks have paths; ask at the last token or at all"
                     )
+                settings = {
+                    "source": place.name,
+                    "steps": list(checkpoints),
+                    "task": samples.task,
+                    "prompts_hash": prompts_hash(shown),
+                    "queries": queries,
+                    "inputs": len(shown),
+                    "tau": list(taus),
+                }
                 if out is not None:
                     folder = RunFolder(out, Dynamics.kind, settings, overwrite=overwrite)
                     if folder.complete:
                         return Dynamics.open(folder.path)
                     folder.begin()
-            made = _scored(subject, samples, shown, queries, taus, step, folder)
-            for name, table in made.items():
+            _check_vocabulary(samples, subject, checkpoint)
+            for name, table in _scored(subject, samples, shown, queries, taus, step, folder).items():
                 parts[name].append(table)
             bar.advance()
     if not parts["scores"]:
@@ -226,6 +229,14 @@ def _from_checkpoints(
     if folder is not None:
         return Dynamics(folder.finish(tables, **details), tables)
     return Dynamics({"settings": settings, "versions": versions(), **details}, tables)
+
+
+def _checkpoints(place: Path) -> dict[int, Path]:
+    """The checkpoints of a folder; a folder that is itself a model counts as its last one."""
+    if not (place / "config.json").is_file():
+        return find_checkpoints(place)
+    trained = read_run(place)["settings"].get("steps", 0) if (place / "run.json").is_file() else 0
+    return {int(trained): place}
 
 
 def _own_sequences(subject: Any, place: Path, task: str | None, inputs: int) -> MultiHops:

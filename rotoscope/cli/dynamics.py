@@ -10,12 +10,13 @@ from cyclopts import Parameter
 __all__ = ["dynamics"]
 
 Flag = Annotated[bool, Parameter(negative="")]
+PAIRS = 16
 
 
 def dynamics(
     source: str,
     *,
-    task: Literal["number", "letter"] | None = None,
+    task: Literal["number", "letter", "binding", "repeats"] | None = None,
     queries: Literal["last", "path", "all"] | None = None,
     inputs: int = 200,
     roles: bool = True,
@@ -35,11 +36,12 @@ def dynamics(
     source
         A training run, number or letter (the embedded models), or a folder of checkpoint-N or step-N.
     task
-        Make sure that the checkpoints are of this task.
+        number, letter: make sure that the checkpoints are of this task. binding, repeats: what checkpoints of language
+        models are shown.
     queries
         Positions asked: last, path, all. Default: what was watched in training; for checkpoints, last.
     inputs
-        Held-out sequences to score the heads on.
+        Held-out sequences, or prompts, to score the heads on.
     roles
         Also find roles (Index, Retrieval, Reflexive), the way of the answer, and the frequencies in use.
     sequence
@@ -61,8 +63,12 @@ def dynamics(
 
     console = new_console()
     folder = out or Path("runs") / f"dynamics-{Path(source).name}"
+    prompts = None
+    if task in ("binding", "repeats"):
+        queries = queries or "last"
+        prompts, task = _prompts(source, task, inputs, seed), None
     result = along_training(
-        source, task=task, queries=queries, inputs=inputs, device=device,
+        source, task=task, prompts=prompts, queries=queries, inputs=inputs, device=device,
         out=folder if queries is not None else None, overwrite=overwrite,
     )  # fmt: skip
     if queries is None:
@@ -80,6 +86,17 @@ def dynamics(
         written += _roles(console, source, folder, sequence, figures, overwrite, seed, device)
     show_written(console, written)
     return 0
+
+
+def _prompts(source: str, task: str, count: int, seed: int) -> Any:
+    """Prompts in the words of the last checkpoint's tokenizer."""
+    from rotoscope import tasks
+    from rotoscope.reading import load
+
+    subject = load(source, device="cpu")
+    if task == "binding":
+        return tasks.binding(subject, pairs=PAIRS, count=count, seed=seed)
+    return tasks.repeats(subject, count=count, seed=seed)
 
 
 def _roles(

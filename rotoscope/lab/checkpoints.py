@@ -66,7 +66,7 @@ def sequences_for(config: Any, count: int, **changes: Any) -> MultiHops:
     if not isinstance(about, dict) or about.get("task") not in MULTIHOP:
         raise ModelError(
             "the checkpoint does not say which multi-hop task it was trained on (rotoscope in its config.json); "
-            "give prompts of your own"
+            "give prompts of your own (on the command line, --task binding or --task repeats)"
         )
     sizes = {k: v for k, v in about.items() if k != "task"}
     return MULTIHOP[about["task"]](count, **{**sizes, **changes})

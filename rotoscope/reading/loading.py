@@ -62,7 +62,7 @@ def load(
             folder = converted(path)
         return _from_folder(folder, name or path.stem, device, dtype, kind="gguf")
     if path.is_dir():
-        if not (path / "config.json").is_file() and any(path.glob("checkpoint-*/config.json")):
+        if not (path / "config.json").is_file() and any(path.glob("*/config.json")):
             path = list(find_checkpoints(path).values())[-1]
         _check_folder(path)
         return _from_folder(path, name or path.resolve().name, device, dtype, kind="folder")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from rotoscope.errors import RunError
 from rotoscope.maths.purity import CLASSES, purity_class
 from rotoscope.results.saved import SavedRun
 from rotoscope.results.training import LEARNED, Training, first_above
@@ -27,7 +28,9 @@ class Dynamics(SavedRun):
     def of_training(cls, training: Training) -> Dynamics:
         """What was watched while a model was trained."""
         if "scores" not in training.tables:
-            raise KeyError("scores")
+            raise RunError(
+                "no heads were watched in this training run; rs.dynamics(folder) scores its checkpoints"
+            )
         return cls(training.run, {"scores": training.tables["scores"], "accuracy": training.metrics})
 
     @property
@@ -119,7 +122,7 @@ class Dynamics(SavedRun):
         }
         rows = []
         for hops, step in self.learned(threshold).items():
-            enough = when["positional"][hops - 1] if len(when["positional"]) >= hops else None
+            enough = when["positional"][hops - 1] if 1 <= hops <= len(when["positional"]) else None
             rows.append(
                 {
                     "hops": hops,

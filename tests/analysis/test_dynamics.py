@@ -14,7 +14,7 @@ import rotoscope as rs
 from benchmarks.multihop import swap_by_swap
 from rotoscope.analysis.batches import prompts_from_tokens
 from rotoscope.analysis.dynamics import score_heads
-from rotoscope.errors import ModelError, RotoscopeError, TaskError
+from rotoscope.errors import ModelError, RotoscopeError, RunError, TaskError
 from rotoscope.lab import GPTJ, GPTJShape, TrainSettings
 from rotoscope.results import Dynamics
 from tests.models import tiny
@@ -234,3 +234,11 @@ def test_what_the_paper_runs_of_three_seeds_show(task: str, place: Path) -> None
         assert (pure == "symbolic").sum() >= 8
     assert run.run["timings"]["watching_s"] <= 0.15 * run.run["timings"]["training_s"]
     assert len(heads.steps) >= 90
+
+
+def test_other_queries_of_an_embedded_model() -> None:
+    found = rs.dynamics("letter", queries="path", inputs=8, device="cpu")
+    assert found.steps == [22_500]
+    assert set(found.scores["queries"]) == {"path"}
+    with pytest.raises(RunError, match="no heads were watched"):
+        Dynamics.of_training(rs.lab.train("letter", "mini", steps=2, train_sequences=500, device="cpu"))

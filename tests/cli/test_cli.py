@@ -325,3 +325,18 @@ def test_data_writes_a_dataset(run, tmp_path: Path) -> None:
     assert code == 2
     assert "found 3 letters" in error
     assert not (tmp_path / "other").exists()
+
+
+def test_dynamics_of_language_model_checkpoints(run, tmp_path: Path) -> None:
+    for step in (5, 10):
+        tiny("llama", seed=step).save_pretrained(tmp_path / "steps" / f"step-{step}")
+        word_tokenizer().save_pretrained(tmp_path / "steps" / f"step-{step}")
+    code, said, _ = run("dynamics", tmp_path / "steps", "--task", "repeats", "--inputs", 2, "--out", tmp_path / "out")
+    assert code == 0
+    assert "says nothing of them" in said
+    found = rs.open(tmp_path / "out")
+    assert found.steps == [5, 10]
+    assert found.task == "repeats"
+    code, _, error = run("dynamics", tmp_path / "steps", "--out", tmp_path / "none")
+    assert code == 2
+    assert "does not say which multi-hop task" in error
