@@ -9,6 +9,7 @@ from rotoscope.results.dynamics import Dynamics
 from rotoscope.results.folder import RunFolder, read_run
 from rotoscope.results.gating import Gating
 from rotoscope.results.geometry import Geometry
+from rotoscope.results.ledger import Ledger
 from rotoscope.results.lengths import Lengths
 from rotoscope.results.onehop import OneHopRun
 from rotoscope.results.profile import Profile
@@ -23,6 +24,7 @@ __all__ = [
     "Dynamics",
     "Gating",
     "Geometry",
+    "Ledger",
     "Lengths",
     "OneHopRun",
     "Profile",
@@ -38,7 +40,19 @@ __all__ = [
 
 KINDS: dict[str, type[SavedRun]] = {
     kind.kind: kind
-    for kind in (Profile, Gating, TheoryRun, Canonical, Training, Dynamics, Roles, Geometry, Lengths, OneHopRun)
+    for kind in (
+        Profile,
+        Gating,
+        TheoryRun,
+        Canonical,
+        Training,
+        Dynamics,
+        Roles,
+        Geometry,
+        Lengths,
+        OneHopRun,
+        Ledger,
+    )
 }
 
 

@@ -1,0 +1,81 @@
+"""`rotoscope reproduce`: the ledger of both papers' claims."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+__all__ = ["reproduce"]
+
+Flag = Annotated[bool, Parameter(negative="")]
+COLOURS = {
+    "reproduced": "green",
+    "reproduced with a difference": "cyan",
+    "not reproduced": "red",
+    "false as printed": "magenta",
+}
+
+
+def reproduce(
+    which: str | None = None,
+    *,
+    cost: Literal["quick", "cpu", "gpu"] = "quick",
+    model: str = "smollm2",
+    out: Path | None = None,
+    overwrite: Flag = False,
+    seed: int = 0,
+    device: str | None = None,
+) -> int:
+    """Judge every claim of both papers, or those you name, and write the ledger.
+
+    Example: rotoscope reproduce p2 --cost quick --out runs/ledger
+
+    Parameters
+    ----------
+    which
+        p1, p2 or the id of a claim. Default: all.
+    cost
+        quick: from the embedded models and stored runs, minutes. cpu: in full what a CPU can. gpu: also trains the models.
+    model
+        The language model P1's claims are put to: gemma-2, qwen-2 or llama-3 where you have them.
+    out
+        Folder. Default: runs/ledger-WHICH-COST. Finished runs in it are used again.
+    overwrite
+        Start again.
+    seed
+        Taken like everywhere; the claims are judged on fixed seeds.
+    device
+        cpu, cuda, ... Default: a GPU where there is one.
+    """
+    from rotoscope.cli.summary import new_console, show_written
+    from rotoscope.papers import reproduce as judge
+
+    console = new_console()
+    folder = out or Path("runs") / f"ledger-{which or 'all'}-{cost}"
+    ledger = judge(which, cost, out=folder, subject=model, device=device, overwrite=overwrite)
+    for row in ledger.rows.itertuples():
+        colour = COLOURS.get(row.verdict, "dim")
+        console.print(
+            f"[bold]{row.id}[/] [{colour}]{row.verdict}[/] [dim]{row.paper.upper()}, {row.place}[/]",
+            highlight=False,
+        )
+        lines = [
+            ("claim", row.statement),
+            ("paper", row.paper_value),
+            ("ours", row.our_value),
+            ("null", row.null_value),
+        ]
+        lines += [
+            ("judged", row.judged),
+            ("note", row.note),
+            ("rests on", row.rests_on),
+            ("again", row.command),
+        ]
+        for title, text in lines:
+            if text:
+                console.print(f"  {title}: {text}", highlight=False, soft_wrap=True, markup=False)
+    console.print("\n" + ", ".join(f"{n} {verdict}" for verdict, n in ledger.counts().items()), highlight=False)
+    show_written(console, [folder / "ledger.parquet", folder / "ledger.md", folder / "run.json"])
+    return 0

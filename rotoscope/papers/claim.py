@@ -1,0 +1,68 @@
+"""A claim of a paper as data: what it says, what the paper found, how it is judged, and the function that computes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from rotoscope.papers.workshop import Workshop
+
+__all__ = [
+    "DIFFERENT",
+    "FALSE",
+    "NOT",
+    "NOT_RUN",
+    "REPRODUCED",
+    "VERDICTS",
+    "Claim",
+    "Cost",
+    "Finding",
+    "judged",
+]
+
+REPRODUCED = "reproduced"
+DIFFERENT = "reproduced with a difference"
+NOT = "not reproduced"
+FALSE = "false as printed"
+NOT_RUN = "not run here"
+VERDICTS = (REPRODUCED, DIFFERENT, NOT, FALSE, NOT_RUN)
+Cost = Literal["quick", "cpu", "gpu", "endpoint"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What came out: our value, the null's where one applies, and the verdict that follows from them."""
+
+    value: str
+    verdict: str
+    null: str = ""
+    note: str = ""
+    rests_on: str = "computed by this run"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One row of the ledger before it is filled in."""
+
+    id: str
+    paper: Literal["p1", "p2"]
+    where: str
+    statement: str
+    """In our own words."""
+    paper_value: str
+    judged: str
+    """The rule that turns numbers into a verdict."""
+    compute: Callable[[Workshop], Finding]
+    cost: Cost = "quick"
+    """What computing it anew takes; at a lower cost it rests on stored runs."""
+
+    @property
+    def command(self) -> str:
+        return f"rotoscope reproduce {self.id} --cost {'quick' if self.cost == 'endpoint' else self.cost}"
+
+
+def judged(as_said: bool, *, in_part: bool = False) -> str:
+    """Reproduced if it is as said, with a difference if it is so in part, otherwise not."""
+    return REPRODUCED if as_said else DIFFERENT if in_part else NOT

@@ -1,0 +1,420 @@
+"""P2: multi-hop models, their training, heads, geometry and lengths; frontier models; what it all cost."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from rotoscope.papers.claim import NOT_RUN, Claim, Finding, judged
+from rotoscope.papers.workshop import Workshop
+from rotoscope.results import Dynamics
+from rotoscope.results.geometry import TABLE_1
+
+__all__ = ["CLAIMS"]
+
+HOURS = 3600.0
+
+
+def _listed(values: list[object]) -> str:
+    return "; ".join(str(v) for v in values)
+
+
+def _by_seed(found: list[bool]) -> dict[str, bool]:
+    return {"as_said": all(found), "in_part": any(found)}
+
+
+def _verdict(found: list[bool]) -> str:
+    """Every seed: reproduced. Some: with a difference. None: not."""
+    seeds = _by_seed(found)
+    return judged(seeds["as_said"], in_part=seeds["in_part"])
+
+
+def _accuracy(workshop: Workshop, task: str) -> Finding:
+    runs = workshop.training(task)
+    worst = [float(run.test["accuracy"].min()) for run in runs]
+    value = _listed([f"{w:.4f}" for w in worst]) + " (lowest over 1 to 4 hops, by seed)"
+    return Finding(value, _verdict([w >= 0.995 for w in worst]), rests_on=workshop.trained_where)
+
+
+def number_accuracy(workshop: Workshop) -> Finding:
+    return _accuracy(workshop, "number")
+
+
+def letter_accuracy(workshop: Workshop) -> Finding:
+    return _accuracy(workshop, "letter")
+
+
+def number_order(workshop: Workshop) -> Finding:
+    steps = [run.learned().tolist() for run in workshop.training("number")]
+    found = [s == sorted(s) and len(set(s)) == len(s) for s in steps]
+    return Finding(
+        _listed([", ".join(f"{int(x)}" for x in s) for s in steps]),
+        _verdict(found),
+        rests_on=workshop.trained_where,
+    )
+
+
+def letter_together(workshop: Workshop) -> Finding:
+    steps = [run.learned() for run in workshop.training("letter")]
+    gaps = [int(s.max() - s.min()) for s in steps]
+    return Finding(
+        f"within {_listed(list(gaps))} steps of each other",
+        _verdict([g <= 400 for g in gaps]),
+        rests_on=workshop.trained_where,
+    )
+
+
+def _start(run: Dynamics) -> pd.DataFrame:
+    table = run.at()
+    return table[table["step"] == 0]
+
+
+def start_uniform(workshop: Workshop) -> Finding:
+    runs = [run for task in ("number", "letter") for run in workshop.dynamics(task)]
+    lowest = [float(_start(run)[["positional_score", "symbolic_score"]].min().min()) for run in runs]
+    value = f"lowest score of any head at step 0: {min(lowest):.3f} over {len(runs)} models"
+    return Finding(value, judged(min(lowest) >= 0.95), rests_on=workshop.trained_where)
+
+
+def entropy_falls(workshop: Workshop) -> Finding:
+    runs = [run for task in ("number", "letter") for run in workshop.dynamics(task)]
+    drops = []
+    for run in runs:
+        table = run.at().sort_values("step").groupby(["layer", "head"])["relative_entropy"]
+        drops.append((float(table.first().median()), float(table.last().median())))
+    first, last = np.mean([a for a, _ in drops]), np.mean([b for _, b in drops])
+    return Finding(
+        f"median relative entropy {first:.2f} at step 0, {last:.2f} at the end",
+        judged(bool(first >= 0.95) and all(b < a - 0.2 for a, b in drops)),
+        rests_on=workshop.trained_where,
+    )
+
+
+def _classes(workshop: Workshop, task: str, gamma: float = 0.1) -> list[pd.Series]:
+    return [run.pure_from(gamma).set_index("layer")["head_class"] for run in workshop.dynamics(task)]
+
+
+def _layers(classes: pd.Series, kind: str) -> list[int]:
+    return [int(layer) for layer in classes.index[classes == kind]]
+
+
+def _said(classes: list[pd.Series]) -> str:
+    return _listed(
+        [f"positional {_layers(c, 'positional')}, symbolic {_layers(c, 'symbolic')}" for c in classes]
+    )
+
+
+def number_purity(workshop: Workshop) -> Finding:
+    found = _classes(workshop, "number")
+    exact = [
+        _layers(c, "positional") == [0, 1, 2, 3] and _layers(c, "symbolic") == list(range(4, 12)) for c in found
+    ]
+    alike = [sum(c[:6] == "positional") >= 3 and sum(c[6:] == "symbolic") >= 3 for c in found]
+    return Finding(_said(found), judged(all(exact), in_part=all(alike)), rests_on=workshop.trained_where)
+
+
+def letter_purity(workshop: Workshop) -> Finding:
+    found = _classes(workshop, "letter")
+    exact = [_layers(c, "symbolic") == list(range(1, 12)) for c in found]
+    alike = [not _layers(c, "positional") and len(_layers(c, "symbolic")) >= 8 for c in found]
+    return Finding(_said(found), judged(all(exact), in_part=all(alike)), rests_on=workshop.trained_where)
+
+
+def letter_depth_order(workshop: Workshop) -> Finding:
+    ranks = []
+    for run in workshop.dynamics("letter"):
+        pure = run.pure_from(0.1).dropna(subset=["first_pure"])
+        ranks.append(float(pure["layer"].rank().corr(pure["first_pure"].astype(float).rank())))
+    value = f"rank correlation of depth and first pure step {_listed([f'{r:.2f}' for r in ranks])}"
+    return Finding(value, _verdict([r >= 0.7 for r in ranks]), rests_on=workshop.trained_where)
+
+
+def number_waits(workshop: Workshop) -> Finding:
+    """Whether h positional heads were pure by the step h hops were learned."""
+    shares, said = [], []
+    for run in workshop.dynamics("number"):
+        table = run.waiting()
+        shares.append(float((table["positional_then"] >= table["hops"]).mean()))
+        said.append(", ".join(f"{int(row.positional_then)} at {int(row.hops)}" for row in table.itertuples()))
+    value = f"pure positional heads when hops are learned: {_listed(list(said))}"
+    return Finding(
+        value,
+        judged(all(s == 1 for s in shares), in_part=all(s >= 0.5 for s in shares)),
+        rests_on=workshop.trained_where,
+    )
+
+
+def letter_waits(workshop: Workshop) -> Finding:
+    """Whether the letter hops are learned when the last symbolic head becomes pure."""
+    late = []
+    for run in workshop.dynamics("letter"):
+        table = run.waiting()
+        late.append(int(table["last_symbolic_at"].iloc[0]) - int(table["learned_at"].max()))
+    value = f"the last symbolic head follows {_listed(list(late))} steps after the last hop is learned"
+    return Finding(
+        value,
+        judged(all(x <= 0 for x in late), in_part=all(x <= 200 for x in late)),
+        rests_on=workshop.trained_where,
+    )
+
+
+def alignment(workshop: Workshop) -> Finding:
+    found = [
+        float(run.alignment().set_index("heads").loc["pure", "rank_correlation"])
+        for task in ("number", "letter")
+        for run in workshop.dynamics(task)
+    ]
+    value = f"rank correlation of accuracy and number of pure heads over steps {_listed([f'{x:.2f}' for x in found])}"
+    return Finding(value, judged(min(found) >= 0.7, in_part=min(found) > 0.2), rests_on=workshop.trained_where)
+
+
+def _of_roles(workshop: Workshop, value: str, verdict: str, null: str = "", note: str = "") -> Finding:
+    return Finding(value, verdict, null, note, workshop.roles_where)
+
+
+def index_heads(workshop: Workshop) -> Finding:
+    table = workshop.roles("number").table()
+    named = table[table["role"] == "Index"]
+    value = ", ".join(f"layer {row.layer}: {row.on_pointed:.2f}" for row in named.itertuples()) or "none"
+    return _of_roles(
+        workshop,
+        f"attention on the token pointed at: {value}",
+        judged(len(named) >= 4, in_part=len(named) >= 1),
+    )
+
+
+def retrieval_heads(workshop: Workshop) -> Finding:
+    table = workshop.roles("letter").table()
+    named = table[table["role"] == "Retrieval"]
+    value = ", ".join(f"layer {row.layer}: {row.on_pointed:.2f}" for row in named.itertuples()) or "none"
+    return _of_roles(
+        workshop, f"attention on the matching pair: {value}", judged(len(named) >= 4, in_part=len(named) >= 1)
+    )
+
+
+def reflexive_heads(workshop: Workshop) -> Finding:
+    tables = [workshop.roles(task).table() for task in ("number", "letter")]
+    named = sum(int((t["role"] == "Reflexive").sum()) for t in tables)
+    largest = max(float(t["on_self"].max()) for t in tables)
+    return _of_roles(
+        workshop,
+        f"{named} heads; largest share of attention on itself {largest:.2f}",
+        judged(named >= 4, in_part=named >= 1),
+        note="deep heads spread their attention over the places that hold the same answer",
+    )
+
+
+def _flow(workshop: Workshop, task: str) -> Finding:
+    found = workshop.roles(task).agreement.groupby("layer")[["agreement", "null_agreement"]].mean()
+    inside = found.loc[1:]
+    worst = inside["agreement"].min()
+    value = f"agreement after each layer {', '.join(f'{x:.2f}' for x in inside['agreement'])}"
+    return _of_roles(
+        workshop,
+        value,
+        judged(worst >= 0.95, in_part=float(inside["agreement"].iloc[-1]) >= 0.95),
+        f"{inside['null_agreement'].min():.2f} to {inside['null_agreement'].max():.2f}",
+    )
+
+
+def number_flow(workshop: Workshop) -> Finding:
+    return _flow(workshop, "number")
+
+
+def letter_flow(workshop: Workshop) -> Finding:
+    return _flow(workshop, "letter")
+
+
+def hop_order(workshop: Workshop) -> Finding:
+    said, found = [], []
+    for task in ("number", "letter"):
+        one = workshop.roles(task)
+        said.append(f"{task}: before layers {', '.join(str(x) for x in one.answer_arrives)}")
+        found.append(one.in_hop_order() and bool(one.answer_arrives.is_monotonic_increasing))
+    return _of_roles(workshop, "; ".join(said) + " for 1 to 4 hops", judged(all(found), in_part=any(found)))
+
+
+def shortcuts(workshop: Workshop) -> Finding:
+    counts = {task: int(workshop.roles(task).arrivals()["shortcut"].sum()) for task in ("number", "letter")}
+    value = ", ".join(f"{task}: {n} of 10 places" for task, n in counts.items())
+    return _of_roles(
+        workshop, f"answer legible in fewer layers than hops at {value}", judged(sum(counts.values()) > 0)
+    )
+
+
+def _table_1(workshop: Workshop, task: str) -> Finding:
+    ids = workshop.geometry(task).weighted_ids()
+    ours, theirs = ids["product_weighted_id"].to_numpy(), np.array(TABLE_1[task], dtype=float)
+    close = np.abs(ours - theirs) <= 5
+    same_side = (ours < 16) == (theirs < 16)
+    value = ", ".join(f"{x:.0f}" for x in ours)
+    note = f"{int(close.sum())} of 12 layers within 5, {int(same_side.sum())} on the same side of 16; P2 leaves the weights undefined, here softmax of unscaled products"
+    return Finding(value, judged(bool(close.all()), in_part=bool(same_side.mean() >= 0.75)), note=note)
+
+
+def number_table(workshop: Workshop) -> Finding:
+    return _table_1(workshop, "number")
+
+
+def letter_table(workshop: Workshop) -> Finding:
+    return _table_1(workshop, "letter")
+
+
+def index_geometry(workshop: Workshop) -> Finding:
+    """In an Index layer all keys point one way, and the query of integer t is turned by t angles."""
+    run = workshop.geometry("number")
+    layer = int(workshop.roles("number").table().set_index("layer")["on_pointed"].idxmax())
+    angle = float(run.weighted_ids().set_index("layer").loc[layer, "dominant_angle"])
+    of = run.vectors[run.vectors["layer"] == layer]
+    keys = of[of["kind"] == "key"]
+    size = np.hypot(keys["re"], keys["im"])
+    alike = float(np.hypot((keys["re"] / size).mean(), (keys["im"] / size).mean()))
+    queries = of[(of["kind"] == "query") & of["token"].str.isdigit()].sort_values("token_id")
+    phases = np.unwrap(np.arctan2(queries["im"], queries["re"]))
+    turn = abs(float(np.polyfit(queries["token"].astype(int), phases, 1)[0]))
+    value = f"layer {layer}: keys alike {alike:.2f}, query turned by {turn:.3f} a step (angle {angle:.3f})"
+    return Finding(value, judged(alike >= 0.9 and abs(turn - angle) <= 0.05 * angle, in_part=alike >= 0.9))
+
+
+def _decay(workshop: Workshop, task: str, kind: str) -> Finding:
+    row = workshop.lengths.decay().set_index(["task", "head_class"]).loc[(task, kind)]
+    value = f"{row['decays']} decay, {row['stays']} stay, {row['undecided']} undecided; median exponent {row['median_exponent']:.2f}"
+    return Finding(
+        value,
+        judged(row["as_said"] == 1.0, in_part=row["as_said"] >= 0.5),
+        rests_on="stored measurement of eight models (rotoscope lengths stored)",
+    )
+
+
+def positional_decay(workshop: Workshop) -> Finding:
+    return _decay(workshop, "number", "positional")
+
+
+def symbolic_stays(workshop: Workshop) -> Finding:
+    letter, number = _decay(workshop, "letter", "symbolic"), _decay(workshop, "number", "symbolic")
+    both = [
+        workshop.lengths.decay().set_index(["task", "head_class"]).loc[(task, "symbolic"), "as_said"]
+        for task in ("letter", "number")
+    ]
+    value = f"letter models: {letter.value}; number models: {number.value}"
+    return Finding(value, judged(min(both) == 1.0, in_part=max(both) == 1.0), rests_on=letter.rests_on)
+
+
+STORED_LENGTHS = "stored measurement of trained models (rotoscope lengths stored)"
+
+
+def _at_length(workshop: Workshop, length: int) -> pd.DataFrame:
+    curve = workshop.lengths.curve()
+    return curve[(curve["length"] == length) & curve["model"].str.endswith("22500")]
+
+
+def letter_carries(workshop: Workshop) -> Finding:
+    curve = workshop.lengths_float32.curve()
+    at = sorted(curve.loc[curve["length"] == 850, "accuracy"])
+    rests, anew = STORED_LENGTHS, ""
+    if workshop.cost != "quick":
+        own = workshop.own_lengths("letter").curve().set_index("length").loc[850]
+        anew = f"; measured anew on the embedded model: {own['accuracy']:.2f} [{own['low']:.2f}, {own['high']:.2f}]"
+    value = f"{', '.join(f'{x:.2f}' for x in at)} at 850 tokens by seed, median {np.median(at):.2f}{anew}"
+    return Finding(value, judged(min(at) >= 0.9, in_part=float(np.median(at)) >= 0.8), rests_on=rests)
+
+
+def number_does_not(workshop: Workshop) -> Finding:
+    at = _at_length(workshop, 100)
+    number = at.loc[at["task"] == "number", "accuracy"]
+    value = f"{', '.join(f'{x:.2f}' for x in sorted(number))} at 100 tokens by seed"
+    return Finding(value, judged(bool((number <= 0.5).all())), rests_on=STORED_LENGTHS)
+
+
+def letter_beats_number(workshop: Workshop) -> Finding:
+    medians = {n: _at_length(workshop, n).groupby("task")["accuracy"].median() for n in (100, 850)}
+    value = "; ".join(
+        f"{n} tokens: letter {m['letter']:.2f}, number {m['number']:.2f}" for n, m in medians.items()
+    )
+    return Finding(
+        value, judged(all(m["number"] <= m["letter"] / 3 for m in medians.values())), rests_on=STORED_LENGTHS
+    )
+
+
+def not_asked(workshop: Workshop) -> Finding:
+    return Finding(
+        "",
+        NOT_RUN,
+        note="needs an endpoint and its price: rotoscope lengths --endpoint URL --model NAME --dry-run says what it would cost",
+    )
+
+
+def training_cost(workshop: Workshop) -> Finding:
+    runs = [workshop.training(task)[0] for task in ("number", "letter")]
+    spent = sum(run.run["timings"]["training_s"] for run in runs)
+    paper = 55 * 60.0
+    value = f"{spent / 60:.1f} minutes for both models on {runs[0].run['device']}"
+    return Finding(
+        value,
+        judged(spent < paper),
+        note=f"{paper / spent:.0f} times less, on other hardware",
+        rests_on=workshop.trained_where,
+    )
+
+
+def scoring_cost(workshop: Workshop) -> Finding:
+    runs = [workshop.training(task)[0] for task in ("number", "letter")]
+    spent = sum(run.run["timings"]["watching_s"] for run in runs)
+    paper = (10 + 17) * HOURS
+    steps = sum(run.tables["scores"]["step"].nunique() for run in runs)
+    value = f"{spent:.0f} seconds for {steps} scored checkpoints of both models"
+    return Finding(
+        value,
+        judged(spent < paper),
+        note=f"{paper / spent:,.0f} times less, on other hardware and at our choice of checkpoints",
+        rests_on=workshop.trained_where,
+    )
+
+
+def storage_cost(workshop: Workshop) -> Finding:
+    runs = [workshop.training(task)[0] for task in ("number", "letter")]
+    stored = sum(
+        f.stat().st_size for run in runs if run.folder is not None for f in run.folder.glob("*.parquet")
+    )
+    return Finding(
+        f"{stored / 1e6:.2f} MB of scores and accuracies",
+        judged(stored < 2e12),
+        note=f"{2e12 / stored:,.0f} times less",
+        rests_on=workshop.trained_where,
+    )
+
+
+CLAIMS = [
+    Claim("p2-number-accuracy", "p2", "Fig. 2A", "the number task is learned for 1 to 4 hops", "about 100 %", "at least .995 on 45,600 test sequences for every hop count, every seed", number_accuracy, "gpu"),
+    Claim("p2-letter-accuracy", "p2", "Fig. 2A", "the letter task is learned for 1 to 4 hops", "about 100 %", "at least .995 on 45,600 test sequences for every hop count, every seed", letter_accuracy, "gpu"),
+    Claim("p2-number-order", "p2", "Fig. 2A", "number hops are learned one after another", "in the order 1, 2, 3, 4", "steps at which 95 % is reached rise with the hops, every seed", number_order, "gpu"),
+    Claim("p2-letter-together", "p2", "Fig. 2A", "letter hops are learned all at once", "together", "steps at which 95 % is reached lie within 400, every seed", letter_together, "gpu"),
+    Claim("p2-start", "p2", "Figs. 2B, 6", "all heads begin with both scores high", "(1, 1)", "both scores at least .95 for all heads of all models at step 0", start_uniform, "gpu"),
+    Claim("p2-entropy", "p2", "Figs. 2B, 6", "attention begins spread out and becomes focused", "high entropy first", "median relative entropy at least .95 at step 0 and lower by .2 at the end, every model", entropy_falls, "gpu"),
+    Claim("p2-number-purity", "p2", "Figs. 2C, 7", "number: the first layers end purely positional, the rest purely symbolic", "layers 0-3 positional, 4-11 symbolic (gamma = .1)", "the same layers; with a difference if at least 3 of layers 0-5 and 3 of 6-11, every seed", number_purity, "gpu"),
+    Claim("p2-letter-purity", "p2", "Figs. 2C, 7", "letter: no positional head, nearly all purely symbolic", "layers 1-11 symbolic, layer 0 not pure", "the same layers; with a difference if no positional head and at least 8 symbolic, every seed", letter_purity, "gpu"),
+    Claim("p2-letter-depth", "p2", "Fig. 2C", "letter: symbolic heads appear in order of depth", "from layer 1 upward", "rank correlation of depth and first pure step at least .7, every seed", letter_depth_order, "gpu"),
+    Claim("p2-number-waits", "p2", "section 3.3", "hop h of the number task waits for enough positional heads", "as many as hops", "at least h pure positional heads when h hops are learned; with a difference if for half of the hop counts", number_waits, "gpu"),
+    Claim("p2-letter-waits", "p2", "section 3.3", "all letter hops wait for the last symbolic head", "layer 11", "the last pure symbolic head comes no later than the hops; with a difference if within 200 steps", letter_waits, "gpu"),
+    Claim("p2-alignment", "p2", "section 3.3", "heads become pure as the model succeeds", "shown", "rank correlation over steps at least .7 in every model; with a difference from .2", alignment, "gpu"),
+    Claim("p2-index-heads", "p2", "Fig. 3", "layers of the number model do Index", "one per hop", "at least 4 heads with .9 of their attention on the token pointed at; with a difference from 1", index_heads, "cpu"),
+    Claim("p2-retrieval-heads", "p2", "Fig. 3", "layers of the letter model do Retrieval", "one per hop", "at least 4 heads with .9 of their attention on the matching pair; with a difference from 1", retrieval_heads, "cpu"),
+    Claim("p2-reflexive-heads", "p2", "Fig. 3", "the remaining layers do Reflexive, symbolically", "identity", "at least 4 heads with .9 of their attention on themselves; with a difference from 1", reflexive_heads, "cpu"),
+    Claim("p2-number-flow", "p2", "Fig. 3", "information flows as Index h times, then Reflexive", "shown", "agreement of what can be read with the composition at least .95 after every layer; with a difference if at the end", number_flow, "cpu"),
+    Claim("p2-letter-flow", "p2", "Fig. 3", "information flows as Retrieval h times, then Reflexive", "shown", "agreement of what can be read with the composition at least .95 after every layer; with a difference if at the end", letter_flow, "cpu"),
+    Claim("p2-hop-order", "p2", "Fig. 3", "the answer arrives in hop order", "one place after another", "blocking experiment: arrival rises along each path and with the hops, both tasks", hop_order, "cpu"),
+    Claim("p2-shortcuts", "p2", "section 3", "some layers do more than one hop", "observed", "an answer legible in fewer layers than hops", shortcuts, "cpu"),
+    Claim("p2-number-frequencies", "p2", "Table 1, Fig. 8", "number: fast frequencies in the first layers, slow ones later", "ids 1 2 2 2 10 39 38 38 38 37 37 38", "every layer within 5; with a difference if three quarters lie on the same side of 16", number_table, "cpu"),
+    Claim("p2-letter-frequencies", "p2", "Table 1, Fig. 8", "letter: slow frequencies throughout", "ids 18 32 42 37 40 38 41 38 41 39 38 40", "every layer within 5; with a difference if three quarters lie on the same side of 16", letter_table, "cpu"),
+    Claim("p2-index-geometry", "p2", "Fig. 4B, 4C", "an Index head has learned the construction: keys alike, queries turned by the integer", "shown", "keys alike to .9, and the query of t turned by t angles to 5 %", index_geometry, "cpu"),
+    Claim("p2-discrepancy-positional", "p2", "section 3.4", "the discrepancy of positional heads decays with length", "like 1/n^2 in theory", "every positional head: 95 % interval of the exponent below -.2", positional_decay, "gpu"),
+    Claim("p2-discrepancy-symbolic", "p2", "section 3.4", "the discrepancy of symbolic heads stays", "constant in theory", "every symbolic head: 95 % interval of the exponent above -.2; with a difference if those of one task", symbolic_stays, "gpu"),
+    Claim("p2-length-letter", "p2", "Fig. 5B", "the letter model carries to 850 tokens", "more than 90 % at 850", "every seed at least .9; with a difference if the median is at least .8", letter_carries, "gpu"),
+    Claim("p2-length-number", "p2", "Fig. 5B", "the number model barely generalises", "fails soon", "at most .5 at 100 tokens, every seed", number_does_not, "gpu"),
+    Claim("p2-length-order", "p2", "Fig. 5B", "symbolic mechanisms carry further than positional ones", "shown", "number at most a third of letter at 100 and at 850 tokens, medians of three seeds", letter_beats_number, "gpu"),
+    Claim("p2-table-3-number", "p2", "Table 3", "frontier models lose the number task with length", "GPT 5.4: .98 at 12, .06 at 300", "one-hop questions to the same models", not_asked, "endpoint"),
+    Claim("p2-table-3-letter", "p2", "Table 3", "frontier models keep the letter task longer", "GPT 5.4: .96 at 12, .40 at 300", "one-hop questions to the same models", not_asked, "endpoint"),
+    Claim("p2-cost-training", "p2", "appendix I", "training both models", "55 minutes (three RTX A5000)", "takes less here", training_cost, "gpu"),
+    Claim("p2-cost-scoring", "p2", "appendix I", "scoring both models along training", "10 GPU hours and 17 CPU hours", "takes less here", scoring_cost, "gpu"),
+    Claim("p2-cost-storage", "p2", "appendix I", "what has to be stored", "2.0 TB of attention maps", "takes less here", storage_cost, "gpu"),
+]  # fmt: skip

@@ -1,0 +1,100 @@
+"""Judging claims: all of them, those of one paper, or one."""
+
+from __future__ import annotations
+
+import difflib
+import time
+from pathlib import Path
+from typing import Any, Literal
+
+import pandas as pd
+
+from rotoscope.errors import RotoscopeError
+from rotoscope.papers import p1, p2, theory
+from rotoscope.papers.claim import Claim
+from rotoscope.papers.workshop import COSTS, Workshop
+from rotoscope.progress import progress
+from rotoscope.results.folder import RunFolder, read_table, replace_file, write_table
+from rotoscope.results.ledger import Ledger
+
+__all__ = ["chosen", "reproduce"]
+
+
+def chosen(which: str | None = None) -> list[Claim]:
+    """The claims meant by "p1", "p2", an id, or nothing (all)."""
+    claims = [*theory.CLAIMS, *p1.CLAIMS, *p2.CLAIMS]
+    if which is None:
+        return claims
+    found = [claim for claim in claims if which in (claim.paper, claim.id)]
+    if not found:
+        close = difflib.get_close_matches(which, [claim.id for claim in claims], n=1, cutoff=0.3)
+        hint = f"did you mean '{close[0]}'? " if close else ""
+        raise RotoscopeError(
+            f"no claim called '{which}': {hint}give p1, p2 or a claim's id; there are {len(claims)}"
+        )
+    return found
+
+
+def reproduce(
+    which: str | None = None,
+    cost: Literal["quick", "cpu", "gpu"] = "quick",
+    *,
+    out: str | Path,
+    subject: Any = "smollm2",
+    device: str | None = None,
+    overwrite: bool = False,
+    show_progress: bool | None = None,
+) -> Ledger:
+    """Judge claims and write the ledger. Runs are kept under `out` and used again; a stopped command goes on.
+
+    `quick` works from the embedded models and their stored runs, `cpu` computes in full what a CPU can, `gpu` also trains.
+    `subject` is the language model P1's claims are put to.
+    """
+    if cost not in COSTS:
+        raise RotoscopeError(f"unknown cost '{cost}'; choose {', '.join(COSTS)}")
+    claims = chosen(which)
+    settings = {
+        "which": which or "all",
+        "cost": cost,
+        "subject": str(subject),
+        "claims": [claim.id for claim in claims],
+    }
+    folder = RunFolder(out, Ledger.kind, settings, overwrite=overwrite)
+    if folder.complete:
+        return Ledger.open(folder.path)
+    folder.begin()
+    workshop = Workshop(Path(out), cost, subject, device)
+    rows = []
+    with progress("claims", len(claims), show_progress) as bar:
+        for claim in claims:
+            file = folder.piece(f"{claim.id}.parquet")
+            if not file.exists():
+                write_table(file, pd.DataFrame([_judge(claim, workshop)]))
+            rows.append(read_table(file))
+            bar.advance()
+    table = pd.concat(rows, ignore_index=True)
+    run = folder.finish({"ledger": table}, timings={"total_s": float(table["seconds"].sum())}, warnings=[])
+    ledger = Ledger(run, {"ledger": table})
+    replace_file(Path(out) / "ledger.md", lambda file: file.write_text(ledger.markdown(), encoding="utf-8"))
+    return ledger
+
+
+def _judge(claim: Claim, workshop: Workshop) -> dict[str, Any]:
+    began = time.perf_counter()
+    found = claim.compute(workshop)
+    return {
+        "id": claim.id,
+        "paper": claim.paper,
+        "place": claim.where,
+        "statement": claim.statement,
+        "paper_value": claim.paper_value,
+        "our_value": found.value,
+        "null_value": found.null,
+        "verdict": found.verdict,
+        "judged": claim.judged,
+        "note": found.note,
+        "rests_on": found.rests_on if found.value else "",
+        "cost": claim.cost,
+        "command": claim.command,
+        "seconds": time.perf_counter() - began,
+    }

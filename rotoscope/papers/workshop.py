@@ -1,0 +1,133 @@
+"""The runs that claims are judged on, each made when it is first needed and kept in the ledger's folder."""
+
+from __future__ import annotations
+
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from rotoscope.analysis.dynamics import Watch, dynamics
+from rotoscope.analysis.geometry import geometry
+from rotoscope.analysis.lengths import lengths, stored_lengths
+from rotoscope.analysis.profiling import profile
+from rotoscope.analysis.roles import roles
+from rotoscope.analysis.theory import theory
+from rotoscope.lab.training import train
+from rotoscope.reading import Subject, load
+from rotoscope.results import Canonical, Dynamics, Geometry, Lengths, Profile, Roles, TheoryRun, Training
+from rotoscope.tasks import binding
+
+__all__ = ["COSTS", "Workshop"]
+
+COSTS = ("quick", "cpu", "gpu")
+PROMPTS = {"quick": 6, "cpu": 16, "gpu": 16}
+PAIRS = {"quick": 32, "cpu": 64, "gpu": 64}
+STORED = Path(__file__).parents[1] / "models"
+"""Runs that come with rotoscope."""
+
+
+class Workshop:
+    """Makes runs at one cost: `quick` from the embedded models, `cpu` in full where a CPU can, `gpu` with training.
+
+    `subject` is the language model P1's claims are put to.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        cost: Literal["quick", "cpu", "gpu"],
+        subject: Any = "smollm2",
+        device: str | None = None,
+    ) -> None:
+        self.folder, self.cost, self.source, self.device = folder, cost, subject, device
+
+    def place(self, name: str) -> Path:
+        """Where a run is kept: one per cost, so that none is taken for another."""
+        return self.folder / "runs" / f"{name}-{self.cost}"
+
+    @cached_property
+    def theory(self) -> TheoryRun:
+        return theory(out=self.folder / "runs" / "theory")
+
+    @cached_property
+    def subject(self) -> Subject:
+        return load(self.source, device=self.device)
+
+    @cached_property
+    def profile(self) -> Profile:
+        """P1's model on binding prompts, with every frequency, a null and examples."""
+        prompts = binding(self.subject, PAIRS[self.cost], PROMPTS[self.cost])
+        return profile(
+            self.subject,
+            prompts,
+            frequencies=True,
+            null="random",
+            examples=True,
+            out=self.place(f"profile-{self.subject.fingerprint}"),
+        )
+
+    @property
+    def other_model(self) -> str:
+        """What to say where the model is not one of the paper's."""
+        name = self.subject.name
+        known = any(family in name.lower() for family in ("gemma-2", "qwen2", "qwen-2", "llama-3"))
+        return "" if known else f"on {name}, another model than the paper's (give one of those with --model)"
+
+    @cached_property
+    def canonical(self) -> Canonical:
+        preset: Literal["quick", "paper"] = "quick" if self.cost == "quick" else "paper"
+        return canonical_module.canonical_experiments(
+            "all", preset, device=self.device, out=self.place("canonical")
+        )
+
+    @cache  # noqa: B019 - one workshop lives as long as the command
+    def training(self, task: str) -> list[Training]:
+        """Paper runs of a task: those stored, or at gpu cost seed 0 trained anew beside the stored others."""
+        runs = [Training.open(place) for place in (STORED / task, *sorted((STORED / task).glob("seed-*")))]
+        if self.cost == "gpu":
+            runs[0] = train(task, "paper", out=self.place(task), on_evaluate=Watch(), device=self.device)  # type: ignore[arg-type]
+        return runs
+
+    @cache  # noqa: B019
+    def dynamics(self, task: str) -> list[Dynamics]:
+        return [dynamics(run) for run in self.training(task)]
+
+    def model(self, task: str) -> str | Path:
+        """The trained model of seed 0."""
+        return self.place(task) if self.cost == "gpu" and self.training(task) else task
+
+    @cache  # noqa: B019
+    def roles(self, task: str) -> Roles:
+        count = INPUTS[self.cost]
+        return roles(
+            self.model(task), inputs=count, fitted=4000, device=self.device, out=self.place(f"roles-{task}")
+        )
+
+    @cache  # noqa: B019
+    def geometry(self, task: str) -> Geometry:
+        return geometry(self.model(task), device=self.device, out=self.place(f"geometry-{task}"))
+
+    @cached_property
+    def lengths(self) -> Lengths:
+        """Eight models: two tasks, three seeds, and a shorter training; measured once on a GPU."""
+        return stored_lengths()
+
+    @cached_property
+    def lengths_float32(self) -> Lengths:
+        return Lengths.open(STORED / "lengths-float32")
+
+    @cache  # noqa: B019
+    def own_lengths(self, task: str) -> Lengths:
+        """The embedded model's own curve, measured anew where there is time."""
+        return lengths(self.model(task), heads=False, device=self.device, out=self.place(f"lengths-{task}"))
+
+    @property
+    def trained_where(self) -> str:
+        """Which runs the trained models come from."""
+        device = self.training("number")[0].run["device"]
+        anew = (
+            "seed 0 trained by this run, seeds 1 and 2 stored"
+            if self.cost == "gpu"
+            else "stored runs of three seeds"
+        )
+        return f"{anew} (rotoscope train number|letter --preset paper, {device})"

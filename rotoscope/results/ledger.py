@@ -1,0 +1,46 @@
+"""The ledger: one row per claim of the papers."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from rotoscope.results.saved import SavedRun
+
+__all__ = ["Ledger"]
+
+
+class Ledger(SavedRun):
+    """Claims with the paper's value, ours, the null's, the verdict and the command behind it."""
+
+    kind = "ledger"
+
+    @property
+    def rows(self) -> pd.DataFrame:
+        return self.tables["ledger"]
+
+    def counts(self) -> pd.Series:
+        return self.rows["verdict"].value_counts()
+
+    def markdown(self) -> str:
+        """The ledger as a Markdown table."""
+        lines = [
+            "| claim | paper | statement | paper's value | ours | null | verdict |",
+            "|---|---|---|---|---|---|---|",
+        ]
+        for row in self.rows.itertuples():
+            ours = row.our_value + (f" ({row.note})" if row.note else "")
+            cells = (
+                row.id,
+                f"{row.paper.upper()}, {row.place}",
+                row.statement,
+                row.paper_value,
+                ours,
+                row.null_value,
+                row.verdict,
+            )
+            lines.append("| " + " | ".join(str(c).replace("|", "\\|").replace("\n", " ") for c in cells) + " |")
+        said = ", ".join(f"{n} {verdict}" for verdict, n in self.counts().items())
+        return f"{len(self.rows)} claims: {said}.\n\n" + "\n".join(lines) + "\n"
+
+    def __repr__(self) -> str:
+        return f"Ledger({', '.join(f'{n} {verdict}' for verdict, n in self.counts().items())})"

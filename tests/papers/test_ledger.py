@@ -1,0 +1,128 @@
+"""The ledger: complete, computed, and fixed until someone changes it on purpose."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import rotoscope as rs
+from rotoscope.errors import RotoscopeError
+from rotoscope.papers import CLAIMS, VERDICTS, reproduce
+from rotoscope.papers.claim import DIFFERENT, FALSE, NOT, REPRODUCED, Claim, Finding, judged
+from rotoscope.papers.reproduce import chosen
+from rotoscope.papers.workshop import Workshop
+from rotoscope.results import Ledger
+
+EXPECTED = Path(__file__).with_name("expected.json")
+COLUMNS = ["id", "paper", "statement", "paper_value", "our_value", "null_value", "verdict", "command"]
+
+
+@pytest.fixture(scope="module")
+def ledger(tmp_path_factory: pytest.TempPathFactory) -> Ledger:
+    return reproduce(cost="quick", out=tmp_path_factory.mktemp("papers") / "ledger", device="cpu")
+
+
+def test_the_ledger_is_complete(ledger: Ledger) -> None:
+    assert len(ledger.rows) == len(CLAIMS) >= 40
+    assert set(COLUMNS) <= set(ledger.rows)
+    assert set(ledger.rows["verdict"]) <= set(VERDICTS)
+    assert (ledger.rows["verdict"] == "not run here").sum() <= 5
+    run = ledger.rows[ledger.rows["verdict"] != "not run here"]
+    assert (run["our_value"].str.len() > 0).all()
+    assert set(ledger.rows["paper"]) == {"p1", "p2"}
+
+
+def test_no_verdict_changes_unnoticed(ledger: Ledger) -> None:
+    """Change tests/papers/expected.json only when a verdict is meant to change."""
+    expected = json.loads(EXPECTED.read_text())
+    assert dict(zip(ledger.rows["id"], ledger.rows["verdict"], strict=True)) == expected
+
+
+def test_files_of_the_ledger(ledger: Ledger, tmp_path: Path) -> None:
+    text = ledger.markdown()
+    assert text.count("\n| ") == len(CLAIMS) + 1
+    assert f"{len(CLAIMS)} claims" in text
+
+
+def test_a_row_can_be_run_by_itself(ledger: Ledger, tmp_path: Path) -> None:
+    for name in ("p2-number-order", "p2-index-geometry"):
+        alone = reproduce(name, out=tmp_path / name, device="cpu")
+        whole = ledger.rows.set_index("id").loc[name]
+        assert alone.rows["our_value"].tolist() == [whole["our_value"]]
+        assert alone.rows["verdict"].tolist() == [whole["verdict"]]
+        assert f"rotoscope reproduce {name}" in whole["command"]
+        table = pd.read_parquet(tmp_path / name / "ledger.parquet")
+        assert table["id"].tolist() == [name]
+        assert (tmp_path / name / "ledger.md").is_file()
+
+
+def test_verdicts_follow_from_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other numbers, another verdict: the accuracy of one seed spoiled, then of all."""
+    workshop = Workshop(Path("nowhere"), "quick")
+    claim = CLAIMS["p2-letter-accuracy"]
+    assert claim.compute(workshop).verdict == REPRODUCED
+    runs = workshop.training("letter")
+    runs[1].tables["test"] = runs[1].test.assign(accuracy=0.9)
+    assert claim.compute(workshop).verdict == DIFFERENT
+    for run in runs:
+        run.tables["test"] = run.test.assign(accuracy=0.9)
+    assert claim.compute(workshop).verdict == NOT
+
+
+def test_a_theorem_that_fails_is_not_reproduced() -> None:
+    workshop = Workshop(Path("nowhere"), "quick")
+    row = {"name": "exclusion", "verdict": "false as printed", "figure": "0.1", "correction": "c", "correction_holds": False, "counterexample": "x"}
+    workshop.theory = rs.results.TheoryRun({}, {"statements": pd.DataFrame([row])})
+    assert CLAIMS["theory-exclusion"].compute(workshop).verdict == NOT
+    workshop.theory.tables["statements"]["correction_holds"] = True
+    found = CLAIMS["theory-exclusion"].compute(workshop)
+    assert found.verdict == FALSE
+    assert "instead: c" in found.note
+
+
+def test_judging() -> None:
+    assert judged(True) == REPRODUCED
+    assert judged(False, in_part=True) == DIFFERENT
+    assert judged(False) == NOT
+
+
+def test_an_interrupted_reproduction_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from rotoscope.papers import reproduce as package_function
+    from rotoscope.papers import theory
+
+    calls: list[str] = []
+
+    def counted(name: str, fail: bool):
+        def compute(workshop: Workshop) -> Finding:
+            calls.append(name)
+            if fail:
+                raise KeyboardInterrupt
+            return Finding("1", REPRODUCED)
+
+        return compute
+
+    def claims(second_fails: bool) -> list[Claim]:
+        return [
+            Claim("one", "p1", "", "", "", "", counted("one", False)),
+            Claim("two", "p1", "", "", "", "", counted("two", second_fails)),
+        ]
+
+    monkeypatch.setattr(theory, "CLAIMS", claims(True))
+    monkeypatch.setattr("rotoscope.papers.p1.CLAIMS", [])
+    monkeypatch.setattr("rotoscope.papers.p2.CLAIMS", [])
+    with pytest.raises(KeyboardInterrupt):
+        package_function(out=tmp_path / "l")
+    monkeypatch.setattr(theory, "CLAIMS", claims(False))
+    assert len(package_function(out=tmp_path / "l").rows) == 2
+    assert calls == ["one", "two", "two"]
+
+
+def test_names_of_claims() -> None:
+    assert len(chosen("p1")) + len(chosen("p2")) == len(chosen()) == len(CLAIMS)
+    with pytest.raises(RotoscopeError, match="did you mean 'p2-number-order'"):
+        chosen("p2-number-oder")
+    with pytest.raises(RotoscopeError, match="unknown cost"):
+        reproduce(cost="free", out="nowhere")  # type: ignore[arg-type]
