@@ -6,6 +6,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from rotoscope.analysis.canonical import canonical_experiments
 from rotoscope.analysis.dynamics import Watch, dynamics
 from rotoscope.analysis.geometry import geometry
 from rotoscope.analysis.lengths import lengths, stored_lengths
@@ -20,6 +21,7 @@ from rotoscope.tasks import binding
 __all__ = ["COSTS", "Workshop"]
 
 COSTS = ("quick", "cpu", "gpu")
+HERE = "computed by this run"
 PROMPTS = {"quick": 6, "cpu": 16, "gpu": 16}
 PAIRS = {"quick": 32, "cpu": 64, "gpu": 64}
 STORED = Path(__file__).parents[1] / "models"
@@ -75,10 +77,14 @@ class Workshop:
 
     @cached_property
     def canonical(self) -> Canonical:
-        preset: Literal["quick", "paper"] = "quick" if self.cost == "quick" else "paper"
-        return canonical_module.canonical_experiments(
-            "all", preset, device=self.device, out=self.place("canonical")
-        )
+        """The paper preset of the canonical tasks: stored, or trained where there is time."""
+        if self.cost == "quick":
+            return Canonical.open(STORED / "canonical")
+        return canonical_experiments("all", "paper", device=self.device, out=self.place("canonical"))
+
+    @property
+    def canonical_where(self) -> str:
+        return "stored run (rotoscope canonical all --preset paper)" if self.cost == "quick" else HERE
 
     @cache  # noqa: B019 - one workshop lives as long as the command
     def training(self, task: str) -> list[Training]:
@@ -98,10 +104,13 @@ class Workshop:
 
     @cache  # noqa: B019
     def roles(self, task: str) -> Roles:
-        count = INPUTS[self.cost]
-        return roles(
-            self.model(task), inputs=count, fitted=4000, device=self.device, out=self.place(f"roles-{task}")
-        )
+        if self.cost == "quick":
+            return Roles.open(STORED / task / "roles")
+        return roles(self.model(task), device=self.device, out=self.place(f"roles-{task}"))
+
+    @property
+    def roles_where(self) -> str:
+        return "stored run (rotoscope dynamics number|letter)" if self.cost == "quick" else HERE
 
     @cache  # noqa: B019
     def geometry(self, task: str) -> Geometry:

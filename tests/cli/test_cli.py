@@ -331,7 +331,9 @@ def test_dynamics_of_language_model_checkpoints(run, tmp_path: Path) -> None:
     for step in (5, 10):
         tiny("llama", seed=step).save_pretrained(tmp_path / "steps" / f"step-{step}")
         word_tokenizer().save_pretrained(tmp_path / "steps" / f"step-{step}")
-    code, said, _ = run("dynamics", tmp_path / "steps", "--task", "repeats", "--inputs", 2, "--out", tmp_path / "out")
+    code, said, _ = run(
+        "dynamics", tmp_path / "steps", "--task", "repeats", "--inputs", 2, "--out", tmp_path / "out"
+    )
     assert code == 0
     assert "says nothing of them" in said
     found = rs.open(tmp_path / "out")

@@ -74,7 +74,14 @@ def test_verdicts_follow_from_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_theorem_that_fails_is_not_reproduced() -> None:
     workshop = Workshop(Path("nowhere"), "quick")
-    row = {"name": "exclusion", "verdict": "false as printed", "figure": "0.1", "correction": "c", "correction_holds": False, "counterexample": "x"}
+    row = {
+        "name": "exclusion",
+        "verdict": "false as printed",
+        "figure": "0.1",
+        "correction": "c",
+        "correction_holds": False,
+        "counterexample": "x",
+    }
     workshop.theory = rs.results.TheoryRun({}, {"statements": pd.DataFrame([row])})
     assert CLAIMS["theory-exclusion"].compute(workshop).verdict == NOT
     workshop.theory.tables["statements"]["correction_holds"] = True
