@@ -65,12 +65,9 @@ def trusted(host: str) -> list[str]:
     names = [*LOCAL, f"[{host}]" if address is not None and address.version == 6 else host]
     if address is not None and address.is_unspecified:
         names += [socket.gethostname(), socket.getfqdn()]
-        try:
-            names += [
-                str(found[4][0]) for found in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)
-            ]
-        except OSError:
-            pass
+        with contextlib.suppress(OSError):
+            own = socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)
+            names += [str(found[4][0]) for found in own]
     return list(dict.fromkeys(names))
 
 

@@ -266,7 +266,9 @@ def _allowed(page: str) -> str:
     """The scripts that stand in the page may run, and no others: neither handlers in attributes nor later additions."""
     scripts = re.findall(r"<script\b[^>]*>(.*?)</script\s*>", page, flags=re.DOTALL | re.IGNORECASE)
     hashes = (
-        base64.b64encode(hashlib.sha256(_sent(script.replace("\r\n", "\n"))).digest()).decode()
+        base64.b64encode(
+            hashlib.sha256(_sent(script.replace("\r\n", "\n").replace("\r", "\n"))).digest()
+        ).decode()
         for script in scripts
     )
     allowed = " ".join(f"'sha256-{value}'" for value in hashes) or "'none'"
@@ -277,26 +279,27 @@ def _allowed(page: str) -> str:
 
 
 def _with_progress(payload: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """The evaluations of a training run that is going on, and a sentence where the page has no curve to show."""
+    """What a training run that is going on has said of itself: its evaluations, and the last one as a sentence."""
     steps = progress_of(folder)
     if not steps:
         return payload
-    payload = {**payload, "progress": steps}
-    if not payload.get("tabs"):
-        payload["problems"] = [*payload.get("problems", []), _said(steps, payload.get("settings"))]
-    return payload
+    said = _so_far(steps[-1], payload.get("settings"))
+    return {**payload, "progress": steps, "problems": [*payload.get("problems", []), said]}
 
 
-def _said(steps: list[dict[str, Any]], settings: object) -> str:
-    last = steps[-1]
+def _so_far(last: dict[str, Any], settings: object) -> str:
     whole = settings.get("steps", "?") if isinstance(settings, dict) else "?"
-    said = f"the run is not finished: step {last['step']} of {whole}"
+    said = f"so far: step {last['step']} of {whole}"
     accuracy = last.get("accuracy")
-    if isinstance(accuracy, dict):
-        said += "; accuracy by hops " + ", ".join(f"{hops}: {value}" for hops, value in accuracy.items())
+    if isinstance(accuracy, dict) and accuracy:
+        said += "; accuracy by hops " + ", ".join(f"{h}: {_short(a)}" for h, a in accuracy.items())
     if last.get("loss") is not None:
-        said += f"; loss {last['loss']}"
+        said += f"; loss {_short(last['loss'])}"
     return said
+
+
+def _short(value: object) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def _json(content: object) -> Response:
