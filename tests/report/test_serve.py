@@ -204,6 +204,15 @@ def test_headers_stand_on_every_answer(client: TestClient) -> None:
         assert answer.headers["x-frame-options"] == "DENY"
 
 
+def test_a_mistake_of_ours_is_a_sentence(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rotoscope.report.serve.run_payload", lambda folder: 1 / 0)
+    browser = TestClient(make_app(runs, TOKEN), base_url="http://127.0.0.1", raise_server_exceptions=False)
+    answer = browser.get("/run/first", params={"token": TOKEN})
+    assert answer.status_code == 500
+    assert answer.text == "rotoscope made a mistake; the terminal says more\n"
+    assert answer.headers["x-frame-options"] == "DENY"
+
+
 def test_scripts_need_their_nonce(client: TestClient) -> None:
     pages = [client.get("/") for _ in range(2)]
     policies = [page.headers["content-security-policy"] for page in pages]
