@@ -21,6 +21,7 @@ from rotoscope.cli.gate import gate
 from rotoscope.cli.lengths import lengths
 from rotoscope.cli.profile import profile
 from rotoscope.cli.reproduce import reproduce
+from rotoscope.cli.serve import serve
 from rotoscope.cli.theory import theory
 from rotoscope.cli.train import train
 from rotoscope.errors import RotoscopeError
@@ -47,6 +48,7 @@ app.command(train)
 app.command(dynamics)
 app.command(lengths)
 app.command(reproduce)
+app.command(serve)
 app.command(doctor)
 app.meta.group_parameters = "Common"
 app.meta.suppress_keyboard_interrupt = False

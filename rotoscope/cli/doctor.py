@@ -7,7 +7,7 @@ from pathlib import Path
 
 __all__ = ["doctor"]
 
-EXTRAS = {"gguf": "gguf", "figures": "matplotlib", "xarray": "xarray"}
+EXTRAS = {"gguf": "gguf", "figures": "matplotlib", "xarray": "xarray", "report": "starlette"}
 
 
 def doctor(*, out: Path | None = None, seed: int = 0, device: str | None = None) -> int:

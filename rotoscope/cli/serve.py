@@ -1,0 +1,48 @@
+"""`rotoscope serve`: the runs of a folder in a browser."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+__all__ = ["serve"]
+
+Flag = Annotated[bool, Parameter(negative="")]
+
+
+def serve(
+    folder: Path = Path("runs"),
+    *,
+    port: int | None = None,
+    host: str = "127.0.0.1",
+    open: Flag = False,
+) -> int:
+    """Show every run under a folder in a browser, those that are going on as they grow. Nothing is changed.
+
+    Example: rotoscope serve runs --open
+
+    Parameters
+    ----------
+    folder
+        Where the runs are, up to three folders deep.
+    port
+        Default: 8765, or any free one where that is taken. 0: any free one.
+    host
+        Address to listen on. Any but 127.0.0.1 and localhost can be reached from other machines.
+    open
+        Open the browser.
+    """
+    from rotoscope.report.serve import serve as serve_runs
+
+    try:
+        serve_runs(folder, host, port, open_browser=open, say=_say)
+    except KeyboardInterrupt:
+        _say("stopped")
+    return 0
+
+
+def _say(sentence: str) -> None:
+    """At once, also into a pipe."""
+    print(sentence, flush=True)

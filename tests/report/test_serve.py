@@ -1,0 +1,571 @@
+"""Runs in a browser: who is let in, what is shown, and that nothing outside the folder ever is."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+
+import pytest
+from starlette.testclient import TestClient
+
+import rotoscope as rs
+from rotoscope.report import found
+from rotoscope.report.address import is_local, listening, named, trusted
+from rotoscope.report.serve import make_app
+from rotoscope.results.folder import RunFolder
+from tests.models import tiny, tokens
+
+ROTOSCOPE = str(Path(sys.executable).with_name("rotoscope"))
+TOKEN = "a-token-of-the-tests"
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(16)
+ODD = "<script>alert(1)<script> \"quoted\" 'so' & 🦩"
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+
+
+@pytest.fixture(scope="module")
+def profiles(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two small profiles, one of them deeper down."""
+    place = tmp_path_factory.mktemp("profiles")
+    for seed, where in enumerate(("first", "deeper/second")):
+        rs.profile(tiny("llama", seed=seed), tokens=tokens(1, 12), out=place / where, show_progress=False)
+    return place
+
+
+@pytest.fixture
+def runs(profiles: Path, tmp_path: Path) -> Path:
+    """A folder of our own to change, beside a run that must never be shown."""
+    shutil.copytree(profiles, tmp_path / "runs")
+    shutil.copytree(profiles / "first", tmp_path / "secret")
+    return tmp_path / "runs"
+
+
+@pytest.fixture
+def client(runs: Path) -> TestClient:
+    return let_in(runs)
+
+
+def let_in(folder: Path) -> TestClient:
+    browser = TestClient(make_app(folder, TOKEN), base_url="http://127.0.0.1:8765")
+    assert browser.get("/", params={"token": TOKEN}).status_code == 200
+    return browser
+
+
+def training(folder: Path, steps: int = 100) -> RunFolder:
+    """A training run that has just begun."""
+    run = RunFolder(folder, "training", {"task": "number", "preset": "mini", "steps": steps, "hops": 2})
+    run.begin()
+    return run
+
+
+def evaluated(folder: Path, step: int, accuracy: float) -> None:
+    line = {"step": step, "loss": 1.5, "learning_rate": 1e-3, "accuracy": {"1": accuracy, "2": 0.25}}
+    with (folder / "metrics.jsonl").open("a", encoding="utf-8") as file:
+        file.write(json.dumps(line) + "\n")
+
+
+def listed(browser: TestClient) -> dict[str, dict]:
+    return {run["path"]: run for run in browser.get("/runs").json()["runs"]}
+
+
+def test_list_names_every_run(client: TestClient, runs: Path) -> None:
+    training(runs / "a" / "b" / "c")
+    training(runs / "a" / "b" / "c" / "too-deep")
+    training(runs / "first" / "pieces" / "inner")
+    page = client.get("/").text
+    for link in ("/run/first", "/run/deeper/second", "/run/a/b/c"):
+        assert f'href="{link}"' in page
+    there = listed(client)
+    assert set(there) == {"first", "deeper/second", "a/b/c"}
+    assert there["first"]["kind"] == "profile"
+    assert there["first"]["state"] == "finished"
+    assert there["a/b/c"]["state"] == "going on"
+    assert there["a/b/c"]["about"] == "number · mini"
+    stated = json.loads((runs / "first" / "run.json").read_text())["written"]
+    assert there["first"]["written"] == stated[:19].replace("T", " ")
+
+
+def test_a_run_that_stopped_long_ago_is_not_called_going_on(client: TestClient, runs: Path) -> None:
+    run = training(runs / "old")
+    for file in (run.path / "run.json", run.pieces, run.path / "pieces", run.path):
+        os.utime(file, (1e9, 1e9))
+    assert listed(client)["old"]["state"] == "unfinished"
+
+
+def test_the_folder_may_be_a_run_itself(runs: Path) -> None:
+    browser = let_in(runs / "first")
+    assert 'href="/run/"' in browser.get("/").text
+    assert browser.get("/run/").status_code == 200
+    assert browser.get("/data/").json()[0]["kind"] == "profile"
+
+
+def test_run_page_and_its_data(client: TestClient) -> None:
+    page = client.get("/run/deeper/second")
+    assert page.status_code == 200
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    assert "/data/deeper/second" not in page.text  # it is finished
+    (payload,) = client.get("/data/deeper/second").json()
+    assert payload["kind"] == "profile"
+    assert payload["complete"] is True
+    assert payload["settings"]["task"]
+
+
+def test_compare(client: TestClient, runs: Path) -> None:
+    both = {"a": "first", "b": "deeper/second"}
+    assert client.get("/compare", params=both).status_code == 200
+    assert [p["complete"] for p in client.get("/data", params=both).json()] == [True, True]
+    training(runs / "new & odd")
+    page = client.get("/compare", params={"a": "first", "b": "new & odd"}).text
+    assert re.search(
+        r"/data\?a=first(&|\\u0026)b=new\+%26\+odd", page
+    )  # one goes on, so both are asked for again
+    assert client.get("/compare", params={"a": "first"}).status_code == 400
+    assert client.get("/compare", params={"a": "first", "b": "none"}).status_code == 404
+    assert client.get("/compare", params={"a": "first", "b": "../secret"}).status_code == 404
+
+
+def test_thumbnails(client: TestClient, runs: Path) -> None:
+    assert client.get("/thumb/first").status_code == 404
+    assert "<svg" in client.get("/").text
+    (runs / "first" / "other.png").write_bytes(b"other")
+    (runs / "first" / "plane.png").write_bytes(PNG)
+    picture = client.get("/thumb/first")
+    assert picture.content == PNG
+    assert picture.headers["content-type"] == "image/png"
+    assert '<img src="/thumb/first"' in client.get("/").text
+
+
+def test_a_figure_that_is_just_being_removed(
+    client: TestClient, runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rotoscope.report.serve.picture", lambda *_: runs / "first" / "gone.png")
+    assert client.get("/thumb/first").status_code == 404
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/runs", "/run/first", "/data/first", "/data", "/compare", "/thumb/first", "/none"]
+)
+def test_nobody_without_the_token(runs: Path, path: str) -> None:
+    stranger = TestClient(make_app(runs, TOKEN), base_url="http://127.0.0.1")
+    for address in (path, f"{path}?token=", f"{path}?token=wrong", f"{path}?token={quote('ü')}"):
+        answer = stranger.get(address)
+        assert answer.status_code == 403
+        assert answer.text == "the token is missing or wrong: open the address that rotoscope serve printed\n"
+        assert "set-cookie" not in answer.headers
+    stranger.cookies.set(f"rotoscope_{'0' * 8}", TOKEN)
+    assert stranger.get(path).status_code == 403
+
+
+def test_the_token_is_kept_in_a_cookie(runs: Path) -> None:
+    browser = TestClient(make_app(runs, TOKEN), base_url="http://127.0.0.1")
+    first = browser.get("/run/first", params={"token": TOKEN})
+    assert first.status_code == 200
+    cookie = first.headers["set-cookie"]
+    assert {"HttpOnly", "SameSite=Strict", "Path=/"} <= set(cookie.split("; "))
+    assert browser.get("/run/first").status_code == 200
+    assert browser.get("/", params={"token": "wrong"}).status_code == 403
+    other = TestClient(make_app(runs, "another"), base_url="http://127.0.0.1", cookies=dict(browser.cookies))
+    assert other.get("/").status_code == 403
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:8765", ""])
+def test_forged_host(client: TestClient, host: str) -> None:
+    answer = client.get("/", headers={"host": host})
+    assert answer.status_code == 400
+    assert "first" not in answer.text
+
+
+def test_both_local_names_are_ours(client: TestClient) -> None:
+    for host in ("localhost:1", "127.0.0.1", "LOCALHOST"):
+        assert client.get("/", params={"token": TOKEN}, headers={"host": host}).status_code == 200
+
+
+def test_headers_stand_on_every_answer(client: TestClient) -> None:
+    answers = [client.get(path) for path in ("/", "/run/first", "/data/first", "/run/none", "/none")]
+    answers += [client.get("/", params={"token": "no"}), client.get("/", headers={"host": "evil"})]
+    answers.append(client.post("/"))
+    for answer in answers:
+        assert "default-src 'none'" in answer.headers["content-security-policy"]
+        assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["referrer-policy"] == "no-referrer"
+        assert answer.headers["cache-control"] == "no-store"
+        assert answer.headers["x-frame-options"] == "DENY"
+
+
+def test_a_mistake_of_ours_is_a_sentence(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rotoscope.report.serve.run_payload", lambda folder: 1 / 0)
+    browser = TestClient(make_app(runs, TOKEN), base_url="http://127.0.0.1", raise_server_exceptions=False)
+    answer = browser.get("/run/first", params={"token": TOKEN})
+    assert answer.status_code == 500
+    assert answer.text == "rotoscope made a mistake; the terminal says more\n"
+    assert answer.headers["x-frame-options"] == "DENY"
+
+
+def test_scripts_need_their_nonce(client: TestClient) -> None:
+    pages = [client.get("/") for _ in range(2)]
+    policies = [page.headers["content-security-policy"] for page in pages]
+    nonces = [re.search(r"script-src 'nonce-([^']+)'", policy).group(1) for policy in policies]
+    assert nonces[0] != nonces[1]
+    for page, nonce in zip(pages, nonces, strict=True):
+        assert set(re.findall(r"<(?:script|style)([^>]*)>", page.text)) == {f' nonce="{nonce}"'}
+    policy = client.get("/run/first").headers["content-security-policy"]
+    scripts = policy.split("script-src ")[1].split(";")[0].split()
+    assert scripts
+    assert all(script.startswith("'sha256-") for script in scripts)
+
+
+OUTSIDE = [
+    "../secret",
+    "%2e%2e/secret",
+    "%2e%2e%2fsecret",
+    "deeper/../../secret",
+    "deeper%2f..%2f..%2fsecret",
+    "linked",
+    "first/../linked",
+    "%00",
+    "x" * 5000,
+    "loop",
+]
+
+
+@pytest.mark.parametrize("kind", ["run", "data", "thumb"])
+def test_nothing_outside_the_folder(client: TestClient, runs: Path, kind: str) -> None:
+    secret = runs.parent / "secret"
+    (secret / "plane.png").write_bytes(PNG)
+    (runs / "linked").symlink_to(secret)
+    (runs / "loop").symlink_to(runs / "loop")
+    (runs / "first" / "plane.png").write_bytes(PNG)
+    assert client.get(f"/{kind}/first").status_code == 200
+    for path in [*OUTSIDE, f"/{secret}", quote(str(secret), safe="")]:
+        assert client.get(f"/{kind}/{path}").status_code == 404, path
+        # the path as it is, which a client may tidy up before sending it
+        if "%" not in path:
+            raw = client.get(f"/{kind}/{path.replace('.', '%2e').replace('/', '%2f')}")
+            assert raw.status_code == 404, path
+    assert set(listed(client)) == {"first", "deeper/second"}
+
+
+def test_links_in_a_run_that_lead_outside(client: TestClient, runs: Path) -> None:
+    secret = runs.parent / "secret"
+    (secret / "plane.png").write_bytes(PNG)
+    (runs / "first" / "plane.png").symlink_to(secret / "plane.png")
+    assert client.get("/thumb/first").status_code == 404
+    (runs / "first" / "heads.parquet").unlink()
+    (runs / "first" / "heads.parquet").symlink_to(secret / "heads.parquet")
+    assert client.get("/run/first").status_code == 404
+    assert listed(client)["first"]["state"] == "damaged"
+    (runs / "new").mkdir()
+    (runs / "new" / "run.json").symlink_to(secret / "run.json")
+    assert client.get("/data/new").status_code == 404
+    assert "new" not in listed(client)
+
+
+def test_a_link_within_the_folder_is_followed(client: TestClient, runs: Path) -> None:
+    (runs / "latest").symlink_to(runs / "first")
+    assert client.get("/data/latest").json()[0]["complete"] is True
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[]", b"{}", b"\xff\xfe", b'{"schema": "99.0"}', b"[" * 100_000]
+)
+def test_damaged_runs_are_shown_as_such(client: TestClient, runs: Path, content: bytes) -> None:
+    (runs / "bad").mkdir()
+    (runs / "bad" / "run.json").write_bytes(content)
+    there = listed(client)
+    assert there["bad"]["state"] == "damaged"
+    assert there["bad"]["problem"]
+    assert there["first"]["state"] == "finished"
+    assert client.get("/").status_code == 200
+
+
+def test_damaged_run_has_a_page(client: TestClient, runs: Path) -> None:
+    (runs / "first" / "run.json").write_text("{", encoding="utf-8")
+    assert client.get("/run/first").status_code == 200
+    (payload,) = client.get("/data/first").json()
+    assert payload["complete"] is False
+    assert "damaged" in payload["problems"][0]
+
+
+def test_odd_settings_do_not_break_the_list(client: TestClient, runs: Path) -> None:
+    odd = {"schema": "1.0", "kind": ["x"], "complete": 1, "written": "9" * 50, "settings": {"model": "\ud800"}}
+    for name, content in (("odd", odd), ("odder", {**odd, "settings": [], "complete": False, "written": None})):
+        (runs / name).mkdir()
+        (runs / name / "run.json").write_text(json.dumps(content), encoding="utf-8")
+    assert client.get("/").status_code == 200
+    assert {"odd", "odder"} <= set(listed(client))
+    assert client.get("/run/odd").status_code == 200
+
+
+def test_empty_and_vanished_folders(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    browser = let_in(tmp_path / "runs")
+    assert browser.get("/runs").json()["runs"] == []
+    assert "0 runs." in browser.get("/").text
+    (tmp_path / "runs").rmdir()
+    assert "The folder is gone." in browser.get("/").text
+    assert browser.get("/run/x").status_code == 404
+
+
+def test_too_many_folders_are_said(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(found, "MOST_FOLDERS", 2)
+    answer = client.get("/runs").json()
+    assert "not all were looked into" in answer["note"]
+    assert len(answer["runs"]) < 2
+
+
+def test_names_are_text(client: TestClient, runs: Path) -> None:
+    name = ODD.replace("/", "")
+    training(runs / name)
+    page = client.get("/").text
+    assert "<script>alert" not in page
+    assert "&lt;script&gt;alert(1)&lt;script&gt; &quot;quoted&quot;" in page
+    assert "🦩" in page
+    fresh = client.get("/runs").json()
+    assert "<script>" not in fresh["rows"]
+    link = re.search(r'href="(/run/%3C[^"]+)"', page).group(1)
+    report = client.get(link)
+    assert report.status_code == 200
+    assert "<script>alert" not in report.text
+    assert listed(client)[name]["kind"] == "training"
+
+
+def test_names_that_are_no_text(client: TestClient, runs: Path) -> None:
+    try:
+        shutil.copytree(runs / "first", os.fsdecode(os.fsencode(runs) + b"/\xff\xfe"))
+    except OSError:
+        pytest.skip("this file system refuses such names")
+    page = client.get("/")
+    assert page.status_code == 200
+    assert "??" in page.text
+    assert len(client.get("/runs").json()["runs"]) == 3
+
+
+def test_a_training_run_grows(client: TestClient, runs: Path) -> None:
+    run = training(runs / "going")
+    seen = [client.get("/data/going").json()]
+    evaluated(run.path, 50, 0.5)
+    seen.append(client.get("/data/going").json())
+    assert seen[1][0]["progress"][-1]["accuracy"] == {"1": 0.5, "2": 0.25}
+    assert "so far: step 50 of 100; accuracy by hops 1: 0.5, 2: 0.25; loss 1.5" in seen[1][0]["problems"]
+    evaluated(run.path, 100, 1.0)
+    with (run.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
+        file.write('{"step": 150, "accur')  # being written
+    seen.append(client.get("/data/going").json())
+    assert [row["step"] for row in seen[2][0]["progress"]] == [50, 100]
+    assert not any(payload["complete"] for (payload,) in seen)
+    assert "/data/going" in client.get("/run/going").text
+    assert listed(client)["going"]["about"].endswith("step 100 of 100")
+    before = client.get("/runs").json()["version"]
+    run.describe(complete=True, tables=[])
+    (after,) = client.get("/data/going").json()
+    assert after["complete"] is True
+    assert "progress" not in after
+    assert "/data/going" not in client.get("/run/going").text
+    assert client.get("/runs").json()["version"] != before
+    assert listed(client)["going"]["state"] == "finished"
+
+
+def test_numbers_that_are_no_json(client: TestClient, runs: Path) -> None:
+    run = training(runs / "going")
+    (run.path / "metrics.jsonl").write_text('{"step": 1, "loss": NaN, "accuracy": {"1": 1e999}}\n[]\n3\n')
+    (payload,) = client.get("/data/going").json()
+    assert payload["progress"] == [{"step": 1, "loss": None, "accuracy": {"1": None}}]
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
+def test_nothing_can_be_changed(client: TestClient, runs: Path, method: str) -> None:
+    before = {file: file.stat().st_mtime_ns for file in runs.rglob("*")}
+    for path in ("/", "/runs", "/run/first", "/data/first", "/thumb/first", "/compare", "/data"):
+        assert client.request(method, path).status_code == 405
+    assert {file: file.stat().st_mtime_ns for file in runs.rglob("*")} == before
+
+
+def test_which_hosts_are_trusted() -> None:
+    assert trusted("127.0.0.1") == ["127.0.0.1", "localhost"]
+    assert trusted("10.1.2.3") == ["127.0.0.1", "localhost", "10.1.2.3"]
+    assert "[::1]" in trusted("::1")
+    assert socket.gethostname() in trusted("0.0.0.0")
+    assert [is_local(h) for h in ("127.0.0.1", "localhost", "::1", "0.0.0.0", "10.1.2.3", "host.example")] == (
+        [True, True, True, False, False, False]
+    )
+    assert named("::1") == "[::1]"
+    assert named("0.0.0.0") == socket.gethostname()
+
+
+def test_another_port_where_the_usual_one_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        monkeypatch.setattr("rotoscope.report.address.PORT", port)
+        with listening("127.0.0.1", None) as bound:
+            assert bound.getsockname()[1] not in (0, port)
+        with pytest.raises(rs.RotoscopeError, match=f"cannot listen on 127.0.0.1 port {port}"):
+            listening("127.0.0.1", port)
+
+
+class Server:
+    """`rotoscope serve` in a process of its own."""
+
+    folder: Path
+
+    def __init__(self, folder: Path, *more: str) -> None:
+        command = [ROTOSCOPE, "serve", str(folder), "--port", "0", *more]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.said = []
+        while not self.said or "http://" not in self.said[-1]:
+            line = self.process.stdout.readline()
+            if not line:
+                raise RuntimeError(f"no server: {self.process.communicate()[1]}")
+            self.said.append(line)
+        self.url = re.search(r"http://\S+", self.said[-1]).group()
+        self.token = self.url.split("token=")[1]
+        self.port = urlsplit(self.url).port
+
+    def get(self, path: str, **headers: str) -> tuple[int, str]:
+        """The path just as it is."""
+        line = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        mark = "&" if "?" in path else "?"
+        line.request("GET", f"{path}{mark}token={self.token}", headers=headers)
+        answer = line.getresponse()
+        body = answer.read().decode()
+        line.close()
+        return answer.status, body
+
+    def end(self) -> tuple[int, str, str]:
+        self.process.send_signal(signal.SIGINT)
+        out, problem = self.process.communicate(timeout=20)
+        return self.process.returncode, out, problem
+
+
+@pytest.fixture(scope="module")
+def server(profiles: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    place = tmp_path_factory.mktemp("served")
+    shutil.copytree(profiles, place / "runs")
+    shutil.copytree(profiles / "first", place / "secret")
+    running = Server(place / "runs")
+    running.folder = place / "runs"
+    yield running
+    if running.process.poll() is None:
+        running.process.kill()
+        running.process.communicate()
+
+
+def test_a_real_server(server: Server) -> None:
+    assert urlsplit(server.url).hostname == "127.0.0.1"
+    assert len(server.token) >= 32
+    status, page = server.get("/")
+    assert status == 200
+    assert 'href="/run/deeper/second"' in page
+    assert json.loads(server.get("/data/first")[1])[0]["kind"] == "profile"
+    for path in ("/run/../../secret", "/data/../../secret", "/run/%2e%2e/secret", "//etc/passwd", "/run//etc"):
+        assert server.get(path)[0] == 404, path
+    assert server.get("/", Host="evil.example")[0] == 400
+    with pytest.raises(urllib.error.HTTPError, match="403"):
+        urllib.request.urlopen(server.url.split("?")[0], timeout=10)
+
+
+def browser_file() -> str | None:
+    return next((path for name in BROWSERS if (path := shutil.which(name))), None)
+
+
+def test_in_a_real_browser(server: Server) -> None:
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    if browser_file() is None:
+        pytest.skip(f"no browser found: none of {', '.join(BROWSERS)} is installed")
+    with playwright.sync_playwright() as tool:
+        chromium = tool.chromium.launch(executable_path=browser_file(), args=["--no-sandbox"])
+        tab = chromium.new_page()
+        errors: list[str] = []
+        asked: list[str] = []
+        tab.on("console", lambda said: errors.append(said.text) if said.type == "error" else None)
+        tab.on("pageerror", lambda problem: errors.append(str(problem)))
+        tab.on("request", lambda request: asked.append(request.url))
+        tab.goto(server.url)
+        assert tab.locator("tbody tr").count() == 2
+        assert "token" not in tab.url
+        button = tab.get_by_role("button", name="Compare")
+        assert button.is_disabled()
+        tab.get_by_label("compare first").check()
+        training(server.folder / "new")
+        tab.get_by_role("link", name="new").wait_for(timeout=10_000)  # the list refreshes itself
+        assert tab.get_by_label("compare first").is_checked()
+        tab.get_by_label("compare deeper/second").check()
+        assert tab.get_by_label("compare new").is_disabled()
+        with tab.expect_navigation():
+            button.click()
+        assert urlsplit(tab.url).path == "/compare"
+        assert {*re.findall(r"[ab]=([^&]+)", urlsplit(tab.url).query)} == {"first", "deeper%2Fsecond"}
+        tab.wait_for_load_state()
+        tab.goto(server.url.split("?")[0])  # the cookie is enough now
+        with tab.expect_navigation():
+            tab.get_by_role("link", name="deeper/second").click()
+        assert urlsplit(tab.url).path == "/run/deeper/second"
+        tab.wait_for_load_state()
+        chromium.close()
+    assert errors == []
+    web = [url for url in asked if not url.startswith(("data:", "blob:"))]
+    assert {urlsplit(url).netloc for url in web} == {f"127.0.0.1:{server.port}"}
+
+
+def test_a_stopped_server_is_quiet(server: Server) -> None:
+    """After the tests that use it: Ctrl-C ends it, and nothing it printed later holds the token."""
+    server.get("/run/first")
+    code, out, problem = server.end()
+    assert code == 0
+    assert out == "stopped\n"
+    assert problem == ""
+
+
+def test_other_machines_only_with_a_warning(profiles: Path) -> None:
+    running = Server(profiles, "--host", "0.0.0.0")
+    try:
+        assert running.said[0].startswith("warning: 0.0.0.0 can be reached from other machines")
+        assert running.get("/", Host=socket.gethostname())[0] == 200
+        assert running.get("/", Host="evil.example")[0] == 400
+    finally:
+        running.end()
+
+
+def test_what_cannot_be_served(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    from rotoscope.cli import main
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        for arguments, sentence in (
+            ([str(tmp_path / "none")], f"no such folder: {tmp_path / 'none'}"),
+            (
+                [str(tmp_path), "--port", port],
+                f"cannot listen on 127.0.0.1 port {port} (Address already in use)",
+            ),
+            ([str(tmp_path), "--port", "70000"], "a port is a number from 0 to 65535, found 70000"),
+            ([str(tmp_path), "--host", ""], "the host is empty"),
+            ([str(tmp_path), "--host", "x" * 70], "cannot listen on xxx"),
+        ):
+            with pytest.raises(SystemExit) as ended:
+                main(["serve", *arguments])
+            assert ended.value.code == 2
+            said = capsys.readouterr().err
+            assert said.startswith(f"rotoscope: {sentence}")
+            assert said.count("\n") == 1
+
+
+def test_without_the_extra(tmp_path: Path) -> None:
+    probe = (
+        "import sys; sys.modules['starlette'] = sys.modules['starlette.applications'] = None\n"
+        f"from rotoscope.cli import main; main(['serve', {str(tmp_path)!r}])"
+    )
+    ended = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=False)
+    assert ended.returncode == 2
+    assert "pip install 'rotoscope[report]'" in ended.stderr
+    assert ended.stderr.count("\n") == 1
