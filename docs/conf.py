@@ -1,8 +1,14 @@
-"""Sphinx settings: offline, strict."""
+"""Sphinx settings: offline, strict. MathJax is copied from a package when the pages are built."""
 
 project = "rotoscope"
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
-myst_enable_extensions = ["colon_fence"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.mathjax",
+    "sphinx-mathjax-offline",
+]
+myst_enable_extensions = ["colon_fence", "dollarmath"]
 myst_heading_anchors = 3
 html_theme = "furo"
 html_title = "rotoscope"

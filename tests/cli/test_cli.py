@@ -342,3 +342,14 @@ def test_dynamics_of_language_model_checkpoints(run, tmp_path: Path) -> None:
     code, _, error = run("dynamics", tmp_path / "steps", "--out", tmp_path / "none")
     assert code == 2
     assert "does not say which multi-hop task" in error
+
+
+def test_reproduce_one_claim_and_a_name_that_is_not_there(run, tmp_path: Path) -> None:
+    code, said, _ = run("reproduce", "p2-number-order", "--out", tmp_path / "one")
+    assert code == 0
+    assert "p2-number-order reproduced" in said
+    assert (tmp_path / "one" / "ledger.parquet").is_file()
+    code, _, error = run("reproduce", "p2-nummber-order", "--out", tmp_path / "two")
+    assert code == 2
+    assert "did you mean 'p2-number-order'" in error
+    assert not (tmp_path / "two").exists()

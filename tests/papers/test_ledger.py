@@ -133,3 +133,19 @@ def test_names_of_claims() -> None:
         chosen("p2-number-oder")
     with pytest.raises(RotoscopeError, match="unknown cost"):
         reproduce(cost="free", out="nowhere")  # type: ignore[arg-type]
+
+
+def test_the_documentation_shows_the_ledger_as_it_stands() -> None:
+    expected = json.loads(EXPECTED.read_text())
+    page = (Path(__file__).parents[2] / "docs" / "ledger.md").read_text(encoding="utf-8")
+    shown = {
+        line.split(" | ")[0].lstrip("| "): line.rsplit(" | ", 1)[1].rstrip(" |")
+        for line in page.splitlines()
+        if line.startswith("| ") and line.count(" | ") >= 6
+    }
+    shown.pop("claim")
+    assert shown == expected
+    counts = pd.Series(expected).value_counts()
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    assert f"judges {len(expected)} claims" in readme
+    assert f"{counts['reproduced']} reproduced, {counts[DIFFERENT]} reproduced with a" in readme
