@@ -19,6 +19,7 @@ from rotoscope.lab.toy import ToyHeads, ToySettings
 from rotoscope.maths.blocks import Blocks
 from rotoscope.maths.swaps import swap_scores
 from rotoscope.progress import Progress, progress
+from rotoscope.reading.devices import pick_device
 from rotoscope.results.canonical import Canonical
 from rotoscope.results.folder import RunFolder, read_table, replace_file, versions, write_table
 from rotoscope.tasks.canonical import CANONICAL
@@ -82,6 +83,7 @@ def canonical_experiments(
     if preset not in PRESETS:
         raise RotoscopeError(f"unknown preset '{preset}'; choose {' or '.join(PRESETS)}")
     chosen = PRESETS[preset]
+    where = pick_device(device)
     grid = chosen.angles if angles is None else tuple(angles)
     experiments = experiments_of(task, grid, **(chosen.settings | changes))
     settings = {
@@ -97,7 +99,6 @@ def canonical_experiments(
         return Canonical.open(folder.path)
     if folder is not None:
         folder.begin()
-    where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     began = time.perf_counter()
     parts: dict[str, list[pd.DataFrame]] = {}
     with (

@@ -27,6 +27,7 @@ from rotoscope.lab.checkpoints import save_checkpoint
 from rotoscope.lab.gptj import GPTJ, GPTJShape
 from rotoscope.lab.threads import one_thread
 from rotoscope.progress import progress
+from rotoscope.reading.devices import pick_device
 from rotoscope.results.folder import RunFolder, read_table, replace_file, versions, write_table
 from rotoscope.results.training import Training
 from rotoscope.shapes import Tensor
@@ -232,6 +233,7 @@ def train(
             f"unknown training setting '{sorted(set(changes) - known)[0]}'; there are {sorted(known)}"
         )
     settings = TrainSettings(task, **(PRESETS[preset] | changes))
+    where = pick_device(device)
     described = json.loads(json.dumps(asdict(settings))) | {"preset": preset}
     watched = getattr(on_evaluate, "settings", None)
     if watched:
@@ -239,7 +241,6 @@ def train(
     folder = RunFolder(out, Training.kind, described, overwrite=overwrite) if out is not None else None
     if folder is not None and folder.complete:
         return Training.open(folder.path)
-    where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     if folder is not None:
         folder.begin()
     began = time.perf_counter()

@@ -14,6 +14,7 @@ import torch
 
 from rotoscope.errors import ModelError
 from rotoscope.reading.checkpoints import find_checkpoints
+from rotoscope.reading.devices import pick_device
 from rotoscope.reading.gguf import converted
 from rotoscope.reading.subject import Subject
 
@@ -126,12 +127,10 @@ def _from_folder(
             ) from problem
     _keep_still(model)
     try:
-        model = model.to(torch.device(device) if device else _best_device()).eval()
-    except (RuntimeError, AssertionError) as problem:
+        model = model.to(pick_device(device)).eval()
+    except RuntimeError as problem:
         reason = str(problem).splitlines()[0]
-        raise ModelError(
-            f"the model cannot be put on device '{device or _best_device()}': {reason}"
-        ) from problem
+        raise ModelError(f"the model cannot be put on device '{device}': {reason}") from problem
     # The place is a cache path for embedded models: what identifies them is their name and fingerprint.
     source = {"kind": kind} if kind == "embedded" else {"kind": kind, "place": str(place)}
     return Subject(model, tokenizer, name, source)
@@ -155,10 +154,6 @@ def _explain(place: str | Path, kind: str, problem: Exception) -> str:
         f"the weights in {place} cannot be read ({type(problem).__name__}: {problem}); "
         "a file may be missing or truncated: compare sizes with the original and copy it again"
     )
-
-
-def _best_device() -> torch.device:
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 @contextmanager

@@ -241,3 +241,12 @@ def test_on_a_gpu_a_resumed_run_ends_with_the_same_weights() -> None:
     assert all(
         torch.equal(a, b) for a, b in zip(one.model.weights.values(), other.model.weights.values(), strict=True)
     )
+
+
+def test_a_device_that_is_not_there_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    for device in ("nowhere", "cuda:99"):
+        with pytest.raises(RotoscopeError, match=f"device '{device}' cannot be used"):
+            rs.lab.train("number", "mini", device=device, out=tmp_path / "run")
+        with pytest.raises(RotoscopeError, match=f"device '{device}' cannot be used"):
+            rs.load("number", device=device)
+    assert not (tmp_path / "run").exists()
