@@ -12,6 +12,7 @@ from rotoscope.report.columns import clean, column, columns, packed
 from rotoscope.report.salvage import Salvaged
 from rotoscope.results.aggregate import INDEX, frequency_table
 from rotoscope.results.profile import Profile
+from rotoscope.results.statistics import statistics
 
 __all__ = ["heads_tab"]
 
@@ -34,6 +35,7 @@ HEAD_COLUMNS = (
     "dominant_frequency_id",
 )
 MOST_NULL_POINTS = 3000
+MOST_PLANES = 70_000
 SMALL = 3_000_000
 """Bytes of frequency scores up to which two bytes a score are spent."""
 
@@ -66,7 +68,7 @@ def heads_tab(found: Salvaged) -> dict[str, Any] | None:
             one |= found.attempt("the null", lambda tau=tau: _null_at(nulls, tau)) or {}
         if "prompts" in found.tables:
             one["statistics"] = found.attempt(
-                "the summary figures", lambda tau=tau: clean(profile.statistics(tau).to_dict("records"))
+                "the summary figures", lambda tau=tau: _statistics(profile, tau, len(places))
             )
     tab["frequencies"] = found.attempt(
         "the frequencies", lambda: _frequencies(profile, found.tables, tab["taus"])
@@ -91,6 +93,16 @@ def _at(heads: pd.DataFrame, places: pd.DataFrame, tau: float) -> dict[str, Any]
     kinds = {name: code for code, name in enumerate(CLASSES)}
     found["head_class"] = [kinds.get(name, -1) for name in rows["head_class"]]
     return found
+
+
+def _statistics(profile: Profile, tau: float, heads: int) -> list[dict[str, Any]]:
+    """The summary figures. Resampling every plane of a very large model takes gigabytes, so that is left to Python."""
+    tables = profile.tables
+    planes = tables["prompt_frequencies"]["frequency_id"].nunique() if "prompt_frequencies" in tables else 0
+    if heads * planes > MOST_PLANES:
+        tables = {name: table for name, table in tables.items() if not name.endswith("prompt_frequencies")}
+    records: list[dict[str, Any]] = clean(statistics(tables, tau, profile.gamma).to_dict("records"))
+    return records
 
 
 def _nulls(profile: Profile, tables: dict[str, pd.DataFrame]) -> pd.DataFrame:

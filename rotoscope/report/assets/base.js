@@ -41,6 +41,9 @@ function drawn(tag, attributes, ...children) {
 const missing = (x) => x === null || x === undefined;
 const number = (x, digits = 3) => missing(x) ? "–" : typeof x !== "number" ? String(x)
   : Number.isInteger(x) ? String(x) : Math.abs(x) >= 0.001 ? x.toFixed(digits) : x.toExponential(1);
+const angle = (x) => x > 0 ? String(Number(x.toPrecision(2))) : "NoPE";
+/** A number in a table: the same decimals down a column of measures, none in a column of counts. */
+const cell = (x, whole) => whole || x === 0 ? String(x) : Math.abs(x) >= 100 ? x.toFixed(1) : Math.abs(x) >= 0.001 ? x.toFixed(3) : x.toExponential(1);
 const fixed = (x, digits = 2) => missing(x) ? "–" : x.toFixed(digits);
 const short = (tau) => tau.toExponential().replace("e+", "e");
 const headName = (layer, head) => layer + ":" + head;
@@ -83,7 +86,8 @@ const unpacked = new WeakMap();
 function unpack(packed) {
   if (unpacked.has(packed)) return unpacked.get(packed);
   const raw = atob(packed.data);
-  const bytes = Uint8Array.from(raw, (c) => c.charCodeAt(0));
+  const bytes = new Uint8Array(raw.length);
+  for (let k = 0; k < raw.length; k++) bytes[k] = raw.charCodeAt(k);
   const codes = packed.bits === 16 ? new Uint16Array(bytes.buffer) : bytes;
   const last = packed.bits === 16 ? 65535 : 255;
   const at = (k) => codes[k] === last ? null : packed.low + codes[k] * packed.step;
@@ -102,17 +106,20 @@ function places(list) {
 function grid(table, { go, render, what } = {}) {
   const count = table.columns.length ? table.columns[0].length : 0;
   const numeric = table.columns.map((column) => column.some((x) => typeof x === "number") && column.every((x) => missing(x) || typeof x === "number"));
+  const whole = table.columns.map((column) => column.every((x) => missing(x) || Number.isInteger(x)));
+  const longest = table.columns.map((column) => column.reduce((most, x) => Math.max(most, missing(x) ? 0 : String(x).length), 0));
+  const kinds = table.columns.map((_, c) => numeric[c] ? "number" : longest[c] > 26 ? "long" : "brief");
+  const show = (x, c) => missing(x) ? "" : numeric[c] ? cell(x, whole[c]) : typeof x === "object" ? JSON.stringify(x) : String(x);
   const body = el("tbody");
   let order = Array.from({ length: count }, (_, k) => k);
   let sorted = null, down = false;
-  const heads = table.names.map((name, c) => el("th", { scope: "col", "aria-sort": "none" },
+  const titles = table.names.map((name, c) => el("th", { scope: "col", "aria-sort": "none", class: kinds[c] },
     el("button", { type: "button", onclick: () => sort(c) }, words(name))));
   function fill() {
     body.replaceChildren(...order.map((k) => {
       const cells = table.columns.map((column, c) => {
         const own = render && render(table.names[c], column[k], k);
-        const td = el("td", { class: numeric[c] ? "number" : null }, own || (missing(column[k]) ? "" : numeric[c] ? number(column[k]) : typeof column[k] === "object" ? JSON.stringify(column[k]) : String(column[k])));
-        return td;
+        return el("td", { class: kinds[c] }, own || show(column[k], c));
       });
       const row = el("tr", { class: go ? "go" : null, tabindex: go ? "0" : null }, cells);
       if (go) {
@@ -132,12 +139,12 @@ function grid(table, { go, render, what } = {}) {
       const by = typeof x === "number" && typeof y === "number" ? x - y : String(x).localeCompare(String(y), "en", { numeric: true });
       return down ? -by : by;
     });
-    heads.forEach((head, k) => head.setAttribute("aria-sort", k !== c ? "none" : down ? "descending" : "ascending"));
+    titles.forEach((title, k) => title.setAttribute("aria-sort", k !== c ? "none" : down ? "descending" : "ascending"));
     fill();
   }
   fill();
   return el("div", { class: "grid-wrap", tabindex: "0", role: "region", "aria-label": what || table.title || "table" },
-    el("table", { class: "grid" }, el("thead", {}, el("tr", {}, heads)), body));
+    el("table", { class: "grid" }, el("thead", {}, el("tr", {}, titles)), body));
 }
 
 function tableSection(table) {

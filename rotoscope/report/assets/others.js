@@ -17,22 +17,22 @@ function drawDynamics(panel) {
     const traces = [];
     if (few) {
       const x = [], y = [];
-      series.layer.forEach((_, k) => { for (let t = 0; t <= now; t++) { x.push(series.positional_score[t][k]); y.push(series.symbolic_score[t][k]); } x.push(null); y.push(null); });
+      series.layer.forEach((_, k) => { for (let t = Math.max(0, now - 25); t <= now; t++) { x.push(series.positional_score[t][k]); y.push(series.symbolic_score[t][k]); } x.push(null); y.push(null); });
       traces.push({ type: "scatter", mode: "lines", x, y, line: { color: colour("null"), width: 0.8 }, opacity: 0.6, hoverinfo: "skip", showlegend: false });
     }
     for (const name of CLASSES) {
       const of = series.layer.map((_, k) => k).filter((k) => classOf(p[k], s[k], tab.gamma) === name);
-      const labels = of.map((k) => headName(series.layer[k], series.head[k]));
-      traces.push({ type: "scatter", mode: few ? "markers+text" : "markers", name: name + " (" + of.length + ")", x: of.map((k) => p[k]), y: of.map((k) => s[k]), text: labels, textposition: "top right", textfont: { size: 10 }, hovertemplate: "%{text}<br>positional %{x:.3f}, symbolic %{y:.3f}<extra></extra>", marker: { size: 10, color: COLOURS[name], symbol: SYMBOLS[name], opacity: 0.85 } });
+      const labels = together(of, p, s, (k) => headName(series.layer[k], series.head[k]));
+      traces.push({ type: "scatter", mode: few ? "markers+text" : "markers", name: name + " (" + of.length + ")", x: of.map((k) => p[k]), y: of.map((k) => s[k]), text: labels, customdata: of.map((k) => headName(series.layer[k], series.head[k])), textposition: "top right", textfont: { size: 10 }, hovertemplate: "%{customdata}<br>positional %{x:.3f}, symbolic %{y:.3f}<extra></extra>", marker: { size: 10, color: COLOURS[name], symbol: SYMBOLS[name], opacity: 0.85 } });
     }
-    return { traces, layout: { xaxis: { ...PLANE_AXES.xaxis, range: [-0.05, 1.12] }, yaxis: { ...PLANE_AXES.yaxis, range: [-0.05, 1.08] }, shapes: corners(tab.gamma), showlegend: true, margin: { l: 46, r: 8, t: 26, b: 40 } } };
+    return { traces, layout: { xaxis: { ...PLANE_AXES.xaxis, range: [-0.05, 1.2] }, yaxis: { ...PLANE_AXES.yaxis, range: [-0.05, 1.08] }, shapes: corners(tab.gamma), showlegend: true, margin: { l: 46, r: 8, t: 26, b: 40 } } };
   }, () => ({ names: ["step", "layer", "head", "positional_score", "symbolic_score"], rows: series.steps.flatMap((step, t) => series.layer.map((layer, k) => [step, layer, series.head[k], series.positional_score[t][k], series.symbolic_score[t][k]])) }),
   { size: "tall", note: "class at γ = " + tab.gamma + "; queries: " + (series ? series.queries : "") + ", τ = " + (series ? short(series.tau) : "") });
 
   const mark = () => [{ type: "line", yref: "paper", x0: place(steps[now]), x1: place(steps[now]), y0: 0, y1: 1, line: { color: colour("ink"), width: 1.5, dash: "dot" } }];
   const curves = !tab.accuracy.length ? null : picture("accuracy", "Accuracy by number of hops over training", () => ({
     traces: tab.accuracy.map((curve, k) => ({ type: "scatter", mode: "lines", x: curve.step.map(place), y: curve.accuracy, name: curve.hops + (curve.hops === 1 ? " hop" : " hops"), line: { color: PALETTE[k % PALETTE.length], width: 1.8 }, text: curve.step, hovertemplate: "step %{text}: %{y:.3f}" })),
-    layout: { xaxis: { title: { text: "training step" }, type: log ? "log" : "linear" }, yaxis: { range: [-0.02, 1.04], title: { text: "accuracy" } }, shapes: mark(), showlegend: true, margin: { l: 46, r: 10, t: 26, b: 40 } },
+    layout: { xaxis: { title: { text: "training step" }, type: log ? "log" : "linear", dtick: log ? 1 : undefined }, yaxis: { range: [-0.02, 1.04], title: { text: "accuracy" } }, shapes: mark(), showlegend: true, margin: { l: 46, r: 10, t: 26, b: 40 } },
   }), () => ({ names: ["step", "hops", "accuracy"], rows: tab.accuracy.flatMap((curve) => curve.step.map((step, k) => [step, curve.hops, curve.accuracy[k]])) }), { size: "tall", note: "on held-out sequences; dotted: the step shown" });
 
   const output = el("output", { "aria-live": "off" }, "step " + steps[now]);
@@ -57,6 +57,19 @@ function drawDynamics(panel) {
   panel.append(el("div", { class: "pair" }, plane ? plane.root : null, curves ? curves.root : null));
 }
 
+/** Names of points; those that lie on top of each other share one label. */
+function together(of, p, s, name) {
+  const labels = of.map(() => "");
+  const taken = of.map(() => false);
+  of.forEach((k, a) => {
+    if (taken[a]) return;
+    const close = of.map((_, b) => b).filter((b) => !taken[b] && Math.abs(p[of[b]] - p[k]) < 0.06 && Math.abs(s[of[b]] - s[k]) < 0.03);
+    close.forEach((b) => { taken[b] = true; });
+    labels[a] = close.length > 6 ? close.length + " heads" : close.map((b) => name(of[b])).join(" ");
+  });
+  return labels;
+}
+
 function nearest(steps, step) {
   let best = 0;
   steps.forEach((s, k) => { if (Math.abs(s - step) < Math.abs(steps[best] - step)) best = k; });
@@ -65,12 +78,13 @@ function nearest(steps, step) {
 
 function drawLengths(panel) {
   const tab = run().tabs.lengths, groups = [...new Set(tab.curves.map((curve) => curve.group))], dashes = ["solid", "dash", "dot", "dashdot"];
+  const at = [...new Set(tab.curves.flatMap((curve) => curve.x))].sort((x, y) => x - y);
   const made = picture("lengths", "Accuracy by length", () => ({
     traces: tab.curves.map((curve, k) => ({
       type: "scatter", mode: "lines+markers", x: curve.x, y: curve.y, name: plain(curve.name), line: { color: PALETTE[k % PALETTE.length], dash: dashes[groups.indexOf(curve.group) % 4], width: 1.8 }, marker: { size: 6 },
       error_y: curve.low ? { type: "data", symmetric: false, array: curve.high.map((v, c) => v - curve.y[c]), arrayminus: curve.low.map((v, c) => curve.y[c] - v), width: 2, thickness: 1 } : undefined, hovertemplate: "length %{x}: %{y:.3f}",
     })),
-    layout: { xaxis: { type: "log", title: { text: tab.x } }, yaxis: { range: [-0.02, 1.04], title: { text: "accuracy" } }, showlegend: true, legend: { orientation: "h", y: -0.16, x: 0 }, margin: { l: 46, r: 10, t: 8, b: 40 } },
+    layout: { xaxis: { type: "log", title: { text: tab.x }, ...(at.length <= 14 ? { tickvals: at, ticktext: at.map(String) } : {}) }, yaxis: { range: [-0.02, 1.04], title: { text: "accuracy" } }, showlegend: true, legend: { orientation: "h", y: -0.16, x: 0 }, margin: { l: 46, r: 10, t: 8, b: 40 } },
   }), () => ({ names: ["name", "group", "length", "accuracy", "low", "high"], rows: tab.curves.flatMap((curve) => curve.x.map((x, c) => [curve.name, curve.group, x, curve.y[c], curve.low && curve.low[c], curve.high && curve.high[c]])) }),
   { size: "tall", note: "bars: 95 % intervals; line style: " + groups.join(", ") });
   panel.append(el("div", { class: "section" }, made.root), ...tab.tables.map(tableSection));
@@ -81,14 +95,14 @@ function drawCanonical(panel) {
   const angles = tab.experiments.flatMap((one) => one.theta).filter((theta) => theta > 0);
   const nope = Math.min(...angles) / 10, x = (theta) => theta > 0 ? theta : nope;
   const ticks = [...new Set(angles)].filter((theta) => Math.abs(Math.log10(theta) - Math.round(Math.log10(theta))) < 1e-3);
-  const axis = { type: "log", title: { text: "angle per position, radians" }, tickvals: [...ticks, nope], ticktext: [...ticks.map((t) => number(t, 2)), "NoPE"], autorange: "reversed" };
+  const axis = { type: "log", title: { text: "angle per position, radians" }, tickvals: [...ticks, nope], ticktext: [...ticks.map(angle), "NoPE"], autorange: "reversed" };
   const final = picture("canonical", "Final accuracy by angle", () => ({
-    traces: tab.experiments.map((one, k) => ({ type: "scatter", mode: "lines+markers", x: one.theta.map(x), y: one.mean, name: plain(one.name), line: { color: PALETTE[k % PALETTE.length], width: 1.8 }, marker: { size: 6 }, error_y: { type: "data", array: one.std.map((v) => v || 0), width: 2, thickness: 1 }, text: one.theta.map(String), hovertemplate: "angle %{text}: %{y:.3f}" })),
+    traces: tab.experiments.map((one, k) => ({ type: "scatter", mode: "lines+markers", x: one.theta.map(x), y: one.mean, name: plain(one.name), line: { color: PALETTE[k % PALETTE.length], width: 1.8 }, marker: { size: 6 }, error_y: { type: "data", array: one.std.map((v) => v || 0), width: 2, thickness: 1 }, text: one.theta.map(angle), hovertemplate: "angle %{text}: %{y:.3f}" })),
     layout: { xaxis: axis, yaxis: { range: [-0.02, 1.04], title: { text: "accuracy" } }, showlegend: true, margin: { l: 46, r: 10, t: 26, b: 40 } },
   }), () => ({ names: ["experiment", "theta", "mean", "std", "seeds"], rows: tab.experiments.flatMap((one) => one.theta.map((theta, c) => [one.name, theta, one.mean[c], one.std[c], one.count[c]])) }), { size: "tall", note: "at the end of training; bars: standard deviation over seeds" });
   const which = () => tab.experiments[Math.min(state.experiment, tab.experiments.length - 1)];
   const steps = picture("canonical-steps", "Accuracy over training by angle", () => ({
-    traces: which().step_theta.map((theta, k) => ({ type: "scatter", mode: "lines", x: which().steps, y: which().by_step[k], name: theta > 0 ? number(theta, 2) : "NoPE", line: { color: theta > 0 ? shade(k / Math.max(1, which().step_theta.length - 1)) : colour("soft"), width: 1.6, dash: theta > 0 ? "solid" : "dot" }, hovertemplate: "step %{x}: %{y:.3f}" })),
+    traces: which().step_theta.map((theta, k) => ({ type: "scatter", mode: "lines", x: which().steps, y: which().by_step[k], name: angle(theta), line: { color: theta > 0 ? shade(k / Math.max(1, which().step_theta.length - 1)) : colour("soft"), width: 1.6, dash: theta > 0 ? "solid" : "dot" }, hovertemplate: "step %{x}: %{y:.3f}" })),
     layout: { xaxis: { title: { text: "training step" } }, yaxis: { range: [-0.02, 1.04], title: { text: "accuracy" } }, showlegend: true, legend: { font: { size: 10 } }, margin: { l: 46, r: 10, t: 8, b: 40 } },
   }), () => ({ names: ["theta", "step", "accuracy"], rows: which().step_theta.flatMap((theta, k) => which().steps.map((step, c) => [theta, step, which().by_step[k][c]])) }), { size: "tall", note: "orange: fast angles; blue: slow ones" });
   panel.append(el("div", { class: "bar" }, chooser("over training:", tab.experiments.map((one) => one.name), state.experiment, (k) => { state.experiment = k; steps.draw(); })),
@@ -101,7 +115,7 @@ function shade(share) {
   return "rgb(" + from.map((v, k) => Math.round(v + share * (to[k] - v))).join(",") + ")";
 }
 
-const VERDICTS = { holds: "class-symbolic", corrected: "class-mixed", false: "class-positional" };
+const VERDICTS = { corrected: "class-mixed", false: "class-positional", holds: "class-symbolic" };
 
 function drawTheory(panel) {
   const tab = run().tabs.theory, all = tab.statements, c = all.names.indexOf("verdict");
@@ -115,7 +129,10 @@ function drawTheory(panel) {
     return el("span", { class: "verdict " + (VERDICTS[key] || "") }, value);
   };
   const place = el("div");
-  const fill = () => place.replaceChildren(grid(filtered(), { render, what: "Statements and verdicts" }));
+  const fill = () => {
+    place.replaceChildren(grid(filtered(), { render, what: "Statements and verdicts" }));
+    place.firstChild.classList.add("whole");
+  };
   const chips = Object.entries(tab.verdicts).map(([name, count]) => el("button", {
     type: "button", class: "chip", "aria-pressed": String(!state.verdict || state.verdict === name),
     onclick: () => { state.verdict = state.verdict === name ? null : name; chips.forEach((chip, k) => chip.setAttribute("aria-pressed", String(!state.verdict || Object.keys(tab.verdicts)[k] === state.verdict))); fill(); },
@@ -184,13 +201,14 @@ const PAPERS = [
 function drawMeasured(panel) {
   const now = run(), list = (pairs) => el("dl", {}, pairs.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]));
   const flat = (value, front = "") => Object.entries(value || {}).flatMap(([key, inner]) => inner !== null && typeof inner === "object" && !Array.isArray(inner) ? flat(inner, front + key + ".") : [[words(front + key), Array.isArray(inner) ? inner.map(String).join(", ") : String(inner)]]);
+  const section = (title, pairs) => pairs.length ? [part(title, list(pairs))] : [];
   const part = (title, ...children) => el("section", { class: "section prose" }, el("h2", {}, title), ...children);
   const cautions = [...now.problems, ...now.warnings];
   panel.append(
     part("What to be careful about", cautions.length ? el("ul", {}, cautions.map((text) => el("li", {}, text))) : el("p", {}, "Nothing was noted.")),
     part("The run", list([["name", now.name || ""], ["kind", now.kind || ""], ["finished", now.complete ? "yes" : "no"], ...(now.written ? [["written", now.written]] : []), ...flat(now.subject, "subject.")])),
-    part("Settings", list(flat(now.settings))), part("Versions", list(flat(now.versions))),
-    part("Timings", list(flat(now.timings).map(([name, value]) => [name.replace(/ s$/, ""), value + " s"]))),
+    ...section("Settings", flat(now.settings)), ...section("Versions", flat(now.versions)),
+    ...section("Timings", flat(now.timings).map(([name, value]) => [name.replace(/ s$/, ""), value + " s"])),
     part("In plain words", list(DEFINITIONS)),
     part("Citing", el("p", {}, "Please cite the papers whose measure this is:"), el("ul", {}, PAPERS.map((text) => el("li", {}, text))), el("p", { class: "hint" }, "Made with rotoscope " + content.version + ".")));
 }
