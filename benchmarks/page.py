@@ -66,9 +66,7 @@ def _scores(dice: np.random.Generator, layers: int, heads: int, prompts: int) ->
     )
 
 
-def _frequencies(
-    dice: np.random.Generator, layers: int, heads: int, planes: int, prompts: int
-) -> pd.DataFrame:
+def _frequencies(dice: np.random.Generator, layers: int, heads: int, planes: int, prompts: int) -> pd.DataFrame:
     table = _index(prompt=prompts, layer=layers, head=heads, frequency_id=planes).assign(tau=1e-4)
     table["frequency_id"] += 1
     size = len(table)

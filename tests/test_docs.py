@@ -27,7 +27,7 @@ def test_python_blocks_run(
 
 def test_rooms_import_one_way() -> None:
     """Data walks one way: a room imports only from rooms above it."""
-    rooms = ["maths", "tasks", "results", "reading", "lab", "analysis", "figures", "cli"]
+    rooms = ["maths", "tasks", "results", "reading", "lab", "analysis", "figures", "report", "cli"]
     for level, room in enumerate(rooms):
         for file in (ROOT / "rotoscope" / room).rglob("*.py"):
             used = re.findall(r"^\s*from rotoscope\.(\w+)", file.read_text(), flags=re.MULTILINE)

@@ -20,6 +20,7 @@ from rotoscope.cli.dynamics import dynamics
 from rotoscope.cli.gate import gate
 from rotoscope.cli.lengths import lengths
 from rotoscope.cli.profile import profile
+from rotoscope.cli.report import report
 from rotoscope.cli.theory import theory
 from rotoscope.cli.train import train
 from rotoscope.errors import RotoscopeError
@@ -45,6 +46,7 @@ app.command(data)
 app.command(train)
 app.command(dynamics)
 app.command(lengths)
+app.command(report)
 app.command(doctor)
 app.meta.group_parameters = "Common"
 app.meta.suppress_keyboard_interrupt = False

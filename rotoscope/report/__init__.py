@@ -1,7 +1,8 @@
 """The report: one page about one run or two, to read in a browser, to send and to keep."""
 
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rotoscope.errors import RotoscopeError
 from rotoscope.report.page import render_page
@@ -9,16 +10,21 @@ from rotoscope.report.payload import run_payload
 from rotoscope.results.folder import replace_file
 from rotoscope.results.saved import SavedRun
 
-__all__ = ["render_page", "run_payload", "write_report"]
+__all__ = ["render_page", "run_payload", "write_page", "write_report"]
 
 
 def write_report(path: str | Path, *runs: str | Path | SavedRun) -> Path:
     """Write the page of one run, or of two with a comparison; returns the file."""
     if not 1 <= len(runs) <= 2:
         raise RotoscopeError(f"a report is about one run or two, not {len(runs)}")
-    page = render_page([run_payload(run) for run in runs])
+    return write_page(path, [run_payload(run) for run in runs])
+
+
+def write_page(path: str | Path, payloads: Sequence[dict[str, Any]]) -> Path:
+    """Write the page of payloads that are there already."""
     file = Path(path)
     if file.is_dir():
-        raise RotoscopeError(f"{file} is a folder; name the file the report goes to, such as {file / 'report.html'}")
-    replace_file(file, partial(Path.write_text, data=page, encoding="utf-8", newline="\n"))
+        raise RotoscopeError(f"{file} is a folder; name a file, such as {file / 'report.html'}")
+    page = render_page(payloads)
+    replace_file(file, lambda scratch: scratch.write_text(page, encoding="utf-8", newline="\n"))
     return file

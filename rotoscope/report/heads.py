@@ -74,7 +74,9 @@ def heads_tab(found: Salvaged) -> dict[str, Any] | None:
         "the frequencies", lambda: _frequencies(profile, found.tables, tab["taus"])
     )
     tab["traces"] = found.attempt("the attention traces", lambda: _examples(found.tables.get("traces"), TRACE))
-    tab["vectors"] = found.attempt("the query and key vectors", lambda: _examples(found.tables.get("vectors"), VECTOR))
+    tab["vectors"] = found.attempt(
+        "the query and key vectors", lambda: _examples(found.tables.get("vectors"), VECTOR)
+    )
     tab["accuracy"] = found.attempt("the answers", lambda: _accuracy(found.tables.get("answers")))
     return tab
 
@@ -119,9 +121,7 @@ def _null_at(nulls: pd.DataFrame, tau: float) -> dict[str, Any]:
     return {"null_points": columns(rows.iloc[::every], scores, 3), "null_band": bands, "null_heads": len(rows)}
 
 
-def _frequencies(
-    profile: Profile, tables: dict[str, pd.DataFrame], taus: list[float]
-) -> dict[str, Any] | None:
+def _frequencies(profile: Profile, tables: dict[str, pd.DataFrame], taus: list[float]) -> dict[str, Any] | None:
     """Scores of every plane, packed as [head, frequency id]; the norm of the logits does not depend on tau."""
     stored = tables.get("frequencies")
     if stored is None and "prompt_frequencies" not in tables:
@@ -177,7 +177,9 @@ def _null_bands(tables: dict[str, pd.DataFrame]) -> dict[float, dict[str, Any]]:
     for tau, of in spread.groupby(level=0):
         wide = of.droplevel(0).unstack()
         found[float(tau)] = {
-            score: {end: column(wide[score][q], 3) for end, q in (("low", 0.025), ("middle", 0.5), ("high", 0.975))}
+            score: {
+                end: column(wide[score][q], 3) for end, q in (("low", 0.025), ("middle", 0.5), ("high", 0.975))
+            }
             for score in scores
         } | {"ids": [int(i) for i in wide.index]}
     return found

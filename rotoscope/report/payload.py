@@ -80,5 +80,7 @@ def _warnings(found: Salvaged, tabs: dict[str, Any]) -> list[str]:
     first = overview["at"][0] if overview["at"] else {}
     unstable = sum(stable is False for stable in first.get("stable", []))
     if unstable and not any("resampled" in warning for warning in said):
-        said.append(f"{unstable} heads change their class when the prompts are resampled (below 95 % stability)")
+        said.append(
+            f"{unstable} heads change their class when the prompts are resampled (below 95 % stability)"
+        )
     return said

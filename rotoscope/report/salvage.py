@@ -45,7 +45,9 @@ class Salvaged:
             return make()
         except Exception as problem:
             said = str(problem).strip().splitlines()
-            self.problems.append(f"{what} cannot be shown ({type(problem).__name__}: {said[0] if said else ''})")
+            self.problems.append(
+                f"{what} cannot be shown ({type(problem).__name__}: {said[0] if said else ''})"
+            )
             return None
 
     def opened(self) -> SavedRun | None:

@@ -115,7 +115,9 @@ def canonical_tab(found: Salvaged) -> Tab:
     if "scores" in found.tables:
         tables.append(("Scores of the trained heads", lambda: run.scores))
     if "positions" in found.tables:
-        tables.append(("Does accuracy rise or fall away from the middle? (rank correlations)", run.position_trends))
+        tables.append(
+            ("Does accuracy rise or fall away from the middle? (rank correlations)", run.position_trends)
+        )
     return {"experiments": experiments, "tables": _made(found, tables)}
 
 

@@ -32,7 +32,9 @@ class Watched:
         self.page = page
         self.errors: list[str] = []
         self.requests: list[str] = []
-        page.on("console", lambda message: message.type in ("error", "warning") and self.errors.append(message.text))
+        page.on(
+            "console", lambda message: message.type in ("error", "warning") and self.errors.append(message.text)
+        )
         page.on("pageerror", lambda error: self.errors.append(str(error)))
         page.context.on("request", lambda request: self.requests.append(request.url))
 
