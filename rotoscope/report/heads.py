@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -54,7 +55,7 @@ def heads_tab(found: Salvaged) -> dict[str, Any] | None:
     places = heads[["layer", "head"]].drop_duplicates().sort_values(["layer", "head"])
     nulls = found.attempt("the null", lambda: _nulls(profile, found.tables))
     taus = [float(tau) for tau in dict.fromkeys(heads["tau"])]
-    at = [found.attempt(f"the heads at tau = {tau:g}", lambda tau=tau: _at(heads, places, tau)) for tau in taus]
+    at = [found.attempt(f"the heads at tau = {tau:g}", partial(_at, heads, places, tau)) for tau in taus]
     tab: dict[str, Any] = {
         "taus": [tau for tau, one in zip(taus, at, strict=True) if one],
         "gamma": 0.1 if gamma is None else gamma,
@@ -65,10 +66,10 @@ def heads_tab(found: Salvaged) -> dict[str, Any] | None:
     }
     for tau, one in zip(tab["taus"], tab["at"], strict=True):
         if nulls is not None and len(nulls):
-            one |= found.attempt("the null", lambda tau=tau: _null_at(nulls, tau)) or {}
+            one |= found.attempt("the null", partial(_null_at, nulls, tau)) or {}
         if "prompts" in found.tables:
             one["statistics"] = found.attempt(
-                "the summary figures", lambda tau=tau: _statistics(profile, tau, len(places))
+                "the summary figures", partial(_statistics, profile, tau, len(places))
             )
     tab["frequencies"] = found.attempt(
         "the frequencies", lambda: _frequencies(profile, found.tables, tab["taus"])

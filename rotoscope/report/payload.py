@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ def run_payload(source: str | Path | SavedRun) -> dict[str, Any]:
     if found.kind == "profile":
         tabs["overview"] = heads_tab(found)
     for name, make in TABS.get(found.kind, {}).items():
-        tabs[name] = found.attempt(f"the tab '{name}'", lambda make=make: make(found))
+        tabs[name] = found.attempt(f"the tab '{name}'", partial(make, found))
     tabs["tables"] = tables_tab(found)
     return {
         "name": found.name,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -154,7 +155,7 @@ def tables_tab(found: Salvaged) -> Tab | None:
     made = _made(found, _summaries(found))
     for name, stored in found.tables.items():
         if name not in SHOWN_ELSEWHERE.get(found.kind, set()) and len(stored):
-            shown = found.attempt(f"the table '{name}'", lambda n=name, s=stored: table(s, n.replace("_", " ")))
+            shown = found.attempt(f"the table '{name}'", partial(table, stored, name.replace("_", " ")))
             made += [shown] if shown else []
     return {"tables": made} if made else None
 
@@ -176,7 +177,7 @@ def _summaries(found: Salvaged) -> list[tuple[str, Callable[[], pd.DataFrame]]]:
     return []
 
 
-def _made(found: Salvaged, wanted: list[tuple[str, Callable[[], pd.DataFrame]]]) -> list[Tab]:
+def _made(found: Salvaged, wanted: Sequence[tuple[str, Callable[[], pd.DataFrame]]]) -> list[Tab]:
     """Those tables that can be made and are not empty."""
     tables = []
     for title, make in wanted:
