@@ -64,6 +64,8 @@ def heads_tab(found: Salvaged) -> dict[str, Any] | None:
         "at": [one for one in at if one],
         "null": None if nulls is None or nulls.empty else str(nulls["null_name"].iloc[0]),
     }
+    if not tab["at"]:
+        return None
     for tau, one in zip(tab["taus"], tab["at"], strict=True):
         if nulls is not None and len(nulls):
             one |= found.attempt("the null", partial(_null_at, nulls, tau)) or {}
@@ -89,7 +91,8 @@ def _heads(profile: Profile, tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
 
 
 def _at(heads: pd.DataFrame, places: pd.DataFrame, tau: float) -> dict[str, Any]:
-    rows = places.merge(heads[heads["tau"] == tau], on=["layer", "head"], how="left")
+    there = heads[heads["tau"] == tau].drop_duplicates(["layer", "head"])
+    rows = places.merge(there, on=["layer", "head"], how="left")
     found: dict[str, Any] = columns(rows, HEAD_COLUMNS)
     if not rows["missing_reason"].notna().any() if "missing_reason" in rows else True:
         found.pop("missing_reason", None)

@@ -26,15 +26,21 @@ def profile() -> rs.Profile:
     """Three layers of four heads, two taus, with everything a profile can have."""
     torch.manual_seed(0)
     return rs.profile(
-        tiny("llama"), tokens=tokens(4, 20), tau=[1e-4, 1e-2], null="random", examples=True, frequencies=True
+        tiny("llama", sharp=7.0),
+        tokens=tokens(4, 20),
+        tau=[1e-4, 1e-2],
+        gamma=0.3,
+        null="random",
+        examples=True,
+        frequencies=True,
     )
 
 
 @pytest.fixture(scope="session")
 def other() -> rs.Profile:
-    """The same heads with other weights, at another tau, without a null."""
+    """The same heads with other weights, without a null."""
     torch.manual_seed(0)
-    return rs.profile(tiny("llama", seed=1, sharp=9.0), tokens=tokens(3, 16, seed=2), tau=1e-4, gamma=0.3)
+    return rs.profile(tiny("llama", seed=1), tokens=tokens(4, 20), tau=1e-4, gamma=0.3)
 
 
 @pytest.fixture(scope="session")

@@ -36,6 +36,11 @@ def unpacked(packed: dict[str, Any]) -> np.ndarray:
     return packed["low"] + packed["step"] * codes
 
 
+@pytest.fixture(scope="module")
+def whole(saved: Path) -> dict[str, Any]:
+    return strict(run_payload(saved))
+
+
 def edit_run(folder: Path, **changes: Any) -> None:
     run = json.loads((folder / "run.json").read_text())
     (folder / "run.json").write_text(json.dumps(run | changes))
@@ -60,16 +65,22 @@ def test_heads_are_those_of_the_table(profile: rs.Profile, saved: Path) -> None:
         assert said["verdict"].tolist() == expected["verdict"].tolist()
         np.testing.assert_allclose(said["null_high"].astype(float), expected["null_high"], atol=6e-5)
         null = profile.nulls[profile.nulls["tau"] == tau]["symbolic_score"]
-        np.testing.assert_allclose(now["null_band"]["symbolic_score"], null.quantile([0.025, 0.5, 0.975]), atol=6e-5)
+        np.testing.assert_allclose(
+            now["null_band"]["symbolic_score"], null.quantile([0.025, 0.5, 0.975]), atol=6e-5
+        )
 
 
 def test_frequencies_come_back(profile: rs.Profile, saved: Path) -> None:
     store = run_payload(saved)["tabs"]["overview"]["frequencies"]
     for tau, now in zip((1e-4, 1e-2), store["at"], strict=True):
-        rows = profile.frequencies[profile.frequencies["tau"] == tau].sort_values(["layer", "head", "frequency_id"])
+        rows = profile.frequencies[profile.frequencies["tau"] == tau].sort_values(
+            ["layer", "head", "frequency_id"]
+        )
         for score in ("positional_score", "symbolic_score"):
             np.testing.assert_allclose(unpacked(now[score]), rows[score], atol=2e-5)
-    rows = profile.frequencies[profile.frequencies["tau"] == 1e-4].sort_values(["layer", "head", "frequency_id"])
+    rows = profile.frequencies[profile.frequencies["tau"] == 1e-4].sort_values(
+        ["layer", "head", "frequency_id"]
+    )
     np.testing.assert_allclose(unpacked(store["logit_norm"]), rows["logit_norm"], rtol=1e-3)
     np.testing.assert_allclose(store["angles"]["lists"][0], rows["angle"].unique(), rtol=1e-3)
 
@@ -93,23 +104,22 @@ def test_some_heads_have_frequencies_and_examples(profile: rs.Profile, other: rs
     assert any("no null" in warning for warning in bare["warnings"])
 
 
-@pytest.mark.parametrize("name", ["heads", "prompts", "frequencies", "prompt_frequencies", "nulls", "null_prompts"])
-@pytest.mark.parametrize("damage", ["missing", "corrupt", "empty file", "other columns", "no rows"])
-def test_a_single_table_is_lost(folder: Path, name: str, damage: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["heads", "prompts", "frequencies", "prompt_frequencies", "nulls", "null_prompts"]
+)
+@pytest.mark.parametrize("damage", ["missing", "corrupt", "other columns", "no rows"])
+def test_a_single_table_is_lost(folder: Path, whole: dict[str, Any], name: str, damage: str) -> None:
     file = folder / f"{name}.parquet"
-    whole = strict(run_payload(folder))
     if damage == "missing":
         file.unlink()
     elif damage == "corrupt":
         file.write_bytes(file.read_bytes()[:200] + b"?" * 100)
-    elif damage == "empty file":
-        file.write_bytes(b"")
     elif damage == "other columns":
         write_table(file, pd.DataFrame({"x": [1.0]}))
     else:
         write_table(file, pd.read_parquet(file).iloc[:0])
     payload = strict(run_payload(folder))
-    if damage in ("missing", "corrupt", "empty file"):
+    if damage in ("missing", "corrupt"):
         assert any(f"{name}.parquet" in problem for problem in payload["problems"])
     tab = payload["tabs"].get("overview")
     if tab is None:  # said, not silent
@@ -143,7 +153,7 @@ def test_damaged_description(folder: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize("bad", ["settings", "versions", "timings", "warnings", "tables", "subject"])
-@pytest.mark.parametrize("value", [None, 3, "text", [1], {"a": {"b": None}}])
+@pytest.mark.parametrize("value", [None, "text", {"a": {"b": None}}])
 def test_odd_parts_of_the_description(folder: Path, bad: str, value: Any) -> None:
     edit_run(folder, **{bad: value})
     payload = strict(run_payload(folder))
@@ -272,7 +282,12 @@ def test_every_kind_survives_foreign_tables(kind: str) -> None:
 
 
 def test_numbers_become_what_json_knows() -> None:
-    odd = {"a": [math.nan, math.inf, -math.inf, 1.0, 0.123456, 1e-7, 3], "b": np.float32(0.5), "c": pd.NA, 4: {1}}
+    odd = {
+        "a": [math.nan, math.inf, -math.inf, 1.0, 0.123456, 1e-7, 3],
+        "b": np.float32(0.5),
+        "c": pd.NA,
+        4: {1},
+    }
     assert clean(odd) == {"a": [None, None, None, 1, 0.1235, 1e-7, 3], "b": 0.5, "c": None, "4": [1]}
     long = table(pd.DataFrame({"x": range(700)}), "x")
     assert (long["rows"], len(long["columns"][0])) == (700, 500)
