@@ -20,7 +20,8 @@ __all__ = ["render_page"]
 STYLE = "page.css"
 SCRIPTS = ("base.js", "plots.js", "overview.js", "card.js", "others.js", "main.js")
 EMPTY = ""
-"""Plotly makes an empty style element and adds its rules one by one: the policy allows just that."""
+"""Plotly makes an empty style element, to which it adds rules one by one, and clears style attributes: the policy allows
+just that."""
 
 
 def render_page(payloads: Sequence[dict[str, Any]], *, live: str | None = None) -> str:
@@ -81,6 +82,7 @@ def _policy(scripts: list[str], styles: list[str], live: str | None) -> str:
         "default-src 'none'",
         f"script-src {_hashes(scripts)}",
         f"style-src {_hashes(styles)}",
+        f"style-src-attr 'unsafe-hashes' {_hashes([EMPTY])}",
         "img-src data: blob:",
         "base-uri 'none'",
         "form-action 'none'",

@@ -69,8 +69,7 @@ def test_click_opens_the_card_with_the_numbers_of_the_table(
     assert value("swapped_mass") == f"{row['swapped_mass']:.0%}".replace("%", " %")
     assert float(value("effective_swaps")) == pytest.approx(row["effective_swaps"], abs=6e-3)
     drawn = page.evaluate("document.querySelector('#side .plot').data.map((trace) => [trace.name, trace.y])")
-    layer, head = int(row["layer"]), int(row["head"])
-    planes = profile.frequencies.query("tau == 0.0001 and layer == @layer and head == @head")
+    planes = profile.frequencies.set_index(["tau", "layer", "head"]).loc[(1e-4, row["layer"], row["head"])]
     assert dict(drawn)["symbolic"] == pytest.approx(planes["symbolic_score"].tolist(), abs=1e-4)
     assert page.evaluate("document.querySelectorAll('#panel .plot')[0].layout.shapes.length") == 4
 
@@ -157,6 +156,21 @@ def test_filters_and_counts(visit: Visit, profile: rs.Profile) -> None:
     rest = int(((heads["layer"] <= 1) & (heads["head_class"] != "mixed")).sum())
     assert page.evaluate(points) == rest
     assert page.get_attribute('[data-class="mixed"]', "aria-pressed") == "false"
+    page.select_option('select[aria-label="What the map shows"]', "symbolic_score")
+    z = page.evaluate("document.querySelectorAll('#panel .plot')[1].data[0].z.flat().filter((v) => v !== null)")
+    kept = heads[(heads["layer"] <= 1) & (heads["head_class"] != "mixed")]["symbolic_score"]
+    assert sorted(z) == pytest.approx(sorted(kept), abs=6e-5)
+
+
+def test_pictures_follow_their_place(visit: Visit, profile: rs.Profile) -> None:
+    page = visit(profile).page
+    height = "document.querySelector('#panel .plot')._fullLayout.height"
+    before = page.evaluate(height)
+    page.click("#notes summary")
+    page.wait_for_function(f"{height} < {before - 10}")
+    assert page.evaluate("document.querySelector('#panel figcaption').getBoundingClientRect().bottom") <= 900
+    page.set_viewport_size({"width": 1200, "height": 800})
+    page.wait_for_function("document.querySelector('#panel .plot')._fullLayout.width < 400")
 
 
 def test_overview_fits_a_laptop_and_a_telephone(visit: Visit, profile: rs.Profile) -> None:

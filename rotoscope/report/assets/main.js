@@ -97,12 +97,11 @@ function choose(name) {
   state.head = name;
   drawSide();
   for (const one of [...pictures]) {
-    if (!one.root.isConnected) { if (one.plot.classList.contains("js-plotly-plot")) Plotly.purge(one.plot); pictures.delete(one); }
+    if (!one.root.isConnected) forget(one);
     else if (one.root.closest("#side")) one.draw();
   }
   remark();
   writeHash();
-  if (state.tab === "compare") window.dispatchEvent(new Event("resize"));
 }
 
 function find(field) {
@@ -146,7 +145,6 @@ function setTheme(theme) {
 }
 dark.addEventListener("change", () => { if (!state.theme) drawAll(); });
 window.addEventListener("hashchange", () => { readHash(); build(); });
-window.addEventListener("beforeprint", () => document.querySelectorAll(".notes details").forEach((one) => { one.open = true; }));
 
 function build() {
   if (heads()) { state.tau = Math.min(state.tau, heads().taus.length - 1); if (headIndex(state.head) < 0) state.head = null; }

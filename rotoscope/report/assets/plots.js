@@ -22,7 +22,7 @@ function look(layout) {
 }
 
 const CONFIG = {
-  displaylogo: false, responsive: true, showTips: false, showSendToCloud: false, showEditInChartStudio: false, plotlyServerURL: "",
+  displaylogo: false, responsive: false, showTips: false, showSendToCloud: false, showEditInChartStudio: false, plotlyServerURL: "",
   modeBarButtonsToRemove: ["toImage", "sendDataToCloud", "select2d", "lasso2d", "autoScale2d", "toggleSpikelines"], scrollZoom: false,
 };
 
@@ -46,14 +46,37 @@ function picture(what, label, make, table, options = {}) {
     },
   };
   pictures.add(made);
+  watcher.observe(plot);
   return made;
 }
+
+/** A picture follows its place: windows, notes and cards change how much room there is. */
+const watcher = new ResizeObserver((changes) => {
+  for (const { target } of changes) {
+    const now = target._fullLayout;
+    if (now && target.clientWidth && (Math.abs(now.width - target.clientWidth) > 1 || Math.abs(now.height - target.clientHeight) > 1)) Plotly.Plots.resize(target);
+  }
+});
+
+function forget(one) {
+  watcher.unobserve(one.plot);
+  if (one.plot.classList.contains("js-plotly-plot")) Plotly.purge(one.plot);
+  pictures.delete(one);
+}
+
+/** Paper is narrower than most windows. */
+const PAPER = 660;
+window.addEventListener("beforeprint", () => {
+  document.querySelectorAll(".notes details").forEach((one) => { one.open = true; });
+  for (const one of pictures) if (one.plot._fullLayout) Plotly.relayout(one.plot, { width: Math.min(PAPER, one.plot.clientWidth), height: Math.min(PAPER, one.plot.clientHeight) });
+});
+window.addEventListener("afterprint", () => drawAll());
 
 /** Draw every picture that stands in the page; forget those that do not. */
 function drawAll() {
   for (const one of [...pictures]) {
     if (one.root.isConnected) one.draw();
-    else { if (one.plot.classList.contains("js-plotly-plot")) Plotly.purge(one.plot); pictures.delete(one); }
+    else forget(one);
   }
 }
 
