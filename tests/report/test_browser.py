@@ -167,10 +167,12 @@ def test_pictures_follow_their_place(visit: Visit, profile: rs.Profile) -> None:
     height = "document.querySelector('#panel .plot')._fullLayout.height"
     before = page.evaluate(height)
     page.click("#notes summary")
-    page.wait_for_function(f"{height} < {before - 10}")
+    page.wait_for_timeout(400)
+    assert page.evaluate(height) < before - 10
     assert page.evaluate("document.querySelector('#panel figcaption').getBoundingClientRect().bottom") <= 900
     page.set_viewport_size({"width": 1200, "height": 800})
-    page.wait_for_function("document.querySelector('#panel .plot')._fullLayout.width < 400")
+    page.wait_for_timeout(400)
+    assert page.evaluate("document.querySelector('#panel .plot')._fullLayout.width") < 400
 
 
 def test_overview_fits_a_laptop_and_a_telephone(visit: Visit, profile: rs.Profile) -> None:
