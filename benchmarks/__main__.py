@@ -1,8 +1,9 @@
 """Run every benchmark."""
 
-from benchmarks import canonical, multihop, swaps
+from benchmarks import canonical, multihop, page, swaps
 
 if __name__ == "__main__":
     swaps.main()
     canonical.main()
     multihop.main()
+    page.main()

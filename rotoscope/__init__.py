@@ -29,7 +29,18 @@ _HOMES = {
     "purity_class": "rotoscope.maths",
     "swap_scores": "rotoscope.maths",
 }
-_ROOMS = ("analysis", "errors", "figures", "lab", "maths", "reading", "results", "tasks")
+_ROOMS = (
+    "analysis",
+    "errors",
+    "figures",
+    "lab",
+    "maths",
+    "papers",
+    "reading",
+    "report",
+    "results",
+    "tasks",
+)
 
 __all__ = [*_HOMES, *_ROOMS, "__version__"]
 
@@ -50,7 +61,7 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:
-    from rotoscope import analysis, errors, figures, lab, maths, reading, results, tasks
+    from rotoscope import analysis, errors, figures, lab, maths, reading, report, results, tasks
     from rotoscope.analysis import gate, profile
     from rotoscope.analysis.dynamics import dynamics
     from rotoscope.analysis.lengths import lengths

@@ -20,6 +20,7 @@ from rotoscope.cli.dynamics import dynamics
 from rotoscope.cli.gate import gate
 from rotoscope.cli.lengths import lengths
 from rotoscope.cli.profile import profile
+from rotoscope.cli.report import report
 from rotoscope.cli.reproduce import reproduce
 from rotoscope.cli.serve import serve
 from rotoscope.cli.theory import theory
@@ -49,6 +50,7 @@ app.command(dynamics)
 app.command(lengths)
 app.command(reproduce)
 app.command(serve)
+app.command(report)
 app.command(doctor)
 app.meta.group_parameters = "Common"
 app.meta.suppress_keyboard_interrupt = False

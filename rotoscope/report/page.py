@@ -1,20 +1,119 @@
-"""One self-contained page for one or two runs: a stand-in, replaced by the report."""
+"""The page: one HTML file with everything in it, which asks nobody for anything."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import html
 import json
+import re
 from collections.abc import Sequence
+from functools import cache
+from importlib import resources
 from typing import Any
+
+from rotoscope import __version__
+from rotoscope.errors import RotoscopeError
 
 __all__ = ["render_page"]
 
+STYLE = "page.css"
+SCRIPTS = ("base.js", "plots.js", "overview.js", "card.js", "others.js", "main.js")
+EMPTY = ""
+"""Plotly makes an empty style element, to which it adds rules one by one, and clears style attributes: the policy allows
+just that."""
+
 
 def render_page(payloads: Sequence[dict[str, Any]], *, live: str | None = None) -> str:
-    titles = "".join(f"<h1>{html.escape(str(payload['title']))}</h1>" for payload in payloads)
-    data = json.dumps(list(payloads)).replace("<", "\\u003c")
-    poll = f"setInterval(() => fetch({json.dumps(live)}), 2000)" if live else ""
-    return (
-        f'<!doctype html><meta charset="utf-8"><title>rotoscope</title>{titles}'
-        f'<script type="application/json" id="data">{data}</script><script>{poll}</script>'
+    """A page about one run, or about two side by side.
+
+    `live` is an address of the same server that gives a fresh list of payloads as JSON; the page asks it every two
+    seconds. Without it the page makes no request at all and works from a file.
+    """
+    style, script, plotly = _asset(STYLE), _own_script(), _plotly()
+    policy = _policy([plotly, script], [style, EMPTY], live)
+    title = " and ".join(str(payload.get("title", "A run")) for payload in payloads) or "No run"
+    content = {"runs": list(payloads), "live": live, "version": __version__}
+    return "\n".join(
+        [
+            "<!DOCTYPE html>",
+            '<html lang="en">',
+            "<head>",
+            '<meta charset="utf-8">',
+            f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            '<meta name="referrer" content="no-referrer">',
+            '<link rel="icon" href="data:,">',
+            f"<title>{html.escape(title)} · rotoscope</title>",
+            f"<style>{style}</style>",
+            "</head>",
+            "<body>",
+            *_spared(plotly),
+            '<div id="app"><p class="waiting">This page draws itself with JavaScript, which is inside the file.</p></div>',
+            f'<script type="application/json" id="content">{_json(content)}</script>',
+            f"<script>{plotly}</script>",
+            f"<script>{script}</script>",
+            "</body>",
+            "</html>",
+            "",
+        ]
     )
+
+
+def _spared(plotly: str) -> list[str]:
+    """Plotly brings a style sheet for maps unless an element of its name is there: there is, and we draw no maps."""
+    names = sorted(set(re.findall(r'document\.getElementById\("([0-9a-f]{64})"\)', plotly)))
+    return [f'<template id="{name}"></template>' for name in names]
+
+
+def _json(content: dict[str, Any]) -> str:
+    """JSON that cannot end the element it stands in."""
+    text = json.dumps(content, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
+    # A surrogate without its partner has no place in UTF-8.
+    text = text.encode("utf-8", "replace").decode("utf-8")
+    for sign in "<>&\u2028\u2029":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return text
+
+
+def _policy(scripts: list[str], styles: list[str], live: str | None) -> str:
+    """Only what is in the file may run, named by its hash; only the server itself may be asked, if any."""
+    rules = [
+        "default-src 'none'",
+        f"script-src {_hashes(scripts)}",
+        f"style-src {_hashes(styles)}",
+        f"style-src-attr 'unsafe-hashes' {_hashes([EMPTY])}",
+        "img-src data: blob:",
+        "base-uri 'none'",
+        "form-action 'none'",
+    ]
+    if live is not None:
+        rules.append("connect-src 'self'")
+    return "; ".join(rules)
+
+
+def _hashes(texts: list[str]) -> str:
+    digests = (base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in texts)
+    return " ".join(f"'sha256-{digest}'" for digest in digests)
+
+
+@cache
+def _asset(name: str) -> str:
+    return resources.files("rotoscope.report").joinpath("assets", name).read_text(encoding="utf-8")
+
+
+@cache
+def _own_script() -> str:
+    """Our files as one strict script of its own scope."""
+    body = "\n".join(_asset(name) for name in SCRIPTS)
+    return f'(function () {{\n"use strict";\n{body}\n}})();'
+
+
+@cache
+def _plotly() -> str:
+    try:
+        from plotly.offline import get_plotlyjs
+    except ImportError as missing:
+        raise RotoscopeError("the page needs plotly: pip install 'rotoscope[report]'") from missing
+    # Line ends as a browser sees them, so that the hash fits; and nothing that ends the element early.
+    return str(get_plotlyjs()).replace("\r\n", "\n").replace("\r", "\n").replace("</script", "<\\/script")

@@ -1,34 +1,87 @@
-"""A run folder as content of a page: a stand-in, replaced by the report."""
+"""One run as the page needs it."""
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rotoscope.errors import RotoscopeError
-from rotoscope.results.folder import read_run
+from rotoscope.report.columns import clean
+from rotoscope.report.heads import heads_tab
+from rotoscope.report.salvage import Salvaged, salvage
+from rotoscope.report.tabs import TABS, tables_tab
 from rotoscope.results.saved import SavedRun
 
 __all__ = ["run_payload"]
 
+TITLES = {
+    "profile": "Heads of {name}",
+    "gating": "Gating of {name}",
+    "theory": "Statements of both papers, checked",
+    "canonical": "One-head models at single frequencies",
+    "training": "Training on the {task} task",
+    "dynamics": "Heads over training, {task} task",
+    "roles": "What the layers do, {task} task",
+    "geometry": "Frequencies and planes, {task} task",
+    "lengths": "How far models carry",
+    "onehop": "One-hop questions to {name}",
+}
+
 
 def run_payload(source: str | Path | SavedRun) -> dict[str, Any]:
-    name = "run" if isinstance(source, SavedRun) else Path(source).name
-    problems: list[str] = []
-    run: dict[str, Any] = {}
-    try:
-        run = source.run if isinstance(source, SavedRun) else read_run(Path(source))
-    except (RotoscopeError, OSError) as damage:
-        problems.append(str(damage))
-    kind = str(run.get("kind", "unknown"))
+    """The content of one run, ready for JSON.
+
+    Takes a run folder in any state, or a run in memory. Nothing about a damaged folder is an error here: `problems`
+    says what is missing, and the rest is shown.
+    """
+    found = salvage(source)
+    run = found.run
+    tabs: dict[str, Any] = {}
+    if found.kind == "profile":
+        tabs["overview"] = heads_tab(found)
+    for name, make in TABS.get(found.kind, {}).items():
+        tabs[name] = found.attempt(f"the tab '{name}'", partial(make, found))
+    tabs["tables"] = tables_tab(found)
     return {
-        "name": name,
-        "kind": kind,
-        "title": f"{name} ({kind})",
-        "complete": bool(run.get("complete", False)),
-        "problems": problems,
-        "settings": run.get("settings", {}),
-        "warnings": run.get("warnings", []),
-        "timings": run.get("timings", {}),
-        "tabs": [],
+        "name": found.name,
+        "kind": found.kind,
+        "title": _title(found),
+        "complete": found.complete,
+        "settings": clean(run.get("settings", {}), 12),
+        "versions": clean(run.get("versions", {})),
+        "warnings": _warnings(found, tabs),
+        "timings": clean(run.get("timings", {}), 2),
+        "written": clean(run.get("written")),
+        "subject": clean({k: v for k, v in _subject(run).items() if not isinstance(v, (list, dict))}),
+        "tabs": {name: tab for name, tab in tabs.items() if tab},
+        "problems": list(dict.fromkeys(found.problems)),
     }
+
+
+def _subject(run: dict[str, Any]) -> dict[str, Any]:
+    subject = run.get("subject")
+    return subject if isinstance(subject, dict) else {}
+
+
+def _title(found: Salvaged) -> str:
+    settings = found.run.get("settings", {})
+    name = _subject(found.run).get("name") or settings.get("model") or found.name
+    task = settings.get("task") or "unknown"
+    return TITLES.get(found.kind, "A run").format(name=name, task=task)
+
+
+def _warnings(found: Salvaged, tabs: dict[str, Any]) -> list[str]:
+    """The run's own warnings, then what the numbers on the page warn of."""
+    said = [str(warning) for warning in found.run.get("warnings", [])]
+    overview = tabs.get("overview")
+    if not overview:
+        return said
+    if overview["null"] is None:
+        said.append("no null: nothing here says what a model that learned nothing would give")
+    first = overview["at"][0] if overview["at"] else {}
+    unstable = sum(stable is False for stable in first.get("stable", []))
+    if unstable and not any("resampled" in warning for warning in said):
+        said.append(
+            f"{unstable} heads change their class when the prompts are resampled (below 95 % stability)"
+        )
+    return said

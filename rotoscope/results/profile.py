@@ -10,6 +10,7 @@ import pandas as pd
 
 from rotoscope.errors import RotoscopeError
 from rotoscope.results.aggregate import INDEX, MEASURES, frequency_table, frequency_use, head_table
+from rotoscope.results.notebook import profile_html
 from rotoscope.results.saved import SavedRun
 from rotoscope.results.statistics import by_position, statistics
 from rotoscope.results.summary import Summary, summarise
@@ -156,6 +157,10 @@ class Profile(SavedRun):
         present = [name for name in MEASURES if name in self.prompts]
         cube = self.prompts.set_index(["prompt", *INDEX])[present]
         return xarray.Dataset.from_dataframe(cube).assign_attrs(model=self.name)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return profile_html(self)
 
     def __repr__(self) -> str:
         heads = self.at()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -47,3 +48,8 @@ class SavedRun:
         own = ("schema", "kind", "complete", "written", "settings", "settings_hash", "versions", "tables")
         folder.finish(self.stored_tables(), **{key: value for key, value in self.run.items() if key not in own})
         return folder.path
+
+    def report(self, path: str | Path) -> Path:
+        """Write the run as one HTML page to look at, to send and to keep; it works offline."""
+        write_report = import_module("rotoscope.report").write_report
+        return Path(write_report(path, self))

@@ -1,0 +1,56 @@
+"""`rotoscope report`: one page about one run, or about two side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from rotoscope.errors import RotoscopeError
+
+__all__ = ["report"]
+
+Flag = Annotated[bool, Parameter(negative="")]
+
+
+def report(run: Path, other: Path | None = None, *, out: Path | None = None, overwrite: Flag = False) -> int:
+    """Write a run as one HTML page that works offline; two profiles are compared too.
+
+    Example: rotoscope report runs/demo
+
+    Parameters
+    ----------
+    run
+        Run folder, of any kind and in any state: what is missing is said on the page.
+    other
+        A second run to stand beside the first.
+    out
+        The file. Default: RUN/report.html, which is replaced where it is there already.
+    overwrite
+        Replace the file that --out names.
+    """
+    from rich.markup import escape
+
+    from rotoscope.cli.summary import new_console, show_written
+    from rotoscope.report import run_payload, write_page
+
+    file = out or run / "report.html"
+    if out is not None and out.is_file() and not overwrite:
+        raise RotoscopeError(f"{out} is there already; choose another --out, or --overwrite to replace it")
+    payloads = [run_payload(folder) for folder in (run, other) if folder is not None]
+    for payload in payloads:
+        if payload["kind"] == "unknown" and not payload["tabs"]:
+            raise RotoscopeError(payload["problems"][0])
+    write_page(file, payloads)
+    console = new_console()
+    for payload in payloads:
+        for problem in payload["problems"]:
+            console.print(
+                f"[yellow]{escape(payload['name'])}:[/] {escape(problem)}", highlight=False, soft_wrap=True
+            )
+    show_written(console, [file])
+    console.print(
+        f"open it in any browser, no server needed: {file.resolve().as_uri()}", highlight=False, soft_wrap=True
+    )
+    return 0

@@ -1,0 +1,120 @@
+// One head: its numbers, its frequencies, and what it does to a swap.
+
+const EXPLAINED = {
+  stability: "share of resamples of the prompts in which the head keeps its class; below 95 % it is unstable",
+  entropy: "how spread out the attention is, in nats; in brackets as a share of uniform attention",
+  mass: "how much of the attention falls on what was swapped: the scores say nothing about the rest",
+  swaps: "how many swaps decide the score at this tau",
+};
+
+function headCard(k) {
+  const tab = heads(), now = at(), name = headName(tab.layer[k], tab.head[k]), kind = className(k);
+  const value = (column) => now[column] ? now[column][k] : null;
+  const band = (score) => (now.null_band && now.null_band[score]) || [null, null, null];
+  const score = (which, label) => {
+    const column = which + "_score", ends = band(column);
+    const interval = missing(value(column + "_low")) ? "" : " [" + fixed(value(column + "_low"), 3) + ", " + fixed(value(column + "_high"), 3) + "]";
+    const words = label + " " + number(value(column)) + interval;
+    return el("tr", {}, el("th", { scope: "row" }, label, strip({ value: value(column), low: value(column + "_low"), high: value(column + "_high"), nullLow: ends[0], nullHigh: ends[2], kind: which, label: words })),
+      el("td", {}, el("b", { "data-value": column }, fixed(value(column), 4)), interval, missing(ends[0]) ? null : [el("br"), el("span", { class: "hint" }, "null " + fixed(ends[0]) + " to " + fixed(ends[2]))]));
+  };
+  const line = (label, text, title, key) => missing(text) ? null : el("tr", { title }, el("th", { scope: "row" }, label), el("td", { class: "words", "data-value": key }, text));
+  const stability = value("class_stability");
+  const rows = [
+    score("positional", "positional score"), score("symbolic", "symbolic score"),
+    line("class at γ = " + tab.gamma, el("b", { class: kind ? "class-" + kind : null, "data-value": "head_class" }, kind || value("missing_reason") || "no score")),
+    missing(stability) ? null : line("stability", Math.round(100 * stability) + " %" + (value("stable") === false ? ", unstable" : ""), EXPLAINED.stability, "class_stability"),
+    missing(value("entropy")) ? null : line("entropy", number(value("entropy"), 2) + (missing(value("relative_entropy")) ? "" : " (" + Math.round(100 * value("relative_entropy")) + " % of uniform)"), EXPLAINED.entropy, "entropy"),
+    missing(value("swapped_mass")) ? null : line("attention on what is swapped", Math.round(100 * value("swapped_mass")) + " %", EXPLAINED.mass, "swapped_mass"),
+    missing(value("effective_swaps")) ? null : line("effective swaps", number(value("effective_swaps"), 2), EXPLAINED.swaps, "effective_swaps"),
+    missing(value("weighted_frequency_id")) ? null : line("frequency id, weighted; dominant", number(value("weighted_frequency_id"), 1) + "; " + number(value("dominant_frequency_id"), 0), "1 is the fastest plane"),
+    missing(value("prompts")) ? null : line("prompts", value("prompts")),
+  ];
+  const step = (text, label, d) => el("button", { type: "button", "aria-label": label, onclick: () => walk(0, d) }, text);
+  return [
+    el("div", { class: "card-head" }, el("h2", { id: "card-title" }, "Head " + name), step("‹", "Previous head", -1), step("›", "Next head", 1),
+      el("button", { type: "button", "aria-label": "Close the head card", onclick: () => choose(null) }, "×")),
+    el("p", { class: "hint" }, "layer " + tab.layer[k] + ", head " + tab.head[k] + ", counted from 0; τ = " + short(tauNow())),
+    el("table", { class: "measures", "aria-label": "Measures of head " + name }, el("tbody", {}, rows)),
+    ...frequencyPictures(k), ...examplePictures(name),
+  ];
+}
+
+/** The planes of one head, or null. */
+function planesOf(k) {
+  const tab = heads(), store = tab.frequencies;
+  if (!store) return null;
+  const row = places(store).get(headName(tab.layer[k], tab.head[k]));
+  if (row === undefined) return null;
+  const now = store.at[Math.min(state.tau, store.at.length - 1)], count = store.ids.length;
+  const read = (packed) => { const get = unpack(packed); return store.ids.map((_, c) => get(row * count + c)); };
+  const angles = store.angles.lists[store.angles.of_layer[String(tab.layer[k])]];
+  const positional = read(now.positional_score), symbolic = read(now.symbolic_score), norm = read(store.logit_norm);
+  const keep = store.ids.map((_, c) => c).filter((c) => !(missing(positional[c]) && missing(norm[c])));
+  const pick = (values) => keep.map((c) => values[c]);
+  return { ids: pick(store.ids), angles: pick(angles), positional: pick(positional), symbolic: pick(symbolic), norm: pick(norm), null: now.null };
+}
+
+function frequencyPictures(k) {
+  const planes = planesOf(k);
+  if (!planes) return [];
+  const rows = () => ({ names: ["frequency_id", "angle", "positional_score", "symbolic_score", "logit_norm"], rows: planes.ids.map((id, c) => [id, planes.angles[c], planes.positional[c], planes.symbolic[c], planes.norm[c]]) });
+  const line = (y, name) => ({ type: "scatter", mode: "lines+markers", x: planes.ids, y, name, line: { color: COLOURS[name], width: 1.5 }, marker: { size: 4, symbol: SYMBOLS[name] }, customdata: planes.angles, hovertemplate: "id %{x}, angle %{customdata:.3g}<br>" + name + " %{y:.3f}<extra></extra>" });
+  const band = (score, name) => planes.null ? [{
+    type: "scatter", x: [...planes.null.ids, ...planes.null.ids.slice().reverse()], y: [...planes.null[score].high, ...planes.null[score].low.slice().reverse()],
+    fill: "toself", fillcolor: COLOURS[name], opacity: 0.13, mode: "none", line: { width: 0 }, hoverinfo: "skip", showlegend: false,
+  }] : [];
+  const axis = { title: { text: "frequency id (1 is the fastest; 0 does not rotate)" } };
+  const scores = picture("frequencies-" + state.head, "Positional and symbolic score of every frequency of head " + state.head, () => ({
+    traces: [...band("positional_score", "positional"), ...band("symbolic_score", "symbolic"), line(planes.positional, "positional"), line(planes.symbolic, "symbolic")],
+    layout: { xaxis: axis, yaxis: { range: [-0.04, 1.04], title: { text: "score" } }, showlegend: true, margin: { l: 40, r: 6, t: 22, b: 34 } },
+  }), rows, { size: "low", note: planes.null ? "bands: 95 % of the null's planes" : "" });
+  const norms = picture("logit-norms-" + state.head, "Norm of the logits of every frequency of head " + state.head, () => ({
+    traces: [{ type: "bar", x: planes.ids, y: planes.norm, marker: { color: colour("focus") }, customdata: planes.angles, hovertemplate: "id %{x}, angle %{customdata:.3g}<br>norm %{y:.3g}<extra></extra>" }],
+    layout: { xaxis: axis, yaxis: { title: { text: "logit norm" }, rangemode: "tozero" }, margin: { l: 40, r: 6, t: 6, b: 34 } },
+  }), rows, { size: "low" });
+  return [el("h3", {}, "Single frequencies"), scores.root, norms.root];
+}
+
+function examplePictures(name) {
+  const tab = heads(), made = [];
+  const trace = tab.traces && tab.traces[name];
+  if (trace) {
+    const of = (block) => trace.position.filter((_, c) => trace.block[c] === block);
+    const shade = (block) => { const at = of(block); return at.length ? [{ type: "rect", yref: "paper", x0: Math.min(...at) - 0.5, x1: Math.max(...at) + 0.5, y0: 0, y1: 1, line: { width: 0 }, fillcolor: "#E6C200", opacity: 0.25, layer: "below" }] : []; };
+    const before = (y, title, own) => ({ type: "scatter", mode: "lines", x: trace.position, y, name: title, line: own });
+    made.push(el("h3", {}, "A telling swap (" + trace.example + ")"), picture("swap-" + name, "Attention of head " + name + " before and after its telling swap", () => ({
+      traces: [before(trace.attention, "before", { color: colour("ink"), width: 1.4 }), before(trace.attention_swapped, "after", { color: "#009E73", width: 1.4, dash: "dot" })],
+      layout: { xaxis: { title: { text: "position" } }, yaxis: { title: { text: "attention" }, rangemode: "tozero" }, shapes: [...shade(trace.first_block), ...shade(trace.second_block)], showlegend: true, margin: { l: 40, r: 6, t: 22, b: 34 } },
+    }), () => ({ names: ["position", "block", "attention", "attention_swapped"], rows: trace.position.map((p, c) => [p, trace.block[c], trace.attention[c], trace.attention_swapped[c]]) }),
+    { size: "low", note: "blocks " + trace.first_block + " and " + trace.second_block + " swapped, first prompt" }).root);
+  }
+  const vectors = tab.vectors && tab.vectors[name];
+  if (vectors) made.push(el("h3", {}, "Query and keys in the plane that decides"), vectorPicture(name, vectors).root);
+  return made;
+}
+
+function vectorPicture(name, vectors) {
+  const keys = vectors.kind.map((kind, c) => c).filter((c) => vectors.kind[c] === "key");
+  const query = vectors.kind.indexOf("query");
+  const figure = () => {
+    const traces = [], layout = { shapes: [], annotations: [], margin: { l: 30, r: 6, t: 20, b: 26 } };
+    [["", "un-rotated"], ["_met", "as they meet"]].forEach(([suffix, title], side) => {
+      const x = keys.map((c) => vectors["re" + suffix][c]), y = keys.map((c) => vectors["im" + suffix][c]);
+      const reach = 1.15 * Math.max(1e-9, ...x.map((v, c) => Math.hypot(v, y[c])));
+      const axes = side ? { xaxis: "x2", yaxis: "y2" } : {};
+      traces.push({ type: "scatter", mode: "markers", x, y, ...axes, marker: { size: 5, color: keys.map((c) => vectors.position[c]), colorscale: "Cividis" }, text: keys.map((c) => "key at " + vectors.position[c]), hovertemplate: "%{text}<extra></extra>" });
+      const n = side ? "2" : "";
+      layout["xaxis" + n] = { range: [-reach, reach], domain: side ? [0.54, 1] : [0, 0.46], anchor: "y" + n, zeroline: true, nticks: 4 };
+      layout["yaxis" + n] = { range: [-reach, reach], anchor: "x" + n, zeroline: true, nticks: 4 };
+      layout.annotations.push({ xref: "paper", yref: "paper", x: side ? 0.54 : 0, y: 1.0, yanchor: "bottom", xanchor: "left", text: title, showarrow: false });
+      if (query >= 0) {
+        const size = Math.max(1e-9, Math.hypot(vectors.re[query], vectors.im[query]));
+        layout.annotations.push({ x: vectors.re[query] / size * reach * 0.9, y: vectors.im[query] / size * reach * 0.9, ax: 0, ay: 0, xref: "x" + n, yref: "y" + n, axref: "x" + n, ayref: "y" + n, showarrow: true, arrowhead: 2, arrowwidth: 2, arrowcolor: "#D62728", text: "" });
+      }
+    });
+    return { traces, layout };
+  };
+  return picture("vectors-" + name, "Query and keys of head " + name, figure, () => ({ names: ["kind", "position", "re", "im", "re_met", "im_met"], rows: vectors.kind.map((kind, c) => [kind, vectors.position[c], vectors.re[c], vectors.im[c], vectors.re_met[c], vectors.im_met[c]]) }),
+    { size: "low", note: "red: direction of the query; id " + vectors.frequency_id + ", " + number(vectors.angle, 3) + " rad a position; first prompt" });
+}

@@ -1,0 +1,184 @@
+// The plane and the map of layers and heads, which share their selection and their filters.
+
+const overview = { plane: null, map: null };
+
+function heads() { return run().tabs.overview; }
+function at() { const tab = heads(); return tab.at[Math.min(state.tau, tab.at.length - 1)]; }
+function tauNow() { const tab = heads(); return tab.taus[Math.min(state.tau, tab.taus.length - 1)]; }
+function className(k) { return CLASSES[at().head_class[k]] || null; }
+
+function headIndex(name) {
+  const k = heads() && name ? places(heads()).get(name) : undefined;
+  return k === undefined ? -1 : k;
+}
+
+function shown(k) {
+  const tab = heads(), now = at(), name = className(k);
+  if (name !== null && !state.classes.has(name)) return false;
+  if (state.low !== null && tab.layer[k] < state.low) return false;
+  if (state.high !== null && tab.layer[k] > state.high) return false;
+  if (state.stability === "all" || !now.stable) return true;
+  return state.stability === "stable" ? now.stable[k] === true : now.stable[k] === false;
+}
+
+function said(k) {
+  const tab = heads(), now = at();
+  return headName(tab.layer[k], tab.head[k]) + " " + (className(k) || "no score") + "<br>positional " + number(now.positional_score[k]) + ", symbolic " + number(now.symbolic_score[k]);
+}
+
+function headTable(keep = () => true) {
+  const tab = heads(), now = at();
+  const names = Object.keys(now).filter((name) => Array.isArray(now[name]) && now[name].length === tab.layer.length && name !== "statistics");
+  const rows = tab.layer.map((_, k) => k).filter(keep).map((k) => [tab.layer[k], tab.head[k], tauNow(), ...names.map((name) => name === "head_class" ? className(k) : now[name][k])]);
+  return { names: ["layer", "head", "tau", ...names], rows };
+}
+
+function planeFigure() {
+  const tab = heads(), now = at();
+  const traces = [];
+  if (now.null_points) {
+    traces.push({ type: "scatter", mode: "markers", x: now.null_points.positional_score, y: now.null_points.symbolic_score, hoverinfo: "skip", name: plain(tab.null) + " null", marker: { size: 4, color: colour("null"), opacity: 0.6 } });
+  }
+  const many = tab.layer.length > 1500;
+  for (const name of CLASSES) {
+    const of = [];
+    for (let k = 0; k < tab.layer.length; k++) if (className(k) === name && shown(k)) of.push(k);
+    traces.push({
+      type: "scatter", mode: "markers", name, x: of.map((k) => now.positional_score[k]), y: of.map((k) => now.symbolic_score[k]), customdata: of, text: of.map(said), hovertemplate: "%{text}<extra></extra>",
+      marker: { size: many ? 5 : 9, color: COLOURS[name], symbol: SYMBOLS[name], opacity: many ? 0.6 : 0.8, line: { width: many ? 0 : 0.6, color: colour("paper") } },
+    });
+  }
+  return { traces, layout: { ...PLANE_AXES, shapes: planeShapes(), margin: { l: 46, r: 8, t: 8, b: 40 } } };
+}
+
+function planeShapes() {
+  const shapes = corners(heads().gamma), k = headIndex(state.head);
+  if (k < 0 || missing(at().positional_score[k])) return shapes;
+  shapes.push({
+    type: "circle", xsizemode: "pixel", ysizemode: "pixel", xanchor: at().positional_score[k], yanchor: at().symbolic_score[k], x0: -9, x1: 9, y0: -9, y1: 9,
+    line: { color: colour("ink"), width: 2.5 },
+  });
+  return shapes;
+}
+
+const MEASURES = {
+  class: "class", positional_score: "positional score", symbolic_score: "symbolic score", class_stability: "stability of the class",
+  relative_entropy: "entropy (of uniform)", swapped_mass: "attention on what is swapped", weighted_frequency_id: "weighted frequency id",
+};
+const HUES = { positional_score: "#D55E00", symbolic_score: "#0072B2", class_stability: "#009E73", relative_entropy: "#7A3E9D", swapped_mass: "#8A6D00", weighted_frequency_id: "#56708A" };
+
+function mapFigure() {
+  const tab = heads(), now = at(), measure = now[state.measure] || state.measure === "class" ? state.measure : "class";
+  const layers = Math.max(...tab.layer) + 1, wide = Math.max(...tab.head) + 1;
+  const blank = () => Array.from({ length: layers }, () => new Array(wide).fill(null));
+  const z = blank(), text = blank();
+  tab.layer.forEach((layer, k) => {
+    text[layer][tab.head[k]] = said(k);
+    if (!shown(k)) return;
+    const code = now.head_class[k];
+    z[layer][tab.head[k]] = measure === "class" ? (code < 0 ? null : code) : now[measure][k];
+  });
+  const few = layers * wide < 1000;
+  const trace = { type: "heatmap", z, text, hovertemplate: "%{text}<extra></extra>", hoverongaps: true, xgap: few ? 2 : 0.5, ygap: few ? 1 : 0.5 };
+  if (measure === "class") {
+    trace.colorscale = CLASSES.flatMap((name, k) => [[k / 4, COLOURS[name]], [(k + 1) / 4, COLOURS[name]]]);
+    Object.assign(trace, { zmin: -0.5, zmax: 3.5, showscale: false });
+  } else {
+    const share = measure !== "weighted_frequency_id";
+    Object.assign(trace, { colorscale: [[0, colour("sheet")], [1, HUES[measure]]], zmin: share ? 0 : undefined, zmax: share ? 1 : undefined, colorbar: { thickness: 8, len: 0.6, outlinewidth: 0 } });
+  }
+  return {
+    traces: [trace],
+    layout: {
+      shapes: mapShapes(), margin: { l: 40, r: 8, t: 8, b: 40 },
+      xaxis: { title: { text: "head" }, range: [-0.5, wide - 0.5], dtick: wide <= 20 ? 1 : undefined, showgrid: false },
+      yaxis: { title: { text: "layer" }, range: [layers - 0.5, -0.5], showgrid: false, dtick: layers <= 14 ? 1 : undefined },
+    },
+  };
+}
+
+function mapShapes() {
+  const k = headIndex(state.head), tab = heads();
+  if (k < 0) return [];
+  const x = tab.head[k], y = tab.layer[k];
+  return [{ type: "rect", x0: x - 0.5, x1: x + 0.5, y0: y - 0.5, y1: y + 0.5, line: { color: colour("ink"), width: 2.5 } }];
+}
+
+function filterBar() {
+  const tab = heads(), now = at();
+  const last = Math.max(...tab.layer);
+  const counts = (name) => now.head_class.filter((code) => CLASSES[code] === name).length;
+  const chips = CLASSES.map((name) => el("button", {
+    type: "button", class: "chip", "aria-pressed": String(state.classes.has(name)), "data-class": name,
+    onclick: (event) => {
+      if (state.classes.has(name)) state.classes.delete(name); else state.classes.add(name);
+      event.currentTarget.setAttribute("aria-pressed", String(state.classes.has(name)));
+      refilter();
+    },
+  }, el("span", { class: "dot " + name }), counts(name) + " " + name));
+  const end = (which, label, value) => el("input", {
+    type: "number", min: 0, max: last, value, "aria-label": label,
+    onchange: (event) => { const v = event.target.value; state[which] = v === "" ? null : Number(v); refilter(); },
+  });
+  const choose = (options, value, change, label) => el("select", { "aria-label": label, onchange: (event) => change(event.target.value) },
+    options.map(([key, text]) => el("option", { value: key, selected: String(key) === String(value) }, text)));
+  const measures = Object.entries(MEASURES).filter(([name]) => name === "class" || now[name]);
+  return el("div", { class: "bar", role: "group", "aria-label": "Filters" },
+    el("fieldset", { "aria-label": "Classes shown" }, chips),
+    el("label", {}, "layers", end("low", "First layer shown", state.low ?? 0), "to", end("high", "Last layer shown", state.high ?? last)),
+    now.stable && now.stable.some((x) => x !== null)
+      ? choose([["all", "stable or not"], ["stable", "stable classes"], ["unstable", "unstable classes"]], state.stability, (v) => { state.stability = v; refilter(); }, "Stability") : null,
+    tab.taus.length > 1
+      ? el("label", {}, "τ", choose(tab.taus.map((tau, k) => [k, short(tau)]), state.tau, (v) => { state.tau = Number(v); show(); }, "tau")) : null,
+    el("label", {}, "map shows", choose(measures, state.measure, (v) => { state.measure = v; overview.map.draw(); }, "What the map shows")),
+    el("span", { id: "count", class: "hint", role: "status" }));
+}
+
+function countShown() {
+  const tab = heads(), place = document.getElementById("count");
+  if (place) place.textContent = tab.layer.filter((_, k) => shown(k)).length + " of " + tab.layer.length + " heads";
+}
+
+function refilter() { countShown(); overview.plane.draw(); overview.map.draw(); }
+
+function drawOverview(panel) {
+  const tab = heads();
+  const keep = (k) => shown(k);
+  overview.plane = picture("plane", "The positional-symbolic plane: one point per head. The same numbers are in the CSV and in the head card.", planeFigure, () => headTable(keep), {
+    note: tab.layer.length + " heads; squares: pure at γ = " + tab.gamma + (tab.null ? "; grey: " + tab.null + " null" : ""),
+    click: (point) => { if (point.customdata !== undefined) choose(headName(tab.layer[point.customdata], tab.head[point.customdata])); },
+  });
+  overview.map = picture("map", "Map of layers and heads", mapFigure, () => headTable(keep), {
+    note: "layers down, heads across, counted from 0", click: (point) => choose(headName(point.y, point.x)),
+  });
+  panel.append(filterBar(), el("div", { class: "pair" }, overview.plane.root, overview.map.root));
+  countShown();
+}
+
+/** Only the marks move when another head is chosen. */
+function remark() {
+  if (state.tab === "overview" && overview.plane) {
+    Plotly.relayout(overview.plane.plot, { shapes: planeShapes() });
+    Plotly.relayout(overview.map.plot, { shapes: mapShapes() });
+  }
+}
+
+/** The whole model in figures, beside what the null gives. */
+function summaryCard() {
+  const tab = heads(), now = at();
+  const rows = (now.statistics || []).map((row) => {
+    const from = row.statistic === "correlation" || /decline|rise/.test(row.statistic) ? -1 : 0;
+    const label = row.meaning + ": " + number(row.value, 2);
+    return el("tr", { title: row.meaning },
+      el("th", { scope: "row" }, row.statistic, strip({ value: row.value, low: row.low, high: row.high, nullLow: row.null_low, nullHigh: row.null_high, from, label })),
+      el("td", {}, fixed(row.value) + (missing(row.low) ? "" : " [" + fixed(row.low) + ", " + fixed(row.high) + "]"), el("br"),
+        el("span", { class: row.verdict === "beyond the null" ? "beyond" : "hint" }, row.verdict || "")));
+  });
+  return [
+    el("h2", {}, "The model in figures"),
+    el("p", { class: "hint" }, "Choose a head by click, or type its name (", el("kbd", {}, "/"), "); ", el("kbd", {}, "←"), el("kbd", {}, "→"), el("kbd", {}, "↑"), el("kbd", {}, "↓"), " walk over heads, ", el("kbd", {}, "Esc"), " comes back here."),
+    tab.accuracy ? el("p", { class: "hint" }, "The model itself answers " + Math.round(100 * tab.accuracy.accuracy) + " % of " + tab.accuracy.answers + " prompts.") : null,
+    rows.length ? el("table", { class: "measures", "aria-label": "Summary figures" }, el("tbody", {}, rows)) : el("p", { class: "hint" }, "The summary figures need scores per prompt, which this run does not have."),
+    rows.length ? el("p", { class: "hint" }, "Dot and line: value and 95 % interval over prompts, at τ = " + short(tauNow()) + (tab.null ? "; grey: the " + tab.null + " null's band." : ".")) : null,
+  ];
+}

@@ -1,0 +1,106 @@
+// Pictures: Plotly with our look, three buttons under each, redrawn when the theme changes.
+
+const pictures = new Set();
+
+function colour(name) { return getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim(); }
+
+function look(layout) {
+  const axis = (own) => ({
+    gridcolor: colour("grid"), linecolor: colour("line"), zerolinecolor: colour("line"), ticks: "", zeroline: false,
+    automargin: true, ...own, title: { font: { size: 12 }, standoff: 6, ...(own && own.title) },
+  });
+  const made = {
+    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: colour("ink"), size: 11.5, family: "system-ui, sans-serif" },
+    margin: { l: 46, r: 10, t: 8, b: 40 }, showlegend: false, hovermode: "closest", autosize: true, dragmode: "zoom",
+    hoverlabel: { bgcolor: colour("sheet"), bordercolor: colour("line"), font: { color: colour("ink") } },
+    legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, font: { size: 11 } }, ...layout,
+  };
+  for (const name of Object.keys(made)) if (/^[xy]axis\d*$/.test(name)) made[name] = axis(made[name]);
+  if (!made.xaxis) made.xaxis = axis({});
+  if (!made.yaxis) made.yaxis = axis({});
+  return made;
+}
+
+const CONFIG = {
+  displaylogo: false, responsive: false, showTips: false, showSendToCloud: false, showEditInChartStudio: false, plotlyServerURL: "",
+  modeBarButtonsToRemove: ["toImage", "sendDataToCloud", "select2d", "lasso2d", "autoScale2d", "toggleSpikelines"], scrollZoom: false,
+};
+
+/** A picture: `make()` gives traces and layout, `table()` what is behind it. */
+function picture(what, label, make, table, options = {}) {
+  const plot = el("div", { class: "plot", role: "img", "aria-label": label });
+  const image = (format) => el("button", {
+    type: "button", "aria-label": "Download " + what + " as " + format.toUpperCase(),
+    onclick: () => Plotly.downloadImage(plot, { format, filename: fileName(what), width: Math.max(plot.clientWidth, 400), height: Math.max(plot.clientHeight, 300), scale: format === "png" ? 2 : 1 }),
+  }, format.toUpperCase());
+  const note = el("span", {}, options.note || "");
+  const root = el("figure", { class: "figure " + (options.size || "") }, plot,
+    el("figcaption", {}, note, csvButton(what, table), image("svg"), image("png")));
+  const made = {
+    root, plot, note,
+    draw() {
+      const { traces, layout } = make();
+      const first = !plot.classList.contains("js-plotly-plot");
+      Plotly.react(plot, traces, look(layout), CONFIG);
+      if (first && options.click) plot.on("plotly_click", (event) => { if (event.points.length) options.click(event.points[0]); });
+    },
+  };
+  pictures.add(made);
+  watcher.observe(plot);
+  return made;
+}
+
+/** A picture follows its place: windows, notes and cards change how much room there is. */
+const watcher = new ResizeObserver((changes) => {
+  for (const { target } of changes) {
+    const now = target._fullLayout;
+    if (now && target.clientWidth && (Math.abs(now.width - target.clientWidth) > 1 || Math.abs(now.height - target.clientHeight) > 1)) Plotly.Plots.resize(target);
+  }
+});
+
+function forget(one) {
+  watcher.unobserve(one.plot);
+  if (one.plot.classList.contains("js-plotly-plot")) Plotly.purge(one.plot);
+  pictures.delete(one);
+}
+
+/** Paper is narrower than most windows. */
+const PAPER = 660;
+window.addEventListener("beforeprint", () => {
+  document.querySelectorAll(".notes details").forEach((one) => { one.open = true; });
+  for (const one of pictures) if (one.plot._fullLayout) Plotly.relayout(one.plot, { width: Math.min(PAPER, one.plot.clientWidth), height: Math.min(PAPER, one.plot.clientHeight) });
+});
+window.addEventListener("afterprint", () => drawAll());
+
+/** Draw every picture that stands in the page; forget those that do not. */
+function drawAll() {
+  for (const one of [...pictures]) {
+    if (one.root.isConnected) one.draw();
+    else forget(one);
+  }
+}
+
+/** The squares of the plane in which a head counts as pure. */
+function corners(gamma) {
+  const square = (x, y, name) => ({
+    type: "rect", x0: x ? 1 - gamma : 0, x1: x ? 1 : gamma, y0: y ? 1 - gamma : 0, y1: y ? 1 : gamma, layer: "below",
+    line: { width: 1, color: COLOURS[name] }, fillcolor: COLOURS[name], opacity: 0.16,
+  });
+  return [square(1, 0, "positional"), square(0, 1, "symbolic"), square(1, 1, "uniform")];
+}
+
+const PLANE_AXES = {
+  xaxis: { range: [-0.03, 1.03], title: { text: "positional score" }, dtick: 0.2 },
+  yaxis: { range: [-0.03, 1.03], title: { text: "symbolic score" }, dtick: 0.2 },
+};
+
+function classOf(p, s, gamma) {
+  if (missing(p) || missing(s)) return null;
+  if (p >= 1 - gamma && s <= gamma) return "positional";
+  if (s >= 1 - gamma && p <= gamma) return "symbolic";
+  if (p >= 1 - gamma && s >= 1 - gamma) return "uniform";
+  return "mixed";
+}
+
+/** Text that Plotly shows as it is: it would read tags and entities. */
+const plain = (text) => String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");

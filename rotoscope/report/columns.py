@@ -1,0 +1,84 @@
+"""Tables as the page stores them: column by column, rounded, without anything JSON does not know."""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+__all__ = ["clean", "columns", "packed", "table"]
+
+DIGITS = 4
+MOST_ROWS = 500
+"""Rows of a table that is only shown as a table; the run folder has them all."""
+
+
+def clean(value: Any, digits: int = DIGITS) -> Any:
+    """Anything as JSON can hold it: numbers rounded, NaN and infinity as null, what is unknown as text."""
+    if isinstance(value, dict):
+        return {str(key): clean(inner, digits) for key, inner in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset, np.ndarray, pd.Series)):
+        return [clean(inner, digits) for inner in value]
+    if value is None or isinstance(value, (str, bool)):
+        return value
+    if isinstance(value, (int, np.integer)):
+        return int(value)
+    if isinstance(value, np.bool_):
+        return bool(value)
+    if isinstance(value, (float, np.floating)):
+        return _rounded(float(value), digits)
+    return None if value is pd.NA or value is pd.NaT else str(value)
+
+
+def _rounded(value: float, digits: int) -> float | int | None:
+    """Large numbers to that many decimals, small ones to that many digits that count."""
+    if not math.isfinite(value):
+        return None
+    rounded = round(value, digits) if abs(value) >= 0.1 or value == 0 else float(f"{value:.{digits}g}")
+    return int(rounded) if rounded == int(rounded) and abs(rounded) < 2**53 else rounded
+
+
+def columns(frame: pd.DataFrame, names: Iterable[str], digits: int = DIGITS) -> dict[str, list[Any]]:
+    """The named columns that are there, each a list. Scores need no more than so many decimals."""
+    return {name: column(frame[name], digits) for name in names if name in frame}
+
+
+def column(series: pd.Series, digits: int = DIGITS) -> list[Any]:
+    """One column, quickly where it is all numbers."""
+    if pd.api.types.is_float_dtype(series.dtype):
+        return [_decimals(x) for x in np.round(series.to_numpy(dtype=float, na_value=np.nan), digits).tolist()]
+    return [clean(x, digits) for x in series.tolist()]
+
+
+def _decimals(value: float) -> float | int | None:
+    if not math.isfinite(value):
+        return None
+    return int(value) if value == int(value) else value
+
+
+def table(frame: pd.DataFrame, title: str, note: str = "", most: int | None = MOST_ROWS) -> dict[str, Any]:
+    """A table to read and sort: its first rows, and how many there are."""
+    shown = frame if most is None else frame.head(most)
+    return {
+        "title": title,
+        "note": note,
+        "names": [str(name) for name in shown.columns],
+        "columns": [[clean(x) for x in shown[name].tolist()] for name in shown.columns],
+        "rows": len(frame),
+    }
+
+
+def packed(values: np.ndarray, bits: int) -> dict[str, Any]:
+    """Many numbers in few bytes: whole steps between the smallest and the largest; the last code means missing."""
+    known = values[np.isfinite(values)]
+    low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 0.0)
+    steps = 2**bits - 2
+    step = (high - low) / steps if high > low else 1.0
+    with np.errstate(invalid="ignore"):
+        codes = np.where(np.isfinite(values), np.rint((values - low) / step), steps + 1)
+    raw = codes.astype("<u2" if bits == 16 else "u1").tobytes()
+    return {"bits": bits, "low": low, "step": step, "data": base64.b64encode(raw).decode("ascii")}

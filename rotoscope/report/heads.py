@@ -1,0 +1,212 @@
+"""The heads of a profile as the page needs them: scores, intervals, nulls, frequencies, examples."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from rotoscope.maths.purity import CLASSES
+from rotoscope.report.columns import clean, column, columns, packed
+from rotoscope.report.salvage import Salvaged
+from rotoscope.results.aggregate import INDEX, frequency_table
+from rotoscope.results.profile import Profile
+from rotoscope.results.statistics import statistics
+
+__all__ = ["heads_tab"]
+
+HEAD_COLUMNS = (
+    "positional_score",
+    "symbolic_score",
+    "positional_score_low",
+    "positional_score_high",
+    "symbolic_score_low",
+    "symbolic_score_high",
+    "class_stability",
+    "stable",
+    "entropy",
+    "relative_entropy",
+    "swapped_mass",
+    "effective_swaps",
+    "prompts",
+    "missing_reason",
+    "weighted_frequency_id",
+    "dominant_frequency_id",
+)
+MOST_NULL_POINTS = 3000
+MOST_PLANES = 70_000
+SMALL = 3_000_000
+"""Bytes of frequency scores up to which two bytes a score are spent."""
+
+
+def heads_tab(found: Salvaged) -> dict[str, Any] | None:
+    """Everything about heads; parts that cannot be made are left out with a sentence in `found.problems`."""
+    profile = Profile(found.run, found.tables)
+    if not found.complete and "prompts" in found.tables:
+        found.tables.pop("heads", None)
+    heads = found.attempt("the heads", lambda: _heads(profile, found.tables))
+    if heads is None or heads.empty:
+        if heads is not None:
+            found.problems.append("the run has no heads yet")
+        return None
+    gamma = found.attempt("the tolerance gamma", lambda: profile.gamma)
+    places = heads[["layer", "head"]].drop_duplicates().sort_values(["layer", "head"])
+    nulls = found.attempt("the null", lambda: _nulls(profile, found.tables))
+    taus = [float(tau) for tau in dict.fromkeys(heads["tau"])]
+    at = [found.attempt(f"the heads at tau = {tau:g}", partial(_at, heads, places, tau)) for tau in taus]
+    tab: dict[str, Any] = {
+        "taus": [tau for tau, one in zip(taus, at, strict=True) if one],
+        "gamma": 0.1 if gamma is None else gamma,
+        "layer": column(places["layer"]),
+        "head": column(places["head"]),
+        "at": [one for one in at if one],
+        "null": None if nulls is None or nulls.empty else str(nulls["null_name"].iloc[0]),
+    }
+    if not tab["at"]:
+        return None
+    for tau, one in zip(tab["taus"], tab["at"], strict=True):
+        if nulls is not None and len(nulls):
+            one |= found.attempt("the null", partial(_null_at, nulls, tau)) or {}
+        if "prompts" in found.tables:
+            one["statistics"] = found.attempt(
+                "the summary figures", partial(_statistics, profile, tau, len(places))
+            )
+    tab["frequencies"] = found.attempt(
+        "the frequencies", lambda: _frequencies(profile, found.tables, tab["taus"])
+    )
+    tab["traces"] = found.attempt("the attention traces", lambda: _examples(found.tables.get("traces"), TRACE))
+    tab["vectors"] = found.attempt(
+        "the query and key vectors", lambda: _examples(found.tables.get("vectors"), VECTOR)
+    )
+    tab["accuracy"] = found.attempt("the answers", lambda: _accuracy(found.tables.get("answers")))
+    return tab
+
+
+def _heads(profile: Profile, tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
+    """The stored table, which other tools read too; made again from the prompts where it is lost."""
+    stored = tables.get("heads")
+    return profile.heads if stored is None or not {*INDEX, "positional_score"} <= set(stored) else stored
+
+
+def _at(heads: pd.DataFrame, places: pd.DataFrame, tau: float) -> dict[str, Any]:
+    there = heads[heads["tau"] == tau].drop_duplicates(["layer", "head"])
+    rows = places.merge(there, on=["layer", "head"], how="left")
+    found: dict[str, Any] = columns(rows, HEAD_COLUMNS)
+    if not rows["missing_reason"].notna().any() if "missing_reason" in rows else True:
+        found.pop("missing_reason", None)
+    kinds = {name: code for code, name in enumerate(CLASSES)}
+    found["head_class"] = [kinds.get(name, -1) for name in rows["head_class"]]
+    return found
+
+
+def _statistics(profile: Profile, tau: float, heads: int) -> list[dict[str, Any]]:
+    """The summary figures. Resampling every plane of a very large model takes gigabytes, so that is left to Python."""
+    tables = profile.tables
+    planes = tables["prompt_frequencies"]["frequency_id"].nunique() if "prompt_frequencies" in tables else 0
+    if heads * planes > MOST_PLANES:
+        tables = {name: table for name, table in tables.items() if not name.endswith("prompt_frequencies")}
+    records: list[dict[str, Any]] = clean(statistics(tables, tau, profile.gamma).to_dict("records"))
+    return records
+
+
+def _nulls(profile: Profile, tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
+    stored = tables.get("nulls")
+    return profile.nulls if stored is None or "null_name" not in stored else stored
+
+
+def _null_at(nulls: pd.DataFrame, tau: float) -> dict[str, Any]:
+    """The null's points, thinned where they are very many, and the band that holds 95 % of its heads."""
+    rows = nulls[nulls["tau"] == tau].dropna(subset=["positional_score", "symbolic_score"])
+    every = max(1, -(-len(rows) // MOST_NULL_POINTS))
+    scores = ["positional_score", "symbolic_score"]
+    bands = {score: column(rows[score].quantile([0.025, 0.5, 0.975])) for score in scores if len(rows)}
+    return {"null_points": columns(rows.iloc[::every], scores, 3), "null_band": bands, "null_heads": len(rows)}
+
+
+def _frequencies(profile: Profile, tables: dict[str, pd.DataFrame], taus: list[float]) -> dict[str, Any] | None:
+    """Scores of every plane, packed as [head, frequency id]; the norm of the logits does not depend on tau."""
+    stored = tables.get("frequencies")
+    if stored is None and "prompt_frequencies" not in tables:
+        return None
+    whole = stored if stored is not None else frequency_table(tables["prompt_frequencies"])
+    ids = sorted(int(i) for i in whole["frequency_id"].unique())
+    places = whole[["layer", "head"]].drop_duplicates().sort_values(["layer", "head"])
+    bits = 16 if 4 * len(places) * len(ids) * len(taus) <= SMALL else 8
+    bands = _null_bands(tables)
+
+    def grid(rows: pd.DataFrame, value: str, size: int) -> dict[str, Any]:
+        wide = rows.pivot(index=["layer", "head"], columns="frequency_id", values=value)
+        wide = wide.reindex(index=pd.MultiIndex.from_frame(places), columns=ids)
+        return packed(wide.to_numpy(dtype=float).ravel(), size)
+
+    found: dict[str, Any] = {
+        "ids": ids,
+        "layer": column(places["layer"]),
+        "head": column(places["head"]),
+        "angles": _angles(whole, ids),
+        "at": [],
+    }
+    for tau in taus:
+        rows = whole[whole["tau"] == tau]
+        one = {score: grid(rows, score, bits) for score in ("positional_score", "symbolic_score")}
+        found["at"].append(one | {"null": bands.get(tau)})
+    found["logit_norm"] = grid(whole[whole["tau"] == whole["tau"].iloc[0]], "logit_norm", 16)
+    return found
+
+
+def _angles(whole: pd.DataFrame, ids: list[int]) -> dict[str, Any]:
+    """Angle by frequency id; layers with the same angles share one list."""
+    wide = whole.groupby(["layer", "frequency_id"])["angle"].first().unstack().reindex(columns=ids)
+    lists: list[list[Any]] = []
+    of: dict[str, int] = {}
+    for layer, row in zip(wide.index, wide.to_numpy(dtype=float), strict=True):
+        angles = clean(row.tolist(), 4)
+        if angles not in lists:
+            lists.append(angles)
+        of[str(layer)] = lists.index(angles)
+    return {"lists": lists, "of_layer": of}
+
+
+def _null_bands(tables: dict[str, pd.DataFrame]) -> dict[float, dict[str, Any]]:
+    """For every frequency id, where 95 % of the null's planes lie (each the mean over prompts)."""
+    table = tables.get("null_prompt_frequencies")
+    if table is None:
+        return {}
+    scores = ["positional_score", "symbolic_score"]
+    heads = table.groupby(["tau", "frequency_id", "draw", "layer", "head"])[scores].mean()
+    spread = heads.groupby(["tau", "frequency_id"]).quantile([0.025, 0.5, 0.975]).astype(float)
+    found: dict[float, dict[str, Any]] = {}
+    for tau, of in spread.groupby(level=0):
+        wide = of.droplevel(0).unstack()
+        found[float(tau)] = {
+            score: {
+                end: column(wide[score][q], 3) for end, q in (("low", 0.025), ("middle", 0.5), ("high", 0.975))
+            }
+            for score in scores
+        } | {"ids": [int(i) for i in wide.index]}
+    return found
+
+
+TRACE = ("position", "block", "attention", "attention_swapped")
+VECTOR = ("kind", "position", "re", "im", "re_met", "im_met")
+ONCE = ("example", "first_block", "second_block", "frequency_id", "angle")
+
+
+def _examples(table: pd.DataFrame | None, names: tuple[str, ...]) -> dict[str, Any]:
+    """Example heads by their name, layer:head."""
+    if table is None or table.empty:
+        return {}
+    found = {}
+    for (layer, head), rows in table.groupby(["layer", "head"], sort=False):
+        first = rows[rows["example"] == rows["example"].iloc[0]]
+        once = {name: clean(first[name].iloc[0]) for name in ONCE if name in first}
+        found[f"{layer}:{head}"] = once | columns(first, names)
+    return found
+
+
+def _accuracy(answers: pd.DataFrame | None) -> dict[str, Any] | None:
+    if answers is None or answers.empty:
+        return None
+    return {"accuracy": clean(float(np.mean(answers["correct"].astype(float)))), "answers": len(answers)}

@@ -1,0 +1,187 @@
+"""What each kind of run shows beside its heads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from rotoscope.report.columns import clean, column, columns, table
+from rotoscope.report.salvage import Salvaged
+from rotoscope.results.canonical import Canonical
+from rotoscope.results.dynamics import Dynamics
+from rotoscope.results.gating import Gating
+from rotoscope.results.geometry import Geometry
+from rotoscope.results.lengths import Lengths
+from rotoscope.results.onehop import OneHopRun
+from rotoscope.results.profile import Profile
+from rotoscope.results.roles import Roles
+
+__all__ = ["TABS", "tables_tab"]
+
+Tab = dict[str, Any]
+CURVE = ("x", "y", "low", "high")
+
+
+def dynamics_tab(found: Salvaged) -> Tab | None:
+    """Scores of every head at every step, and the accuracy beside them."""
+    scores = found.tables.get("scores")
+    accuracy = found.tables.get("accuracy", found.tables.get("metrics"))
+    if scores is None and accuracy is None:
+        return None
+    series = []
+    if scores is not None and len(scores):
+        for (queries, tau), rows in scores.groupby(["queries", "tau"], sort=False):
+            series.append({"queries": clean(queries), "tau": clean(float(tau), 12), **_track(rows)})
+    curves = []
+    if accuracy is not None and "hops" in accuracy:
+        for hops, rows in accuracy.sort_values("step").groupby("hops"):
+            curves.append({"hops": int(hops), **columns(rows, ("step", "accuracy"))})
+    return {"series": series, "accuracy": curves, "gamma": 0.1}
+
+
+def _track(rows: pd.DataFrame) -> Tab:
+    """Both scores as [step][head], with the steps and the heads."""
+    found: Tab = {}
+    wide: Any = rows
+    for name in ("positional_score", "symbolic_score", "relative_entropy"):
+        if name in rows:
+            wide = rows.pivot_table(index="step", columns=["layer", "head"], values=name, dropna=False)
+            found[name] = [clean(step) for step in np.round(wide.to_numpy(dtype=float), 4).tolist()]
+    found["steps"] = [int(step) for step in wide.index]
+    found["layer"] = [int(layer) for layer, _ in wide.columns]
+    found["head"] = [int(head) for _, head in wide.columns]
+    return found
+
+
+def lengths_tab(found: Salvaged) -> Tab:
+    """Accuracy by length for every model, what the heads do there, and what was foretold."""
+    run = Lengths(found.run, found.tables)
+    curves = []
+    for (model, task), rows in run.curve().groupby(["model", "task"], sort=False):
+        curves.append({"name": clean(model), "group": clean(task), **_curve(rows, "length", "accuracy")})
+    tables = [
+        ("predictions", "Foretold and measured lengths at which accuracy falls below a level", run.predictions),
+        ("decay", "Does the discrepancy of a head decay with length?", run.decay),
+        ("exponents", "Per head, the power of the length with which its discrepancy and its gap change", run.exponents),
+    ]  # fmt: skip
+    needs = {"predictions": "predicted", "decay": "heads", "exponents": "heads"}
+    made = [(title, make) for name, title, make in tables if needs[name] in found.tables]
+    return {"curves": curves, "x": "length (tokens)", "tables": _made(found, made)}
+
+
+def onehop_tab(found: Salvaged) -> Tab:
+    run = OneHopRun(found.run, found.tables)
+    accuracy = run.accuracy()
+    curves = []
+    for (task, scoring), rows in accuracy.groupby(["task", "scoring"], sort=False):
+        name = f"{task}, {scoring}"
+        curves.append({"name": name, "group": clean(task), **_curve(rows, "length", "mean")})
+    return {
+        "curves": curves,
+        "x": "length (facts)",
+        "tables": [table(accuracy, "Accuracy by length; free: the model's own answer, restricted: the likeliest candidate")],
+    }  # fmt: skip
+
+
+def _curve(rows: pd.DataFrame, x: str, y: str) -> dict[str, list[Any]]:
+    rows = rows.sort_values(x)
+    named = zip(CURVE, (x, y, "low", "high"), strict=True)
+    return {name: column(rows[origin]) for name, origin in named if origin in rows}
+
+
+def canonical_tab(found: Salvaged) -> Tab:
+    """Final accuracy by angle, and how it grew."""
+    run = Canonical(found.run, found.tables)
+    final = run.final()
+    experiments = []
+    for name in run.experiments:
+        rows = final[final["experiment"] == name].sort_values("theta", ascending=False)
+        grown = run.accuracy[run.accuracy["experiment"] == name]
+        wide = grown.pivot_table(index="theta", columns="step", values="accuracy").sort_index(ascending=False)
+        experiments.append(
+            {
+                "name": name,
+                "theta": [clean(float(theta), 4) for theta in rows["theta"]],
+                **columns(rows, ("mean", "std", "count")),
+                "steps": [int(step) for step in wide.columns],
+                "step_theta": [clean(float(theta), 4) for theta in wide.index],
+                "by_step": clean(wide.to_numpy().tolist()),
+            }
+        )
+    tables: list[tuple[str, Callable[[], pd.DataFrame]]] = []
+    if "scores" in found.tables:
+        tables.append(("Scores of the trained heads", lambda: run.scores))
+    if "positions" in found.tables:
+        tables.append(
+            ("Does accuracy rise or fall away from the middle? (rank correlations)", run.position_trends)
+        )
+    return {"experiments": experiments, "tables": _made(found, tables)}
+
+
+def theory_tab(found: Salvaged) -> Tab | None:
+    if "statements" not in found.tables:
+        return None
+    statements = found.tables["statements"]
+    counts = {str(name): int(number) for name, number in statements["verdict"].value_counts().items()}
+    return {"verdicts": counts, "statements": table(statements, "Statements", most=None)}
+
+
+TABS: dict[str, dict[str, Callable[[Salvaged], Tab | None]]] = {
+    "dynamics": {"dynamics": dynamics_tab},
+    "training": {"dynamics": dynamics_tab},
+    "lengths": {"lengths": lengths_tab},
+    "onehop": {"lengths": onehop_tab},
+    "canonical": {"canonical": canonical_tab},
+    "theory": {"theory": theory_tab},
+}
+
+SHOWN_ELSEWHERE = {
+    "profile": {"heads", "frequencies", "nulls", "prompts", "prompt_frequencies", "null_prompts",
+                "null_prompt_frequencies", "traces", "vectors", "queries"},
+    "theory": {"statements"},
+    "dynamics": {"scores", "accuracy"},
+    "training": {"scores", "metrics"},
+    "lengths": {"heads"},
+    "canonical": {"accuracy", "positions", "vectors", "scores"},
+}  # fmt: skip
+
+
+def tables_tab(found: Salvaged) -> Tab | None:
+    """Summaries first, then the tables as they are stored, where no other tab shows them."""
+    made = _made(found, _summaries(found))
+    for name, stored in found.tables.items():
+        if name not in SHOWN_ELSEWHERE.get(found.kind, set()) and len(stored):
+            shown = found.attempt(f"the table '{name}'", partial(table, stored, name.replace("_", " ")))
+            made += [shown] if shown else []
+    return {"tables": made} if made else None
+
+
+def _summaries(found: Salvaged) -> list[tuple[str, Callable[[], pd.DataFrame]]]:
+    run = found.opened()
+    have = found.tables
+    if isinstance(run, Gating) and "conditions" in have:
+        return [("Loss and accuracy by condition, with 95 % intervals over prompts", lambda: run.summary)]
+    if isinstance(run, Roles) and {"attention", "agreement"} <= set(have):
+        return [("What every head does, and the role it has earned", run.table), ("When the answer arrives", run.arrivals)]  # fmt: skip
+    if isinstance(run, Geometry) and "use" in have:
+        return [("Frequencies every head uses", run.weighted_ids)]
+    if isinstance(run, Profile) and "answers" in have:
+        return [("The model's answers by where the asked fact stands", run.by_position)]
+    if found.kind in ("dynamics", "training") and len(have.get("scores", ())):
+        track = run if isinstance(run, Dynamics) else Dynamics(found.run, have)
+        return [("Where every head ends, and since when it has been pure", track.pure_from)]
+    return []
+
+
+def _made(found: Salvaged, wanted: Sequence[tuple[str, Callable[[], pd.DataFrame]]]) -> list[Tab]:
+    """Those tables that can be made and are not empty."""
+    tables = []
+    for title, make in wanted:
+        frame = found.attempt(f"'{title}'", make)
+        if frame is not None and len(frame):
+            tables.append(table(frame, title))
+    return tables

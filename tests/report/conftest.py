@@ -1,0 +1,93 @@
+"""Small real runs, written once, and one browser for all tests."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import rotoscope as rs
+from rotoscope.report import write_report
+from tests.models import tiny, tokens
+from tests.report.browser import SETTINGS, Watched, chromium
+
+
+@pytest.fixture(scope="session")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("report")
+
+
+@pytest.fixture(scope="session")
+def profile() -> rs.Profile:
+    """Three layers of four heads, two taus, with everything a profile can have."""
+    torch.manual_seed(0)
+    return rs.profile(
+        tiny("llama", sharp=7.0),
+        tokens=tokens(4, 20),
+        tau=[1e-4, 1e-2],
+        gamma=0.3,
+        null="random",
+        examples=True,
+        frequencies=True,
+    )
+
+
+@pytest.fixture(scope="session")
+def other() -> rs.Profile:
+    """The same heads with other weights, without a null."""
+    torch.manual_seed(0)
+    return rs.profile(tiny("llama", seed=1), tokens=tokens(4, 20), tau=1e-4, gamma=0.3)
+
+
+@pytest.fixture(scope="session")
+def saved(profile: rs.Profile, place: Path) -> Path:
+    return profile.save(place / "tiny")
+
+
+@pytest.fixture
+def folder(saved: Path, tmp_path: Path) -> Path:
+    """A copy to damage."""
+    return Path(shutil.copytree(saved, tmp_path / "run"))
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    found = chromium()
+    if found is None:
+        pytest.skip("no Chromium on this machine: install one, or name it in ROTOSCOPE_CHROMIUM")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as play:
+        opened = play.chromium.launch(executable_path=found, **SETTINGS)
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def visit(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Watched]]:
+    """Open the report of runs from its file. At the end nothing outside was asked and nothing went wrong."""
+    seen: list[Watched] = []
+    contexts: list[Any] = []
+
+    def go(*runs: Any, hash: str = "", size: tuple[int, int] = (1440, 900), **options: Any) -> Watched:
+        file = runs[0] if isinstance(runs[0], Path) and runs[0].suffix == ".html" else None
+        file = file or write_report(tmp_path / "report.html", *runs)
+        context = browser.new_context(viewport={"width": size[0], "height": size[1]}, **options)
+        contexts.append(context)
+        watched = Watched(context.new_page())
+        seen.append(watched)
+        watched.page.goto(file.as_uri() + hash)
+        watched.page.wait_for_selector(".tabs [aria-selected=true]")
+        return watched
+
+    yield go
+    errors = [error for watched in seen for error in watched.errors]
+    outside = [url for watched in seen for url in watched.outside]
+    for context in contexts:
+        context.close()
+    assert not errors
+    assert not outside

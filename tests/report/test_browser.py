@@ -1,0 +1,339 @@
+"""The page in a real browser, from its file. Every visit also checks: no error, no request to anywhere."""
+
+from __future__ import annotations
+
+import csv
+import io
+import threading
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rotoscope as rs
+from benchmarks import page as benchmark
+from rotoscope.report import render_page, run_payload, write_report
+from rotoscope.results import Profile
+from tests.report.browser import Watched, chromium
+from tests.report.test_page import EVIL
+
+Visit = Callable[..., Watched]
+
+POINT = """([k, layer, head]) => {
+  const plot = document.querySelectorAll("#panel .plot")[k], axes = plot._fullLayout, box = plot.getBoundingClientRect();
+  let x = head, y = layer;
+  if (k === 0) for (const trace of plot.data) (trace.text || []).forEach((text, i) => {
+    if (text.startsWith(layer + ":" + head + " ")) { x = trace.x[i]; y = trace.y[i]; }
+  });
+  return [box.left + axes.xaxis._offset + axes.xaxis.l2p(x), box.top + axes.yaxis._offset + axes.yaxis.l2p(y)];
+}"""
+
+
+def click_head(page: Any, where: int, layer: int, head: int) -> None:
+    """Click on a head in the plane (0) or in the map (1)."""
+    x, y = page.evaluate(POINT, [where, layer, head])
+    page.mouse.move(x - 3, y - 2)
+    page.mouse.move(x, y)
+    page.wait_for_timeout(120)
+    page.mouse.click(x, y)
+    page.wait_for_selector("#card-title")
+
+
+def title(page: Any) -> str | None:
+    found = page.query_selector("#card-title")
+    return found.inner_text() if found else None
+
+
+def lone_head(profile: rs.Profile) -> Any:
+    """The head that stands furthest from its neighbours in the plane, so that a click can only mean it."""
+    heads = profile.at()
+    x, y = heads["positional_score"].to_numpy(), heads["symbolic_score"].to_numpy()
+    apart = ((x[:, None] - x) ** 2 + (y[:, None] - y) ** 2) + (x[:, None] == x) * (y[:, None] == y) * 9
+    return heads.iloc[int(apart.min(1).argmax())]
+
+
+@pytest.mark.parametrize("where", [0, 1], ids=["plane", "map"])
+def test_click_opens_the_card_with_the_numbers_of_the_table(
+    visit: Visit, profile: rs.Profile, where: int
+) -> None:
+    page = visit(profile).page
+    row = lone_head(profile)
+    click_head(page, where, int(row["layer"]), int(row["head"]))
+    assert title(page) == f"Head {row['layer']}:{row['head']}"
+    value = lambda name: page.inner_text(f'#side [data-value="{name}"]')  # noqa: E731
+    assert float(value("positional_score")) == pytest.approx(row["positional_score"], abs=6e-5)
+    assert float(value("symbolic_score")) == pytest.approx(row["symbolic_score"], abs=6e-5)
+    assert value("head_class") == row["head_class"]
+    assert value("swapped_mass") == f"{row['swapped_mass']:.0%}".replace("%", " %")
+    assert float(value("effective_swaps")) == pytest.approx(row["effective_swaps"], abs=6e-3)
+    drawn = page.evaluate("document.querySelector('#side .plot').data.map((trace) => [trace.name, trace.y])")
+    planes = profile.frequencies.set_index(["tau", "layer", "head"]).loc[(1e-4, row["layer"], row["head"])]
+    assert dict(drawn)["symbolic"] == pytest.approx(planes["symbolic_score"].tolist(), abs=1e-4)
+    assert page.evaluate("document.querySelectorAll('#panel .plot')[0].layout.shapes.length") == 4
+
+
+def test_examples_are_drawn_where_there_are_any(visit: Visit, profile: rs.Profile) -> None:
+    first = profile.traces.iloc[0]
+    page = visit(profile, hash=f"#head={first['layer']}:{first['head']}").page
+    page.wait_for_selector('[aria-label^="Query and keys of head"]')
+    shown = page.evaluate(
+        """[...document.querySelectorAll("#side .plot")].find((p) => p.getAttribute("aria-label").startsWith("Attention")).data.map((t) => t.y[0])"""
+    )
+    assert shown == pytest.approx([first["attention"], first["attention_swapped"]], abs=6e-5)
+    told = set(zip(profile.traces["layer"], profile.traces["head"], strict=True))
+    plain = next(head for head in ((0, k) for k in range(4)) if head not in told)
+    page.fill("#search", f"{plain[0]}:{plain[1]}")
+    page.keyboard.press("Enter")
+    assert title(page) == f"Head {plain[0]}:{plain[1]}"
+    assert page.query_selector('[aria-label^="Query and keys of head"]') is None
+
+
+def test_keyboard(visit: Visit, profile: rs.Profile) -> None:
+    page = visit(profile).page
+    page.keyboard.press("/")
+    assert page.evaluate("document.activeElement.id") == "search"
+    page.keyboard.type("1:2")
+    page.keyboard.press("Enter")
+    assert title(page) == "Head 1:2"
+    page.evaluate("document.activeElement.blur()")
+    for key, name in (
+        ("ArrowRight", "1:3"),
+        ("ArrowUp", "0:3"),
+        ("ArrowUp", "0:3"),
+        ("ArrowRight", "1:0"),
+        ("ArrowDown", "2:0"),
+        ("ArrowLeft", "1:3"),
+    ):
+        page.keyboard.press(key)
+        assert title(page) == f"Head {name}", key
+    page.keyboard.press("Escape")
+    assert title(page) is None
+    assert "The model in figures" in page.inner_text("#side")
+    page.keyboard.press("/")
+    page.keyboard.type("99:99")
+    page.keyboard.press("Enter")
+    assert page.get_attribute("#search", "aria-invalid") == "true"
+    assert title(page) is None
+    page.focus("#tab-overview")
+    page.keyboard.press("ArrowRight")
+    assert page.get_attribute("#tab-measured", "aria-selected") == "true"
+    assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+
+
+def test_permalink(visit: Visit, profile: rs.Profile) -> None:
+    watched = visit(profile, hash="#head=2:1&tau=1e-2&tab=overview")
+    page = watched.page
+    assert title(page) == "Head 2:1"
+    row = profile.at(1e-2).query("layer == 2 and head == 1").iloc[0]
+    assert float(page.inner_text('[data-value="positional_score"]')) == pytest.approx(
+        row["positional_score"], abs=6e-5
+    )
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate("location.hash") == "#head=2:2&tau=1e-2&tab=overview"
+    page.select_option('select[aria-label="tau"]', label="1e-4")
+    assert page.evaluate("location.hash") == "#head=2:2&tau=1e-4&tab=overview"
+    page.click("#tab-measured")
+    assert page.evaluate("location.hash") == "#head=2:2&tau=1e-4&tab=measured"
+    page.evaluate("location.hash = '#head=0:1&tau=0.01&tab=overview'")
+    page.wait_for_selector("text=Head 0:1")
+    page.evaluate("location.hash = '#head=<script>&tau=x&tab=nowhere&run=9'")
+    page.wait_for_selector("#tab-overview[aria-selected=true]")
+    assert title(page) is None
+
+
+def test_filters_and_counts(visit: Visit, profile: rs.Profile) -> None:
+    page = visit(profile).page
+    heads = profile.at()
+    points = "document.querySelectorAll('#panel .plot')[0].data.filter((t) => t.text).reduce((n, t) => n + t.x.length, 0)"
+    assert page.evaluate(points) == 12
+    page.fill('[aria-label="Last layer shown"]', "1")
+    page.keyboard.press("Enter")
+    assert page.inner_text("#count") == "8 of 12 heads"
+    assert page.evaluate(points) == 8
+    page.click('[data-class="mixed"]')
+    rest = int(((heads["layer"] <= 1) & (heads["head_class"] != "mixed")).sum())
+    assert page.evaluate(points) == rest
+    assert page.get_attribute('[data-class="mixed"]', "aria-pressed") == "false"
+    page.select_option('select[aria-label="What the map shows"]', "symbolic_score")
+    z = page.evaluate("document.querySelectorAll('#panel .plot')[1].data[0].z.flat().filter((v) => v !== null)")
+    kept = heads[(heads["layer"] <= 1) & (heads["head_class"] != "mixed")]["symbolic_score"]
+    assert sorted(z) == pytest.approx(sorted(kept), abs=6e-5)
+
+
+def test_pictures_follow_their_place(visit: Visit, profile: rs.Profile) -> None:
+    page = visit(profile).page
+    height = "document.querySelector('#panel .plot')._fullLayout.height"
+    before = page.evaluate(height)
+    page.click("#notes summary")
+    page.wait_for_timeout(400)
+    assert page.evaluate(height) < before - 10
+    assert page.evaluate("document.querySelector('#panel figcaption').getBoundingClientRect().bottom") <= 900
+    page.set_viewport_size({"width": 1200, "height": 800})
+    page.wait_for_timeout(400)
+    assert page.evaluate("document.querySelector('#panel .plot')._fullLayout.width") < 400
+
+
+def test_overview_fits_a_laptop_and_a_telephone(visit: Visit, profile: rs.Profile) -> None:
+    size = "[document.documentElement.scrollWidth, document.documentElement.scrollHeight]"
+    page = visit(profile).page
+    assert page.evaluate(size) == [1440, 900]
+    narrow = visit(profile, hash="#head=1:1", size=(390, 844)).page
+    for tab in narrow.eval_on_selector_all(".tabs button", "all => all.map((one) => one.id)"):
+        narrow.click(f"#{tab}")
+        assert narrow.evaluate(size)[0] == 390, tab
+
+
+def test_compare(visit: Visit, profile: rs.Profile, other: rs.Profile) -> None:
+    page = visit(profile, other, hash="#tab=compare").page
+    both = profile.at(1e-4).merge(other.at(1e-4), on=["layer", "head"])
+    changed = both[both["head_class_x"] != both["head_class_y"]]
+    assert 0 < len(changed) < 12
+    assert page.inner_text("#panel").startswith(f"{len(changed)} of 12 heads changed class")
+    shown = page.eval_on_selector_all(
+        "#panel tbody tr", "rows => rows.map((row) => [...row.cells].slice(0, 3).map((c) => c.innerText))"
+    )
+    expected = {(f"{r.layer}:{r.head}", r.head_class_x, r.head_class_y) for r in changed.itertuples()}
+    assert set(map(tuple, shown)) == expected
+    ends = page.evaluate(
+        "document.querySelector('#panel .plot').data.filter((t) => t.mode === 'markers').flatMap((t) => t.x)"
+    )
+    assert sorted(ends) == pytest.approx(sorted(changed["positional_score_y"]), abs=6e-5)
+    page.click("#panel thead button:has-text('moved')")
+    first = page.inner_text("#panel tbody tr td")
+    page.click("#panel tbody tr")
+    assert title(page) == f"Head {first}"
+    page.select_option('select[aria-label="Run"]', "1")
+    page.click("#tab-overview")
+    assert page.inner_text(".top .what").split(" · ")[1] == "llama"
+
+
+def test_dark_and_light(visit: Visit, profile: rs.Profile) -> None:
+    paper = "getComputedStyle(document.body).backgroundColor"
+    ink = "document.querySelector('#panel .plot')._fullLayout.font.color"
+    dark = visit(profile, color_scheme="dark").page
+    assert dark.evaluate(paper) == "rgb(20, 23, 27)"
+    assert dark.evaluate(ink) == "#e8eaed"
+    dark.click("#theme")
+    assert dark.evaluate(paper) == "rgb(255, 255, 255)"
+    assert dark.evaluate(ink) == "#1b1f24"
+
+
+def test_other_tabs(visit: Visit, tmp_path: Path) -> None:
+    run = rs.dynamics("number")
+    page = visit(run).page
+    assert page.eval_on_selector_all(".tabs button", "all => all.map((one) => one.innerText)")[0] == "Dynamics"
+    page.focus('[aria-label="Training step"]')
+    page.keyboard.press("Home")
+    assert page.inner_text("output") == "step 0"
+    first = run.at()[lambda t: t["step"] == 0]
+    shown = page.evaluate(
+        "document.querySelector('#panel .plot').data.filter((t) => t.mode.includes('markers')).flatMap((t) => t.x)"
+    )
+    assert sorted(shown) == pytest.approx(sorted(first["positional_score"]), abs=6e-5)
+    page.keyboard.press("ArrowRight")
+    assert page.inner_text("output") == "step 50"
+    assert "step=50" in page.evaluate("location.hash")
+    page.click("#tab-measured")
+    assert "Citing" in page.inner_text("#panel")
+    assert "settings" in page.inner_text("#panel").lower()
+
+
+def test_downloads(visit: Visit, profile: rs.Profile) -> None:
+    page = visit(profile, accept_downloads=True).page
+
+    def downloaded(button: str) -> bytes:
+        with page.expect_download() as coming:
+            page.click(f"#panel figcaption button:has-text('{button}')")
+        return Path(coming.value.path()).read_bytes()
+
+    rows = list(csv.DictReader(io.StringIO(downloaded("CSV").decode())))
+    scores = [float(row["symbolic_score"]) for row in rows]
+    assert scores == pytest.approx(profile.at()["symbolic_score"].tolist(), abs=6e-5)
+    assert [row["head_class"] for row in rows] == profile.at()["head_class"].tolist()
+    assert downloaded("SVG").startswith(b"<svg")
+    assert downloaded("PNG").startswith(b"\x89PNG")
+
+
+def test_names_show_as_text(visit: Visit, profile: rs.Profile) -> None:
+    changed = {**profile.run, "subject": {"name": EVIL}, "warnings": [EVIL]}
+    page = visit(Profile({**changed, "settings": {**changed["settings"], EVIL: EVIL}}, profile.tables)).page
+    assert page.inner_text("h1").startswith("Heads of </script><script>alert('1')</script>")
+    page.click("#tab-measured")
+    assert "<img src=x onerror=alert(2)> 🎲" in page.inner_text("#panel")
+    assert page.query_selector("img") is None
+
+
+@pytest.mark.parametrize("state", ["empty", "no tables", "half"])
+def test_damaged_runs_still_show(visit: Visit, folder: Path, state: str) -> None:
+    if state == "empty":
+        (folder / "run.json").unlink()
+    for file in folder.glob("*.parquet" if state != "half" else "p*.parquet"):
+        file.unlink()
+    page = visit(folder).page
+    assert "Missing" in page.inner_text("#notes")
+    assert page.inner_text("#panel").strip()
+
+
+def test_a_live_page_renews_itself(browser: Any, profile: rs.Profile, other: rs.Profile) -> None:
+    payloads = {"now": [run_payload(profile)]}
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            import json
+
+            live = self.path == "/payload"
+            text = json.dumps(payloads["now"]) if live else render_page(payloads["now"], live="/payload")
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json" if live else "text/html; charset=utf-8")
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Answer)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    home = f"http://127.0.0.1:{server.server_port}"
+    context = browser.new_context(viewport={"width": 1440, "height": 900})
+    watched = Watched(context.new_page())
+    try:
+        watched.page.goto(f"{home}/#head=1:1")
+        watched.page.wait_for_selector("#card-title")
+        watched.page.evaluate("document.getElementById('card-title').dataset.old = 'yes'")
+        watched.page.wait_for_timeout(2400)
+        assert watched.page.query_selector("[data-old]"), "nothing changed, so nothing is drawn again"
+        payloads["now"] = [run_payload(other)]
+        watched.page.wait_for_selector("#card-title:not([data-old])", timeout=5000)
+        row = other.at().query("layer == 1 and head == 1").iloc[0]
+        assert float(watched.page.inner_text('[data-value="symbolic_score"]')) == pytest.approx(
+            row["symbolic_score"], abs=6e-5
+        )
+    finally:
+        context.close()
+        server.shutdown()
+        server.server_close()
+    assert not watched.errors
+    assert all(url.startswith((home, "data:", "blob:")) for url in watched.requests)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(chromium() is None, reason="no Chromium on this machine")
+def test_a_large_model_loads_and_answers_fast() -> None:
+    found = benchmark.measured(benchmark.synthetic())
+    assert found.megabytes <= benchmark.MOST_MEGABYTES
+    assert found.load <= benchmark.MOST_LOAD
+    assert found.click <= benchmark.MOST_CLICK
+
+
+def test_the_file_is_enough(browser: Any, profile: rs.Profile, tmp_path: Path) -> None:
+    """Offline, under a name with spaces and signs, with nothing beside it."""
+    file = write_report(tmp_path / "a b #1 é.html", profile)
+    context = browser.new_context(offline=True)
+    watched = Watched(context.new_page())
+    watched.page.goto(file.as_uri())
+    watched.page.wait_for_selector("#panel .plot .scatterlayer path")
+    context.close()
+    assert not watched.errors
+    assert not watched.outside

@@ -1,0 +1,301 @@
+"""What the page is made of: true to the tables, and never an error whatever the folder has been through."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import rotoscope as rs
+from rotoscope.analysis.lengths import stored_lengths
+from rotoscope.report import run_payload
+from rotoscope.report.columns import clean, packed, table
+from rotoscope.results import KINDS, Canonical, Gating, Lengths, TheoryRun
+from rotoscope.results.folder import write_table
+
+KEYS = {"name", "kind", "title", "complete", "problems", "settings", "versions", "warnings", "timings", "tabs"}
+
+
+def strict(payload: dict[str, Any]) -> dict[str, Any]:
+    """Through JSON and back: anything but plain numbers, text and null would fail here."""
+    assert set(payload) >= KEYS
+    return json.loads(json.dumps(payload, allow_nan=False))
+
+
+def unpacked(packed: dict[str, Any]) -> np.ndarray:
+    raw = base64.b64decode(packed["data"])
+    codes = np.frombuffer(raw, "<u2" if packed["bits"] == 16 else "u1").astype(float)
+    codes[codes == 2 ** packed["bits"] - 1] = np.nan
+    return packed["low"] + packed["step"] * codes
+
+
+@pytest.fixture(scope="module")
+def whole(saved: Path) -> dict[str, Any]:
+    return strict(run_payload(saved))
+
+
+def edit_run(folder: Path, **changes: Any) -> None:
+    run = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps(run | changes))
+
+
+def test_heads_are_those_of_the_table(profile: rs.Profile, saved: Path) -> None:
+    payload = strict(run_payload(saved))
+    tab = payload["tabs"]["overview"]
+    assert payload["problems"] == []
+    assert (payload["kind"], payload["name"], payload["complete"]) == ("profile", "tiny", True)
+    assert tab["taus"] == [1e-4, 1e-2]
+    for tau, now in zip(tab["taus"], tab["at"], strict=True):
+        heads = profile.at(tau)
+        assert tab["layer"] == heads["layer"].tolist()
+        assert tab["head"] == heads["head"].tolist()
+        for name in ("positional_score", "symbolic_score_low", "entropy", "effective_swaps", "class_stability"):
+            np.testing.assert_allclose(now[name], heads[name], atol=6e-5)
+        names = ("positional", "symbolic", "uniform", "mixed")
+        assert [names[code] for code in now["head_class"]] == heads["head_class"].tolist()
+        said = pd.DataFrame(now["statistics"])
+        expected = profile.statistics(tau)
+        assert said["verdict"].tolist() == expected["verdict"].tolist()
+        np.testing.assert_allclose(said["null_high"].astype(float), expected["null_high"], atol=6e-5)
+        null = profile.nulls[profile.nulls["tau"] == tau]["symbolic_score"]
+        np.testing.assert_allclose(
+            now["null_band"]["symbolic_score"], null.quantile([0.025, 0.5, 0.975]), atol=6e-5
+        )
+
+
+def test_frequencies_come_back(profile: rs.Profile, saved: Path) -> None:
+    store = run_payload(saved)["tabs"]["overview"]["frequencies"]
+    for tau, now in zip((1e-4, 1e-2), store["at"], strict=True):
+        rows = profile.frequencies[profile.frequencies["tau"] == tau].sort_values(
+            ["layer", "head", "frequency_id"]
+        )
+        for score in ("positional_score", "symbolic_score"):
+            np.testing.assert_allclose(unpacked(now[score]), rows[score], atol=2e-5)
+    rows = profile.frequencies[profile.frequencies["tau"] == 1e-4].sort_values(
+        ["layer", "head", "frequency_id"]
+    )
+    np.testing.assert_allclose(unpacked(store["logit_norm"]), rows["logit_norm"], rtol=1e-3)
+    np.testing.assert_allclose(store["angles"]["lists"][0], rows["angle"].unique(), rtol=1e-3)
+
+
+def test_a_run_in_memory_is_a_run_in_a_folder(profile: rs.Profile, saved: Path) -> None:
+    there, here = run_payload(saved), run_payload(profile)
+    assert here["name"] == "llama"
+    assert here["problems"] == []
+    assert here["tabs"]["overview"]["at"] == there["tabs"]["overview"]["at"]
+
+
+def test_some_heads_have_frequencies_and_examples(profile: rs.Profile, other: rs.Profile) -> None:
+    tab = run_payload(profile)["tabs"]["overview"]
+    trace = profile.traces.iloc[0]
+    name = f"{trace['layer']}:{trace['head']}"
+    np.testing.assert_allclose(tab["traces"][name]["attention"][0], trace["attention"], atol=6e-5)
+    assert tab["vectors"][name]["kind"].count("query") == 1
+    bare = run_payload(other)
+    assert bare["tabs"]["overview"]["frequencies"] is None
+    assert bare["tabs"]["overview"]["null"] is None
+    assert any("no null" in warning for warning in bare["warnings"])
+
+
+@pytest.mark.parametrize(
+    "name", ["heads", "prompts", "frequencies", "prompt_frequencies", "nulls", "null_prompts"]
+)
+@pytest.mark.parametrize("damage", ["missing", "corrupt", "other columns", "no rows"])
+def test_a_single_table_is_lost(folder: Path, whole: dict[str, Any], name: str, damage: str) -> None:
+    file = folder / f"{name}.parquet"
+    if damage == "missing":
+        file.unlink()
+    elif damage == "corrupt":
+        file.write_bytes(file.read_bytes()[:200] + b"?" * 100)
+    elif damage == "other columns":
+        write_table(file, pd.DataFrame({"x": [1.0]}))
+    else:
+        write_table(file, pd.read_parquet(file).iloc[:0])
+    payload = strict(run_payload(folder))
+    if damage in ("missing", "corrupt"):
+        assert any(f"{name}.parquet" in problem for problem in payload["problems"])
+    tab = payload["tabs"].get("overview")
+    if tab is None:  # said, not silent
+        assert payload["problems"]
+    elif damage != "no rows":
+        assert tab["at"][0]["positional_score"] == whole["tabs"]["overview"]["at"][0]["positional_score"]
+
+
+def test_heads_without_prompts_still_show(folder: Path) -> None:
+    (folder / "prompts.parquet").unlink()
+    tab = run_payload(folder)["tabs"]["overview"]
+    assert len(tab["layer"]) == 12
+    assert not tab["at"][0].get("statistics")
+
+
+def test_no_heads_and_no_prompts(folder: Path) -> None:
+    for name in ("heads", "prompts"):
+        (folder / f"{name}.parquet").unlink()
+    payload = strict(run_payload(folder))
+    assert "overview" not in payload["tabs"]
+    assert any("the heads cannot be shown" in problem for problem in payload["problems"])
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1, 2]", "null", "{}", "\x00\xff"])
+def test_damaged_description(folder: Path, text: str) -> None:
+    (folder / "run.json").write_text(text, encoding="utf-8")
+    payload = strict(run_payload(folder))
+    assert payload["kind"] == "unknown"
+    assert payload["problems"]
+    assert {shown["title"] for shown in payload["tabs"]["tables"]["tables"]} >= {"heads", "prompts"}
+
+
+@pytest.mark.parametrize("bad", ["settings", "versions", "timings", "warnings", "tables", "subject"])
+@pytest.mark.parametrize("value", [None, "text", {"a": {"b": None}}])
+def test_odd_parts_of_the_description(folder: Path, bad: str, value: Any) -> None:
+    edit_run(folder, **{bad: value})
+    payload = strict(run_payload(folder))
+    assert len(payload["tabs"]["overview"]["layer"]) == 12
+
+
+def test_newer_schema_is_said_and_shown(folder: Path) -> None:
+    edit_run(folder, schema="7.0")
+    payload = strict(run_payload(folder))
+    assert any("newer rotoscope (schema 7.0" in problem for problem in payload["problems"])
+    assert len(payload["tabs"]["overview"]["layer"]) == 12
+
+
+def test_unknown_kind(folder: Path) -> None:
+    edit_run(folder, kind="dreams")
+    payload = strict(run_payload(folder))
+    assert any("'dreams'" in problem for problem in payload["problems"])
+    assert payload["tabs"]["tables"]["tables"]
+
+
+def test_nothing_there(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    assert "no run.json" in strict(run_payload(tmp_path / "empty"))["problems"][0]
+    assert "no such run folder" in strict(run_payload(tmp_path / "missing"))["problems"][0]
+    (tmp_path / "file").write_text("x")
+    assert "no such run folder" in strict(run_payload(tmp_path / "file"))["problems"][0]
+
+
+def test_half_written_profile_shows_its_pieces(profile: rs.Profile, saved: Path, tmp_path: Path) -> None:
+    """As a killed run leaves it: a description that is not complete, and pieces by batch."""
+    folder = tmp_path / "half"
+    shutil.copytree(saved, folder, ignore=shutil.ignore_patterns("*.parquet"))
+    edit_run(folder, complete=False, tables=None)
+    digest = json.loads((folder / "run.json").read_text())["settings_hash"]
+    pieces = folder / "pieces" / digest
+    prompts = profile.prompts[profile.prompts["prompt"] < 2]
+    for first in (0, 1):
+        write_table(pieces / f"real-{first:06d}-prompts.parquet", prompts[prompts["prompt"] == first])
+    null = profile.tables["null_prompts"].drop(columns=["null_name", "draw"])
+    write_table(pieces / "random-0-000000-prompts.parquet", null[null["prompt"] == 0])
+    (pieces / "real-000002-prompts.parquet").write_bytes(b"PAR1 half")
+    payload = strict(run_payload(folder))
+    assert payload["complete"] is False
+    assert "the run is not finished; this is what there is so far" in payload["problems"]
+    now = payload["tabs"]["overview"]["at"][0]
+    assert set(now["prompts"]) == {2}
+    assert now["null_heads"] == 12
+    mean = prompts[prompts["tau"] == 1e-4].groupby(["layer", "head"])["positional_score"].mean()
+    np.testing.assert_allclose(now["positional_score"], mean, atol=6e-5)
+
+
+def test_half_written_training(tmp_path: Path) -> None:
+    source = Path(rs.__file__).parent / "models" / "number"
+    folder = tmp_path / "half"
+    folder.mkdir()
+    shutil.copy(source / "run.json", folder)
+    edit_run(folder, complete=False, tables=[], settings_hash="abc123")
+    scores = pd.read_parquet(source / "scores.parquet")
+    for k, step in enumerate((0, 50)):
+        write_table(folder / "pieces" / "abc123" / f"scores-{k:08d}.parquet", scores[scores["step"] == step])
+    tab = strict(run_payload(folder))["tabs"]["dynamics"]
+    assert tab["series"][0]["steps"] == [0, 50]
+    assert tab["accuracy"] == []
+
+
+def test_dynamics() -> None:
+    run = rs.dynamics("number")
+    payload = strict(run_payload(run))
+    series = payload["tabs"]["dynamics"]["series"][0]
+    last = run.at()[lambda t: t["step"] == run.steps[-1]].sort_values(["layer", "head"])
+    np.testing.assert_allclose(series["positional_score"][-1], last["positional_score"], atol=6e-5)
+    assert series["steps"] == run.steps
+    curve = payload["tabs"]["dynamics"]["accuracy"][0]
+    of = run.accuracy[run.accuracy["hops"] == 1]
+    np.testing.assert_allclose(curve["accuracy"], of["accuracy"], atol=6e-5)
+
+
+def test_lengths() -> None:
+    whole = stored_lengths()
+    keep = {name: t[t["model"].isin(["letter-0-22500", "number-0-22500"])] for name, t in whole.tables.items()}
+    keep["heads"] = keep["heads"][keep["heads"]["layer"] < 2]
+    run = Lengths(whole.run, keep)
+    tab = strict(run_payload(run))["tabs"]["lengths"]
+    curve = run.curve()
+    for shown in tab["curves"]:
+        rows = curve[curve["model"] == shown["name"]]
+        np.testing.assert_allclose(shown["y"], rows["accuracy"], atol=6e-5)
+        np.testing.assert_allclose(shown["low"], rows["low"], atol=6e-5)
+    assert [len(shown["columns"][0]) for shown in tab["tables"]] == [4, len(run.decay()), 4]
+
+
+def test_canonical_and_theory_and_gating() -> None:
+    rows = [("index", theta, seed, step, 0.1 * seed + step / 10)
+            for theta in (1.0, 0.0) for seed in (0, 1) for step in (0, 5)]  # fmt: skip
+    accuracy = pd.DataFrame(rows, columns=["experiment", "theta", "seed", "step", "accuracy"])
+    tab = strict(run_payload(Canonical({"settings": {}}, {"accuracy": accuracy})))["tabs"]["canonical"]
+    assert tab["experiments"][0]["theta"] == [1, 0]
+    assert tab["experiments"][0]["mean"] == [0.55, 0.55]
+    assert tab["experiments"][0]["by_step"] == [[0.05, 0.55], [0.05, 0.55]]
+    statements = pd.DataFrame({"name": ["a", "b"], "verdict": ["holds", "false as printed"]})
+    theory = strict(run_payload(TheoryRun({"settings": {}}, {"statements": statements})))["tabs"]["theory"]
+    assert theory["verdicts"] == {"holds": 1, "false as printed": 1}
+    conditions = pd.DataFrame({
+        "condition": ["a", "a"], "action": "remove", "head_group": "all", "control": False, "first_id": 1, "last_id": 2,
+        "gated_heads": 3, "source": "x", "prompt": [0, 1], "loss": [1.0, 3.0], "accuracy": [0.0, 1.0],
+    })  # fmt: skip
+    gating = strict(run_payload(Gating({"settings": {"model": "m"}}, {"conditions": conditions})))
+    summary = gating["tabs"]["tables"]["tables"][0]
+    assert summary["columns"][summary["names"].index("loss")] == [2]
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_every_kind_survives_having_nothing(kind: str) -> None:
+    payload = strict(run_payload(KINDS[kind]({"settings": {}}, {})))
+    assert payload["kind"] == kind
+    assert payload["title"]
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_every_kind_survives_foreign_tables(kind: str) -> None:
+    names = ("prompts", "heads", "scores", "accuracy", "metrics", "statements", "conditions", "use", "attention",
+             "agreement", "answers", "predicted", "classes")  # fmt: skip
+    foreign = {name: pd.DataFrame({"x": [1.0, math.inf, math.nan], "s": ["a", None, "c"]}) for name in names}
+    payload = strict(run_payload(KINDS[kind]({"settings": {}}, foreign)))
+    assert payload["problems"]
+
+
+def test_numbers_become_what_json_knows() -> None:
+    odd = {
+        "a": [math.nan, math.inf, -math.inf, 1.0, 0.123456, 1e-7, 3],
+        "b": np.float32(0.5),
+        "c": pd.NA,
+        4: {1},
+    }
+    assert clean(odd) == {"a": [None, None, None, 1, 0.1235, 1e-7, 3], "b": 0.5, "c": None, "4": [1]}
+    long = table(pd.DataFrame({"x": range(700)}), "x")
+    assert (long["rows"], len(long["columns"][0])) == (700, 500)
+
+
+@pytest.mark.parametrize("bits", [8, 16])
+def test_packed_numbers(bits: int) -> None:
+    values = np.array([0.0, 0.25, np.nan, 1.0, np.inf])
+    np.testing.assert_allclose(unpacked(packed(values, bits)), [0, 0.25, np.nan, 1, np.nan], atol=1 / 2**bits)
+    np.testing.assert_allclose(unpacked(packed(np.full(3, 0.7), bits)), 0.7)
+    assert np.isnan(unpacked(packed(np.full(2, np.nan), bits))).all()
