@@ -77,5 +77,6 @@ def reproduce(
             if text:
                 console.print(f"  {title}: {text}", highlight=False, soft_wrap=True, markup=False)
     console.print("\n" + ", ".join(f"{n} {verdict}" for verdict, n in ledger.counts().items()), highlight=False)
-    show_written(console, [folder / "ledger.parquet", folder / "ledger.md", folder / "run.json"])
+    names = ("ledger.parquet", "ledger.md", "run.json", "report.html")
+    show_written(console, [folder / name for name in names if (folder / name).exists()])
     return 0

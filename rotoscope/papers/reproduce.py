@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import importlib.util
 import time
 from pathlib import Path
 from typing import Any, Literal
@@ -76,6 +77,10 @@ def reproduce(
     run = folder.finish({"ledger": table}, timings={"total_s": float(table["seconds"].sum())}, warnings=[])
     ledger = Ledger(run, {"ledger": table})
     replace_file(Path(out) / "ledger.md", lambda file: file.write_text(ledger.markdown(), encoding="utf-8"))
+    if importlib.util.find_spec("plotly") is not None:  # the page needs an extra; the ledger does not
+        from rotoscope.report import write_report
+
+        write_report(Path(out) / "report.html", ledger)
     return ledger
 
 

@@ -18,6 +18,7 @@ TITLES = {
     "profile": "Heads of {name}",
     "gating": "Gating of {name}",
     "theory": "Statements of both papers, checked",
+    "ledger": "The ledger of both papers",
     "canonical": "One-head models at single frequencies",
     "training": "Training on the {task} task",
     "dynamics": "Heads over training, {task} task",

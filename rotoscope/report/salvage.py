@@ -90,7 +90,7 @@ def _describe(found: Salvaged, folder: Path) -> None:
     except FileNotFoundError:
         found.problems.append(f"{folder.name} has no {RUN}, so nothing says what was run")
         return
-    except (OSError, ValueError) as damage:
+    except (OSError, ValueError, RecursionError) as damage:
         found.problems.append(f"{RUN} is damaged ({damage}), so nothing says what was run")
         return
     if not isinstance(run, dict):

@@ -130,6 +130,17 @@ def theory_tab(found: Salvaged) -> Tab | None:
     return {"verdicts": counts, "statements": table(statements, "Statements", most=None)}
 
 
+def ledger_tab(found: Salvaged) -> Tab | None:
+    """The claims of the papers, those columns first that one reads first."""
+    if "ledger" not in found.tables:
+        return None
+    rows = found.tables["ledger"]
+    first = ["id", "verdict", "paper", "place", "statement", "paper_value", "our_value", "null_value"]
+    order = [name for name in first if name in rows] + [name for name in rows if name not in first]
+    counts = {str(name): int(number) for name, number in rows["verdict"].value_counts().items()}
+    return {"verdicts": counts, "statements": table(rows[order], "Claims", most=None)}
+
+
 TABS: dict[str, dict[str, Callable[[Salvaged], Tab | None]]] = {
     "dynamics": {"dynamics": dynamics_tab},
     "training": {"dynamics": dynamics_tab},
@@ -137,12 +148,14 @@ TABS: dict[str, dict[str, Callable[[Salvaged], Tab | None]]] = {
     "onehop": {"lengths": onehop_tab},
     "canonical": {"canonical": canonical_tab},
     "theory": {"theory": theory_tab},
+    "ledger": {"ledger": ledger_tab},
 }
 
 SHOWN_ELSEWHERE = {
     "profile": {"heads", "frequencies", "nulls", "prompts", "prompt_frequencies", "null_prompts",
                 "null_prompt_frequencies", "traces", "vectors", "queries"},
     "theory": {"statements"},
+    "ledger": {"ledger"},
     "dynamics": {"scores", "accuracy"},
     "training": {"scores", "metrics"},
     "lengths": {"heads"},

@@ -116,7 +116,7 @@ def read_run(folder: Path) -> dict[str, Any]:
         major = int(str(run["schema"]).split(".")[0])
     except FileNotFoundError as missing:
         raise RunError(f"{folder} is no run folder: it has no {RUN}") from missing
-    except (ValueError, KeyError, TypeError) as damage:
+    except (ValueError, KeyError, TypeError, RecursionError) as damage:
         raise RunError(f"{file} is damaged ({damage})") from damage
     if major > int(SCHEMA.split(".")[0]):
         raise RunError(

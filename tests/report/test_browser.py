@@ -277,7 +277,7 @@ def test_damaged_runs_still_show(visit: Visit, folder: Path, state: str) -> None
 
 
 def test_a_live_page_renews_itself(browser: Any, profile: rs.Profile, other: rs.Profile) -> None:
-    payloads = {"now": [run_payload(profile)]}
+    payloads = {"now": [{**run_payload(profile), "complete": False}]}
 
     class Answer(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -337,3 +337,15 @@ def test_the_file_is_enough(browser: Any, profile: rs.Profile, tmp_path: Path) -
     context.close()
     assert not watched.errors
     assert not watched.outside
+
+
+def test_the_ledger_has_a_tab(visit: Visit, tmp_path: Path) -> None:
+    from rotoscope.papers import reproduce
+
+    ledger = reproduce("p2-number-order", out=tmp_path / "ledger", device="cpu")
+    assert (tmp_path / "ledger" / "report.html").is_file()
+    page = visit(ledger).page
+    assert page.inner_text("h1") == "The ledger of both papers"
+    assert page.inner_text("[role=tab][aria-selected=true]") == "Ledger"
+    assert "1 reproduced" in page.inner_text(".chip")
+    assert ledger.rows["our_value"][0] in page.inner_text("#panel table")

@@ -15,6 +15,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote, urlsplit
 
 import pytest
@@ -31,7 +32,6 @@ ROTOSCOPE = str(Path(sys.executable).with_name("rotoscope"))
 TOKEN = "a-token-of-the-tests"
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(16)
 ODD = "<script>alert(1)<script> \"quoted\" 'so' & 🦩"
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
 
 @pytest.fixture(scope="module")
@@ -475,44 +475,36 @@ def test_a_real_server(server: Server) -> None:
         urllib.request.urlopen(server.url.split("?")[0], timeout=10)
 
 
-def browser_file() -> str | None:
-    return next((path for name in BROWSERS if (path := shutil.which(name))), None)
-
-
-def test_in_a_real_browser(server: Server) -> None:
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    if browser_file() is None:
-        pytest.skip(f"no browser found: none of {', '.join(BROWSERS)} is installed")
-    with playwright.sync_playwright() as tool:
-        chromium = tool.chromium.launch(executable_path=browser_file(), args=["--no-sandbox"])
-        tab = chromium.new_page()
-        errors: list[str] = []
-        asked: list[str] = []
-        tab.on("console", lambda said: errors.append(said.text) if said.type == "error" else None)
-        tab.on("pageerror", lambda problem: errors.append(str(problem)))
-        tab.on("request", lambda request: asked.append(request.url))
-        tab.goto(server.url)
-        assert tab.locator("tbody tr").count() == 2
-        assert "token" not in tab.url
-        button = tab.get_by_role("button", name="Compare")
-        assert button.is_disabled()
-        tab.get_by_label("compare first").check()
-        training(server.folder / "new")
-        tab.get_by_role("link", name="new").wait_for(timeout=10_000)  # the list refreshes itself
-        assert tab.get_by_label("compare first").is_checked()
-        tab.get_by_label("compare deeper/second").check()
-        assert tab.get_by_label("compare new").is_disabled()
-        with tab.expect_navigation():
-            button.click()
-        assert urlsplit(tab.url).path == "/compare"
-        assert {*re.findall(r"[ab]=([^&]+)", urlsplit(tab.url).query)} == {"first", "deeper%2Fsecond"}
-        tab.wait_for_load_state()
-        tab.goto(server.url.split("?")[0])  # the cookie is enough now
-        with tab.expect_navigation():
-            tab.get_by_role("link", name="deeper/second").click()
-        assert urlsplit(tab.url).path == "/run/deeper/second"
-        tab.wait_for_load_state()
-        chromium.close()
+def test_in_a_real_browser(server: Server, browser: Any) -> None:
+    context = browser.new_context()
+    tab = context.new_page()
+    errors: list[str] = []
+    asked: list[str] = []
+    tab.on("console", lambda said: errors.append(said.text) if said.type == "error" else None)
+    tab.on("pageerror", lambda problem: errors.append(str(problem)))
+    tab.on("request", lambda request: asked.append(request.url))
+    tab.goto(server.url)
+    assert tab.locator("tbody tr").count() == 2
+    assert "token" not in tab.url
+    button = tab.get_by_role("button", name="Compare")
+    assert button.is_disabled()
+    tab.get_by_label("compare first").check()
+    training(server.folder / "new")
+    tab.get_by_role("link", name="new").wait_for(timeout=10_000)  # the list refreshes itself
+    assert tab.get_by_label("compare first").is_checked()
+    tab.get_by_label("compare deeper/second").check()
+    assert tab.get_by_label("compare new").is_disabled()
+    with tab.expect_navigation():
+        button.click()
+    assert urlsplit(tab.url).path == "/compare"
+    assert {*re.findall(r"[ab]=([^&]+)", urlsplit(tab.url).query)} == {"first", "deeper%2Fsecond"}
+    tab.wait_for_load_state()
+    tab.goto(server.url.split("?")[0])  # the cookie is enough now
+    with tab.expect_navigation():
+        tab.get_by_role("link", name="deeper/second").click()
+    assert urlsplit(tab.url).path == "/run/deeper/second"
+    tab.wait_for_load_state()
+    context.close()
     assert errors == []
     web = [url for url in asked if not url.startswith(("data:", "blob:"))]
     assert {urlsplit(url).netloc for url in web} == {f"127.0.0.1:{server.port}"}

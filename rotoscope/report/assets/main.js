@@ -4,7 +4,7 @@ const both = () => runs.length > 1 && runs[0].tabs.overview && runs[1].tabs.over
 const TABS = [
   ["overview", "Overview", () => run().tabs.overview, drawOverview], ["dynamics", "Dynamics", () => run().tabs.dynamics, drawDynamics],
   ["lengths", "Lengths", () => run().tabs.lengths, drawLengths], ["canonical", "Canonical", () => run().tabs.canonical, drawCanonical],
-  ["theory", "Theory", () => run().tabs.theory, drawTheory], ["compare", "Compare", both, drawCompare],
+  ["theory", "Theory", () => run().tabs.theory, drawVerdicts("theory")], ["ledger", "Ledger", () => run().tabs.ledger, drawVerdicts("ledger")], ["compare", "Compare", both, drawCompare],
   ["tables", "Tables", () => run().tabs.tables, drawTables], ["measured", "How it was measured", () => true, drawMeasured],
 ];
 const available = () => TABS.filter(([, , has]) => has());
@@ -159,7 +159,7 @@ async function ask() {
     const answer = await fetch(content.live, { cache: "no-store" });
     if (answer.ok) renew(await answer.json());
   } catch (problem) { /* the server is away; the page stays as it is and asks again */ }
-  setTimeout(ask, 2000);
+  if (runs.some((one) => !one.complete)) setTimeout(ask, 2000);
 }
 
 function renew(fresh) {

@@ -115,10 +115,11 @@ function shade(share) {
   return "rgb(" + from.map((v, k) => Math.round(v + share * (to[k] - v))).join(",") + ")";
 }
 
-const VERDICTS = { corrected: "class-mixed", false: "class-positional", holds: "class-symbolic" };
+const VERDICTS = { corrected: "class-mixed", difference: "class-mixed", false: "class-positional", "not ": "class-positional", holds: "class-symbolic", reproduced: "class-symbolic" };
 
-function drawTheory(panel) {
-  const tab = run().tabs.theory, all = tab.statements, c = all.names.indexOf("verdict");
+/** A tab of statements with verdicts: the theory lab's, or the ledger's. */
+const drawVerdicts = (which) => (panel) => {
+  const tab = run().tabs[which], all = tab.statements, c = all.names.indexOf("verdict");
   const filtered = () => {
     const keep = all.columns[c].map((_, k) => k).filter((k) => !state.verdict || all.columns[c][k] === state.verdict);
     return { ...all, columns: all.columns.map((column) => keep.map((k) => column[k])) };
@@ -140,7 +141,7 @@ function drawTheory(panel) {
   const rows = () => ({ names: all.names, rows: all.columns[0].map((_, k) => all.columns.map((column) => column[k])) });
   panel.append(el("div", { class: "bar" }, chips, csvButton("statements", rows)), place);
   fill();
-}
+};
 
 /** Heads of two profiles, matched by layer and head. */
 function compared() {
