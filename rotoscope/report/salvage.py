@@ -59,7 +59,7 @@ class Salvaged:
 def salvage(source: str | Path | SavedRun) -> Salvaged:
     """Read a run folder, or take a run that is in memory."""
     if isinstance(source, SavedRun):
-        run = {"kind": source.kind, "complete": True, **source.run}
+        run = {"complete": True, **source.run, "kind": source.kind}
         return Salvaged(_name(run, source.kind), run, dict(source.tables))
     folder = Path(source)
     found = Salvaged(folder.resolve().name or str(folder))

@@ -127,7 +127,9 @@ def theory_tab(found: Salvaged) -> Tab | None:
         return None
     statements = found.tables["statements"]
     counts = {str(name): int(number) for name, number in statements["verdict"].value_counts().items()}
-    return {"verdicts": counts, "statements": table(statements, "Statements", most=None)}
+    first = [name for name in ("name", "verdict", "claim") if name in statements]
+    ordered = statements[[*first, *(name for name in statements if name not in first)]]
+    return {"verdicts": counts, "statements": table(ordered, "Statements", most=None)}
 
 
 def ledger_tab(found: Salvaged) -> Tab | None:

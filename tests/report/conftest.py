@@ -67,15 +67,21 @@ def browser() -> Iterator[Any]:
         opened.close()
 
 
+@pytest.fixture(scope="session")
+def written(place: Path, profile: rs.Profile) -> Path:
+    """The report most tests look at."""
+    return write_report(place / "written.html", profile)
+
+
 @pytest.fixture
-def visit(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Watched]]:
+def visit(browser: Any, tmp_path: Path, profile: rs.Profile, written: Path) -> Iterator[Callable[..., Watched]]:
     """Open the report of runs from its file. At the end nothing outside was asked and nothing went wrong."""
     seen: list[Watched] = []
     contexts: list[Any] = []
 
     def go(*runs: Any, hash: str = "", size: tuple[int, int] = (1440, 900), **options: Any) -> Watched:
-        file = runs[0] if isinstance(runs[0], Path) and runs[0].suffix == ".html" else None
-        file = file or write_report(tmp_path / "report.html", *runs)
+        known = len(runs) == 1 and runs[0] is profile
+        file = written if known else write_report(tmp_path / "report.html", *runs)
         context = browser.new_context(viewport={"width": size[0], "height": size[1]}, **options)
         contexts.append(context)
         watched = Watched(context.new_page())

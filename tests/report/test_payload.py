@@ -205,6 +205,15 @@ def test_half_written_profile_shows_its_pieces(profile: rs.Profile, saved: Path,
     np.testing.assert_allclose(now["positional_score"], mean, atol=6e-5)
 
 
+def test_planes_of_a_very_large_model_are_not_resampled(
+    profile: rs.Profile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rotoscope.report.heads.MOST_PLANES", 95)  # this one has 96
+    said = run_payload(profile)["tabs"]["overview"]["at"][0]["statistics"]
+    assert [row["statistic"] for row in said] == profile.statistics()["statistic"].tolist()[:10]
+    assert "null_prompt_frequencies" in profile.tables
+
+
 def test_half_written_training(tmp_path: Path) -> None:
     source = Path(rs.__file__).parent / "models" / "number"
     folder = tmp_path / "half"
@@ -222,6 +231,7 @@ def test_half_written_training(tmp_path: Path) -> None:
 def test_dynamics() -> None:
     run = rs.dynamics("number")
     payload = strict(run_payload(run))
+    assert payload["title"] == "Heads over training, number task"
     series = payload["tabs"]["dynamics"]["series"][0]
     last = run.at()[lambda t: t["step"] == run.steps[-1]].sort_values(["layer", "head"])
     np.testing.assert_allclose(series["positional_score"][-1], last["positional_score"], atol=6e-5)

@@ -160,7 +160,7 @@ function tableSection(table) {
 /** Where an interval lies, with the null's band behind it. */
 function strip({ value, low, high, nullLow, nullHigh, from = 0, to = 1, kind = "", label }) {
   const width = 200, x = (v) => 6 + (width - 12) * (Math.min(Math.max(v, from), to) - from) / (to - from);
-  const made = drawn("svg", { class: "strip", viewBox: "0 0 200 16", preserveAspectRatio: "none", role: "img", "aria-label": label });
+  const made = drawn("svg", { class: "strip", viewBox: "0 0 200 16", preserveAspectRatio: "xMinYMid meet", role: "img", "aria-label": label });
   made.append(drawn("line", { class: "axis", x1: x(from), x2: x(to), y1: 8, y2: 8 }));
   if (from < 0) made.append(drawn("line", { class: "axis", x1: x(0), x2: x(0), y1: 3, y2: 13 }));
   if (!missing(nullLow) && !missing(nullHigh)) made.append(drawn("rect", { class: "null", x: x(nullLow), width: Math.max(2, x(nullHigh) - x(nullLow)), y: 2, height: 12 }));

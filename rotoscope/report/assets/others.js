@@ -161,8 +161,8 @@ function compared() {
 function drawCompare(panel) {
   const found = compared(), changed = found.rows.filter((row) => row.was !== row.is).sort((x, y) => y.moved - x.moved);
   const table = {
-    title: "Heads that changed class", rows: changed.length, names: ["head", "class before", "class after", "positional before", "positional after", "symbolic before", "symbolic after", "moved"],
-    columns: [changed.map((r) => r.name), changed.map((r) => r.was), changed.map((r) => r.is), changed.map((r) => r.from[0]), changed.map((r) => r.to[0]), changed.map((r) => r.from[1]), changed.map((r) => r.to[1]), changed.map((r) => r.moved)],
+    title: "Heads that changed class", rows: changed.length, names: ["head", "class before", "class after", "moved", "positional before", "positional after", "symbolic before", "symbolic after"],
+    columns: [changed.map((r) => r.name), changed.map((r) => r.was), changed.map((r) => r.is), changed.map((r) => r.moved), changed.map((r) => r.from[0]), changed.map((r) => r.to[0]), changed.map((r) => r.from[1]), changed.map((r) => r.to[1])],
   };
   const plane = picture("compare", "Heads in the plane, from the first run to the second", () => {
     const rows = state.all ? found.rows : changed, traces = [];

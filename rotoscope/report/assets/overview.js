@@ -180,5 +180,7 @@ function summaryCard() {
     tab.accuracy ? el("p", { class: "hint" }, "The model itself answers " + Math.round(100 * tab.accuracy.accuracy) + " % of " + tab.accuracy.answers + " prompts.") : null,
     rows.length ? el("table", { class: "measures", "aria-label": "Summary figures" }, el("tbody", {}, rows)) : el("p", { class: "hint" }, "The summary figures need scores per prompt, which this run does not have."),
     rows.length ? el("p", { class: "hint" }, "Dot and line: value and 95 % interval over prompts, at τ = " + short(tauNow()) + (tab.null ? "; grey: the " + tab.null + " null's band." : ".")) : null,
+    rows.length && tab.frequencies && !now.statistics.some((row) => row.statistic.includes("plane"))
+      ? el("p", { class: "hint" }, "Figures over single frequencies are left out for so many planes; profile.statistics() gives them.") : null,
   ];
 }
