@@ -13,6 +13,7 @@ import re
 import secrets
 import webbrowser
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -187,7 +188,7 @@ class _Pages:
 
     def _payload(self, path: str) -> dict[str, Any]:
         folder = self._folder(path)
-        payload = run_payload(folder)
+        payload = _payload_of(folder, _stamp(folder))
         return payload if payload.get("complete") else _with_progress(payload, folder)
 
     def _note(self, count: int, whole: bool) -> str:
@@ -196,6 +197,24 @@ class _Pages:
         if not whole:
             return f"{count} runs; there are too many folders here, and not all were looked into."
         return f"{count} runs." if count != 1 else "1 run."
+
+
+def _stamp(folder: Path) -> tuple[tuple[str, int, int], ...]:
+    """What tells one state of a run's files from another."""
+    found = []
+    for file in sorted(folder.rglob("*")):
+        try:
+            about = file.stat()
+        except OSError:  # a file that has just been renamed or removed
+            continue
+        found.append((file.name, about.st_mtime_ns, about.st_size))
+    return tuple(found)
+
+
+@lru_cache(maxsize=8)
+def _payload_of(folder: Path, stamp: tuple[tuple[str, int, int], ...]) -> dict[str, Any]:
+    """The payload of a run, made again only when one of its files has changed."""
+    return run_payload(folder)
 
 
 class _Headers:
