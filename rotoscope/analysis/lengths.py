@@ -28,7 +28,7 @@ from rotoscope.analysis.dynamics import score_heads
 from rotoscope.analysis.roles import HELD_OUT, blocked
 from rotoscope.errors import ModelError, TaskError
 from rotoscope.lab.checkpoints import sequences_for
-from rotoscope.lab.gptj import GPTJ, LayerState
+from rotoscope.lab.gptj import GPTJ, LayerState, as_real
 from rotoscope.maths.discrepancy import discrepancy
 from rotoscope.maths.purity import purity_class
 from rotoscope.progress import progress
@@ -54,7 +54,7 @@ HEAD_INPUTS = 48
 def lengths(
     source: str | Path | Subject | Mapping[str, Any] | Sequence[str | Path],
     *,
-    lengths: Sequence[int] = LENGTHS,
+    lengths: Sequence[int] | None = None,
     inputs: int = 400,
     heads: bool = True,
     seed: int = 0,
@@ -66,11 +66,12 @@ def lengths(
     """Accuracy, heads and prediction by length, for one model or several.
 
     `source` is "number" or "letter", a model or checkpoint folder, a training run (all its checkpoints are taken), a list
-    of those, or a mapping from names to them. At most `inputs` sequences a length, fewer at the long end.
+    of those, or a mapping from names to them. `lengths` are by default the length in training and those of `LENGTHS` that
+    every model has positions for. At most `inputs` sequences a length, fewer at the long end.
     """
     models = _models(source, device)
-    wanted = sorted({int(n) for n in lengths})
     first = next(iter(models.values()))
+    wanted = sorted({int(n) for n in (_fitting(models) if lengths is None else lengths)})
     for name, who in models.items():
         shortest = sequences_for(who.model.config, 1).length
         longest = int(who.model.config.n_positions) if who.model.config.model_type == "gptj" else 0
@@ -88,7 +89,7 @@ def lengths(
         "inputs": inputs,
         "heads": heads,
         "seed": seed,
-        "tokens": TOKENS[first.device.type],
+        "tokens": tokens_on(first.device),
     }
     folder = RunFolder(out, Lengths.kind, settings, overwrite=overwrite) if out is not None else None
     if folder is not None:
@@ -107,6 +108,17 @@ def lengths(
     if folder is not None:
         return Lengths(folder.finish(tables, **details), tables)
     return Lengths({"settings": settings, "versions": versions(), **details}, tables)
+
+
+def tokens_on(device: torch.device) -> int:
+    return TOKENS.get(device.type, TOKENS["cpu"])
+
+
+def _fitting(models: dict[str, Subject]) -> list[int]:
+    """The longest of the models' lengths in training, and the usual lengths between it and their positions."""
+    shortest = max(sequences_for(who.model.config, 1).length for who in models.values())
+    longest = min(int(getattr(who.model.config, "n_positions", 0)) for who in models.values())
+    return [shortest, *(n for n in LENGTHS if shortest < n <= longest)]
 
 
 def stored_lengths() -> Lengths:
@@ -156,10 +168,9 @@ class _Measured:
         if heads:
             tables["heads"] = pd.concat(heads, ignore_index=True)
         tables["classes"] = self._stored("classes", lambda: head_classes(model, self._sequences(200, 0)))
-        curve = self._stored(
+        tables["predicted"] = self._stored(
             "predicted", lambda: predict(model, self._sequences(self.inputs, 0), self.lengths[-1])
         )
-        tables["predicted"] = curve.drop(columns=["model", "task"], errors="ignore")
         about = {"model": self.name, "task": self._sequences(1, 0).task}
         return {name: table.assign(**about) for name, table in tables.items()}
 
@@ -177,8 +188,7 @@ class _Measured:
 
     def _longer(self, n: int, most: int) -> MultiHops:
         kinds = len(self._sequences(1, 0).settings["hops"])
-        tokens = TOKENS[self.who.device.type]
-        count = max(FEWEST, min(most, tokens // n))
+        count = max(FEWEST, min(most, tokens_on(self.who.device) // n))
         return self._sequences(count - count % kinds, n - self._sequences(1, 0).length)
 
     @torch.no_grad()
@@ -210,7 +220,7 @@ class _Measured:
 
     @torch.no_grad()
     def _heads(self, model: GPTJ, n: int) -> pd.DataFrame:
-        """One row per layer, head, input and position of the path, averaged over positions."""
+        """One row per layer, head, input and pointing position of the path."""
         samples = self._longer(n, HEAD_INPUTS)
         parts = []
         for k in range(0, len(samples), 4):
@@ -225,12 +235,12 @@ def _gaps(model: GPTJ, samples: MultiHops) -> pd.DataFrame:
     places = torch.arange(samples.length, device=samples.tokens.device)
     rows = []
     for state in states:
-        turns = _turns(state, samples.length)
+        turns = state.turns(samples.length)
         for step in range(samples.path.shape[1] - 1):
             asks = (samples.hops > step).nonzero()[:, 0]
             here, there = samples.path[asks, step], samples.path[asks, step + 1]
-            query = _real(state.query[asks, :, here] * turns[here][:, None])
-            keys = _real(state.key[asks] * turns)  # [asks, heads, n, d]
+            query = as_real(state.query[asks, :, here] * turns[here][:, None])
+            keys = as_real(state.key[asks] * turns)  # [asks, heads, n, d]
             logits = (keys @ query[..., None])[..., 0] / query.shape[-1] ** 0.5
             seen = places[None] <= here[:, None]
             logits = logits.masked_fill(~seen[:, None], -torch.inf)
@@ -261,7 +271,7 @@ def head_classes(model: GPTJ, samples: MultiHops) -> pd.DataFrame:
     angles: list[float] = []
 
     def visit(state: LayerState) -> None:
-        turns = _turns(state, samples.length)
+        turns = state.turns(samples.length)
         query = (state.query[:, :, -1] * turns[-1])[:, :, None]
         logits = (query * (state.key * turns).conj()).real  # [inputs, heads, n, planes]
         angles.extend(state.angles[logits.amax(2).mean(0).argmax(-1)].tolist())
@@ -289,7 +299,7 @@ def predict(model: GPTJ, samples: MultiHops, longest: int) -> pd.DataFrame:
             fails = [
                 layer for layer, right in enumerate(blocked(model, samples[of[:64]], step)) if right < ARRIVED
             ]
-            for layer in range(max(fails) + 1 if fails else 0):
+            for layer in range(min(max(fails) + 1, len(states)) if fails else 0):
                 share = _front_share(states[layer], samples, of, step, extra)
                 over = share > 0.5  # [inputs, extra tokens]
                 first = torch.where(over.any(1), over.long().argmax(1) + 1 + samples.length, torch.inf).double()
@@ -326,19 +336,9 @@ def _front_share(
             parts[k][:, others[k]] @ torch.cat((phases.cos(), phases.sin()), dim=-1).T
         )  # [heads, window - 1, extra]
         front.append(logits.logsumexp(1) - math.log(max(window - 1, 1)))
-    turns = _turns(state, samples.length)
-    inside = _real(state.key[of] * turns) @ _real(query * turns[here][:, None])[..., None]
+    turns = state.turns(samples.length)
+    inside = as_real(state.key[of] * turns) @ as_real(query * turns[here][:, None])[..., None]
     seen = torch.arange(samples.length, device=here.device)[None] <= here[:, None]
     base = (scale * inside[..., 0]).masked_fill(~seen[:, None], -torch.inf).logsumexp(-1).double()
     drawn = torch.logcumsumexp(torch.stack(front), dim=-1)  # [inputs, heads, extra]
     return torch.sigmoid(drawn - base[..., None]).amax(1)
-
-
-def _turns(state: LayerState, n: int) -> Tensor:
-    """e^(i p g) for positions 0 .. n - 1."""
-    phases = torch.arange(n, device=state.angles.device, dtype=torch.float64)[:, None] * state.angles.double()
-    return torch.complex(phases.cos(), phases.sin()).to(state.query.dtype)
-
-
-def _real(planes: Tensor) -> Tensor:
-    return torch.view_as_real(planes).flatten(-2)

@@ -25,7 +25,7 @@ import torch
 
 from rotoscope.errors import TaskError
 from rotoscope.lab.checkpoints import sequences_for
-from rotoscope.lab.gptj import GPTJ, LayerState
+from rotoscope.lab.gptj import GPTJ, LayerState, as_real
 from rotoscope.progress import progress
 from rotoscope.reading import Subject, load
 from rotoscope.results.folder import RunFolder, versions
@@ -109,14 +109,12 @@ def roles(
 def attention_of(model: GPTJ, tokens: Int[Tensor, "batch n"]) -> Float[Tensor, "layers batch heads n n"]:
     """Every head's attention weights, from its un-rotated queries and keys."""
     n = tokens.shape[1]
-    places = torch.arange(n, device=tokens.device, dtype=torch.float64)
     hidden = torch.ones(n, n, dtype=torch.bool, device=tokens.device).triu(1)
     found = []
 
     def visit(state: LayerState) -> None:
-        phases = places[:, None] * state.angles.double()
-        turns = torch.complex(phases.cos(), phases.sin()).to(state.query.dtype)
-        query, key = (torch.view_as_real(x * turns).flatten(-2) for x in (state.query, state.key))
+        turns = state.turns(n)
+        query, key = as_real(state.query * turns), as_real(state.key * turns)
         logits = query @ key.mT / query.shape[-1] ** 0.5
         found.append(logits.masked_fill(hidden, -torch.inf).softmax(-1))
 

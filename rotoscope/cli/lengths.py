@@ -188,8 +188,8 @@ def _multihop(
     seed: int,
     device: str | None,
 ) -> int:
-    from rotoscope.analysis.lengths import LENGTHS, stored_lengths
     from rotoscope.analysis.lengths import lengths as measure
+    from rotoscope.analysis.lengths import stored_lengths
     from rotoscope.cli.summary import show_table, show_written
 
     if source == STORED:
@@ -198,7 +198,7 @@ def _multihop(
     else:
         result = measure(
             source,
-            lengths=wanted or LENGTHS,
+            lengths=wanted,
             inputs=inputs,
             seed=seed,
             device=device,

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from rotoscope.errors import ModelError
 from rotoscope.shapes import Float, Int, Tensor
 
-__all__ = ["GPTJ", "GPTJShape", "LayerState"]
+__all__ = ["GPTJ", "GPTJShape", "LayerState", "as_real"]
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,17 @@ class LayerState:
     key: Tensor
     angles: Float[Tensor, "planes"]
     rotates: bool
+
+    def turns(self, n: int) -> Tensor:
+        """e^(i p g) for positions 0 .. n - 1 [n, planes]: what rotation multiplies queries and keys with."""
+        places = torch.arange(n, device=self.angles.device, dtype=torch.float64)
+        phases = places[:, None] * self.angles.double()
+        return torch.complex(phases.cos(), phases.sin()).to(self.query.dtype)
+
+
+def as_real(planes: Tensor) -> Tensor:
+    """Complex planes as neighbouring pairs of dimensions, the form products are taken in."""
+    return torch.view_as_real(planes).flatten(-2)
 
 
 Visit = Callable[[LayerState], None]
@@ -171,7 +182,7 @@ class GPTJ:
                     LayerState(layer, x, both[0], both[1], self.angles_of(layer), layer not in self.shape.nope)
                 )
             turned = both if layer in self.shape.nope else both * turns
-            query, key = torch.view_as_real(turned).flatten(-2)
+            query, key = as_real(turned)
             seen = mask(layer) if mask is not None else None
             attended = F.scaled_dot_product_attention(
                 query,

@@ -6,6 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
+import pandas as pd
+
 if TYPE_CHECKING:
     from rotoscope.papers.workshop import Workshop
 
@@ -66,3 +69,9 @@ class Claim:
 def judged(as_said: bool, *, in_part: bool = False) -> str:
     """Reproduced if it is as said, with a difference if it is so in part, otherwise not."""
     return REPRODUCED if as_said else DIFFERENT if in_part else NOT
+
+
+def one_way(vectors: pd.DataFrame) -> float:
+    """How far vectors (columns re and im) point one way: the length of their mean direction, 1 if all alike."""
+    size = np.hypot(vectors["re"], vectors["im"])
+    return float(np.hypot((vectors["re"] / size).mean(), (vectors["im"] / size).mean()))

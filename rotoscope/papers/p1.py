@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pandas as pd
 
-from rotoscope.papers.claim import Claim, Finding, judged
+from rotoscope.papers.claim import Claim, Finding, judged, one_way
 from rotoscope.papers.workshop import Workshop
 
 __all__ = ["CLAIMS"]
@@ -87,8 +86,7 @@ def vectors(workshop: Workshop) -> Finding:
     """How far the keys of the most positional head point one way in its dominant plane (1: all alike)."""
     table = workshop.profile.vectors
     keys = table[(table["example"] == "most positional") & (table["kind"] == "key")]
-    size = np.hypot(keys["re"], keys["im"])
-    alike = float(np.hypot((keys["re"] / size).mean(), (keys["im"] / size).mean()))
+    alike = one_way(keys)
     return Finding(f"{alike:.2f}", judged(alike >= 0.9, in_part=alike >= 0.7), note=workshop.other_model)
 
 
@@ -187,12 +185,7 @@ def keys_collapse(workshop: Workshop) -> Finding:
     """Keys of a trained Index head in its plane: how far they point one way, before and after training."""
     table = workshop.canonical.vectors
     keys = table[(table["experiment"] == "index") & (table["kind"] == "key") & (table["theta"] >= 0.1)]
-
-    def alike(of: pd.DataFrame) -> float:
-        size = np.hypot(of["re"], of["im"])
-        return float(np.hypot((of["re"] / size).mean(), (of["im"] / size).mean()))
-
-    by_step = keys.groupby(["theta", "step"]).apply(alike, include_groups=False).groupby("step").mean()
+    by_step = keys.groupby(["theta", "step"]).apply(one_way, include_groups=False).groupby("step").mean()
     first, last = float(by_step.iloc[0]), float(by_step.iloc[-1])
     return Finding(
         f"{first:.2f} before training, {last:.2f} after (1: all keys point one way)",

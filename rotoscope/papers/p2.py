@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from rotoscope.papers.claim import NOT_RUN, Claim, Finding, judged
+from rotoscope.papers.claim import NOT_RUN, Claim, Finding, judged, one_way
 from rotoscope.papers.workshop import Workshop
 from rotoscope.results import Dynamics
 from rotoscope.results.geometry import TABLE_1
@@ -19,14 +19,9 @@ def _listed(values: list[object]) -> str:
     return "; ".join(str(v) for v in values)
 
 
-def _by_seed(found: list[bool]) -> dict[str, bool]:
-    return {"as_said": all(found), "in_part": any(found)}
-
-
 def _verdict(found: list[bool]) -> str:
     """Every seed: reproduced. Some: with a difference. None: not."""
-    seeds = _by_seed(found)
-    return judged(seeds["as_said"], in_part=seeds["in_part"])
+    return judged(all(found), in_part=any(found))
 
 
 def _accuracy(workshop: Workshop, task: str) -> Finding:
@@ -267,8 +262,7 @@ def index_geometry(workshop: Workshop) -> Finding:
     angle = float(run.weighted_ids().set_index("layer").loc[layer, "dominant_angle"])
     of = run.vectors[run.vectors["layer"] == layer]
     keys = of[of["kind"] == "key"]
-    size = np.hypot(keys["re"], keys["im"])
-    alike = float(np.hypot((keys["re"] / size).mean(), (keys["im"] / size).mean()))
+    alike = one_way(keys)
     queries = of[(of["kind"] == "query") & of["token"].str.isdigit()].sort_values("token_id")
     phases = np.unwrap(np.arctan2(queries["im"], queries["re"]))
     turn = abs(float(np.polyfit(queries["token"].astype(int), phases, 1)[0]))

@@ -70,7 +70,8 @@ class Roles(SavedRun):
         """For every place on the path: when the answer is there, causally and legibly.
 
         `arrived_before_layer` is the first layer from which blocking the place costs nothing; 0 means that the place
-        never needed to look at anything, so nothing that matters passes through it alone. `readable_after` is the number
+        never needed to look at anything, so nothing that matters passes through it alone; one more than the number of
+        layers means that the answer never arrives, the model being wrong without any blocking. `readable_after` is the number
         of layers after which a probe reads the answer there, from then on. One hop a layer would make that at least the
         number of hops left: where it is fewer, some layer did more than one (`shortcut`).
         """

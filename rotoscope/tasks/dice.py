@@ -44,7 +44,3 @@ class Dice:
     def below(self, bounds: int | Tensor, columns: int) -> Int[Tensor, "rows columns"]:
         """Integers from 0 up to, but not including, the bound (which may differ by column or row)."""
         return self.bits(columns) % bounds
-
-    def shuffled(self, columns: int) -> Int[Tensor, "rows columns"]:
-        """A random order of 0 .. columns - 1 in every row."""
-        return self.bits(columns).argsort(dim=1, stable=True)
