@@ -1,28 +1,67 @@
-"""The code blocks of the README and the documentation run."""
+"""The documentation keeps its word: its code runs, its messages are printed, no public name or error is left out."""
 
 from __future__ import annotations
 
+import ast
+import errno
+import inspect
+import json
 import re
+import tomllib
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cached_property
+from importlib import import_module
 from pathlib import Path
+from types import FunctionType, SimpleNamespace
+from typing import Any
 
 import pytest
+import transformers as tf
 
 import rotoscope as rs
+from rotoscope import cli, errors
+from rotoscope.cli.doctor import EXTRAS
+from rotoscope.reading import HeadReader, heads, loading
+from rotoscope.results.folder import saying_why
+from tests.models import GROUPED, from_config, tiny, tokens
+from tests.reading.test_load import word_tokenizer
+from tests.server import refused, scripted
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted(
-    page for page in [ROOT / "README.md", *ROOT.glob("docs/*.md")] if "```python" in page.read_text()
-)
+PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]
+WITH_CODE = [page for page in PAGES if "```python" in page.read_text(encoding="utf-8")]
+FENCES = {"python", "console", "text", "toml", "{toctree}", "{eval-rst}"}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def read(page: str) -> str:
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+# Code
+
+
+@pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.name)
 def test_python_blocks_run(
     page: Path, smollm2: rs.Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    code = "\n".join(re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.DOTALL))
+    code = "\n".join(re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL))
     code = code.replace("count=16", "count=1")  # the README's example, on one prompt
     exec(compile(code, page.name, "exec"), {})
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_no_python_escapes(page: Path) -> None:
+    """Code is fenced as `python`, so that the test above sees it: no other fence, no indented block holds any."""
+    text = page.read_text(encoding="utf-8")
+    opened = re.findall(r"^ *(?:```|~~~)(\S*)", text, flags=re.MULTILINE)[::2]
+    assert set(opened) <= FENCES, page.name
+    for block in re.findall(r"```(?:console|text)\n(.*?)```", text, flags=re.DOTALL):
+        assert not re.search(r"^(>>>|import |from \w+ import )", block, flags=re.MULTILINE), block
+    outside = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    for indented in re.findall(r"^(?: {4}|\t)(.*)$", outside, flags=re.MULTILINE):
+        assert not re.match(r"(>>>|import |from \w+ import |rs\.|\w+ = |print\()", indented), indented
 
 
 def test_rooms_import_one_way() -> None:
@@ -33,3 +72,332 @@ def test_rooms_import_one_way() -> None:
             used = re.findall(r"^\s*from rotoscope\.(\w+)", file.read_text(), flags=re.MULTILINE)
             later = [name for name in used if name in rooms[level + 1 :]]
             assert not later, f"{file.relative_to(ROOT)} imports from {later}"
+
+
+# Errors
+
+
+def sections(page: str) -> dict[str, str]:
+    """Heading -> what stands under it, up to the next heading of any level."""
+    parts = re.split(r"^#{2,3} (.+)$", read(page), flags=re.MULTILINE)[1:]
+    return dict(zip(parts[::2], parts[1::2], strict=True))
+
+
+def subclasses(of: type) -> set[type]:
+    return {of}.union(*(subclasses(child) for child in of.__subclasses__()))
+
+
+def test_every_error_has_an_entry() -> None:
+    ours = {kind for kind in subclasses(errors.RotoscopeError) if kind.__module__ == errors.__name__}
+    assert {kind.__name__ for kind in ours} == set(errors.__all__)
+    headings = re.findall(r"^## (\w+)$", read("docs/errors.md"), flags=re.MULTILINE)
+    assert {kind.__name__ for kind in ours} <= set(headings)
+
+
+def test_every_extra_in_a_hint_exists_and_is_explained() -> None:
+    project = tomllib.loads(read("pyproject.toml"))["project"]
+    source = "\n".join(file.read_text(encoding="utf-8") for file in (ROOT / "rotoscope").rglob("*.py"))
+    named = set(re.findall(r"rotoscope\[([a-z]+)\]", source))
+    assert named
+    assert named <= set(project["optional-dependencies"])
+    assert named == set(EXTRAS), "what doctor looks for"
+    for extra in named:
+        assert f"pip install 'rotoscope[{extra}]'" in sections("docs/errors.md")["A missing extra"]
+
+
+class Scene:
+    """A place with a model, a run and damaged copies of both, in the working directory."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.patch = monkeypatch
+        self.model, self.tokenizer = tiny("llama"), word_tokenizer()
+        self.subject = rs.load((self.model, self.tokenizer), name="tiny")
+
+    def profile(self, **settings: Any) -> rs.Profile:
+        return rs.profile(self.subject, tokens=tokens(1, 12), **settings)
+
+    def folder(self, name: str) -> Path:
+        self.model.save_pretrained(name)
+        self.tokenizer.save_pretrained(name)
+        return Path(name)
+
+    def text(self, **settings: Any) -> Any:
+        words = "w3 w4 w5 w6 w7 w8 w9. w10 w11 w12 w13 w14"
+        return rs.tasks.text(self.subject, words, **settings)
+
+    def run(self, name: str, **changes: Any) -> Path:
+        """A finished run, its description changed."""
+        self.profile(out=name)
+        file = Path(name, "run.json")
+        file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+        return Path(name)
+
+    def truncated(self) -> rs.Subject:
+        weights = self.folder("cut") / "model.safetensors"
+        weights.write_bytes(weights.read_bytes()[:1000])
+        return rs.load("cut")
+
+    def pickled(self) -> rs.Subject:
+        folder = self.folder("pickled")
+        (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+        return rs.load("pickled")
+
+    def mute(self) -> rs.Subject:
+        for file in self.folder("mute").glob("token*"):
+            file.unlink()
+        return rs.load("mute")
+
+    def small_gguf(self) -> rs.Subject:
+        self.patch.setenv("ROTOSCOPE_CACHE", str(Path.cwd()))
+        Path("small.gguf").write_bytes(b"GGUF")
+        return rs.load("small.gguf")
+
+    def no_package(self) -> rs.Subject:
+        self.patch.setattr(loading.importlib.util, "find_spec", lambda name: None)
+        return rs.load("smollm2")
+
+    def made(self, name: str, content: str | None = None) -> str:
+        path = Path(name)
+        path.mkdir() if content is None else path.write_text(content)
+        return name
+
+    def stubborn(self) -> rs.Profile:
+        def refuse(self: Any, config: Any) -> None:
+            raise RuntimeError("no")
+
+        self.patch.setattr(type(self.model), "__init__", refuse)
+        return self.profile(null="random")
+
+    def not_a_number(self) -> rs.Profile:
+        self.model.model.layers[1].self_attn.k_proj.weight.data[0, 0] = float("nan")
+        return self.profile()
+
+    def misread(self) -> rs.Profile:
+        """The reader broken on purpose: planes taken from the wrong dimensions."""
+        right = heads.find_layout
+
+        def rolled(*arguments: Any) -> Any:
+            layout = right(*arguments)
+            return replace(layout, order=layout.order.roll(1))
+
+        self.patch.setattr(heads, "find_layout", rolled)
+        return self.profile()
+
+    def other_settings(self) -> rs.Profile:
+        self.profile(out="runs/first")
+        return self.profile(tau=1e-2, out="runs/first")
+
+    def no_run(self) -> rs.Profile:
+        self.folder("model")
+        return self.profile(out="model")
+
+    def damaged(self) -> Any:
+        (self.run("runs/damaged") / "run.json").write_text("{")
+        return rs.open("runs/damaged")
+
+    def partial(self) -> Any:
+        (self.run("runs/partial") / "prompts.parquet").unlink()
+        return rs.open("runs/partial")
+
+    def broken(self) -> Any:
+        (self.run("runs/broken") / "prompts.parquet").write_bytes(b"x")
+        return rs.open("runs/broken")
+
+    def full(self) -> None:
+        with saying_why(Path("runs/first")):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    def ask(self, address: str = "http://localhost:8080/v1", **settings: Any) -> Any:
+        plan = rs.tasks.OneHopPlan(tasks=("letter",), lengths=(12,), runs=1, questions=1)
+        return rs.analysis.one_hop_endpoint(address, "m", plan, **settings)
+
+    def unanswered(self) -> Any:
+        """A port on which nobody listens, called by the name in the example."""
+        self.port(1)
+        return self.ask("http://127.0.0.1:1/v1", patience=1)
+
+    def refused(self, status: int, message: str = "no") -> Any:
+        with scripted(lambda number, request: refused(status, message)) as server:
+            self.port(server.server.server_address[1])
+            return self.ask(server.url)
+
+    def port(self, port: int) -> None:
+        self.address = f"http://127.0.0.1:{port}/v1"
+
+    def command(self, *words: str, failing: BaseException | None = None) -> None:
+        if failing is not None:
+
+            def fail(*_: Any, **__: Any) -> None:
+                raise failing
+
+            self.patch.setattr(cli, "app", SimpleNamespace(meta=fail))
+        self.patch.setattr(cli, "_say", lambda message: (_ for _ in ()).throw(Said(message)))
+        cli.main(list(words))
+
+
+class Said(Exception):
+    """What the command line would have printed."""
+
+
+SITUATIONS: dict[str, Callable[[Scene], Any]] = {
+    "Fewer than two blocks": lambda s: s.text(),
+    "A block holds the query": lambda s: s.profile(blocks=[(1, 6), (6, 12)]),
+    "A block after the query": lambda s: rs.Blocks.of([(1, 3), (8, 9)], 5),
+    "Overlapping blocks": lambda s: s.profile(blocks=[(1, 6), (5, 9)]),
+    "An empty block": lambda s: s.profile(blocks=[(1, 1), (5, 9)]),
+    "Blocks of unequal length": lambda s: s.text(blocks=[(1, 3), (3, 4)], equal_length=True),
+    "Longer than the context": lambda s: rs.profile(s.subject, tokens=tokens(1, 600)),
+    "Too short to swap": lambda s: rs.profile(s.subject, tokens=tokens(1, 2)),
+    "A query that has nothing to swap": lambda s: s.profile(queries=[1, 40]),
+    "No character offsets": lambda s: rs.tasks.text(
+        type("SlowTokenizer", (), {"is_fast": False, "bos_token_id": 1})(), "a b c"
+    ),
+    "No chat template": lambda s: rs.tasks.binding(s.subject, 4, 1, prefix="chat"),
+    "More pairs than names": lambda s: rs.tasks.binding(s.subject, 4000, 1),
+    "A path that does not fit": lambda s: rs.tasks.number(8, window=2),
+    "Too few letters for one path": lambda s: rs.tasks.letter(8, alphabet=4),
+    "A template without its places": lambda s: rs.tasks.one_hop(
+        "letter", 12, template="Which begins with {query}?"
+    ),
+    "A name that leads nowhere": lambda s: rs.load("smolm2"),
+    "The embedded model is not installed": Scene.no_package,
+    "A folder without a model": lambda s: rs.load(s.made("empty")),
+    "Weights that are no safetensors": Scene.pickled,
+    "Weights that cannot be read": Scene.truncated,
+    "A GGUF file that cannot be read": Scene.small_gguf,
+    "No tokenizer": Scene.mute,
+    "A file of another kind": lambda s: rs.load(s.made("weights.pt", "x")),
+    "The hub cannot be reached": lambda s: rs.load("org/model"),
+    "A device that is not there": lambda s: rs.load(s.folder("model"), device="cuda:7"),
+    "No checkpoints": lambda s: rs.dynamics(s.made("empty")),
+    "A checkpoint that does not name its task": lambda s: rs.dynamics(s.folder("run/step-1").parent),
+    "An unknown null": lambda s: s.profile(null="normal"),
+    "No random null": Scene.stubborn,
+    "NoRotaryError": lambda s: HeadReader(
+        from_config(
+            tf.GPT2Config(vocab_size=128, n_embd=64, n_layer=1, n_head=4, bos_token_id=1, eos_token_id=2)
+        )
+    ),
+    "The proof fails": Scene.misread,
+    "No planes": lambda s: HeadReader(from_config(tf.HunYuanDenseV1Config(**GROUPED, head_dim=16))),
+    "No way in": lambda s: HeadReader(
+        from_config(tf.BloomConfig(vocab_size=128, hidden_size=64, n_layer=1, n_head=4))
+    ),
+    "NumberError": Scene.not_a_number,
+    "A run with other settings is there": Scene.other_settings,
+    "A folder that is no run": Scene.no_run,
+    "No such run": lambda s: rs.open("runs/frist"),
+    "Nothing to open": lambda s: rs.open(s.folder("model")),
+    "Not finished": lambda s: rs.open(s.run("runs/unfinished", complete=False)),
+    "Written by a newer version": lambda s: rs.open(s.run("runs/newer", schema="9.0")),
+    "A description that is damaged": Scene.damaged,
+    "A table that is missing": Scene.partial,
+    "A table that is damaged": Scene.broken,
+    "A run of another kind": lambda s: rs.results.Lengths.open(s.run("runs/first")),
+    "The disk is full": Scene.full,
+    "No answer": Scene.unanswered,
+    "The key is refused": lambda s: s.refused(401),
+    "The model is not known": lambda s: s.refused(404),
+    "No credit": lambda s: s.refused(402),
+    "The request is refused": lambda s: s.refused(400, "no such parameter: temperature"),
+    "An address without its scheme": lambda s: s.ask("localhost:8080"),
+    "An answer without a limit": lambda s: s.ask(body={}),
+    "τ out of range": lambda s: s.profile(tau=0.0),
+    "γ out of range": lambda s: rs.purity_class(0.9, 0.1, gamma=0.7),
+    "Neither prompts nor tokens": lambda s: rs.profile(s.subject),
+    "Prompts and tokens": lambda s: rs.profile(s.subject, rs.tasks.number(4), tokens=tokens(1, 12)),
+    "A table that was not asked for": lambda s: s.profile().frequencies,
+    "One query only": lambda s: s.profile().queries,
+    "Another τ than was measured": lambda s: s.profile().at(0.5),
+    "A head that is not there": lambda s: s.profile(frequencies=[(9, 0)]),
+    "Classes without a profile": lambda s: rs.gate(
+        s.subject, rs.tasks.repeats(s.subject, 8, 1), heads="symbolic", remove="1-2"
+    ),
+    "A gate without an order": lambda s: rs.gate(s.subject, rs.tasks.repeats(s.subject, 8, 1)),
+    "A claim that is not in the ledger": lambda s: rs.papers.reproduce("p2-number-oder", out="runs/ledger"),
+    "An option that does not exist": lambda s: s.command("profile", "--pair", "3"),
+    "A settings file that is not there": lambda s: s.command("doctor", "--config", "nope.toml"),
+    "Out of memory": lambda s: s.command(failing=RuntimeError("CUDA out of memory. Tried to allocate")),
+    "Stopped by you": lambda s: s.command(failing=KeyboardInterrupt()),
+}
+
+
+def test_every_example_message_is_made() -> None:
+    shown = {heading for heading, body in sections("docs/errors.md").items() if "```text" in body}
+    assert shown == set(SITUATIONS)
+
+
+@pytest.mark.parametrize("heading", SITUATIONS)
+def test_example_messages_are_printed(heading: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The entry shows what the program says, word for word; `…` stands for anything."""
+    monkeypatch.chdir(tmp_path)
+    for key in ("ROTOSCOPE_API_KEY", "OPENAI_API_KEY"):
+        monkeypatch.delenv(key, raising=False)
+    before, body = read("docs/errors.md").split(
+        f"\n## {heading}\n" if heading in errors.__all__ else f"\n### {heading}\n"
+    )
+    (example,) = re.findall(r"```text\n(.*?)\n```", body.split("\n#")[0], flags=re.DOTALL)
+    scene = Scene(monkeypatch)
+    with pytest.raises((errors.RotoscopeError, Said)) as found:
+        SITUATIONS[heading](scene)
+    message = " ".join(str(found.value).split()).replace(
+        getattr(scene, "address", "\n"), "http://localhost:8080/v1"
+    )
+    wanted = ".*".join(re.escape(part) for part in example.split("…"))
+    assert re.fullmatch(wanted, message), message
+    if found.type is not Said:
+        of = [heading, *re.findall(r"^## (.+)$", before, flags=re.MULTILINE)[::-1]]
+        assert found.type.__name__ == next(name for name in of if name in errors.__all__)
+
+
+# Names
+
+
+MEMBERS = (FunctionType, property, cached_property, classmethod, staticmethod)
+
+
+def documented() -> set[str]:
+    return set(re.findall(r"^\.\. auto\w+:: (rotoscope[\w.]*)", read("docs/api.md"), flags=re.MULTILINE))
+
+
+def resolve(name: str) -> Any:
+    """What a dotted name stands for; an attribute goes before a module of the same name."""
+    found: Any = rs
+    for end, part in enumerate(name.split(".")[1:], start=2):
+        found = getattr(found, part, None) or import_module(".".join(name.split(".")[:end]))
+    return found
+
+
+def test_every_public_name_is_documented() -> None:
+    rooms = [name for name in rs.__all__ if inspect.ismodule(getattr(rs, name))]
+    names = {f"rotoscope.{name}" for name in rs.__all__ if name not in rooms and name != "__version__"}
+    assert not names - documented()
+    for room in rooms:
+        assert f"`rotoscope.{room}`" in read("docs/api.md"), room
+
+
+def test_documented_names_exist_and_say_something() -> None:
+    for name in documented():
+        found = resolve(name)
+        said = inspect.getdoc(found) or ""
+        assert len(said.split()) >= 4, name
+        for owner in inspect.getmro(found) if inspect.isclass(found) else ():
+            if owner.__module__.startswith("rotoscope."):
+                for title, member in vars(owner).items():
+                    if not title.startswith("_") and isinstance(member, MEMBERS):
+                        assert inspect.getdoc(member), f"{name}.{title}"
+
+
+def test_every_results_class_is_documented() -> None:
+    kinds = {name for name in rs.results.__all__ if hasattr(getattr(rs.results, name), "kind")}
+    assert {f"rotoscope.results.{kind}" for kind in kinds - {"Profile"}} <= documented()
+
+
+def test_every_page_is_in_the_table_of_contents() -> None:
+    listed = re.findall(r"^(?!:|`)(\w+)$", read("docs/index.md"), flags=re.MULTILINE)
+    assert sorted(listed) == sorted(page.stem for page in ROOT.glob("docs/*.md") if page.stem != "index")
+
+
+def test_python_in_the_readme_is_short() -> None:
+    (block,) = re.findall(r"```python\n(.*?)```", read("README.md"), flags=re.DOTALL)
+    assert len(ast.parse(block).body) <= 6

@@ -52,6 +52,7 @@ class Watch:
 
     @property
     def settings(self) -> dict[str, Any]:
+        """What is scored, as it stands in `run.json`."""
         return {"inputs": self.inputs, "queries": list(self.queries), "tau": list(self.taus)}
 
     def __call__(self, evaluation: Evaluation) -> dict[str, pd.DataFrame]:

@@ -44,7 +44,11 @@ def vary(
     tau: float = 1e-4,
     show_progress: bool | None = None,
 ) -> pd.DataFrame:
-    """Profile binding prompts again with one setting changed at a time."""
+    """Profile binding prompts again with one setting changed at a time: which conclusions survive?
+
+    `over` names what is varied: prefix, granularity, tau. One row per setting, with its summary figures and what
+    changes against the first row.
+    """
     unknown = set(over) - set(VARIED)
     if unknown:
         raise RotoscopeError(f"what can be varied is {', '.join(VARIED)}, not {', '.join(sorted(unknown))}")

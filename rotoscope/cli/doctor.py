@@ -7,7 +7,13 @@ from pathlib import Path
 
 __all__ = ["doctor"]
 
-EXTRAS = {"gguf": "gguf", "figures": "matplotlib", "xarray": "xarray", "report": "starlette"}
+EXTRAS = {
+    "gguf": "gguf",
+    "figures": "matplotlib",
+    "xarray": "xarray",
+    "report": "starlette",
+    "api": "openai",
+}
 
 
 def doctor(*, out: Path | None = None, seed: int = 0, device: str | None = None) -> int:

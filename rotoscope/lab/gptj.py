@@ -125,6 +125,7 @@ class GPTJ:
 
     @property
     def device(self) -> torch.device:
+        """Where the weights are."""
         return self.weights["lm_head.bias"].device
 
     def logits(

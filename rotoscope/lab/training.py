@@ -134,6 +134,7 @@ class TrainSettings:
         )
 
     def shape(self, vocabulary: int) -> GPTJShape:
+        """The sizes of the model these settings train."""
         head = self.width // max(self.heads, 1)
         return GPTJShape(
             vocabulary,

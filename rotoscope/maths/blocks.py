@@ -88,10 +88,12 @@ class Blocks:
 
     @cached_property
     def lengths(self) -> tuple[int, ...]:
+        """Tokens in each block."""
         return tuple(stop - start for start, stop in self.spans)
 
     @property
     def equal_length(self) -> bool:
+        """Whether all blocks have the same number of tokens, as centred scores need."""
         return len(set(self.lengths)) == 1
 
     def exchange(self, first: int, second: int, n: int) -> list[int]:

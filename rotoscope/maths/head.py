@@ -80,6 +80,7 @@ class RotaryHead:
         return x + attended if self.residual else attended
 
     def sharpened(self, sharpness: float) -> RotaryHead:
+        """The same head with another inverse temperature."""
         return replace(self, sharpness=sharpness)
 
     def acts_positionally(

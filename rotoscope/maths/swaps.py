@@ -86,6 +86,7 @@ class SwapScores:
 
     @property
     def missing(self) -> Tensor:
+        """Where the query sees no swap at all, so that scores mean nothing."""
         return self.swaps == 0
 
 

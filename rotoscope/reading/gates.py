@@ -89,7 +89,7 @@ for _inner, _mask in (("sdpa", sdpa_mask), ("eager", eager_mask)):
 
 @contextmanager
 def gated(reader: HeadReader, gate: Gate) -> Iterator[None]:
-    """Run the model with a gate closed."""
+    """A context in which the model runs with a gate closed: `with gated(reader, gate): model(tokens)`."""
     model = reader.model
     with readable_attention(model):
         before = model.config._attn_implementation

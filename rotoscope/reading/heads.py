@@ -63,14 +63,17 @@ class QueryHeads:
 
     @property
     def position(self) -> int:
+        """Where the query stands."""
         return self.heads.positions[self.index]
 
     @cached_property
     def keys(self) -> Float[Tensor, "batch key_heads n d"]:
+        """The un-rotated keys up to the query."""
         return self.heads.keys[:, :, : self.position + 1]
 
     @cached_property
     def visible(self) -> Bool[Tensor, "n"]:
+        """Which of these positions the query may see."""
         return self.heads.visible[self.index, : self.position + 1]
 
     @cached_property
@@ -95,6 +98,7 @@ class QueryHeads:
 
     @cached_property
     def sinks(self) -> Float[Tensor, "batch heads"] | None:
+        """Logits that only draw attention (gpt_oss), where the model has them."""
         if self.heads.sinks is None:
             return None
         return self.heads.sinks.expand(self.keys.shape[0], -1)
@@ -182,6 +186,7 @@ class HeadReader:
 
     @property
     def layers(self) -> int:
+        """How many attention modules were found and proven."""
         return len(self.sites)
 
     def read(

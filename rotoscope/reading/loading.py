@@ -36,9 +36,11 @@ def load(
     """Load the model to study.
 
     `source` is an embedded name ("smollm2", "number", "letter"), a local folder (of a training run: its last
-    checkpoint), a `.gguf` file, a hub id ("org/model"; this one
-    goes to the network), or a `(model, tokenizer)` pair already in memory. Only safetensors weights are read,
-    and no code that comes with a model is run. `device` defaults to a GPU where there is one.
+    checkpoint), a `.gguf` file, a hub id ("org/model"; this one goes to the network), or a `(model, tokenizer)`
+    pair already in memory. Only safetensors weights are read, and no code that comes with a model is run.
+
+    `device` defaults to a GPU where there is one, `dtype` to the one the weights are stored in (float32 for
+    "number" and "letter"). A pair in memory is taken as it is, on the device and in the precision it has.
     """
     if isinstance(source, Subject):
         return source

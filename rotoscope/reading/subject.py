@@ -37,5 +37,6 @@ class Subject:
 
     @property
     def device(self) -> torch.device:
+        """Where the model is: the device of its first parameter."""
         device: torch.device = next(self.model.parameters()).device
         return device

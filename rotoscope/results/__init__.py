@@ -57,7 +57,7 @@ KINDS: dict[str, type[SavedRun]] = {
 
 
 def open(path: str | Path) -> Any:
-    """Open a run folder of any kind."""
+    """Open a run folder of any kind: what comes back is a `Profile`, `Lengths`, `Training`, ... with all its tables."""
     kind = read_run(Path(path)).get("kind")
     if kind not in KINDS:
         raise RunError(f"{path} holds a run of kind '{kind}', which this version of rotoscope does not know")

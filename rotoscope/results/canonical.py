@@ -38,6 +38,7 @@ class Canonical(SavedRun):
 
     @property
     def experiments(self) -> list[str]:
+        """The experiments of this run: a task, with one angle or two."""
         return list(dict.fromkeys(self.accuracy["experiment"]))
 
     def final(self) -> pd.DataFrame:

@@ -35,22 +35,27 @@ class Dynamics(SavedRun):
 
     @property
     def scores(self) -> pd.DataFrame:
+        """One row per (step, layer, head, tau): both scores, entropy and effective swaps, means over inputs."""
         return self.tables["scores"]
 
     @property
     def accuracy(self) -> pd.DataFrame | None:
+        """One row per (step, hops), where the task has answers; otherwise None."""
         return self.tables.get("accuracy")
 
     @property
     def task(self) -> str:
+        """What the heads were scored on."""
         return str(self.run["settings"].get("task", ""))
 
     @property
     def steps(self) -> list[int]:
+        """The training steps that were scored, in order."""
         return sorted(int(s) for s in self.scores["step"].unique())
 
     @property
     def layers(self) -> int:
+        """How many layers the model has."""
         return int(self.scores["layer"].max()) + 1
 
     def at(self, *, queries: str | None = None, tau: float | None = None, gamma: float = 0.1) -> pd.DataFrame:

@@ -15,16 +15,18 @@ KEYS = ["condition", "action", "head_group", "control", "first_id", "last_id", "
 
 
 class Gating(SavedRun):
-    """A gating run. `conditions` has one row per (condition, prompt)."""
+    """A gating run: what a model loses when frequencies are taken from its heads, beside random heads of the same layers."""
 
     kind = "gating"
 
     @property
     def name(self) -> str:
+        """The subject's name."""
         return str(self.run["settings"]["model"])
 
     @property
     def conditions(self) -> pd.DataFrame:
+        """One row per (condition, source, prompt): loss and accuracy under the gate."""
         return self.tables["conditions"]
 
     @property

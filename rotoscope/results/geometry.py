@@ -37,6 +37,7 @@ class Geometry(SavedRun):
 
     @property
     def task(self) -> str:
+        """The multi-hop task of the model: number or letter."""
         return str(self.run["settings"]["task"])
 
     @property

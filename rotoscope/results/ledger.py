@@ -16,9 +16,11 @@ class Ledger(SavedRun):
 
     @property
     def rows(self) -> pd.DataFrame:
+        """One row per claim: the paper's value, ours, the null's, the rule, the verdict and the command behind it."""
         return self.tables["ledger"]
 
     def counts(self) -> pd.Series:
+        """How many claims have each verdict."""
         return self.rows["verdict"].value_counts()
 
     def markdown(self) -> str:

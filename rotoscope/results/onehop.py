@@ -114,10 +114,12 @@ class OneHopRun(SavedRun):
 
     @property
     def name(self) -> str:
+        """The model that was asked."""
         return str(self.run["settings"]["model"])
 
     @property
     def answers(self) -> pd.DataFrame:
+        """One row per question: what was expected, what was answered, and whether that is right."""
         return self.tables["answers"]
 
     def accuracy(self) -> pd.DataFrame:

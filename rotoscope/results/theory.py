@@ -16,6 +16,7 @@ class TheoryRun(SavedRun):
 
     @property
     def statements(self) -> pd.DataFrame:
+        """One row per statement: verdict, what was checked, the number that decides, correction, counterexample."""
         return self.tables["statements"]
 
     def __repr__(self) -> str:

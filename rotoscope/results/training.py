@@ -28,12 +28,14 @@ class Training(SavedRun):
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
+        """Read a training run back; `folder` says where its checkpoints are."""
         found = super().open(path)
         found.folder = Path(path)
         return found
 
     @property
     def task(self) -> str:
+        """Which multi-hop task was trained: number or letter."""
         return str(self.run["settings"]["task"])
 
     @property

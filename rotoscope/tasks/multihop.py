@@ -84,6 +84,7 @@ class MultiHops(Sequence[MultiHop]):
         return (self[k] for k in range(len(self)))
 
     def to(self, device: str | torch.device) -> MultiHops:
+        """The same sequences on another device."""
         rows = {name: getattr(self, name).to(device) for name in ("tokens", "answer", "hops", "path")}
         return replace(self, **rows)
 

@@ -152,6 +152,7 @@ class OneHopPlan:
 
     @property
     def settings(self) -> dict[str, Any]:
+        """The plan as it stands in `run.json`."""
         return {key: list(x) if isinstance(x, tuple) else x for key, x in asdict(self).items()}
 
     def __len__(self) -> int:

@@ -14,7 +14,10 @@ __all__ = ["Encoded", "Prompt", "Prompts", "encode", "spans_of", "tokenizer_of"]
 
 @dataclass(frozen=True)
 class Prompt:
-    """One input. Positions are token positions, 0-based."""
+    """One input: its tokens, where the task asks, what is expected there and what is swapped.
+
+    Positions are token positions, counted from 0.
+    """
 
     tokens: tuple[int, ...]
     queries: tuple[int, ...]
@@ -41,7 +44,10 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Prompts(Sequence[Prompt]):
-    """The prompts of one task, with the settings that made them."""
+    """The prompts of one task, with the settings that made them; a sequence of `Prompt`.
+
+    A task of your own is a function that returns one. The settings are written into `run.json`.
+    """
 
     task: str
     items: tuple[Prompt, ...]
@@ -64,6 +70,7 @@ class Prompts(Sequence[Prompt]):
 
     @property
     def longest(self) -> int:
+        """Tokens in the longest prompt."""
         return max(len(prompt.tokens) for prompt in self.items)
 
 
