@@ -183,6 +183,10 @@ class Scene:
         self.patch.setattr(heads, "find_layout", rolled)
         return self.profile()
 
+    def offloaded(self) -> rs.Profile:
+        self.model.model.layers[1].to("meta")
+        return self.profile()
+
     def other_settings(self) -> rs.Profile:
         self.profile(out="runs/first")
         return self.profile(tau=1e-2, out="runs/first")
@@ -269,6 +273,7 @@ SITUATIONS: dict[str, Callable[[Scene], Any]] = {
     "A file of another kind": lambda s: rs.load(s.made("weights.pt", "x")),
     "The hub cannot be reached": lambda s: rs.load("org/model"),
     "A device that is not there": lambda s: rs.load(s.folder("model"), device="cuda:7"),
+    "Weights that are not in memory": Scene.offloaded,
     "No checkpoints": lambda s: rs.dynamics(s.made("empty")),
     "A checkpoint that does not name its task": lambda s: rs.dynamics(s.folder("run/step-1").parent),
     "An unknown null": lambda s: s.profile(null="normal"),

@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from rotoscope.errors import ModelError
+
 __all__ = ["Subject"]
 
 SAMPLES_PER_WEIGHT = 64
@@ -28,6 +30,11 @@ class Subject:
         """A hash of the configuration and of a sample of every weight: the same model, or not the same."""
         digest = hashlib.sha256(self.model.config.to_json_string(use_diff=False).encode())
         for name, weight in self.model.named_parameters():
+            if weight.is_meta:
+                raise ModelError(
+                    f"{name} is not in memory (a device_map has put it on the CPU or on disk); spread the model over "
+                    "GPUs that hold all of it, or load it on the CPU"
+                )
             digest.update(f"{name} {tuple(weight.shape)} {weight.dtype}".encode())
             flat = weight.detach().flatten()
             step = max(1, flat.numel() // SAMPLES_PER_WEIGHT)
