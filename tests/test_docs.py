@@ -8,6 +8,7 @@ import inspect
 import json
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
@@ -24,7 +25,7 @@ from rotoscope import cli, errors
 from rotoscope.cli.doctor import EXTRAS
 from rotoscope.reading import HeadReader, heads, loading
 from rotoscope.results.folder import saying_why
-from tests.models import GROUPED, from_config, tiny, tokens
+from tests.models import ARCHITECTURES, GROUPED, from_config, tiny, tokens
 from tests.reading.test_load import word_tokenizer
 from tests.server import refused, scripted
 
@@ -401,6 +402,20 @@ def test_every_results_class_is_documented() -> None:
 def test_every_page_is_in_the_table_of_contents() -> None:
     listed = re.findall(r"^(?!:|`)(\w+)$", read("docs/index.md"), flags=re.MULTILINE)
     assert sorted(listed) == sorted(page.stem for page in ROOT.glob("docs/*.md") if page.stem != "index")
+
+
+def test_the_readme_counts_the_ledger() -> None:
+    """The row of headline figures says what the ledger as it stands says."""
+    verdicts = Counter(json.loads(read("tests/papers/expected.json")).values())
+    judged = (
+        f"of {verdicts.total()} claims of the papers {verdicts['reproduced']} reproduced, "
+        f"{verdicts['reproduced with a difference']} with a difference, {verdicts['false as printed']} false as printed, "
+        f"{verdicts['not reproduced']} not reproduced, {verdicts['not run here']} not run here"
+    )
+    assert judged in read("README.md")
+    assert f"{len({name.split()[0] for name in ARCHITECTURES} - {'llama-3'})} architectures" in read(
+        "README.md"
+    )
 
 
 def test_python_in_the_readme_is_short() -> None:
