@@ -4,7 +4,6 @@ project = "rotoscope"
 extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
-    "sphinx.ext.napoleon",
     "sphinx.ext.mathjax",
     "sphinx-mathjax-offline",
 ]
@@ -16,6 +15,7 @@ html_static_path = ["_static"]
 html_css_files = ["rotoscope.css"]
 html_show_copyright = False
 exclude_patterns = ["_build"]
+smartquotes_action = "qe"  # options keep their two dashes
 default_role = "code"  # docstrings write names between single backticks
 autodoc_typehints = "none"
 autodoc_member_order = "bysource"
