@@ -13,6 +13,7 @@ html_theme = "furo"
 html_title = "rotoscope"
 html_static_path = ["_static"]
 html_css_files = ["rotoscope.css"]
+html_js_files = ["enlarge.js"]
 html_show_copyright = False
 exclude_patterns = ["_build"]
 smartquotes_action = "qe"  # options keep their two dashes
