@@ -418,6 +418,21 @@ def test_the_readme_counts_the_ledger() -> None:
     )
 
 
+@pytest.mark.slow
+def test_the_site_asks_nobody(tmp_path: Path) -> None:
+    """Built strictly, and every script, style and picture is its own."""
+    build = pytest.importorskip("sphinx.cmd.build", reason="the docs extra is not installed")
+    assert build.main(["-W", "--keep-going", "-q", "-b", "html", str(ROOT / "docs"), str(tmp_path)]) == 0
+    pages = list(tmp_path.glob("*.html"))
+    assert {page.stem for page in pages} >= {page.stem for page in ROOT.glob("docs/*.md")}
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
+        loaded = re.findall(r"<(?:script|img|iframe)[^>]*\ssrc=\"([^\"]+)", text)
+        loaded += re.findall(r"<link[^>]*\srel=\"stylesheet\"[^>]*\shref=\"([^\"]+)", text)
+        assert loaded
+        assert not [address for address in loaded if re.match(r"(\w+:)?//", address)], page.name
+
+
 def test_python_in_the_readme_is_short() -> None:
     (block,) = re.findall(r"```python\n(.*?)```", read("README.md"), flags=re.DOTALL)
     assert len(ast.parse(block).body) <= 6
