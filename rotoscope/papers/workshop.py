@@ -40,6 +40,7 @@ __all__ = ["Workshop"]
 HERE = "computed by this run"
 PROMPTS = {"quick": 6, "cpu": 16, "gpu": 16}
 PAIRS = {"quick": 32, "cpu": 64, "gpu": 256}
+LENGTH_INPUTS = 1000
 LONG = TrainSettings.steps
 STORED = Path(__file__).parents[1] / "models"
 """Runs that come with rotoscope."""
@@ -183,7 +184,7 @@ class Workshop:
     @cached_property
     def _anew_lengths(self) -> Lengths:
         trained = {f"{task}-0-{LONG}": self.model(task) for task in ("number", "letter")}
-        return lengths(trained, inputs=1000, device=self.device, out=self.place("lengths"))
+        return lengths(trained, inputs=LENGTH_INPUTS, device=self.device, out=self.place("lengths"))
 
     @cache  # noqa: B019
     def own_lengths(self, task: str) -> Lengths:
