@@ -57,7 +57,9 @@ def reproduce(
 
     console = new_console()
     folder = out or Path("runs") / f"ledger-{which or 'all'}-{cost}"
-    ledger = judge(which, cost, out=folder, subject=model, one_hop=one_hop or [], device=device, overwrite=overwrite)
+    ledger = judge(
+        which, cost, out=folder, subject=model, one_hop=one_hop or [], device=device, overwrite=overwrite
+    )
     for row in ledger.rows.itertuples():
         colour = COLOURS.get(row.verdict, "dim")
         console.print(
