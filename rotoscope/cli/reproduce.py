@@ -23,6 +23,7 @@ def reproduce(
     *,
     cost: Literal["quick", "cpu", "gpu"] = "quick",
     model: str = "smollm2",
+    one_hop: Annotated[list[Path] | None, Parameter(consume_multiple=True, negative="")] = None,
     out: Path | None = None,
     overwrite: Flag = False,
     seed: int = 0,
@@ -40,6 +41,8 @@ def reproduce(
         quick: from the embedded models and stored runs, minutes. cpu: in full what a CPU can. gpu: also trains the models.
     model
         The language model P1's claims are put to: gemma-2, qwen-2 or llama-3 where you have them.
+    one_hop
+        Finished runs of `rotoscope lengths --endpoint`, which P2's Table 3 is then judged on.
     out
         Folder. Default: runs/ledger-WHICH-COST. Finished runs in it are used again.
     overwrite
@@ -54,7 +57,9 @@ def reproduce(
 
     console = new_console()
     folder = out or Path("runs") / f"ledger-{which or 'all'}-{cost}"
-    ledger = judge(which, cost, out=folder, subject=model, device=device, overwrite=overwrite)
+    ledger = judge(
+        which, cost, out=folder, subject=model, one_hop=one_hop or [], device=device, overwrite=overwrite
+    )
     for row in ledger.rows.itertuples():
         colour = COLOURS.get(row.verdict, "dim")
         console.print(
@@ -72,6 +77,7 @@ def reproduce(
             ("note", row.note),
             ("rests on", row.rests_on),
             ("again", row.command),
+            ("anew", row.anew),
         ]
         for title, text in lines:
             if text:

@@ -472,6 +472,7 @@ class _Run:
             write_table(self.folder.piece(f"{name}-{point:08d}.parquet"), pd.concat(parts, ignore_index=True))
         self.fresh = {}
         state = {name: value.cpu().contiguous() for name, value in self.trainer.state().items()}
+        state["seconds"] = torch.tensor(list(self.seconds.values()), dtype=torch.float64)
         replace_file(self._state(point), lambda file: save_file(state, file))
         for old in self._states()[:-STATES_KEPT]:
             self._state(old).unlink(missing_ok=True)
@@ -489,7 +490,8 @@ class _Run:
         assert self.folder is not None
         for point in reversed(self._states()):
             try:
-                self.trainer.restore(load_file(self._state(point)))
+                state = load_file(self._state(point))
+                self.trainer.restore(state)
                 pieces = self._pieces_up_to(point)
             except Exception as damage:  # safetensors and torch each have their own errors for a broken file
                 self.warnings.append(
@@ -499,6 +501,8 @@ class _Run:
                 self._state(point).unlink(missing_ok=True)
                 continue
             self.pieces = pieces
+            if "seconds" in state:  # what the work took before it was stopped
+                self.seconds = dict(zip(self.seconds, state["seconds"].tolist(), strict=True))
             self._trim_log(point)
             return point
         self.trainer = Trainer(self.settings, self.trainer.device)

@@ -1,8 +1,8 @@
 """Scores of a head with a single frequency kept.
 
 Replace the counterfactual logits by those of one rotation plane, A_f[p, c] = <key plane f, seen query plane f>, and
-score the swaps of that. Planes of all heads are scored in chunks small enough to stay in the processor's cache: the
-elementwise work, not the products of two numbers, is the cost.
+score the swaps of that. On a CPU the planes of all heads are scored in chunks small enough to stay in its cache: the
+elementwise work, not the products of two numbers, is the cost. On a GPU it is the number of chunks.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from rotoscope.shapes import Bool, Float, Tensor
 
 __all__ = ["FrequencyScores", "frequency_scores"]
 
-CHUNK = 2**19  # logits per chunk
-ROWS = 64  # rows per tile
+CHUNK = {"cpu": 2**19, "cuda": 2**25}  # logits per chunk: as a cache holds them; as many as keep a GPU busy
+ROWS = {"cpu": 64, "cuda": 512}  # rows per tile
 SMALL = 20.0  # products of four exponentials of such logits are still float32
 
 
@@ -53,17 +53,23 @@ def frequency_scores(
     taus = check_tau(tau)
     heads, _, planes, _ = seen.shape
     m, longest = len(blocks), max(blocks.lengths)
-    together = max(1, CHUNK // (longest * min(m, ROWS) * m))
-    # Each chunk holds several planes of one head, contiguous in memory.
+    together = max(1, _on(CHUNK, seen) // (longest * min(m, _on(ROWS, seen)) * m))
+    whole = max(1, together // planes)
+    # Each chunk holds several planes of one head, or all planes of several heads, contiguous in memory.
     found = [
         _chunk(
-            seen[head, :, first : first + together].transpose(0, 1).contiguous(),
-            keys[head, :, first : first + together].transpose(0, 1).contiguous(),
+            *(
+                part[head : head + whole, :, first : first + together]
+                .transpose(1, 2)
+                .flatten(0, 1)
+                .contiguous()
+                for part in (seen, keys)
+            ),
             blocks,
             taus,
             visible,
         )
-        for head in range(heads)
+        for head in range(0, heads, whole)
         for first in range(0, planes, together)
     ]
     joined = {
@@ -75,10 +81,14 @@ def frequency_scores(
     )
 
 
+def _on(sizes: dict[str, int], tensor: Tensor) -> int:
+    return sizes.get(tensor.device.type, sizes["cpu"])
+
+
 def _chunk(
     seen: Tensor, keys: Tensor, blocks: Blocks, taus: tuple[float, ...], visible: Tensor | None
 ) -> FrequencyScores:
-    """Planes [planes, n, width] of one head; the fields have no head axis yet."""
+    """Planes [planes, n, width] of one head or several; the fields have no head axis yet."""
     hidden = None if visible is None or bool(visible.all()) else ~visible
     real = (seen * keys).sum(-1)
     shown = real if hidden is None else real.masked_fill(hidden, 0.0)
@@ -109,7 +119,7 @@ def _small_logits(
     own = block.own(real)
     mean = WeightedMean(own / real.exp().sum(-1, keepdim=True), taus)
     square = own * own
-    for rows, columns in tiles(len(blocks), ROWS):
+    for rows, columns in tiles(len(blocks), _on(ROWS, real)):
         here, there = block.both(rows, columns)
         mine, other = own[..., rows, None], own[..., None, columns]
         size = torch.addcmul(here * here, there, there).rsqrt_()

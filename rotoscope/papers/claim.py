@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rotoscope.papers.workshop import Workshop
 
 __all__ = [
+    "COSTS",
     "DIFFERENT",
     "FALSE",
     "NOT",
@@ -23,6 +24,7 @@ __all__ = [
     "Cost",
     "Finding",
     "judged",
+    "one_way",
 ]
 
 REPRODUCED = "reproduced"
@@ -31,6 +33,7 @@ NOT = "not reproduced"
 FALSE = "false as printed"
 NOT_RUN = "not run here"
 VERDICTS = (REPRODUCED, DIFFERENT, NOT, FALSE, NOT_RUN)
+COSTS = ("quick", "cpu", "gpu")
 Cost = Literal["quick", "cpu", "gpu", "endpoint"]
 
 
@@ -61,9 +64,16 @@ class Claim:
     cost: Cost = "quick"
     """What computing it anew takes; at a lower cost it rests on stored runs."""
 
-    @property
-    def command(self) -> str:
-        return f"rotoscope reproduce {self.id} --cost {'quick' if self.cost == 'endpoint' else self.cost}"
+    def command(self, cost: str, subject: str = "smollm2") -> str:
+        """What gives its row at a cost, number for number."""
+        model = "" if subject == "smollm2" else f" --model {subject}"
+        return f"rotoscope reproduce {self.id} --cost {cost}{model}"
+
+    def anew(self, cost: str, subject: str = "smollm2") -> str:
+        """What computes it without stored runs; empty where the given cost already does."""
+        if self.cost == "endpoint":
+            return f"rotoscope lengths --endpoint URL --model NAME --out RUN, then rotoscope reproduce {self.id} --one-hop RUN"
+        return self.command(self.cost, subject) if COSTS.index(self.cost) > COSTS.index(cost) else ""
 
 
 def judged(as_said: bool, *, in_part: bool = False) -> str:

@@ -5,25 +5,30 @@ from __future__ import annotations
 import difflib
 import importlib.util
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import pandas as pd
 
 from rotoscope.errors import RotoscopeError
-from rotoscope.papers import p1, p2, theory
-from rotoscope.papers.claim import Claim
-from rotoscope.papers.workshop import COSTS, Workshop
+from rotoscope.papers import canonical, costs, lengths, models, multihop, theory
+from rotoscope.papers.claim import COSTS, Claim
+from rotoscope.papers.workshop import Workshop
 from rotoscope.progress import progress
 from rotoscope.results.folder import RunFolder, read_table, replace_file, write_table
 from rotoscope.results.ledger import Ledger
 
-__all__ = ["chosen", "reproduce"]
+__all__ = ["CLAIMS", "chosen", "reproduce"]
+
+CLAIMS: dict[str, Claim] = {
+    claim.id: claim for room in (theory, models, canonical, multihop, lengths, costs) for claim in room.CLAIMS
+}
 
 
 def chosen(which: str | None = None) -> list[Claim]:
     """The claims meant by "p1", "p2", an id, or nothing (all)."""
-    claims = [*theory.CLAIMS, *p1.CLAIMS, *p2.CLAIMS]
+    claims = list(CLAIMS.values())
     if which is None:
         return claims
     found = [claim for claim in claims if which in (claim.paper, claim.id)]
@@ -42,6 +47,7 @@ def reproduce(
     *,
     out: str | Path,
     subject: Any = "smollm2",
+    one_hop: Sequence[str | Path] = (),
     device: str | None = None,
     overwrite: bool = False,
     show_progress: bool | None = None,
@@ -49,7 +55,8 @@ def reproduce(
     """Judge claims and write the ledger. Runs are kept under `out` and used again; a stopped command goes on.
 
     `quick` works from the embedded models and their stored runs, `cpu` computes in full what a CPU can, `gpu` also trains.
-    `subject` is the language model P1's claims are put to.
+    `subject` is the language model P1's claims are put to, `one_hop` are finished runs of frontier models on one-hop
+    questions (`rotoscope lengths --endpoint`), which P2's Table 3 is judged on.
     """
     if cost not in COSTS:
         raise RotoscopeError(f"unknown cost '{cost}'; choose {', '.join(COSTS)}")
@@ -58,13 +65,14 @@ def reproduce(
         "which": which or "all",
         "cost": cost,
         "subject": str(subject),
+        "one_hop": [str(run) for run in one_hop],
         "claims": [claim.id for claim in claims],
     }
     folder = RunFolder(out, Ledger.kind, settings, overwrite=overwrite)
     if folder.complete:
         return Ledger.open(folder.path)
     folder.begin()
-    workshop = Workshop(Path(out), cost, subject, device)
+    workshop = Workshop(Path(out), cost, subject, device, one_hop)
     rows = []
     with progress("claims", len(claims), show_progress) as bar:
         for claim in claims:
@@ -100,6 +108,7 @@ def _judge(claim: Claim, workshop: Workshop) -> dict[str, Any]:
         "note": found.note,
         "rests_on": found.rests_on if found.value else "",
         "cost": claim.cost,
-        "command": claim.command,
+        "command": claim.command(workshop.cost, str(workshop.source)),
+        "anew": claim.anew(workshop.cost, str(workshop.source)),
         "seconds": time.perf_counter() - began,
     }

@@ -2,28 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+import pandas as pd
+
+from rotoscope.analysis.batches import Batch, batches
 from rotoscope.analysis.canonical import canonical_experiments
 from rotoscope.analysis.dynamics import Watch, dynamics
+from rotoscope.analysis.examples import examples, telling_heads
 from rotoscope.analysis.geometry import geometry
 from rotoscope.analysis.lengths import lengths, stored_lengths
+from rotoscope.analysis.nulls import make_nulls
 from rotoscope.analysis.profiling import profile
 from rotoscope.analysis.roles import roles
 from rotoscope.analysis.theory import theory
-from rotoscope.lab.training import train
-from rotoscope.reading import Subject, load
-from rotoscope.results import Canonical, Dynamics, Geometry, Lengths, Profile, Roles, TheoryRun, Training
+from rotoscope.lab.training import TrainSettings, train
+from rotoscope.reading import HeadReader, Subject, load
+from rotoscope.results import (
+    Canonical,
+    Dynamics,
+    Geometry,
+    Lengths,
+    OneHopRun,
+    Profile,
+    Roles,
+    TheoryRun,
+    Training,
+)
 from rotoscope.tasks import binding
+from rotoscope.tasks.prompts import Prompts
 
-__all__ = ["COSTS", "Workshop"]
+__all__ = ["Workshop"]
 
-COSTS = ("quick", "cpu", "gpu")
 HERE = "computed by this run"
 PROMPTS = {"quick": 6, "cpu": 16, "gpu": 16}
-PAIRS = {"quick": 32, "cpu": 64, "gpu": 64}
+PAIRS = {"quick": 32, "cpu": 64, "gpu": 256}
+LENGTH_INPUTS = 1000
+LONG = TrainSettings.steps
 STORED = Path(__file__).parents[1] / "models"
 """Runs that come with rotoscope."""
 
@@ -31,7 +49,7 @@ STORED = Path(__file__).parents[1] / "models"
 class Workshop:
     """Makes runs at one cost: `quick` from the embedded models, `cpu` in full where a CPU can, `gpu` with training.
 
-    `subject` is the language model P1's claims are put to.
+    `subject` is the language model P1's claims are put to; `one_hop` are runs of one-hop questions to frontier models.
     """
 
     def __init__(
@@ -40,8 +58,10 @@ class Workshop:
         cost: Literal["quick", "cpu", "gpu"],
         subject: Any = "smollm2",
         device: str | None = None,
+        one_hop: Sequence[str | Path] = (),
     ) -> None:
         self.folder, self.cost, self.source, self.device = folder, cost, subject, device
+        self.one_hop = [OneHopRun.open(run) for run in one_hop]
 
     def place(self, name: str) -> Path:
         """Where a run is kept: one per cost, so that none is taken for another."""
@@ -56,17 +76,40 @@ class Workshop:
         return load(self.source, device=self.device)
 
     @cached_property
+    def prompts(self) -> Prompts:
+        return binding(self.subject, PAIRS[self.cost], PROMPTS[self.cost])
+
+    @cached_property
     def profile(self) -> Profile:
         """P1's model on binding prompts, with every frequency, a null and examples."""
-        prompts = binding(self.subject, PAIRS[self.cost], PROMPTS[self.cost])
         return profile(
             self.subject,
-            prompts,
+            self.prompts,
             frequencies=True,
             null="random",
             examples=True,
             out=self.place(f"profile-{self.subject.fingerprint}"),
         )
+
+    @cached_property
+    def traces(self) -> pd.DataFrame:
+        """Attention of the telling heads before and after their most telling swap, on every prompt."""
+        reader, heads = HeadReader(self.subject.model), list(telling_heads(self.profile).items())
+        parts = [examples(reader, one, heads)["traces"].assign(prompt=one.first) for one in self._one_by_one]
+        return pd.concat(parts, ignore_index=True)
+
+    @cached_property
+    def null_vectors(self) -> pd.DataFrame:
+        """What `profile.vectors` holds, of the random model's own telling heads."""
+        scores = Profile(self.profile.run, {"prompts": self.profile.tables["null_prompts"]})
+        real = self.profile.tables["prompts"]
+        reader = HeadReader(self.subject.model)
+        null = next(make_nulls(self.subject, reader, "random", 1, real, self._one_by_one))
+        return examples(null.reader, self._one_by_one[0], list(telling_heads(scores).items()))["vectors"]
+
+    @cached_property
+    def _one_by_one(self) -> list[Batch]:
+        return batches(self.prompts, "last", 1)
 
     @property
     def other_model(self) -> str:
@@ -118,17 +161,43 @@ class Workshop:
 
     @cached_property
     def lengths(self) -> Lengths:
-        """Eight models: two tasks, three seeds, and a shorter training; measured once on a GPU."""
-        return stored_lengths()
+        """Eight models: two tasks, three seeds, and a shorter training; the weights of all in bfloat16."""
+        return self._beside(stored_lengths())
 
     @cached_property
-    def lengths_float32(self) -> Lengths:
-        return Lengths.open(STORED / "lengths-float32")
+    def letter_lengths(self) -> Lengths:
+        """The letter model's three seeds on more inputs, weights in float32."""
+        return self._beside(Lengths.open(STORED / "lengths-float32"))
+
+    def _beside(self, stored: Lengths) -> Lengths:
+        """What was stored; at gpu cost with the models trained by this run in place of theirs."""
+        if self.cost != "gpu":
+            return stored
+        names = set(stored.accuracy["model"])
+        tables = {}
+        for name, table in stored.tables.items():
+            anew = self._anew_lengths.tables[name]
+            anew = anew[anew["model"].isin(names)]
+            tables[name] = pd.concat([anew, table[~table["model"].isin(set(anew["model"]))]], ignore_index=True)
+        return Lengths(stored.run, tables)
+
+    @cached_property
+    def _anew_lengths(self) -> Lengths:
+        trained = {f"{task}-0-{LONG}": self.model(task) for task in ("number", "letter")}
+        return lengths(trained, inputs=LENGTH_INPUTS, device=self.device, out=self.place("lengths"))
 
     @cache  # noqa: B019
     def own_lengths(self, task: str) -> Lengths:
-        """The embedded model's own curve, measured anew where there is time."""
+        """The embedded model's own curve, measured by this run."""
         return lengths(self.model(task), heads=False, device=self.device, out=self.place(f"lengths-{task}"))
+
+    @property
+    def lengths_where(self) -> str:
+        return (
+            "seed 0 trained and measured by this run, the others stored (rotoscope lengths stored)"
+            if self.cost == "gpu"
+            else "stored measurement of trained models (rotoscope lengths stored)"
+        )
 
     @property
     def trained_where(self) -> str:

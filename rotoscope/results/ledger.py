@@ -26,8 +26,8 @@ class Ledger(SavedRun):
     def markdown(self) -> str:
         """The ledger as a Markdown table."""
         lines = [
-            "| claim | paper | statement | paper's value | ours | null | verdict |",
-            "|---|---|---|---|---|---|---|",
+            "| claim | paper | statement | paper's value | ours | null | verdict | rests on | command |",
+            "|---|---|---|---|---|---|---|---|---|",
         ]
         for row in self.rows.itertuples():
             ours = row.our_value + (f" ({row.note})" if row.note else "")
@@ -39,6 +39,8 @@ class Ledger(SavedRun):
                 ours,
                 row.null_value,
                 row.verdict,
+                row.rests_on,
+                f"`{row.command}`",
             )
             lines.append("| " + " | ".join(str(c).replace("|", "\\|").replace("\n", " ") for c in cells) + " |")
         said = ", ".join(f"{n} {verdict}" for verdict, n in self.counts().items())

@@ -134,6 +134,19 @@ def stopping_at(step: int):
     return watch
 
 
+def test_the_time_before_a_stop_counts_too(tmp_path: Path) -> None:
+    def slow_then_stop(evaluation):
+        if evaluation.step >= 60:
+            raise Stop
+        time.sleep(0.2)
+
+    with pytest.raises(Stop):
+        rs.lab.train("letter", "mini", out=tmp_path / "run", on_evaluate=slow_then_stop, device="cpu", **TINY)
+    run = rs.lab.train("letter", "mini", out=tmp_path / "run", on_evaluate=lambda e: None, device="cpu", **TINY)
+    looked = [step for step in run.metrics["step"].unique() if step <= run.run["resumed_at"]]
+    assert run.run["timings"]["watching_s"] >= 0.2 * len(looked) > 0
+
+
 def test_a_damaged_state_is_named_and_the_one_before_it_used(tmp_path: Path) -> None:
     with pytest.raises(Stop):
         rs.lab.train("letter", "mini", out=tmp_path / "run", on_evaluate=stopping_at(60), device="cpu", **TINY)

@@ -54,15 +54,19 @@ def test_both_paths_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     assert taken == ["logarithms"]
 
 
-def test_chunks_make_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen, keys = torch.randn(2, 40, 8, 2), torch.randn(2, 40, 8, 2)
+@pytest.mark.parametrize(("chunk", "rows"), [(1, 64), (3 * 36 * 12, 5), (16 * 3 * 4 * 12, 4), (2**25, 512)])
+def test_chunks_make_no_difference(monkeypatch: pytest.MonkeyPatch, chunk: int, rows: int) -> None:
+    """A plane at a time, some planes of a head, two of three heads, everything: as on a CPU and as on a GPU."""
+    seen, keys = torch.randn(3, 40, 8, 2), torch.randn(3, 40, 8, 2)
     blocks = rs.Blocks.of([(p, p + 3) for p in range(0, 36, 3)], 39)
     whole = frequency_scores(seen, keys, blocks, [1e-2])
-    monkeypatch.setattr(frequency, "CHUNK", 1)
-    monkeypatch.setattr(frequency, "ROWS", 5)
-    pieces = frequency_scores(seen, keys, blocks, [1e-2])
-    assert torch.allclose(whole.positional, pieces.positional, atol=2e-5)
-    assert torch.allclose(whole.effective_swaps, pieces.effective_swaps, rtol=1e-3)
+    monkeypatch.setitem(frequency.CHUNK, "cpu", chunk)
+    monkeypatch.setitem(frequency.ROWS, "cpu", rows)
+    apart = frequency_scores(seen, keys, blocks, [1e-2])
+    assert torch.allclose(whole.positional, apart.positional, atol=2e-5)
+    assert torch.allclose(whole.symbolic, apart.symbolic, atol=2e-5)
+    assert torch.allclose(whole.effective_swaps, apart.effective_swaps, rtol=1e-3)
+    assert torch.allclose(whole.logit_norm, apart.logit_norm)
 
 
 def test_a_still_plane_is_symbolic_and_a_shared_key_positional() -> None:

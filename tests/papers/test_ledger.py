@@ -10,11 +10,14 @@ import pytest
 
 import rotoscope as rs
 from rotoscope.errors import RotoscopeError
-from rotoscope.papers import CLAIMS, VERDICTS, reproduce
+from rotoscope.lab.training import PRESETS
+from rotoscope.papers import CLAIMS, VERDICTS, costs, lengths, multihop, reproduce, workshop
 from rotoscope.papers.claim import DIFFERENT, FALSE, NOT, REPRODUCED, Claim, Finding, judged
 from rotoscope.papers.reproduce import chosen
 from rotoscope.papers.workshop import Workshop
-from rotoscope.results import Ledger
+from rotoscope.results import Ledger, OneHopRun
+from rotoscope.results.onehop import answer_row, answers_table
+from rotoscope.tasks.onehop import Question
 
 EXPECTED = Path(__file__).with_name("expected.json")
 COLUMNS = ["id", "paper", "statement", "paper_value", "our_value", "null_value", "verdict", "command"]
@@ -53,10 +56,78 @@ def test_a_row_can_be_run_by_itself(ledger: Ledger, tmp_path: Path) -> None:
         whole = ledger.rows.set_index("id").loc[name]
         assert alone.rows["our_value"].tolist() == [whole["our_value"]]
         assert alone.rows["verdict"].tolist() == [whole["verdict"]]
-        assert f"rotoscope reproduce {name}" in whole["command"]
+        assert whole["command"] == f"rotoscope reproduce {name} --cost quick"
         table = pd.read_parquet(tmp_path / name / "ledger.parquet")
         assert table["id"].tolist() == [name]
         assert (tmp_path / name / "ledger.md").is_file()
+
+
+def only(monkeypatch: pytest.MonkeyPatch, claims: list[Claim]) -> None:
+    """A ledger of these claims alone."""
+    for name in list(CLAIMS):
+        monkeypatch.delitem(CLAIMS, name)
+    for claim in claims:
+        monkeypatch.setitem(CLAIMS, claim.id, claim)
+
+
+TINY = {
+    "width": 32,
+    "steps": 20,
+    "batch": 32,
+    "train_sequences": 640,
+    "validation_sequences": 200,
+    "test_sequences": 400,
+    "watch_every": 10,
+    "positions": 850,
+}
+
+
+def test_at_gpu_cost_the_models_are_trained_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a stand-in, trained for a moment on a CPU: its own figures stand in the rows, and what it did not learn shows."""
+    monkeypatch.setitem(PRESETS, "paper", TINY)
+    trained = [*multihop.CLAIMS, *lengths.CLAIMS, *costs.CLAIMS]
+    only(monkeypatch, trained)
+    monkeypatch.setattr(workshop, "LENGTH_INPUTS", 24)
+    rows = reproduce(cost="gpu", out=tmp_path / "ledger", device="cpu").rows.set_index("id")
+    assert (rows["verdict"] == "not run here").sum() == 2
+    assert rows["rests_on"][rows["our_value"] != ""].str.contains("this run").all()
+    first, *stored = rows.loc["p2-number-accuracy", "our_value"].split("; ")
+    assert float(first) < 0.5
+    assert all(float(one.split()[0]) > 0.99 for one in stored)
+    assert rows.loc["p2-number-accuracy", "verdict"] == DIFFERENT
+    assert set(
+        rows.loc[["p2-index-heads", "p2-hop-order", "p2-number-flow", "p2-length-number"], "verdict"]
+    ) == {NOT}
+    assert rows.loc["p2-length-letter", "our_value"].startswith("0.0")
+    assert rows.loc["p2-cost-training", "our_value"].endswith("on cpu")
+    assert (rows["command"] == [f"rotoscope reproduce {name} --cost gpu" for name in rows.index]).all()
+
+
+def asked(place: Path, number: dict[int, float], letter: dict[int, float], questions: int = 100) -> Path:
+    """A finished run of one-hop questions with these accuracies by length."""
+    rows = []
+    for task, found in (("number", number), ("letter", letter)):
+        for length, accuracy in found.items():
+            for k in range(questions):
+                question = Question(task, length, k, ("a", "b"), "", "a", "")
+                answered = "a" if k < accuracy * questions else "b"
+                rows.append(answer_row(0, question, answered, "answered"))
+    OneHopRun({"settings": {"model": "some model"}}, {"answers": answers_table(rows)}).save(place)
+    return place
+
+
+def test_table_3_is_judged_on_runs_of_your_own(tmp_path: Path) -> None:
+    def verdicts(*runs: Path) -> list[str]:
+        workshop = Workshop(tmp_path, "quick", one_hop=runs)
+        return [CLAIMS[f"p2-table-3-{task}"].compute(workshop).verdict for task in ("number", "letter")]
+
+    as_said = asked(tmp_path / "a", {12: 0.9, 16: 0.8, 300: 0.1}, {12: 0.9, 16: 0.9, 300: 0.5})
+    otherwise = asked(tmp_path / "b", {12: 0.9, 16: 0.8, 300: 0.9}, {12: 0.9, 16: 0.9, 300: 0.9})
+    unselected = asked(tmp_path / "c", {12: 0.9, 300: 0.1}, {12: 0.9, 16: 0.3, 300: 0.5})
+    assert verdicts() == verdicts(unselected) == ["not run here"] * 2
+    assert verdicts(as_said) == verdicts(as_said, unselected) == [REPRODUCED] * 2
+    assert verdicts(otherwise) == [NOT] * 2
+    assert verdicts(as_said, otherwise) == [DIFFERENT] * 2
 
 
 def test_verdicts_follow_from_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,8 +168,6 @@ def test_judging() -> None:
 
 
 def test_an_interrupted_reproduction_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from rotoscope.papers import reproduce as package_function
-    from rotoscope.papers import theory
 
     calls: list[str] = []
 
@@ -117,13 +186,11 @@ def test_an_interrupted_reproduction_goes_on(tmp_path: Path, monkeypatch: pytest
             Claim("two", "p1", "", "", "", "", counted("two", second_fails)),
         ]
 
-    monkeypatch.setattr(theory, "CLAIMS", claims(True))
-    monkeypatch.setattr("rotoscope.papers.p1.CLAIMS", [])
-    monkeypatch.setattr("rotoscope.papers.p2.CLAIMS", [])
+    only(monkeypatch, claims(True))
     with pytest.raises(KeyboardInterrupt):
-        package_function(out=tmp_path / "l")
-    monkeypatch.setattr(theory, "CLAIMS", claims(False))
-    assert len(package_function(out=tmp_path / "l").rows) == 2
+        reproduce(out=tmp_path / "l")
+    only(monkeypatch, claims(False))
+    assert len(reproduce(out=tmp_path / "l").rows) == 2
     assert calls == ["one", "two", "two"]
 
 

@@ -1,18 +1,22 @@
-"""P2: multi-hop models, their training, heads, geometry and lengths; frontier models; what it all cost."""
+"""P2: the multi-hop tasks, how models learn them, what their heads do and which frequencies they use."""
 
 from __future__ import annotations
 
 import numpy as np
 import pandas as pd
 
-from rotoscope.papers.claim import NOT_RUN, Claim, Finding, judged, one_way
+from rotoscope.lab.training import TrainSettings
+from rotoscope.papers.claim import Claim, Finding, judged, one_way
 from rotoscope.papers.workshop import Workshop
 from rotoscope.results import Dynamics
 from rotoscope.results.geometry import TABLE_1
+from rotoscope.tasks.multihop import solve
 
 __all__ = ["CLAIMS"]
 
-HOURS = 3600.0
+SOLVED = 4800
+BEST = {"number": 4800, "letter": 3400}
+"""P2's steps of maximal accuracy."""
 
 
 def _listed(values: list[object]) -> str:
@@ -22,6 +26,21 @@ def _listed(values: list[object]) -> str:
 def _verdict(found: list[bool]) -> str:
     """Every seed: reproduced. Some: with a difference. None: not."""
     return judged(all(found), in_part=any(found))
+
+
+def one_path(workshop: Workshop) -> Finding:
+    """Sequences of both tasks, followed step by step from their last token."""
+    said, found = [], []
+    for task in ("number", "letter"):
+        made = TrainSettings(task).sequences("test", count=SOLVED)
+        paths = [solve(task, sequence.tokens) for sequence in made]  # refuses a second match
+        right = sum(p.answer == m.answer and p.path == m.path for p, m in zip(paths, made, strict=True))
+        balance = pd.crosstab(made.hops.numpy(), made.answer.numpy()).to_numpy()
+        said.append(
+            f"{task}: {right:,} of {len(made):,} have the stated path, answers differ by at most {np.ptp(balance)} inside a hop class"
+        )
+        found.append(right == len(made) and np.ptp(balance) <= 1)
+    return Finding("; ".join(said), judged(all(found)))
 
 
 def _accuracy(workshop: Workshop, task: str) -> Finding:
@@ -40,22 +59,34 @@ def letter_accuracy(workshop: Workshop) -> Finding:
 
 
 def number_order(workshop: Workshop) -> Finding:
-    steps = [run.learned().tolist() for run in workshop.training("number")]
-    found = [s == sorted(s) and len(set(s)) == len(s) for s in steps]
-    return Finding(
-        _listed([", ".join(f"{int(x)}" for x in s) for s in steps]),
-        _verdict(found),
-        rests_on=workshop.trained_where,
-    )
+    steps = [run.learned() for run in workshop.training("number")]
+    found = [s.notna().all() and s.is_monotonic_increasing and s.is_unique for s in steps]
+    said = [", ".join("never" if pd.isna(x) else f"{int(x)}" for x in s) for s in steps]
+    return Finding(_listed(list(said)), _verdict(found), rests_on=workshop.trained_where)
 
 
 def letter_together(workshop: Workshop) -> Finding:
     steps = [run.learned() for run in workshop.training("letter")]
-    gaps = [int(s.max() - s.min()) for s in steps]
+    gaps = [s.max() - s.min() if s.notna().all() else np.inf for s in steps]
     return Finding(
-        f"within {_listed(list(gaps))} steps of each other",
+        f"within {_listed([f'{gap:.0f}' for gap in gaps])} steps of each other",
         _verdict([g <= 400 for g in gaps]),
         rests_on=workshop.trained_where,
+    )
+
+
+def best_step(workshop: Workshop) -> Finding:
+    """When the mean accuracy over hops first reaches its maximum."""
+    best = {
+        task: [int(run.metrics.groupby("step")["accuracy"].mean().idxmax()) for run in workshop.training(task)]
+        for task in ("number", "letter")
+    }
+    value = "; ".join(f"{task} {', '.join(str(step) for step in steps)}" for task, steps in best.items())
+    near = [0.5 <= step / BEST[task] <= 2 for task, steps in best.items() for step in steps]
+    later = min(best["number"]) > max(best["letter"])
+    note = "P2 prints no batch size; ours is 192"
+    return Finding(
+        value, judged(later and all(near), in_part=later), note=note, rests_on=workshop.trained_where
     )
 
 
@@ -99,13 +130,19 @@ def _said(classes: list[pd.Series]) -> str:
     )
 
 
-def number_purity(workshop: Workshop) -> Finding:
-    found = _classes(workshop, "number")
-    exact = [
-        _layers(c, "positional") == [0, 1, 2, 3] and _layers(c, "symbolic") == list(range(4, 12)) for c in found
-    ]
+def _number_purity(workshop: Workshop, gamma: float, positional: list[int], symbolic: list[int]) -> Finding:
+    found = _classes(workshop, "number", gamma)
+    exact = [_layers(c, "positional") == positional and _layers(c, "symbolic") == symbolic for c in found]
     alike = [sum(c[:6] == "positional") >= 3 and sum(c[6:] == "symbolic") >= 3 for c in found]
     return Finding(_said(found), judged(all(exact), in_part=all(alike)), rests_on=workshop.trained_where)
+
+
+def number_purity(workshop: Workshop) -> Finding:
+    return _number_purity(workshop, 0.1, [0, 1, 2, 3], list(range(4, 12)))
+
+
+def number_purity_strict(workshop: Workshop) -> Finding:
+    return _number_purity(workshop, 0.05, [1, 2], list(range(5, 12)))
 
 
 def letter_purity(workshop: Workshop) -> Finding:
@@ -144,8 +181,9 @@ def letter_waits(workshop: Workshop) -> Finding:
     late = []
     for run in workshop.dynamics("letter"):
         table = run.waiting()
-        late.append(int(table["last_symbolic_at"].iloc[0]) - int(table["learned_at"].max()))
-    value = f"the last symbolic head follows {_listed(list(late))} steps after the last hop is learned"
+        known = table[["learned_at", "last_symbolic_at"]].notna().all(axis=None)
+        late.append(int(table["last_symbolic_at"].max() - table["learned_at"].max()) if known else np.inf)
+    value = f"the last symbolic head follows {_listed([f'{x:.0f}' for x in late])} steps after the last hop is learned"
     return Finding(
         value,
         judged(all(x <= 0 for x in late), in_part=all(x <= 200 for x in late)),
@@ -160,7 +198,11 @@ def alignment(workshop: Workshop) -> Finding:
         for run in workshop.dynamics(task)
     ]
     value = f"rank correlation of accuracy and number of pure heads over steps {_listed([f'{x:.2f}' for x in found])}"
-    return Finding(value, judged(min(found) >= 0.7, in_part=min(found) > 0.2), rests_on=workshop.trained_where)
+    return Finding(
+        value,
+        judged(all(x >= 0.7 for x in found), in_part=all(x > 0.2 for x in found)),
+        rests_on=workshop.trained_where,
+    )
 
 
 def _of_roles(workshop: Workshop, value: str, verdict: str, null: str = "", note: str = "") -> Finding:
@@ -225,7 +267,9 @@ def hop_order(workshop: Workshop) -> Finding:
     for task in ("number", "letter"):
         one = workshop.roles(task)
         said.append(f"{task}: before layers {', '.join(str(x) for x in one.answer_arrives)}")
-        found.append(one.in_hop_order() and bool(one.answer_arrives.is_monotonic_increasing))
+        arrives = one.answer_arrives
+        reached = bool((arrives <= one.attention["layer"].max() + 1).all())
+        found.append(reached and one.in_hop_order() and bool((arrives.diff().dropna() > 0).all()))
     return _of_roles(workshop, "; ".join(said) + " for 1 to 4 hops", judged(all(found), in_part=any(found)))
 
 
@@ -270,122 +314,17 @@ def index_geometry(workshop: Workshop) -> Finding:
     return Finding(value, judged(alike >= 0.9 and abs(turn - angle) <= 0.05 * angle, in_part=alike >= 0.9))
 
 
-def _decay(workshop: Workshop, task: str, kind: str) -> Finding:
-    row = workshop.lengths.decay().set_index(["task", "head_class"]).loc[(task, kind)]
-    value = f"{row['decays']} decay, {row['stays']} stay, {row['undecided']} undecided; median exponent {row['median_exponent']:.2f}"
-    return Finding(
-        value,
-        judged(row["as_said"] == 1.0, in_part=row["as_said"] >= 0.5),
-        rests_on="stored measurement of eight models (rotoscope lengths stored)",
-    )
-
-
-def positional_decay(workshop: Workshop) -> Finding:
-    return _decay(workshop, "number", "positional")
-
-
-def symbolic_stays(workshop: Workshop) -> Finding:
-    letter, number = _decay(workshop, "letter", "symbolic"), _decay(workshop, "number", "symbolic")
-    both = [
-        workshop.lengths.decay().set_index(["task", "head_class"]).loc[(task, "symbolic"), "as_said"]
-        for task in ("letter", "number")
-    ]
-    value = f"letter models: {letter.value}; number models: {number.value}"
-    return Finding(value, judged(min(both) == 1.0, in_part=max(both) == 1.0), rests_on=letter.rests_on)
-
-
-STORED_LENGTHS = "stored measurement of trained models (rotoscope lengths stored)"
-
-
-def _at_length(workshop: Workshop, length: int) -> pd.DataFrame:
-    curve = workshop.lengths.curve()
-    return curve[(curve["length"] == length) & curve["model"].str.endswith("22500")]
-
-
-def letter_carries(workshop: Workshop) -> Finding:
-    curve = workshop.lengths_float32.curve()
-    at = sorted(curve.loc[curve["length"] == 850, "accuracy"])
-    rests, anew = STORED_LENGTHS, ""
-    if workshop.cost != "quick":
-        own = workshop.own_lengths("letter").curve().set_index("length").loc[850]
-        anew = f"; measured anew on the embedded model: {own['accuracy']:.2f} [{own['low']:.2f}, {own['high']:.2f}]"
-    value = f"{', '.join(f'{x:.2f}' for x in at)} at 850 tokens by seed, median {np.median(at):.2f}{anew}"
-    return Finding(value, judged(min(at) >= 0.9, in_part=float(np.median(at)) >= 0.8), rests_on=rests)
-
-
-def number_does_not(workshop: Workshop) -> Finding:
-    at = _at_length(workshop, 100)
-    number = at.loc[at["task"] == "number", "accuracy"]
-    value = f"{', '.join(f'{x:.2f}' for x in sorted(number))} at 100 tokens by seed"
-    return Finding(value, judged(bool((number <= 0.5).all())), rests_on=STORED_LENGTHS)
-
-
-def letter_beats_number(workshop: Workshop) -> Finding:
-    medians = {n: _at_length(workshop, n).groupby("task")["accuracy"].median() for n in (100, 850)}
-    value = "; ".join(
-        f"{n} tokens: letter {m['letter']:.2f}, number {m['number']:.2f}" for n, m in medians.items()
-    )
-    return Finding(
-        value, judged(all(m["number"] <= m["letter"] / 3 for m in medians.values())), rests_on=STORED_LENGTHS
-    )
-
-
-def not_asked(workshop: Workshop) -> Finding:
-    return Finding(
-        "",
-        NOT_RUN,
-        note="needs an endpoint and its price: rotoscope lengths --endpoint URL --model NAME --dry-run says what it would cost",
-    )
-
-
-def training_cost(workshop: Workshop) -> Finding:
-    runs = [workshop.training(task)[0] for task in ("number", "letter")]
-    spent = sum(run.run["timings"]["training_s"] for run in runs)
-    paper = 55 * 60.0
-    value = f"{spent / 60:.1f} minutes for both models on {runs[0].run['device']}"
-    return Finding(
-        value,
-        judged(spent < paper),
-        note=f"{paper / spent:.0f} times less, on other hardware",
-        rests_on=workshop.trained_where,
-    )
-
-
-def scoring_cost(workshop: Workshop) -> Finding:
-    runs = [workshop.training(task)[0] for task in ("number", "letter")]
-    spent = sum(run.run["timings"]["watching_s"] for run in runs)
-    paper = (10 + 17) * HOURS
-    steps = sum(run.tables["scores"]["step"].nunique() for run in runs)
-    value = f"{spent:.0f} seconds for {steps} scored checkpoints of both models"
-    return Finding(
-        value,
-        judged(spent < paper),
-        note=f"{paper / spent:,.0f} times less, on other hardware and at our choice of checkpoints",
-        rests_on=workshop.trained_where,
-    )
-
-
-def storage_cost(workshop: Workshop) -> Finding:
-    runs = [workshop.training(task)[0] for task in ("number", "letter")]
-    stored = sum(
-        f.stat().st_size for run in runs if run.folder is not None for f in run.folder.glob("*.parquet")
-    )
-    return Finding(
-        f"{stored / 1e6:.2f} MB of scores and accuracies",
-        judged(stored < 2e12),
-        note=f"{2e12 / stored:,.0f} times less",
-        rests_on=workshop.trained_where,
-    )
-
-
 CLAIMS = [
+    Claim("p2-tasks", "p2", "section 3", "every sequence has exactly one path, and answers are balanced inside each hop class", "by construction", "4,800 sequences of each task, followed step by step, give the stated path; counts of answers differ by at most one", one_path),
     Claim("p2-number-accuracy", "p2", "Fig. 2A", "the number task is learned for 1 to 4 hops", "about 100 %", "at least .995 on 45,600 test sequences for every hop count, every seed", number_accuracy, "gpu"),
     Claim("p2-letter-accuracy", "p2", "Fig. 2A", "the letter task is learned for 1 to 4 hops", "about 100 %", "at least .995 on 45,600 test sequences for every hop count, every seed", letter_accuracy, "gpu"),
     Claim("p2-number-order", "p2", "Fig. 2A", "number hops are learned one after another", "in the order 1, 2, 3, 4", "steps at which 95 % is reached rise with the hops, every seed", number_order, "gpu"),
     Claim("p2-letter-together", "p2", "Fig. 2A", "letter hops are learned all at once", "together", "steps at which 95 % is reached lie within 400, every seed", letter_together, "gpu"),
+    Claim("p2-best-step", "p2", "Fig. 2A", "the letter task is mastered before the number task", "best at step 4,800 (number) and 3,400 (letter)", "in this order in every pair of seeds and all within a factor of two; with a difference if only the order", best_step, "gpu"),
     Claim("p2-start", "p2", "Figs. 2B, 6", "all heads begin with both scores high", "(1, 1)", "both scores at least .95 for all heads of all models at step 0", start_uniform, "gpu"),
     Claim("p2-entropy", "p2", "Figs. 2B, 6", "attention begins spread out and becomes focused", "high entropy first", "median relative entropy at least .95 at step 0 and lower by .2 at the end, every model", entropy_falls, "gpu"),
     Claim("p2-number-purity", "p2", "Figs. 2C, 7", "number: the first layers end purely positional, the rest purely symbolic", "layers 0-3 positional, 4-11 symbolic (gamma = .1)", "the same layers; with a difference if at least 3 of layers 0-5 and 3 of 6-11, every seed", number_purity, "gpu"),
+    Claim("p2-number-purity-strict", "p2", "Fig. 7", "number: purer heads are fewer", "layers 1-2 positional, 5-11 symbolic (gamma = .05)", "the same layers; with a difference if at least 3 of layers 0-5 and 3 of 6-11, every seed", number_purity_strict, "gpu"),
     Claim("p2-letter-purity", "p2", "Figs. 2C, 7", "letter: no positional head, nearly all purely symbolic", "layers 1-11 symbolic, layer 0 not pure", "the same layers; with a difference if no positional head and at least 8 symbolic, every seed", letter_purity, "gpu"),
     Claim("p2-letter-depth", "p2", "Fig. 2C", "letter: symbolic heads appear in order of depth", "from layer 1 upward", "rank correlation of depth and first pure step at least .7, every seed", letter_depth_order, "gpu"),
     Claim("p2-number-waits", "p2", "section 3.3", "hop h of the number task waits for enough positional heads", "as many as hops", "at least h pure positional heads when h hops are learned; with a difference if for half of the hop counts", number_waits, "gpu"),
@@ -396,19 +335,9 @@ CLAIMS = [
     Claim("p2-reflexive-heads", "p2", "Fig. 3", "the remaining layers do Reflexive, symbolically", "identity", "at least 4 heads with .9 of their attention on themselves; with a difference from 1", reflexive_heads, "cpu"),
     Claim("p2-number-flow", "p2", "Fig. 3", "information flows as Index h times, then Reflexive", "shown", "agreement of what can be read with the composition at least .95 after every layer; with a difference if at the end", number_flow, "cpu"),
     Claim("p2-letter-flow", "p2", "Fig. 3", "information flows as Retrieval h times, then Reflexive", "shown", "agreement of what can be read with the composition at least .95 after every layer; with a difference if at the end", letter_flow, "cpu"),
-    Claim("p2-hop-order", "p2", "Fig. 3", "the answer arrives in hop order", "one place after another", "blocking experiment: arrival rises along each path and with the hops, both tasks", hop_order, "cpu"),
+    Claim("p2-hop-order", "p2", "Fig. 3", "the answer arrives in hop order", "one place after another", "blocking experiment: the answer arrives before the last layer, later for more hops and along each path in order, both tasks", hop_order, "cpu"),
     Claim("p2-shortcuts", "p2", "section 3", "some layers do more than one hop", "observed", "an answer legible in fewer layers than hops", shortcuts, "cpu"),
     Claim("p2-number-frequencies", "p2", "Table 1, Fig. 8", "number: fast frequencies in the first layers, slow ones later", "ids 1 2 2 2 10 39 38 38 38 37 37 38", "every layer within 5; with a difference if three quarters lie on the same side of 16", number_table, "cpu"),
     Claim("p2-letter-frequencies", "p2", "Table 1, Fig. 8", "letter: slow frequencies throughout", "ids 18 32 42 37 40 38 41 38 41 39 38 40", "every layer within 5; with a difference if three quarters lie on the same side of 16", letter_table, "cpu"),
     Claim("p2-index-geometry", "p2", "Fig. 4B, 4C", "an Index head has learned the construction: keys alike, queries turned by the integer", "shown", "keys alike to .9, and the query of t turned by t angles to 5 %", index_geometry, "cpu"),
-    Claim("p2-discrepancy-positional", "p2", "section 3.4", "the discrepancy of positional heads decays with length", "like 1/n^2 in theory", "every positional head: 95 % interval of the exponent below -.2", positional_decay, "gpu"),
-    Claim("p2-discrepancy-symbolic", "p2", "section 3.4", "the discrepancy of symbolic heads stays", "constant in theory", "every symbolic head: 95 % interval of the exponent above -.2; with a difference if those of one task", symbolic_stays, "gpu"),
-    Claim("p2-length-letter", "p2", "Fig. 5B", "the letter model carries to 850 tokens", "more than 90 % at 850", "every seed at least .9; with a difference if the median is at least .8", letter_carries, "gpu"),
-    Claim("p2-length-number", "p2", "Fig. 5B", "the number model barely generalises", "fails soon", "at most .5 at 100 tokens, every seed", number_does_not, "gpu"),
-    Claim("p2-length-order", "p2", "Fig. 5B", "symbolic mechanisms carry further than positional ones", "shown", "number at most a third of letter at 100 and at 850 tokens, medians of three seeds", letter_beats_number, "gpu"),
-    Claim("p2-table-3-number", "p2", "Table 3", "frontier models lose the number task with length", "GPT 5.4: .98 at 12, .06 at 300", "one-hop questions to the same models", not_asked, "endpoint"),
-    Claim("p2-table-3-letter", "p2", "Table 3", "frontier models keep the letter task longer", "GPT 5.4: .96 at 12, .40 at 300", "one-hop questions to the same models", not_asked, "endpoint"),
-    Claim("p2-cost-training", "p2", "appendix I", "training both models", "55 minutes (three RTX A5000)", "takes less here", training_cost, "gpu"),
-    Claim("p2-cost-scoring", "p2", "appendix I", "scoring both models along training", "10 GPU hours and 17 CPU hours", "takes less here", scoring_cost, "gpu"),
-    Claim("p2-cost-storage", "p2", "appendix I", "what has to be stored", "2.0 TB of attention maps", "takes less here", storage_cost, "gpu"),
 ]  # fmt: skip

@@ -1,0 +1,157 @@
+"""P1: language models on binding prompts, and canonical tasks."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from rotoscope.papers.claim import Claim, Finding, judged, one_way
+from rotoscope.papers.workshop import Workshop
+
+__all__ = ["CLAIMS"]
+
+EFFECT = 0.05
+"""A difference from the null that is smaller says nothing, however certain it is."""
+
+
+def _statistic(workshop: Workshop, name: str) -> pd.Series:
+    return workshop.profile.statistics().set_index("statistic").loc[name]
+
+
+def _banded(row: pd.Series, front: str = "") -> str:
+    return f"{row[front + 'value']:.2f} [{row[front + 'low']:.2f}, {row[front + 'high']:.2f}]"
+
+
+def _beside_null(workshop: Workshop, name: str, as_said: bool) -> Finding:
+    """As said and beyond the null: reproduced. As said, but so is the null: with a difference."""
+    row = _statistic(workshop, name)
+    beyond = row["verdict"] == "beyond the null" and abs(row["value"] - row["null_value"]) >= EFFECT
+    note = (
+        workshop.other_model
+        if beyond or not as_said
+        else f"a random model gives it too; {workshop.other_model}"
+    )
+    return Finding(
+        _banded(row), judged(as_said and beyond, in_part=as_said), _banded(row, "null_"), note.strip("; ")
+    )
+
+
+def anticorrelation(workshop: Workshop) -> Finding:
+    return _beside_null(workshop, "correlation", _statistic(workshop, "correlation")["value"] <= -0.8)
+
+
+def positional_depth(workshop: Workshop) -> Finding:
+    return _beside_null(workshop, "positional decline", _statistic(workshop, "positional decline")["low"] > 0)
+
+
+def symbolic_depth(workshop: Workshop) -> Finding:
+    return _beside_null(workshop, "symbolic rise", _statistic(workshop, "symbolic rise")["low"] > 0)
+
+
+def slow_planes(workshop: Workshop) -> Finding:
+    return _beside_null(
+        workshop, "slow planes symbolic", _statistic(workshop, "slow planes symbolic")["value"] >= 0.9
+    )
+
+
+def fast_planes(workshop: Workshop) -> Finding:
+    positional = _statistic(workshop, "fast planes positional")["value"]
+    return _beside_null(workshop, "fast planes positional", positional >= 0.8)
+
+
+def fastest_plane(workshop: Workshop) -> Finding:
+    return _beside_null(
+        workshop, "fastest plane both", _statistic(workshop, "fastest plane both")["value"] >= 0.5
+    )
+
+
+def _peak(trace: pd.DataFrame, column: str) -> int:
+    """The block that gets most attention."""
+    inside = trace[trace["block"] >= 0]
+    return int(inside.groupby("block")[column].sum().idxmax())
+
+
+def _peaks(workshop: Workshop, example: str) -> list[str]:
+    """What the peak does, prompt by prompt, under the swap that says most: "stays", "follows" the content, or neither."""
+    table = workshop.traces
+    found = []
+    for _, trace in table[table["example"] == example].groupby("prompt"):
+        swapped = (int(trace["first_block"].iloc[0]), int(trace["second_block"].iloc[0]))
+        before, after = _peak(trace, "attention"), _peak(trace, "attention_swapped")
+        if before in swapped:  # otherwise the swap does not touch the peak
+            other = swapped[1 - swapped.index(before)]
+            found.append("stays" if after == before else "follows" if after == other else "neither")
+    return found
+
+
+def traces(workshop: Workshop) -> Finding:
+    """The most positional head's peak stays through its telling swap; the most symbolic head's moves with the content."""
+    said, shares = [], []
+    for kind, expected in (("positional", "stays"), ("symbolic", "follows")):
+        found = _peaks(workshop, f"most {kind}")
+        said.append(f"{kind} head: {expected} in {found.count(expected)} of {len(found)} prompts")
+        shares.append(found.count(expected) / len(found) if found else 0.0)
+    verdict = judged(min(shares) >= 0.9, in_part=min(shares) > 0.5)
+    return Finding("; ".join(said), verdict, note=workshop.other_model)
+
+
+def _keys_alike(vectors: pd.DataFrame) -> float:
+    return one_way(vectors[(vectors["example"] == "most positional") & (vectors["kind"] == "key")])
+
+
+def vectors(workshop: Workshop) -> Finding:
+    """How far the keys of the most positional head point one way in its dominant plane (1: all alike)."""
+    alike, null = _keys_alike(workshop.profile.vectors), _keys_alike(workshop.null_vectors)
+    beyond = alike >= null + EFFECT
+    note = workshop.other_model if beyond else f"a random model gives it too; {workshop.other_model}"
+    verdict = judged(alike >= 0.9 and beyond, in_part=alike >= 0.7)
+    return Finding(f"{alike:.2f}", verdict, f"{null:.2f}", note.strip("; "))
+
+
+def rebuilt(workshop: Workshop) -> Finding:
+    """What the model's own attention gives after a permutation of its input, against what was read out of it once."""
+    proof = workshop.profile.run["proof"]
+    value = f"{proof['layers']} layers, largest difference {proof['largest_difference']:.0e} in attention"
+    return Finding(value, judged(proof["layers"] > 0 and proof["largest_difference"] <= 1e-5))
+
+
+def exclusion_in_heads(workshop: Workshop) -> Finding:
+    """Both sides of Theorem 1, on every head and prompt."""
+    heads = workshop.profile.prompts.dropna(subset=["logit_variance", "d_pos", "d_sym"])
+    share = heads["logit_variance"] / (heads["d_pos"] + heads["d_sym"]).clip(lower=1e-12)
+    value = f"largest share of the bound {share.max():.2f}, median {share.median():.2f}, {len(share):,} heads and prompts"
+    return Finding(value, judged(bool((share <= 1 + 1e-5).all())), note=workshop.other_model)
+
+
+def _as_their_planes(heads: pd.DataFrame, planes: pd.DataFrame) -> float:
+    """Rank correlation over heads: positional lean, and the mean lean of the head's planes weighted by their logits' norm."""
+    planes = planes.assign(
+        weight=planes["logit_norm"] ** 2,
+        lean=(planes["positional_score"] - planes["symbolic_score"]) * planes["logit_norm"] ** 2,
+    )
+    sums = planes.groupby(["layer", "head"])[["lean", "weight"]].sum()
+    whole = heads.set_index(["layer", "head"])
+    lean = whole["positional_score"] - whole["symbolic_score"]
+    return float((sums["lean"] / sums["weight"]).corr(lean, method="spearman"))
+
+
+def planes_decide(workshop: Workshop) -> Finding:
+    run = workshop.profile
+    found = _as_their_planes(run.at(), run.frequencies)
+    null = _as_their_planes(run.nulls, run.null_frequencies)
+    verdict = judged(found >= 0.7 and found >= null + EFFECT, in_part=found >= 0.3)
+    return Finding(f"rank correlation {found:.2f}", verdict, f"{null:.2f}", workshop.other_model)
+
+
+CLAIMS = [
+    Claim("p1-metric", "p1", "definition of the scores", "a head's attention after a swap is what the model gives when the states it attends over are swapped", "by definition; measured there by permuting and running again", "the model's own attention after a permutation equals, to 1e-5 in every layer, what is read out of one plain pass", rebuilt),
+    Claim("p1-exclusion-heads", "p1", "Theorem 1", "a head that is nearly positional and nearly symbolic is nearly uniform: the variance of its logits is at most D_pos + D_sym", "proved", "no head of the model breaks it on any prompt", exclusion_in_heads),
+    Claim("p1-anticorrelation", "p1", "Fig. 2", "the two scores of a model's heads are strongly anti-correlated", "r = -0.91 (gemma-2-2b-it)", "r at most -.8, and beyond what a random model gives (intervals apart, by at least .05)", anticorrelation),
+    Claim("p1-depth-positional", "p1", "Fig. 2", "positional heads give way with depth", "median positional score .83 in the first half of the layers, .56 in the second", "the median falls from the first to the second half, beyond a random model (intervals apart, by at least .05)", positional_depth),
+    Claim("p1-depth-symbolic", "p1", "Fig. 2", "symbolic heads take over with depth", "the reverse of the positional medians", "the median rises from the first to the second half, beyond a random model (intervals apart, by at least .05)", symbolic_depth),
+    Claim("p1-slow-frequencies", "p1", "Fig. 3", "low frequencies act symbolically", "profiles of all heads", "median symbolic score of the slowest quarter of planes at least .9, beyond a random model (intervals apart, by at least .05)", slow_planes),
+    Claim("p1-fast-frequencies", "p1", "Fig. 3", "medium-high frequencies act positionally", "profiles of all heads", "median positional score of planes between 1/8 and 1/2 from the fastest at least .8, beyond a random model (intervals apart, by at least .05)", fast_planes),
+    Claim("p1-fastest-frequency", "p1", "Fig. 3", "the very highest frequencies score high on both", "profiles of all heads", "at least half of the heads have a fastest plane with both scores at least .9, beyond a random model (intervals apart, by at least .05)", fastest_plane),
+    Claim("p1-planes", "p1", "Fig. 3", "the planes with the largest logit norms decide how a head behaves", "shown for head 12:0", "rank correlation over heads between a head's positional minus symbolic score and its planes' (weighted by squared logit norm) at least .7, and .05 beyond a random model; with a difference from .3", planes_decide),
+    Claim("p1-traces", "p1", "Fig. 3", "under a swap a positional head's peak stays and a symbolic head's moves with the content", "shown for chosen heads", "both in nine of ten prompts, for the most positional and the most symbolic head and the swap that weighs most; with a difference if in more than half", traces),
+    Claim("p1-vectors", "p1", "Fig. 3C", "a positional head's keys lie together in its dominant plane, as in the toy model", "shown for head 12:0", "resultant of the keys' directions at least .9, and .05 above that of a random model's most positional head (with a difference from .7)", vectors),
+]  # fmt: skip
