@@ -55,23 +55,13 @@ def frequency_scores(
     m, longest = len(blocks), max(blocks.lengths)
     together = max(1, _on(CHUNK, seen) // (longest * min(m, _on(ROWS, seen)) * m))
     whole = max(1, together // planes)
+    found = []
     # Each chunk holds several planes of one head, or all planes of several heads, contiguous in memory.
-    found = [
-        _chunk(
-            *(
-                part[head : head + whole, :, first : first + together]
-                .transpose(1, 2)
-                .flatten(0, 1)
-                .contiguous()
-                for part in (seen, keys)
-            ),
-            blocks,
-            taus,
-            visible,
-        )
-        for head in range(0, heads, whole)
-        for first in range(0, planes, together)
-    ]
+    for head in range(0, heads, whole):
+        for first in range(0, planes, together):
+            part = (slice(head, head + whole), slice(None), slice(first, first + together))
+            queries, contents = (x[part].transpose(1, 2).flatten(0, 1).contiguous() for x in (seen, keys))
+            found.append(_chunk(queries, contents, blocks, taus, visible))
     joined = {
         field.name: torch.cat([getattr(part, field.name) for part in found])
         for field in fields(FrequencyScores)
