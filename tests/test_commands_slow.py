@@ -46,7 +46,7 @@ STAND_INS = {
         "train number --preset paper --steps 20 --batch 8 --layers 2 --width 32 --inputs 8",
         "a tiny model for one that needs a GPU",
     ),
-    "reproduce p2 --cost gpu": ("reproduce p2-letter-order --cost quick", "one claim for all that need a GPU"),
+    "reproduce p2 --cost gpu": ("reproduce p2-hop-order --cost quick", "one claim for all that need a GPU"),
     "canonical all --preset paper": ("canonical all --preset paper --steps 50", "fewer steps"),
     "--prompts 128": ("--prompts 2", "fewer prompts"),
     "--runs 2 --questions 20": ("--runs 2 --questions 1", "fewer questions"),
@@ -75,9 +75,7 @@ def shown(text: str) -> list[str]:
         start = r"(?!#)(?:\$ )?" if language in SHELLS else rf"\$ |(?={PROGRAM})"
         found += re.findall(rf"^[ \t]*(?:{start})(\S.*)$", block, flags=re.MULTILINE)
     found += re.findall(rf"^(?: {{4,}}|\t)(?:\$ |(?={PROGRAM}))(\S.*)$", prose, flags=re.MULTILINE)
-    found += [
-        " ".join(inline.split()) for inline in re.findall(rf"`(?!rotoscope [a-z]+`)({PROGRAM}[^`]*)`", prose)
-    ]
+    found += re.findall(rf"`(?!rotoscope [a-z]+`)({PROGRAM}[^`]*)`", " ".join(prose.split()))
     return [re.sub(r"\s+#.*$", "", command).strip() for command in found]
 
 
