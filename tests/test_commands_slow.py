@@ -49,8 +49,10 @@ STAND_INS = {
     "reproduce p2 --cost gpu": ("reproduce p2-hop-order --cost quick", "one claim for all that need a GPU"),
     "canonical all --preset paper": ("canonical all --preset paper --steps 50", "fewer steps"),
     "--prompts 128": ("--prompts 2", "fewer prompts"),
+    "--pairs 32 --prompts 16 --frequencies": ("--pairs 8 --prompts 2 --frequencies", "fewer and shorter prompts"),
     "--runs 2 --questions 20": ("--runs 2 --questions 1", "fewer questions"),
     "lengths letter": ("lengths letter --lengths 17 50", "fewer lengths"),
+    "make test": ("env PYTEST_ADDOPTS=tests/test_docs.py make test", "the tests of the pages for all"),
     "make bench": (".venv/bin/python -c 'import benchmarks.canonical as c; c.main()'", "one benchmark for all"),
     "make docs": ("make docs PIP=true", "nothing is installed into this environment"),
     "ssh -L 8765:127.0.0.1:8765 MACHINE rotoscope serve runs --port 8765": (
@@ -137,7 +139,7 @@ eight --now`, `make nine`, not `rotoscope` or `rotoscope nothing`.
     ]  # fmt: skip
 
 
-def test_every_run_is_made_before_it_is_read() -> None:
+def test_every_run_that_is_read_is_made() -> None:
     """A run is named with --out, by a command shown or by the Makefile, or has a stand-in."""
     made = re.findall(r"--out (\S+)", "\n".join([*commands(), (ROOT / "Makefile").read_text(encoding="utf-8")]))
     for command in commands():
