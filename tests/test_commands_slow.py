@@ -32,7 +32,7 @@ STAND_INS = {
     "google/gemma-2-2b-it": ("path/to/model", "a tiny llama for weights from the hub"),
     "prompt.txt": ("prompt.txt", "a prompt of the test's for the user's own"),
     "mine.txt": (
-        "mine.txt --runs 1 --questions 2",
+        "mine.txt --lengths 12 16 --runs 1 --questions 2",
         "a template of the test's for the user's own, fewer questions",
     ),
     "--endpoint URL": ("--endpoint {server}", "a local server for the endpoint"),
@@ -47,10 +47,21 @@ STAND_INS = {
         "a tiny model for one that needs a GPU",
     ),
     "reproduce p2 --cost gpu": ("reproduce p2-hop-order --cost quick", "one claim for all that need a GPU"),
-    "canonical all --preset paper": ("canonical all --preset paper --steps 50", "fewer steps"),
+    "canonical all --preset paper": (
+        "canonical all --preset paper --steps 50 --seeds 1",
+        "fewer steps and seeds",
+    ),
     "--prompts 128": ("--prompts 2", "fewer prompts"),
-    "--pairs 32 --prompts 16 --frequencies": ("--pairs 8 --prompts 2 --frequencies", "fewer and shorter prompts"),
+    "gate smollm2 --prompts 8": (
+        "gate path/to/model --prompts 2 --bands 2",
+        "a tiny llama for minutes of work",
+    ),
+    "profile smollm2 --pairs 32 --prompts 16 --frequencies": (
+        "profile path/to/model --pairs 8 --prompts 2 --frequencies",
+        "a tiny llama for minutes of work",
+    ),
     "--runs 2 --questions 20": ("--runs 2 --questions 1", "fewer questions"),
+    "--lengths 12 16 --runs 1": ("--lengths 12 16 --runs 1 --questions 4", "fewer questions"),
     "lengths letter": ("lengths letter --lengths 17 50", "fewer lengths"),
     "make test": ("env PYTEST_ADDOPTS=tests/test_docs.py make test", "the tests of the pages for all"),
     "make bench": (".venv/bin/python -c 'import benchmarks.canonical as c; c.main()'", "one benchmark for all"),
@@ -60,6 +71,7 @@ STAND_INS = {
         "this machine for another one, any port",
     ),
 }
+REPLACED = re.compile(rf"(?<!\S)(?:{'|'.join(map(re.escape, STAND_INS))})(?!\S)")
 PLACEHOLDER = r"\b[A-Z]{2,}\b|path/to|://|\b\w+\.(?:txt|toml|json|gguf)\b|<\w+>|\.\.\."
 TEMPLATE = "Here are some items: {sequence}\nThe item that begins with {query} is"
 TEXT = "The cat sat on the mat. The dog ran home. The bird flew off. Who ran home? The"
@@ -88,11 +100,8 @@ def commands() -> list[str]:
 
 def stand_in(command: str) -> tuple[str, list[str]]:
     """What is run for a command, and why it is not the command itself."""
-    reasons = []
-    for text, (instead, reason) in STAND_INS.items():
-        command, times = re.subn(rf"(?<!\S){re.escape(text)}(?!\S)", lambda _, new=instead: new, command)
-        reasons += [reason] * bool(times)
-    return command, list(dict.fromkeys(reasons))
+    reasons = [STAND_INS[text][1] for text in REPLACED.findall(command)]
+    return REPLACED.sub(lambda text: STAND_INS[text.group()][0], command), list(dict.fromkeys(reasons))
 
 
 def name(command: str) -> str:
@@ -149,17 +158,14 @@ def test_every_run_that_is_read_is_made() -> None:
 @pytest.mark.parametrize("command", commands(), ids=name)
 def test_command_can_be_run(command: str) -> None:
     """Options exist, and whatever a reader has to fill in has a stand-in."""
-    rest = command
-    for text in STAND_INS:
-        rest = re.sub(rf"(?<!\S){re.escape(text)}(?!\S)", "", rest)
-    assert not re.search(PLACEHOLDER, rest), "a placeholder without a stand-in"
+    assert not re.search(PLACEHOLDER, REPLACED.sub("", command)), "a placeholder without a stand-in"
     words = shlex.split(stand_in(command)[0])
     if words[0] == "rotoscope":
         app.parse_args(words[1:], exit_on_error=False, print_error=False)
 
 
 def test_every_stand_in_is_used() -> None:
-    assert all(any(text in command for command in commands()) for text in STAND_INS)
+    assert {text for command in commands() for text in REPLACED.findall(command)} == set(STAND_INS)
 
 
 @pytest.fixture(scope="module")
