@@ -5,61 +5,239 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+import rotoscope as rs
+from rotoscope.cli import app
+from tests.models import tiny
+from tests.server import Scripted, refused, scripted
+
 ROOT = Path(__file__).parents[1]
-PLACEHOLDERS = {
-    "URL": "needs an endpoint of your own",
-    "SERVER": "needs an endpoint of your own",
-    "NAME": "needs an endpoint of your own",
-    "path/to": "needs a model of your own",
-    "gemma": "needs weights from the hub",
-    "mine.txt": "needs a template of your own",
-    "runs/number-paper-0": "needs a run of your own",
-    "--preset paper": "needs a GPU, or minutes more",
-    "pip install": "is what made this environment",
-    "rotoscope serve": "runs until it is stopped; its own tests start it",
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+SHELLS = ("bash", "sh", "shell")
+OTHER = ("python", "toml")  # languages whose blocks hold no commands
+PROGRAM = r"(?:rotoscope|make|python3?|pip|ssh) \S"
+
+# What is shown, what is run instead, and why. What stays the same is a file that the clone is given.
+STAND_INS = {
+    "path/to/model": ("path/to/model", "a tiny llama for the user's own model"),
+    "google/gemma-2-2b-it": ("path/to/model", "a tiny llama for weights from the hub"),
+    "prompt.txt": ("prompt.txt", "a prompt of the test's for the user's own"),
+    "mine.txt": (
+        "mine.txt --lengths 12 16 --runs 1 --questions 2",
+        "a template of the test's for the user's own, fewer questions",
+    ),
+    "--endpoint URL": ("--endpoint {server}", "a local server for the endpoint"),
+    "--endpoint https://SERVER/v1": ("--endpoint {server}", "a local server for the endpoint"),
+    "--model NAME": ("--model scripted", "a local server for the endpoint"),
+    "theory NAME": ("theory exclusion", "one statement for any"),
+    "report RUN": ("report runs/demo", "one run for any"),
+    "runs/second": ("runs/frequencies", "a run of the README for the user's second one"),
+    "runs/number-paper-0": ("runs/number-mini-0 --lengths 17 40", "a mini run for one that needs a GPU"),
+    "train number --preset paper": (
+        "train number --preset paper --steps 20 --batch 8 --layers 2 --width 32 --inputs 8",
+        "a tiny model for one that needs a GPU",
+    ),
+    "reproduce p2 --cost gpu": ("reproduce p2-hop-order --cost quick", "one claim for all that need a GPU"),
+    "canonical all --preset paper": (
+        "canonical all --preset paper --steps 50 --seeds 1",
+        "fewer steps and seeds",
+    ),
+    "--prompts 128": ("--prompts 2", "fewer prompts"),
+    "gate smollm2 --prompts 8": (
+        "gate path/to/model --prompts 2 --bands 2",
+        "a tiny llama for minutes of work",
+    ),
+    "profile smollm2 --pairs 32 --prompts 16 --frequencies": (
+        "profile path/to/model --pairs 8 --prompts 2 --frequencies",
+        "a tiny llama for minutes of work",
+    ),
+    "--runs 2 --questions 20": ("--runs 2 --questions 1", "fewer questions"),
+    "--lengths 12 16 --runs 1": ("--lengths 12 16 --runs 1 --questions 4", "fewer questions"),
+    "lengths letter": ("lengths letter --lengths 17 50", "fewer lengths"),
+    "make test": ("env PYTEST_ADDOPTS=tests/test_docs.py make test", "the tests of the pages for all"),
+    "make bench": (".venv/bin/python -c 'import benchmarks.canonical as c; c.main()'", "one benchmark for all"),
+    "make docs": ("make docs PIP=true", "nothing is installed into this environment"),
+    "ssh -L 8765:127.0.0.1:8765 MACHINE rotoscope serve runs --port 8765": (
+        "rotoscope serve runs --port 0",
+        "this machine for another one, any port",
+    ),
 }
+REPLACED = re.compile(rf"(?<!\S)(?:{'|'.join(map(re.escape, STAND_INS))})(?!\S)")
+PLACEHOLDER = r"\b[A-Z]{2,}\b|path/to|://|\b\w+\.(?:txt|toml|json|gguf)\b|<\w+>|\.\.\."
+TEMPLATE = "Here are some items: {sequence}\nThe item that begins with {query} is"
+TEXT = "The cat sat on the mat. The dog ran home. The bird flew off. Who ran home? The"
+
+
+def shown(text: str) -> list[str]:
+    """Every command in a page: lines of shell blocks, indented lines, and commands with arguments in running text."""
+    text = re.sub(r"\s*\\\n\s*", " ", text)
+    blocks = re.findall(r"^ *```(\S*)\n(.*?)^ *```", text, flags=re.DOTALL | re.MULTILINE)
+    prose = re.sub(r"^ *```.*?^ *```", "", text, flags=re.DOTALL | re.MULTILINE)
+    found = []
+    for language, block in blocks:
+        if language in OTHER or language.startswith("{"):
+            continue
+        start = r"(?!#)(?:\$ )?" if language in SHELLS else rf"\$ |(?={PROGRAM})"
+        found += re.findall(rf"^[ \t]*(?:{start})(\S.*)$", block, flags=re.MULTILINE)
+    found += re.findall(rf"^(?: {{4,}}|\t)(?:\$ |(?={PROGRAM}))(\S.*)$", prose, flags=re.MULTILINE)
+    found += re.findall(rf"`(?!rotoscope [a-z]+`)({PROGRAM}[^`]*)`", " ".join(prose.split()))
+    return [re.sub(r"\s+#.*$", "", command).strip() for command in found]
 
 
 def commands() -> list[str]:
-    """Every command shown: lines after $ in console blocks, and indented lines that begin with rotoscope."""
-    found = []
-    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
-        text = page.read_text(encoding="utf-8")
-        for block in re.findall(r"```console\n(.*?)```", text, flags=re.DOTALL):
-            found += [line[2:] for line in block.splitlines() if line.startswith("$ ")]
-        found += re.findall(r"^    (rotoscope [a-z].*)$", text, flags=re.MULTILINE)
-    cleaned = [re.sub(r"\s+#.*$", "", command).strip() for command in found]
-    return list(dict.fromkeys(c for c in cleaned if not any(mark in c for mark in PLACEHOLDERS)))
+    """The commands of all pages in order, each once."""
+    return list(dict.fromkeys(c for page in PAGES for c in shown(page.read_text(encoding="utf-8"))))
+
+
+def stand_in(command: str) -> tuple[str, list[str]]:
+    """What is run for a command, and why it is not the command itself."""
+    reasons = [STAND_INS[text][1] for text in REPLACED.findall(command)]
+    return REPLACED.sub(lambda text: STAND_INS[text.group()][0], command), list(dict.fromkeys(reasons))
+
+
+def name(command: str) -> str:
+    """The command, marked where something stands in."""
+    reasons = stand_in(command)[1]
+    return command + (f" (stand-in: {', '.join(reasons)})" if reasons else "")
 
 
 def test_there_are_commands_to_run() -> None:
-    assert {"make demo", "make test", "rotoscope doctor"} <= set(commands())
-    assert len(commands()) >= 12
+    assert {"make demo", "make test", "rotoscope doctor", "rotoscope data number"} <= set(commands())
+    assert len(commands()) >= 30
+
+
+def test_commands_are_found_in_every_style() -> None:
+    page = """
+```console
+$ rotoscope one   # said why
+what it prints
+```
+```bash
+rotoscope two \\
+  --more
+# a comment
+VARIABLE=1 anything three
+```
+    rotoscope four
+    what it prints
+- a list
+  ```sh
+  $ make five
+  ```
+```
+python -m six
+```
+```python
+make = 7
+```
+Run `rotoscope
+eight --now`, `make nine`, not `rotoscope` or `rotoscope nothing`.
+"""
+    assert shown(page) == [
+        "rotoscope one", "rotoscope two --more", "VARIABLE=1 anything three", "make five", "python -m six",
+        "rotoscope four", "rotoscope eight --now", "make nine",
+    ]  # fmt: skip
+
+
+def test_every_run_that_is_read_is_made() -> None:
+    """A run is named with --out, by a command shown or by the Makefile, or has a stand-in."""
+    made = re.findall(r"--out (\S+)", "\n".join([*commands(), (ROOT / "Makefile").read_text(encoding="utf-8")]))
+    for command in commands():
+        assert set(re.findall(r"runs/\S+", stand_in(command)[0])) <= {*made, "runs/number-mini-0"}, command
+
+
+@pytest.mark.parametrize("command", commands(), ids=name)
+def test_command_can_be_run(command: str) -> None:
+    """Options exist, and whatever a reader has to fill in has a stand-in."""
+    assert not re.search(PLACEHOLDER, REPLACED.sub("", command)), "a placeholder without a stand-in"
+    words = shlex.split(stand_in(command)[0])
+    if words[0] == "rotoscope":
+        app.parse_args(words[1:], exit_on_error=False, print_error=False)
+
+
+def test_every_stand_in_is_used() -> None:
+    assert {text for command in commands() for text in REPLACED.findall(command)} == set(STAND_INS)
 
 
 @pytest.fixture(scope="module")
-def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A fresh clone that borrows this environment, so that only the project itself is new."""
+def clone(tmp_path_factory: pytest.TempPathFactory, smollm2: rs.Subject) -> Path:
+    """A fresh clone that borrows this environment, so that only the project itself is new, with a user's own files."""
     place = tmp_path_factory.mktemp("clone") / "rotoscope"
     subprocess.run(["git", "clone", "--quiet", str(ROOT), str(place)], check=True)
-    environment = Path(sys.executable).parents[1]
-    (place / ".venv").symlink_to(environment)
-    (environment / ".ready").touch()
+    (place / ".venv").mkdir()
+    for entry in Path(sys.executable).parents[1].iterdir():
+        if entry.name != ".ready":
+            (place / ".venv" / entry.name).symlink_to(entry)
+    (place / ".venv" / ".ready").touch()
+    model = tiny("llama", vocab_size=len(smollm2.tokenizer), max_position_embeddings=4096)
+    model.save_pretrained(place / "path" / "to" / "model")
+    smollm2.tokenizer.save_pretrained(place / "path" / "to" / "model")
+    (place / "prompt.txt").write_text(TEXT, encoding="utf-8")
+    (place / "mine.txt").write_text(TEMPLATE, encoding="utf-8")
     return place
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("command", [c for c in commands() if c != "make test"])
-def test_command(command: str, clone: Path) -> None:
-    words = shlex.split(command)
-    if words[0] == "rotoscope":
-        words[0] = str(Path(sys.executable).with_name("rotoscope"))
+@pytest.fixture(scope="module")
+def server() -> Iterator[Scripted]:
+    """An endpoint; every command shown is a dry run, so nobody may ask it anything."""
+    with scripted(lambda *_: refused(500)) as running:
+        yield running
+        assert not running.asked
+
+
+def start(words: list[str], clone: Path) -> subprocess.Popen[str]:
+    """A command in the clone, with the project as it is there."""
+    if words[0] in ("rotoscope", "python"):
+        words = [f".venv/bin/{words[0]}", *words[1:]]
     environment = {**os.environ, "PYTHONPATH": str(clone)}
-    done = subprocess.run(words, cwd=clone, env=environment, capture_output=True, text=True, timeout=900)
-    assert done.returncode == 0, done.stderr[-2000:]
+    return subprocess.Popen(
+        words, cwd=clone, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+@pytest.mark.slow
+def test_python_of_the_readme(clone: Path) -> None:
+    """The README's Python as it stands."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    code = "\n".join(re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL))
+    started = start(["python", "-c", code], clone)
+    _, problem = started.communicate(timeout=900)
+    assert started.returncode == 0, problem[-2000:]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", commands(), ids=name)
+def test_command(command: str, clone: Path, server: Scripted) -> None:
+    if command.startswith("pip install"):
+        pytest.skip("installs from the package index, which made this environment")
+    if command == "make docs":
+        pytest.importorskip("sphinx", reason="the documentation's extra is not installed")
+    words = shlex.split(stand_in(command)[0].replace("{server}", server.url))
+    started = start(words, clone)
+    try:
+        if words[:2] == ["rotoscope", "serve"]:
+            look_and_stop(started)
+        said, problem = started.communicate(timeout=900)
+    finally:
+        started.kill()
+    assert started.returncode == 0, said[-2000:] + problem[-2000:]
+
+
+def look_and_stop(started: subprocess.Popen[str]) -> None:
+    """Open the address that a server prints, with its token and without, and stop it with Ctrl-C."""
+    assert started.stdout is not None
+    address = next(found.group() for line in started.stdout if (found := re.search(r"http://\S+", line)))
+    with urllib.request.urlopen(address, timeout=30) as answer:
+        assert "demo" in answer.read().decode()
+    with pytest.raises(urllib.error.HTTPError, match="403"):
+        urllib.request.urlopen(address.split("?")[0], timeout=30)
+    started.send_signal(signal.SIGINT)
