@@ -70,15 +70,16 @@ def lengths(
     every model has positions for. At most `inputs` sequences a length, fewer at the long end.
     """
     models = _models(source, device)
+    for name, who in models.items():
+        if who.model.config.model_type != "gptj":
+            raise ModelError(
+                f"{name} is no multi-hop GPT-J; language models are asked one-hop questions instead (rotoscope lengths)"
+            )
     first = next(iter(models.values()))
     wanted = sorted({int(n) for n in (_fitting(models) if lengths is None else lengths)})
     for name, who in models.items():
         shortest = sequences_for(who.model.config, 1).length
-        longest = int(who.model.config.n_positions) if who.model.config.model_type == "gptj" else 0
-        if not longest:
-            raise ModelError(
-                f"{name} is no multi-hop GPT-J; language models are asked one-hop questions instead"
-            )
+        longest = int(who.model.config.n_positions)
         if wanted[0] < shortest or wanted[-1] > longest:
             raise TaskError(
                 f"lengths of {name} must lie between {shortest} and its {longest} positions, found {wanted}"
@@ -117,7 +118,7 @@ def tokens_on(device: torch.device) -> int:
 def _fitting(models: dict[str, Subject]) -> list[int]:
     """The longest of the models' lengths in training, and the usual lengths between it and their positions."""
     shortest = max(sequences_for(who.model.config, 1).length for who in models.values())
-    longest = min(int(getattr(who.model.config, "n_positions", 0)) for who in models.values())
+    longest = min(int(who.model.config.n_positions) for who in models.values())
     return [shortest, *(n for n in LENGTHS if shortest < n <= longest)]
 
 

@@ -31,6 +31,7 @@ Transform = Callable[[LayerHeads, Batch], LayerHeads]
 TABLES = ("prompts", "queries", "prompt_frequencies", "answers", "sinks")
 
 SINK_MASS = 0.1
+SINK_LAYERS = 0.25
 SINK_NORM = 10.0
 NEAR_QUERY = 4
 
@@ -108,8 +109,10 @@ class _AttentionByPosition:
         return [(float(row.mean()), float(row.max())) for row in heads]
 
     def sinks(self, tokenizer: Any) -> pd.DataFrame:
-        """Positions that draw attention whatever they say: by mean mass, or by an outlying residual norm."""
-        mass = torch.stack(self.weights).mean(0)  # [batch, n]
+        """Positions that draw attention whatever they say: by mass, in the mean or in a quarter of the layers, or by an
+        outlying residual norm."""
+        by_layer = torch.stack(self.weights)  # [layers, batch, n]
+        mass, often = by_layer.mean(0), by_layer.quantile(1 - SINK_LAYERS, dim=0)
         size = torch.zeros_like(mass)
         if self.norms:
             norms = torch.stack(self.norms)  # [layers, batch, n]
@@ -119,7 +122,7 @@ class _AttentionByPosition:
         for k, prompt in enumerate(self.batch.prompts):
             for position in range(mass.shape[1] - 1):  # the query's own position is no sink
                 near = mass.shape[1] - 1 - position <= NEAR_QUERY  # drawn by the query, not by the place
-                heavy = float(mass[k, position]) >= SINK_MASS and not near
+                heavy = max(float(mass[k, position]), float(often[k, position])) >= SINK_MASS and not near
                 large = float(size[k, position]) >= SINK_NORM
                 if heavy or large:
                     rows.append(
@@ -128,6 +131,7 @@ class _AttentionByPosition:
                             "position": position,
                             "token_text": tokenizer.decode([prompt.tokens[position]]) if tokenizer else None,
                             "attention_mass": float(mass[k, position]),
+                            "largest_layer_mass": float(by_layer[:, k, position].max()),
                             "residual_norm_ratio": float(size[k, position]),
                             "found_by": "mass and norm" if heavy and large else "mass" if heavy else "norm",
                             "in_block": position in swapped,

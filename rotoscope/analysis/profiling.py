@@ -294,21 +294,27 @@ def heads_without_planes(result: Profile) -> set[int]:
     return {int(layer) for layer in fastest.index[fastest == 0]}
 
 
+FIRST_TOKENS = 4
+
+
 def sink_caveats(sinks: pd.DataFrame) -> list[str]:
     """Where attention goes whatever stands there, and whether that decides the scores."""
     if not len(sinks):
         return []
     inside = sinks[sinks["in_block"]]
     worst = (inside if len(inside) else sinks).sort_values("attention_mass").iloc[-1]
-    where = f"position {worst['position']} ({worst['token_text']!r}) draws {worst['attention_mass']:.0%} of all attention"
+    where = (
+        f"position {worst['position']} ({worst['token_text']!r}) draws {worst['attention_mass']:.0%} of all attention "
+        f"(up to {worst['largest_layer_mass']:.0%} in a layer)"
+    )
     if len(inside):
         share = inside["prompt"].nunique()
-        return [
-            (
-                f"attention sink inside a block in {share} prompts: {where} and decides the scores; keep the first tokens "
-                "outside the blocks (--prefix chat, or --prefix fact)"
-            )
-        ]
+        advice = (
+            "keep the first tokens outside the blocks (--prefix chat, or --prefix fact)"
+            if worst["position"] < FIRST_TOKENS
+            else "leave such a word out of the prompts"
+        )
+        return [f"attention sink inside a block in {share} prompts: {where} and decides the scores; {advice}"]
     return [f"attention sink outside the blocks: {where}; the scores judge the rest"]
 
 

@@ -25,14 +25,8 @@ def _beside_null(workshop: Workshop, name: str, as_said: bool) -> Finding:
     """As said and beyond the null: reproduced. As said, but so is the null: with a difference."""
     row = _statistic(workshop, name)
     beyond = row["verdict"] == "beyond the null" and abs(row["value"] - row["null_value"]) >= EFFECT
-    note = (
-        workshop.other_model
-        if beyond or not as_said
-        else f"a random model gives it too; {workshop.other_model}"
-    )
-    return Finding(
-        _banded(row), judged(as_said and beyond, in_part=as_said), _banded(row, "null_"), note.strip("; ")
-    )
+    note = workshop.asked_of if beyond or not as_said else f"a random model gives it too; {workshop.asked_of}"
+    return Finding(_banded(row), judged(as_said and beyond, in_part=as_said), _banded(row, "null_"), note)
 
 
 def anticorrelation(workshop: Workshop) -> Finding:
@@ -91,7 +85,7 @@ def traces(workshop: Workshop) -> Finding:
         said.append(f"{kind} head: {expected} in {found.count(expected)} of {len(found)} prompts")
         shares.append(found.count(expected) / len(found) if found else 0.0)
     verdict = judged(min(shares) >= 0.9, in_part=min(shares) > 0.5)
-    return Finding("; ".join(said), verdict, note=workshop.other_model)
+    return Finding("; ".join(said), verdict, note=workshop.asked_of)
 
 
 def _keys_alike(vectors: pd.DataFrame) -> float:
@@ -102,9 +96,9 @@ def vectors(workshop: Workshop) -> Finding:
     """How far the keys of the most positional head point one way in its dominant plane (1: all alike)."""
     alike, null = _keys_alike(workshop.profile.vectors), _keys_alike(workshop.null_vectors)
     beyond = alike >= null + EFFECT
-    note = workshop.other_model if beyond else f"a random model gives it too; {workshop.other_model}"
+    note = workshop.asked_of if beyond else f"a random model gives it too; {workshop.asked_of}"
     verdict = judged(alike >= 0.9 and beyond, in_part=alike >= 0.7)
-    return Finding(f"{alike:.2f}", verdict, f"{null:.2f}", note.strip("; "))
+    return Finding(f"{alike:.2f}", verdict, f"{null:.2f}", note)
 
 
 def rebuilt(workshop: Workshop) -> Finding:
@@ -119,7 +113,7 @@ def exclusion_in_heads(workshop: Workshop) -> Finding:
     heads = workshop.profile.prompts.dropna(subset=["logit_variance", "d_pos", "d_sym"])
     share = heads["logit_variance"] / (heads["d_pos"] + heads["d_sym"]).clip(lower=1e-12)
     value = f"largest share of the bound {share.max():.2f}, median {share.median():.2f}, {len(share):,} heads and prompts"
-    return Finding(value, judged(bool((share <= 1 + 1e-5).all())), note=workshop.other_model)
+    return Finding(value, judged(bool((share <= 1 + 1e-5).all())), note=workshop.asked_of)
 
 
 def _as_their_planes(heads: pd.DataFrame, planes: pd.DataFrame) -> float:
@@ -139,7 +133,7 @@ def planes_decide(workshop: Workshop) -> Finding:
     found = _as_their_planes(run.at(), run.frequencies)
     null = _as_their_planes(run.nulls, run.null_frequencies)
     verdict = judged(found >= 0.7 and found >= null + EFFECT, in_part=found >= 0.3)
-    return Finding(f"rank correlation {found:.2f}", verdict, f"{null:.2f}", workshop.other_model)
+    return Finding(f"rank correlation {found:.2f}", verdict, f"{null:.2f}", workshop.asked_of)
 
 
 CLAIMS = [

@@ -61,10 +61,11 @@ def reproduce(
     if cost not in COSTS:
         raise RotoscopeError(f"unknown cost '{cost}'; choose {', '.join(COSTS)}")
     claims = chosen(which)
+    workshop = Workshop(Path(out), cost, subject, device, one_hop)
     settings = {
         "which": which or "all",
         "cost": cost,
-        "subject": str(subject),
+        "subject": str(workshop.source_name),
         "one_hop": [str(run) for run in one_hop],
         "claims": [claim.id for claim in claims],
     }
@@ -72,7 +73,6 @@ def reproduce(
     if folder.complete:
         return Ledger.open(folder.path)
     folder.begin()
-    workshop = Workshop(Path(out), cost, subject, device, one_hop)
     rows = []
     with progress("claims", len(claims), show_progress) as bar:
         for claim in claims:
@@ -108,7 +108,7 @@ def _judge(claim: Claim, workshop: Workshop) -> dict[str, Any]:
         "note": found.note,
         "rests_on": found.rests_on if found.value else "",
         "cost": claim.cost,
-        "command": claim.command(workshop.cost, str(workshop.source)),
-        "anew": claim.anew(workshop.cost, str(workshop.source)),
+        "command": claim.command(workshop.cost, str(workshop.source_name)),
+        "anew": claim.anew(workshop.cost, str(workshop.source_name)),
         "seconds": time.perf_counter() - began,
     }

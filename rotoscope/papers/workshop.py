@@ -61,6 +61,7 @@ class Workshop:
         one_hop: Sequence[str | Path] = (),
     ) -> None:
         self.folder, self.cost, self.source, self.device = folder, cost, subject, device
+        self.source_name = subject if isinstance(subject, (str, Path)) else load(subject).name
         self.one_hop = [OneHopRun.open(run) for run in one_hop]
 
     def place(self, name: str) -> Path:
@@ -112,11 +113,12 @@ class Workshop:
         return batches(self.prompts, "last", 1)
 
     @property
-    def other_model(self) -> str:
-        """What to say where the model is not one of the paper's."""
+    def asked_of(self) -> str:
+        """Which model and how many pairs, and that the model is another than the paper's where it is."""
         name = self.subject.name
         known = any(family in name.lower() for family in ("gemma-2", "qwen2", "qwen-2", "llama-3"))
-        return "" if known else f"on {name}, another model than the paper's (give one of those with --model)"
+        asked = f"on {name}, {PAIRS[self.cost]} pairs"
+        return asked if known else f"{asked}; another model than the paper's (give one of those with --model)"
 
     @cached_property
     def canonical(self) -> Canonical:

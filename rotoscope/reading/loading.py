@@ -46,6 +46,10 @@ def load(
         return source
     if isinstance(source, tuple):
         model, tokenizer = source
+        if device is not None:
+            model = model.to(pick_device(device))
+        if dtype not in (None, "auto"):
+            model = model.to(getattr(torch, dtype) if isinstance(dtype, str) else dtype)
         title = name or getattr(model, "name_or_path", "") or model.config.model_type
         return Subject(model, tokenizer, title, {"kind": "memory"})
     text = str(source)

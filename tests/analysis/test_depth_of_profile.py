@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -230,6 +232,28 @@ def test_sink_in_a_block_is_found_and_warned_about(smollm2: rs.Subject) -> None:
     assert len(first) == 2
     assert (first["found_by"] == "mass and norm").all()
     assert (first["attention_mass"] > 0.2).all()
+
+
+def test_a_word_that_draws_attention_in_some_layers_is_a_sink(
+    smollm2: rs.Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ " The", with which some tokenizers begin the name Theo, draws half of all attention in SmolLM2's early layers
+    and turns them symbolic; nothing in its mean over layers tells."""
+    task = importlib.import_module("rotoscope.tasks.binding")
+    names = task._words("names.txt")
+
+    def profiled(name: str) -> rs.Profile:
+        monkeypatch.setattr(task, "_words", lambda file: [name if old == "Silas" else old for old in names])
+        return rs.profile(smollm2, rs.tasks.binding(smollm2, 128, 1))
+
+    plain, drawn = profiled("Silas"), profiled("Theo")
+    assert not plain.sinks["in_block"].any()
+    found = drawn.sinks[drawn.sinks["in_block"]]
+    assert found["token_text"].tolist() == [" The"]
+    assert found["attention_mass"].item() < 0.1 < found["largest_layer_mass"].item()
+    assert any("leave such a word out" in warning for warning in drawn.run["warnings"])
+    assert plain.summary().early_positional > 0.9
+    assert drawn.summary().early_positional < 0.3
 
 
 def test_early_layers_turn_symbolic_when_the_sink_is_swapped(smollm2: rs.Subject) -> None:

