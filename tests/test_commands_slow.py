@@ -60,6 +60,7 @@ STAND_INS = {
         "profile path/to/model --pairs 8 --prompts 2 --frequencies",
         "a tiny llama for minutes of work",
     ),
+    "--pairs N --prompts 16": ("--pairs 16 --prompts 2", "one number for any, fewer prompts"),
     "--runs 2 --questions 20": ("--runs 2 --questions 1", "fewer questions"),
     "--lengths 12 16 --runs 1": ("--lengths 12 16 --runs 1 --questions 4", "fewer questions"),
     "lengths letter": ("lengths letter --lengths 17 50", "fewer lengths"),
@@ -73,13 +74,20 @@ STAND_INS = {
 }
 REPLACED = re.compile(rf"(?<!\S)(?:{'|'.join(map(re.escape, STAND_INS))})(?!\S)")
 PLACEHOLDER = r"\b[A-Z]{2,}\b|path/to|://|\b\w+\.(?:txt|toml|json|gguf)\b|<\w+>|\.\.\."
+ROW = re.compile(r"^\| \S+ \| P[12], .*\| `(rotoscope reproduce (\S+) --cost quick)` \|$", flags=re.MULTILINE)
+"""A row of the ledger; `test_a_reviewer_gets_the_number_of_a_row` runs some of their commands."""
+REVIEWED = [
+    "theory-exclusion", "theory-frequency-id", "p1-metric", "p1-depth-positional", "p1-canonical-mixed",
+    "p2-tasks", "p2-number-purity", "p2-hop-order", "p2-index-geometry", "p2-discrepancy-symbolic",
+    "p2-length-letter", "p2-table-3-number", "p2-cost-storage",
+]  # fmt: skip
 TEMPLATE = "Here are some items: {sequence}\nThe item that begins with {query} is"
 TEXT = "The cat sat on the mat. The dog ran home. The bird flew off. Who ran home? The"
 
 
 def shown(text: str) -> list[str]:
     """Every command in a page: lines of shell blocks, indented lines, and commands with arguments in running text."""
-    text = re.sub(r"\s*\\\n\s*", " ", text)
+    text = re.sub(r"\s*\\\n\s*", " ", ROW.sub("", text))
     blocks = re.findall(r"^ *```(\S*)\n(.*?)^ *```", text, flags=re.DOTALL | re.MULTILINE)
     prose = re.sub(r"^ *```.*?^ *```", "", text, flags=re.DOTALL | re.MULTILINE)
     found = []
@@ -230,6 +238,18 @@ def test_command(command: str, clone: Path, server: Scripted) -> None:
     finally:
         started.kill()
     assert started.returncode == 0, said[-2000:] + problem[-2000:]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("claim", REVIEWED)
+def test_a_reviewer_gets_the_number_of_a_row(claim: str, clone: Path) -> None:
+    """Pick a row of the ledger as documented, run its command, get its number and verdict."""
+    page = (ROOT / "docs" / "ledger.md").read_text(encoding="utf-8")
+    row, command = next((row.group(), row[1]) for row in ROW.finditer(page) if row[2] == claim)
+    started = start(shlex.split(command), clone)
+    said, problem = started.communicate(timeout=900)
+    assert started.returncode == 0, said[-2000:] + problem[-2000:]
+    assert row in (clone / "runs" / f"ledger-{claim}-quick" / "ledger.md").read_text(encoding="utf-8")
 
 
 def look_and_stop(started: subprocess.Popen[str]) -> None:

@@ -14,7 +14,7 @@ EFFECT = 0.05
 
 
 def _statistic(workshop: Workshop, name: str) -> pd.Series:
-    return workshop.profile.statistics().set_index("statistic").loc[name]
+    return workshop.statistics.loc[name]
 
 
 def _banded(row: pd.Series, front: str = "") -> str:

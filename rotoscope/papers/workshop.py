@@ -93,6 +93,11 @@ class Workshop:
         )
 
     @cached_property
+    def statistics(self) -> pd.DataFrame:
+        """The profile's summary figures, by name, with the null's beside them."""
+        return self.profile.statistics().set_index("statistic")
+
+    @cached_property
     def traces(self) -> pd.DataFrame:
         """Attention of the telling heads before and after their most telling swap, on every prompt."""
         reader, heads = HeadReader(self.subject.model), list(telling_heads(self.profile).items())

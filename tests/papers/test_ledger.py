@@ -205,13 +205,9 @@ def test_names_of_claims() -> None:
 def test_the_documentation_shows_the_ledger_as_it_stands() -> None:
     expected = json.loads(EXPECTED.read_text())
     page = (Path(__file__).parents[2] / "docs" / "ledger.md").read_text(encoding="utf-8")
-    shown = {
-        line.split(" | ")[0].lstrip("| "): line.rsplit(" | ", 1)[1].rstrip(" |")
-        for line in page.splitlines()
-        if line.startswith("| ") and line.count(" | ") >= 6
-    }
-    shown.pop("claim")
-    assert shown == expected
+    rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.endswith("--cost quick` |")]
+    assert {row[0]: row[6] for row in rows} == expected
+    assert {row[0]: row[8] for row in rows} == {name: f"`{CLAIMS[name].command('quick')}`" for name in expected}
     counts = pd.Series(expected).value_counts()
     readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
     assert f"judges {len(expected)} claims" in readme
