@@ -127,9 +127,9 @@ def theory_tab(found: Salvaged) -> Tab | None:
         return None
     statements = found.tables["statements"]
     counts = {str(name): int(number) for name, number in statements["verdict"].value_counts().items()}
-    first = [name for name in ("name", "verdict", "claim") if name in statements]
+    first = [name for name in ("name", "verdict", "source", "claim", "figure") if name in statements]
     ordered = statements[[*first, *(name for name in statements if name not in first)]]
-    return {"verdicts": counts, "statements": table(ordered, "Statements", most=None)}
+    return {"verdicts": counts, "statements": table(ordered, "Statements", most=None), "front": len(first)}
 
 
 def ledger_tab(found: Salvaged) -> Tab | None:
@@ -137,10 +137,11 @@ def ledger_tab(found: Salvaged) -> Tab | None:
     if "ledger" not in found.tables:
         return None
     rows = found.tables["ledger"]
-    first = ["id", "verdict", "paper", "place", "statement", "paper_value", "our_value", "null_value"]
-    order = [name for name in first if name in rows] + [name for name in rows if name not in first]
+    wanted = ("id", "verdict", "paper", "place", "statement", "paper_value", "our_value", "null_value")
+    first = [name for name in wanted if name in rows]
+    order = [*first, *(name for name in rows if name not in first)]
     counts = {str(name): int(number) for name, number in rows["verdict"].value_counts().items()}
-    return {"verdicts": counts, "statements": table(rows[order], "Claims", most=None)}
+    return {"verdicts": counts, "statements": table(rows[order], "Claims", most=None), "front": len(first)}
 
 
 TABS: dict[str, dict[str, Callable[[Salvaged], Tab | None]]] = {

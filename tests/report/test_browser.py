@@ -349,3 +349,9 @@ def test_the_ledger_has_a_tab(visit: Visit, tmp_path: Path) -> None:
     assert page.inner_text("[role=tab][aria-selected=true]") == "Ledger"
     assert "1 reproduced" in page.inner_text(".chip")
     assert ledger.rows["our_value"][0] in page.inner_text("#panel table")
+    row = page.locator("#panel tbody tr").first
+    assert ledger.rows["command"][0] not in page.inner_text("#panel table")
+    row.click()
+    assert ledger.rows["command"][0] in page.inner_text("#panel tr.more")
+    row.press("Enter")
+    assert page.locator("#panel tr.more").count() == 0

@@ -103,7 +103,8 @@ function places(list) {
 }
 
 /** A table to read and sort. `go(row)` is called when a row is chosen. */
-function grid(table, { go, render, what } = {}) {
+function grid(table, { go, render, what, front } = {}) {
+  const shown = front || table.columns.length;
   const count = table.columns.length ? table.columns[0].length : 0;
   const numeric = table.columns.map((column) => column.some((x) => typeof x === "number") && column.every((x) => missing(x) || typeof x === "number"));
   const whole = table.columns.map((column) => column.every((x) => missing(x) || Number.isInteger(x)));
@@ -113,11 +114,11 @@ function grid(table, { go, render, what } = {}) {
   const body = el("tbody");
   let order = Array.from({ length: count }, (_, k) => k);
   let sorted = null, down = false;
-  const titles = table.names.map((name, c) => el("th", { scope: "col", "aria-sort": "none", class: kinds[c] },
+  const titles = table.names.slice(0, shown).map((name, c) => el("th", { scope: "col", "aria-sort": "none", class: kinds[c] },
     el("button", { type: "button", onclick: () => sort(c) }, words(name))));
   function fill() {
     body.replaceChildren(...order.map((k) => {
-      const cells = table.columns.map((column, c) => {
+      const cells = table.columns.slice(0, shown).map((column, c) => {
         const own = render && render(table.names[c], column[k], k);
         return el("td", { class: kinds[c] }, own || show(column[k], c));
       });
@@ -126,8 +127,28 @@ function grid(table, { go, render, what } = {}) {
         row.addEventListener("click", () => go(k));
         row.addEventListener("keydown", (event) => { if (event.key === "Enter") go(k); });
       }
-      return row;
+      return shown < table.columns.length ? opening(row, () => details(k)) : row;
     }));
+  }
+  /** The columns behind the front ones, one under the other. */
+  function details(k) {
+    const behind = table.names.map((name, c) => [name, c]).slice(shown).filter(([, c]) => !missing(table.columns[c][k]) && table.columns[c][k] !== "");
+    return el("tr", { class: "more" }, el("td", { colspan: shown }, el("dl", {}, behind.flatMap(([name, c]) =>
+      [el("dt", {}, words(name)), el("dd", { class: name === "command" || name === "anew" ? "code" : null }, show(table.columns[c][k], c))]))));
+  }
+  /** A row that opens and closes what lies behind it. */
+  function opening(row, made) {
+    row.classList.add("go");
+    row.tabIndex = 0;
+    row.setAttribute("aria-expanded", "false");
+    let open = null;
+    const toggle = () => {
+      if (open) { open.remove(); open = null; } else { open = made(); row.after(open); }
+      row.setAttribute("aria-expanded", String(Boolean(open)));
+    };
+    row.addEventListener("click", toggle);
+    row.addEventListener("keydown", (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); toggle(); } });
+    return row;
   }
   function sort(c) {
     down = sorted === c ? !down : false;

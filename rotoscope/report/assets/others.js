@@ -131,7 +131,7 @@ const drawVerdicts = (which) => (panel) => {
   };
   const place = el("div");
   const fill = () => {
-    place.replaceChildren(grid(filtered(), { render, what: "Statements and verdicts" }));
+    place.replaceChildren(grid(filtered(), { render, what: "Statements and verdicts", front: tab.front }));
     place.firstChild.classList.add("whole");
   };
   const chips = Object.entries(tab.verdicts).map(([name, count]) => el("button", {
@@ -139,7 +139,7 @@ const drawVerdicts = (which) => (panel) => {
     onclick: () => { state.verdict = state.verdict === name ? null : name; chips.forEach((chip, k) => chip.setAttribute("aria-pressed", String(!state.verdict || Object.keys(tab.verdicts)[k] === state.verdict))); fill(); },
   }, count + " " + name));
   const rows = () => ({ names: all.names, rows: all.columns[0].map((_, k) => all.columns.map((column) => column[k])) });
-  panel.append(el("div", { class: "bar" }, chips, csvButton("statements", rows)), place);
+  panel.append(el("div", { class: "bar" }, chips, csvButton("statements", rows), el("span", { class: "hint" }, "click a row for its rule, its note and its command")), place);
   fill();
 };
 
