@@ -99,9 +99,10 @@ def _with_intervals(heads: pd.DataFrame, prompts: pd.DataFrame, gamma: float) ->
     drawn = {
         score: resampled_means(prompts, score) for score in ("positional_score", "symbolic_score")
     }  # [replicates, heads * taus], in the order of the head table
+    scored = heads["prompts"] > 0
     for score, means in drawn.items():
-        low, high = np.nanquantile(means, [0.025, 0.975], axis=0)
-        heads[f"{score}_low"], heads[f"{score}_high"] = low, high
+        ends = np.nanquantile(means[:, scored], [0.025, 0.975], axis=0)
+        heads.loc[scored, [f"{score}_low", f"{score}_high"]] = ends.T
     p, s = drawn["positional_score"], drawn["symbolic_score"]
     kept = np.select(
         [heads["head_class"] == name for name in ("positional", "symbolic", "uniform")],
@@ -113,7 +114,6 @@ def _with_intervals(heads: pd.DataFrame, prompts: pd.DataFrame, gamma: float) ->
         default=1
         - (((p >= 1 - gamma) & ((s <= gamma) | (s >= 1 - gamma))) | ((s >= 1 - gamma) & (p <= gamma))).mean(0),
     )
-    scored = heads["prompts"] > 0
     heads.loc[scored, "class_stability"] = kept[scored]
     heads.loc[scored, "stable"] = kept[scored] >= STABLE
     return heads

@@ -11,13 +11,14 @@ import pytest
 import rotoscope as rs
 from rotoscope.errors import RotoscopeError
 from rotoscope.lab.training import PRESETS
-from rotoscope.papers import CLAIMS, VERDICTS, costs, lengths, multihop, reproduce, workshop
+from rotoscope.papers import CLAIMS, VERDICTS, costs, lengths, models, multihop, reproduce, workshop
 from rotoscope.papers.claim import DIFFERENT, FALSE, NOT, REPRODUCED, Claim, Finding, judged
 from rotoscope.papers.reproduce import chosen
 from rotoscope.papers.workshop import Workshop
 from rotoscope.results import Ledger, OneHopRun
 from rotoscope.results.onehop import answer_row, answers_table
 from rotoscope.tasks.onehop import Question
+from tests.models import tiny
 
 EXPECTED = Path(__file__).with_name("expected.json")
 COLUMNS = ["id", "paper", "statement", "paper_value", "our_value", "null_value", "verdict", "command"]
@@ -101,6 +102,23 @@ def test_at_gpu_cost_the_models_are_trained_again(tmp_path: Path, monkeypatch: p
     assert rows.loc["p2-length-letter", "our_value"].startswith("0.0")
     assert rows.loc["p2-cost-training", "our_value"].endswith("on cpu")
     assert (rows["command"] == [f"rotoscope reproduce {name} --cost gpu" for name in rows.index]).all()
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [("gemma2", "gemma-2-2b-it"), ("qwen2", "Qwen2-1.5B"), ("llama", "Llama-3.2-1B")]
+)
+def test_the_papers_own_models_can_be_given(kind: str, name: str, smollm2: rs.Subject, tmp_path: Path) -> None:
+    """Tiny models of their architectures: every claim about language models is judged, and none called another model's."""
+    model = tiny(kind, vocab_size=len(smollm2.tokenizer), max_position_embeddings=2048)
+    model.save_pretrained(tmp_path / name)
+    smollm2.tokenizer.save_pretrained(tmp_path / name)
+    shop = Workshop(tmp_path / "ledger", "quick", tmp_path / name, device="cpu")
+    for claim in models.CLAIMS:
+        found = claim.compute(shop)
+        assert found.verdict in VERDICTS, claim.id
+        assert "another model" not in found.note
+        assert not found.note or name in found.note
+        assert claim.command("quick", str(tmp_path / name)).endswith(f"--model {tmp_path / name}")
 
 
 def asked(place: Path, number: dict[int, float], letter: dict[int, float], questions: int = 100) -> Path:
