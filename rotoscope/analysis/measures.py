@@ -31,6 +31,7 @@ Transform = Callable[[LayerHeads, Batch], LayerHeads]
 TABLES = ("prompts", "queries", "prompt_frequencies", "answers", "sinks")
 
 SINK_MASS = 0.1
+SINK_SHARE = 4.0  # times an even share, which matters in short prompts
 SINK_LAYERS = 0.25
 SINK_NORM = 10.0
 NEAR_QUERY = 4
@@ -113,6 +114,7 @@ class _AttentionByPosition:
         outlying residual norm."""
         by_layer = torch.stack(self.weights)  # [layers, batch, n]
         mass, often = by_layer.mean(0), by_layer.quantile(1 - SINK_LAYERS, dim=0)
+        much = max(SINK_MASS, SINK_SHARE / mass.shape[1])
         size = torch.zeros_like(mass)
         if self.norms:
             norms = torch.stack(self.norms)  # [layers, batch, n]
@@ -122,7 +124,7 @@ class _AttentionByPosition:
         for k, prompt in enumerate(self.batch.prompts):
             for position in range(mass.shape[1] - 1):  # the query's own position is no sink
                 near = mass.shape[1] - 1 - position <= NEAR_QUERY  # drawn by the query, not by the place
-                heavy = max(float(mass[k, position]), float(often[k, position])) >= SINK_MASS and not near
+                heavy = max(float(mass[k, position]), float(often[k, position])) >= much and not near
                 large = float(size[k, position]) >= SINK_NORM
                 if heavy or large:
                     rows.append(

@@ -234,6 +234,10 @@ def test_sink_in_a_block_is_found_and_warned_about(smollm2: rs.Subject) -> None:
     assert (first["attention_mass"] > 0.2).all()
 
 
+def test_an_even_share_of_a_short_prompt_is_no_sink() -> None:
+    assert rs.profile(tiny("llama"), tokens=tokens(2, 8)).sinks.empty
+
+
 def test_a_word_that_draws_attention_in_some_layers_is_a_sink(
     smollm2: rs.Subject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
