@@ -21,16 +21,17 @@ def _banded(row: pd.Series, front: str = "") -> str:
     return f"{row[front + 'value']:.2f} [{row[front + 'low']:.2f}, {row[front + 'high']:.2f}]"
 
 
-def _beside_null(workshop: Workshop, name: str, as_said: bool) -> Finding:
-    """As said and beyond the null: reproduced. As said, but so is the null: with a difference."""
+def _beside_null(workshop: Workshop, name: str, as_said: bool, sign: int = 1) -> Finding:
+    """As said and further that way than the null: reproduced. As said, but so is the null: with a difference."""
     row = _statistic(workshop, name)
-    beyond = row["verdict"] == "beyond the null" and abs(row["value"] - row["null_value"]) >= EFFECT
+    beyond = row["verdict"] == "beyond the null" and sign * (row["value"] - row["null_value"]) >= EFFECT
     note = workshop.asked_of if beyond or not as_said else f"a random model gives it too; {workshop.asked_of}"
     return Finding(_banded(row), judged(as_said and beyond, in_part=as_said), _banded(row, "null_"), note)
 
 
 def anticorrelation(workshop: Workshop) -> Finding:
-    return _beside_null(workshop, "correlation", _statistic(workshop, "correlation")["value"] <= -0.8)
+    strong = _statistic(workshop, "correlation")["value"] <= -0.8
+    return _beside_null(workshop, "correlation", strong, sign=-1)
 
 
 def positional_depth(workshop: Workshop) -> Finding:

@@ -161,6 +161,16 @@ def test_verdicts_follow_from_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     assert claim.compute(workshop).verdict == NOT
 
 
+@pytest.mark.parametrize(
+    ("value", "null", "verdict"), [(-0.95, -0.5, REPRODUCED), (-0.85, -0.97, DIFFERENT), (-0.5, 0.0, NOT)]
+)
+def test_beyond_the_null_means_further_the_way_that_is_said(value: float, null: float, verdict: str) -> None:
+    shop = Workshop(Path("nowhere"), "quick", rs.load((tiny("llama"), None), name="any"))
+    row = {"value": value, "low": value, "high": value, "null_value": null, "null_low": null, "null_high": null}
+    shop.statistics = pd.DataFrame([row | {"verdict": "beyond the null"}], index=["correlation"])
+    assert CLAIMS["p1-anticorrelation"].compute(shop).verdict == verdict
+
+
 def test_a_theorem_that_fails_is_not_reproduced() -> None:
     workshop = Workshop(Path("nowhere"), "quick")
     row = {
