@@ -21,36 +21,38 @@ def _budget(workshop: Workshop) -> str:
     )
 
 
+def _of_canonical(workshop: Workshop, value: str, verdict: str, note: str = "") -> Finding:
+    """With the budget beside it: thresholds move with it."""
+    return Finding(value, verdict, note=note + _budget(workshop), rests_on=workshop.canonical_where)
+
+
 def index_is_fast(workshop: Workshop) -> Finding:
     table = _final(workshop)["index"].dropna()
     fast, slow = table[table.index >= 0.1].mean(), table[table.index <= 0.001].mean()
-    return Finding(
+    return _of_canonical(
+        workshop,
         f"{fast:.2f} at angles of .1 and more, {slow:.2f} at .001 and less",
         judged(fast >= 0.8 and slow <= 0.3, in_part=fast > slow + 0.3),
-        note=_budget(workshop),
-        rests_on=workshop.canonical_where,
     )
 
 
 def retrieval_is_slow(workshop: Workshop) -> Finding:
     table = _final(workshop)["retrieval"].dropna()
     fast, slow = table[table.index >= 0.1].mean(), table[table.index <= 0.001].mean()
-    return Finding(
+    return _of_canonical(
+        workshop,
         f"{slow:.2f} at angles of .001 and less, {fast:.2f} at .1 and more",
         judged(slow >= 0.95 and fast <= 0.4, in_part=slow > fast + 0.3),
-        note=_budget(workshop),
-        rests_on=workshop.canonical_where,
     )
 
 
 def induction_needs_two(workshop: Workshop) -> Finding:
     table = _final(workshop)
     one, two = table["induction"].max(), table["induction, two angles"].max()
-    return Finding(
+    return _of_canonical(
+        workshop,
         f"best single angle {one:.2f}, best pair (0, angle) {two:.2f}",
         judged(two >= 0.95 and one <= 0.8, in_part=two > one + 0.1),
-        note=_budget(workshop),
-        rests_on=workshop.canonical_where,
     )
 
 
@@ -63,11 +65,10 @@ def _trend(workshop: Workshop, experiment: str, column: str, low: float, high: f
 def retrieval_inverse_u(workshop: Workshop) -> Finding:
     found = _trend(workshop, "retrieval", "accuracy_trend", 0.005, 0.15)
     value = float(found.median())
-    return Finding(
+    return _of_canonical(
+        workshop,
         f"rank correlation with the distance from the middle {value:.2f} (median over {len(found)} angles)",
         judged(value <= -0.7, in_part=value < -0.3),
-        note=_budget(workshop),
-        rests_on=workshop.canonical_where,
     )
 
 
@@ -75,11 +76,10 @@ def index_u(workshop: Workshop) -> Finding:
     weight = float(_trend(workshop, "index", "target_weight_trend", 0.003, 0.02).median())
     accuracy = float(_trend(workshop, "index", "accuracy_trend", 0.003, 0.02).median())
     value = f"weight on the target {weight:.2f}, accuracy {accuracy:.2f} (rank correlation with the distance from the middle)"
-    return Finding(
+    return _of_canonical(
+        workshop,
         value,
         judged(weight >= 0.7 and accuracy >= 0.7, in_part=weight >= 0.7),
-        note=_budget(workshop),
-        rests_on=workshop.canonical_where,
     )
 
 
@@ -93,11 +93,10 @@ def toy_scores(workshop: Workshop) -> Finding:
     ].mean()
     value = f"Index ({index.iloc[0]:.2f}, {index.iloc[1]:.2f}), Retrieval ({slow.iloc[0]:.2f}, {slow.iloc[1]:.2f}) as (positional, symbolic)"
     good = index.iloc[0] >= 0.9 and index.iloc[1] <= 0.1 and slow.iloc[0] <= 0.1 and slow.iloc[1] >= 0.9
-    return Finding(
+    return _of_canonical(
+        workshop,
         value,
         judged(bool(good), in_part=bool(index.iloc[0] > 0.8 and slow.iloc[1] > 0.8)),
-        note=_budget(workshop),
-        rests_on=workshop.canonical_where,
     )
 
 
@@ -107,11 +106,10 @@ def keys_collapse(workshop: Workshop) -> Finding:
     keys = table[(table["experiment"] == "index") & (table["kind"] == "key") & (table["theta"] >= 0.1)]
     by_step = keys.groupby(["theta", "step"]).apply(one_way, include_groups=False).groupby("step").mean()
     first, last = float(by_step.iloc[0]), float(by_step.iloc[-1])
-    return Finding(
+    return _of_canonical(
+        workshop,
         f"{first:.2f} before training, {last:.2f} after (1: all keys point one way)",
         judged(last >= 0.9, in_part=last > first + 0.2),
-        note=_budget(workshop),
-        rests_on=workshop.canonical_where,
     )
 
 
@@ -128,11 +126,11 @@ def mixed_heads(workshop: Workshop) -> Finding:
         "equal_symbol_symbolic_score",
     ]
     p, s, equal_p, equal_s = of[columns].mean()
-    return Finding(
+    return _of_canonical(
+        workshop,
         f"({p:.2f}, {s:.2f}) as (positional, symbolic); on swaps between equal symbols alone ({equal_p:.2f}, {equal_s:.2f})",
         judged(bool(max(p, s) < 0.9), in_part=bool(s >= 0.9 and equal_p - equal_s >= 0.5)),
-        note=f"at tau = 1e-4 the swaps between equal symbols carry no weight; {_budget(workshop)}",
-        rests_on=workshop.canonical_where,
+        "at tau = 1e-4 the swaps between equal symbols carry no weight; ",
     )
 
 

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from rotoscope.papers.claim import Claim, Finding, judged
 from rotoscope.papers.workshop import Workshop
+from rotoscope.results import Training
 
 __all__ = ["CLAIMS"]
-
 
 HOURS = 3600.0
 
 
+def _both(workshop: Workshop) -> list[Training]:
+    """The runs of seed 0 of the two tasks."""
+    return [workshop.training(task)[0] for task in ("number", "letter")]
+
+
 def training_cost(workshop: Workshop) -> Finding:
-    runs = [workshop.training(task)[0] for task in ("number", "letter")]
+    runs = _both(workshop)
     spent = sum(run.run["timings"]["training_s"] for run in runs)
     paper = 55 * 60.0
     value = f"{spent / 60:.1f} minutes for both models on {runs[0].run['device']}"
@@ -25,7 +30,7 @@ def training_cost(workshop: Workshop) -> Finding:
 
 
 def scoring_cost(workshop: Workshop) -> Finding:
-    runs = [workshop.training(task)[0] for task in ("number", "letter")]
+    runs = _both(workshop)
     spent = sum(run.run["timings"]["watching_s"] for run in runs)
     paper = (10 + 17) * HOURS
     steps = sum(run.tables["scores"]["step"].nunique() for run in runs)
@@ -39,7 +44,7 @@ def scoring_cost(workshop: Workshop) -> Finding:
 
 
 def storage_cost(workshop: Workshop) -> Finding:
-    runs = [workshop.training(task)[0] for task in ("number", "letter")]
+    runs = _both(workshop)
     stored = sum(
         f.stat().st_size for run in runs if run.folder is not None for f in run.folder.glob("*.parquet")
     )

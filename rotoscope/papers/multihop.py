@@ -84,7 +84,8 @@ def best_step(workshop: Workshop) -> Finding:
     value = "; ".join(f"{task} {', '.join(str(step) for step in steps)}" for task, steps in best.items())
     near = [0.5 <= step / BEST[task] <= 2 for task, steps in best.items() for step in steps]
     later = min(best["number"]) > max(best["letter"])
-    note = "P2 prints no batch size; ours is 192"
+    batch = workshop.training("number")[0].run["settings"]["batch"]
+    note = f"P2 prints no batch size; ours is {batch}"
     return Finding(
         value, judged(later and all(near), in_part=later), note=note, rests_on=workshop.trained_where
     )
@@ -233,11 +234,12 @@ def reflexive_heads(workshop: Workshop) -> Finding:
     tables = [workshop.roles(task).table() for task in ("number", "letter")]
     named = sum(int((t["role"] == "Reflexive").sum()) for t in tables)
     largest = max(float(t["on_self"].max()) for t in tables)
+    deepest = [float(t.set_index("layer")["along_path"].iloc[-1]) for t in tables]
     return _of_roles(
         workshop,
         f"{named} heads; largest share of attention on itself {largest:.2f}",
         judged(named >= 4, in_part=named >= 1),
-        note="deep heads spread their attention over the places that hold the same answer",
+        note=f"attention of the last layer anywhere along the path: number {deepest[0]:.2f}, letter {deepest[1]:.2f}",
     )
 
 
@@ -274,11 +276,10 @@ def hop_order(workshop: Workshop) -> Finding:
 
 
 def shortcuts(workshop: Workshop) -> Finding:
-    counts = {task: int(workshop.roles(task).arrivals()["shortcut"].sum()) for task in ("number", "letter")}
-    value = ", ".join(f"{task}: {n} of 10 places" for task, n in counts.items())
-    return _of_roles(
-        workshop, f"answer legible in fewer layers than hops at {value}", judged(sum(counts.values()) > 0)
-    )
+    found = {task: workshop.roles(task).arrivals()["shortcut"] for task in ("number", "letter")}
+    value = ", ".join(f"{task}: {of.sum()} of {len(of)} places" for task, of in found.items())
+    seen = any(of.any() for of in found.values())
+    return _of_roles(workshop, f"answer legible in fewer layers than hops at {value}", judged(seen))
 
 
 def _table_1(workshop: Workshop, task: str) -> Finding:
@@ -287,8 +288,9 @@ def _table_1(workshop: Workshop, task: str) -> Finding:
     close = np.abs(ours - theirs) <= 5
     same_side = (ours < 16) == (theirs < 16)
     value = ", ".join(f"{x:.0f}" for x in ours)
-    note = f"{int(close.sum())} of 12 layers within 5, {int(same_side.sum())} on the same side of 16; P2 leaves the weights undefined, here softmax of unscaled products"
-    return Finding(value, judged(bool(close.all()), in_part=bool(same_side.mean() >= 0.75)), note=note)
+    note = f"{int(close.sum())} of {len(ours)} layers within 5, {int(same_side.sum())} on the same side of 16; P2 leaves the weights undefined, here softmax of unscaled products"
+    verdict = judged(bool(close.all()), in_part=bool(same_side.mean() >= 0.75))
+    return Finding(value, verdict, note=note, rests_on=workshop.geometry_where)
 
 
 def number_table(workshop: Workshop) -> Finding:
@@ -311,7 +313,8 @@ def index_geometry(workshop: Workshop) -> Finding:
     phases = np.unwrap(np.arctan2(queries["im"], queries["re"]))
     turn = abs(float(np.polyfit(queries["token"].astype(int), phases, 1)[0]))
     value = f"layer {layer}: keys alike {alike:.2f}, query turned by {turn:.3f} a step (angle {angle:.3f})"
-    return Finding(value, judged(alike >= 0.9 and abs(turn - angle) <= 0.05 * angle, in_part=alike >= 0.9))
+    verdict = judged(alike >= 0.9 and abs(turn - angle) <= 0.05 * angle, in_part=alike >= 0.9)
+    return Finding(value, verdict, rests_on=workshop.geometry_where)
 
 
 CLAIMS = [

@@ -160,7 +160,12 @@ class Workshop:
 
     @property
     def roles_where(self) -> str:
-        return "stored run (rotoscope dynamics number|letter)" if self.cost == "quick" else HERE
+        return "stored run (rotoscope dynamics number|letter)" if self.cost == "quick" else self.geometry_where
+
+    @property
+    def geometry_where(self) -> str:
+        """On which model of seed 0."""
+        return f"{HERE} on {'the model it trained' if self.cost == 'gpu' else 'the embedded model'}"
 
     @cache  # noqa: B019
     def geometry(self, task: str) -> Geometry:
@@ -168,7 +173,7 @@ class Workshop:
 
     @cached_property
     def lengths(self) -> Lengths:
-        """Eight models: two tasks, three seeds, and a shorter training; the weights of all in bfloat16."""
+        """Eight models: two tasks, three seeds, and a shorter training; stored ones with weights in bfloat16."""
         return self._beside(stored_lengths())
 
     @cached_property
