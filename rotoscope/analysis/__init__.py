@@ -2,7 +2,7 @@
 
 from rotoscope.analysis.dynamics import Watch
 from rotoscope.analysis.endpoints import one_hop_endpoint
-from rotoscope.analysis.gating import gate, gate_sweep
+from rotoscope.analysis.gating import gate
 from rotoscope.analysis.geometry import geometry as find_geometry
 from rotoscope.analysis.onehop import one_hop_local
 from rotoscope.analysis.profiling import profile
@@ -15,7 +15,6 @@ __all__ = [
     "find_geometry",
     "find_roles",
     "gate",
-    "gate_sweep",
     "one_hop_endpoint",
     "one_hop_local",
     "profile",

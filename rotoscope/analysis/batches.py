@@ -13,7 +13,7 @@ from rotoscope.errors import TaskError
 from rotoscope.maths.blocks import Blocks
 from rotoscope.tasks.prompts import Prompt, Prompts
 
-__all__ = ["Batch", "Queries", "batches", "prompts_from_tokens", "prompts_hash", "scored_queries"]
+__all__ = ["Batch", "Queries", "batches", "prompts_hash", "scored_queries"]
 
 Queries = Literal["last", "all", "task"] | Sequence[int]
 
@@ -105,24 +105,6 @@ def repeated_symbols(prompt: Prompt) -> tuple[int, ...] | None:
     """The symbols of the blocks, where any of them occurs twice."""
     symbols = prompt.symbols
     return symbols if symbols is not None and len(set(symbols)) < len(symbols) else None
-
-
-def prompts_from_tokens(
-    tokens: torch.Tensor, blocks: Sequence[Sequence[int]] | Blocks | None, answers: torch.Tensor | None = None
-) -> Prompts:
-    """Bare token ids [prompts, n]: scored at the last position, all token swaps unless blocks are given."""
-    if tokens.ndim == 1:
-        tokens = tokens[None]
-    n = tokens.shape[1]
-    if n < 3:
-        raise TaskError(f"{n} tokens: a swap needs two keys before the query")
-    query = n - 1
-    spans = blocks if isinstance(blocks, Blocks) or blocks is None else Blocks.of(blocks, query)
-    items = tuple(
-        Prompt(tuple(row.tolist()), (query,), (None if answers is None else int(answers[k]),), spans)
-        for k, row in enumerate(tokens)
-    )
-    return Prompts("tokens", items, {"prompts": len(items), "tokens": n})
 
 
 def prompts_hash(prompts: Prompts) -> str:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 import torch
-from safetensors.torch import load_file, save_file
 
 from rotoscope.errors import RotoscopeError
 from rotoscope.lab.threads import one_thread
@@ -21,168 +17,90 @@ from rotoscope.maths.swaps import swap_scores
 from rotoscope.progress import Progress, progress
 from rotoscope.reading.devices import pick_device
 from rotoscope.results.canonical import Canonical
-from rotoscope.results.folder import RunFolder, read_table, replace_file, versions, write_table
+from rotoscope.results.files import save_arrays
+from rotoscope.results.run import Run
+from rotoscope.settings import CanonicalSettings, ToyTraining
 from rotoscope.tasks.canonical import CANONICAL
 
-__all__ = ["PRESETS", "canonical_experiments", "experiments_of"]
+__all__ = ["canonical_experiments", "experiments_of"]
 
-GRID = tuple(10 ** (-k / 4) for k in range(21))
 DRAWN = (1.0, 0.1, 0.01, 0.001)
 """Angles whose vectors are kept along training."""
 SCORED_INPUTS = 32
 AT_ONCE = 512
 
 
-@dataclass(frozen=True)
-class Preset:
-    """How long and how large."""
-
-    angles: tuple[float, ...]
-    settings: dict[str, Any]
-    tested: int
-    """Fresh samples at the end; a sixteenth of them along the way."""
-    evaluations: int = 10
-
-
-PRESETS = {
-    "quick": Preset(
-        (0.0, *GRID[::2]),
-        {"seeds": 1, "keys": 16, "symbols": 16, "entities": 16, "steps": 400, "batch": 128},
-        tested=2048,
-        evaluations=4,
-    ),
-    "paper": Preset((0.0, *GRID), {"seeds": 3}, tested=16_384),
-}
-
-
-def experiments_of(task: str, angles: Sequence[float], **settings: Any) -> dict[str, ToySettings]:
+def experiments_of(settings: CanonicalSettings) -> dict[str, ToySettings]:
     """The grids behind a task: one angle each, and for induction also (0, theta)."""
-    if task not in (*CANONICAL, "all"):
-        raise RotoscopeError(f"unknown canonical task '{task}'; choose {', '.join(CANONICAL)} or all")
+    if settings.task not in (*CANONICAL, "all"):
+        raise RotoscopeError(f"unknown canonical task '{settings.task}'; choose {', '.join(CANONICAL)} or all")
+    training = {name: getattr(settings, name) for name in ToyTraining.names()}
     made: dict[str, ToySettings] = {}
-    for name in CANONICAL if task == "all" else (task,):
-        made[name] = ToySettings(name, tuple((float(a),) for a in angles), **settings)
+    for name in CANONICAL if settings.task == "all" else (settings.task,):
+        made[name] = ToySettings(task=name, angles=tuple((angle,) for angle in settings.angles), **training)
         if name == "induction":
-            pairs = tuple((0.0, float(a)) for a in angles if a > 0)
-            made["induction, two angles"] = ToySettings(name, pairs, **settings)
+            pairs = tuple((0.0, angle) for angle in settings.angles if angle > 0)
+            made["induction, two angles"] = ToySettings(task=name, angles=pairs, **training)
     return made
 
 
 def canonical_experiments(
     task: str = "all",
-    preset: Literal["quick", "paper"] = "paper",
+    preset: Literal["quick", "paper"] = "quick",
     *,
-    angles: Sequence[float] | None = None,
     device: str | None = None,
     out: str | Path | None = None,
     overwrite: bool = False,
     show_progress: bool | None = None,
     **changes: Any,
 ) -> Canonical:
-    """Train the whole grid of a task (or of all) and measure it; `changes` are fields of `ToySettings`."""
-    if preset not in PRESETS:
-        raise RotoscopeError(f"unknown preset '{preset}'; choose {' or '.join(PRESETS)}")
-    chosen = PRESETS[preset]
+    """Train the whole grid of a task (or of all) and measure it; `changes` are fields of `CanonicalSettings`."""
+    settings = CanonicalSettings.preset(preset, task=task, **changes)
+    experiments = experiments_of(settings)
     where = pick_device(device)
-    grid = chosen.angles if angles is None else tuple(angles)
-    experiments = experiments_of(task, grid, **(chosen.settings | changes))
-    settings = {
-        "task": task,
-        "preset": preset,
-        "angles": list(grid),
-        "tested": chosen.tested,
-        "evaluations": chosen.evaluations,
-        **{k: v for k, v in asdict(next(iter(experiments.values()))).items() if k not in ("task", "angles")},
-    }
-    folder = RunFolder(out, Canonical.kind, settings, overwrite=overwrite) if out is not None else None
-    if folder is not None and folder.complete:
-        return Canonical.open(folder.path)
-    if folder is not None:
-        folder.begin()
-    began = time.perf_counter()
-    parts: dict[str, list[pd.DataFrame]] = {}
-    with (
-        progress("training", sum(one.steps for one in experiments.values()), show_progress) as bar,
-        one_thread(where.type == "cpu"),
-    ):
+    run = Run(Canonical, {"preset": preset, **settings.stored()}, out, overwrite=overwrite)
+    if run.finished is not None:
+        return run.finished
+    total = sum(one.steps for one in experiments.values())
+    with progress("training", total, show_progress) as bar, one_thread(where.type == "cpu"):
         for name, one in experiments.items():
-            for table, rows in _experiment(name, one, chosen, where, folder, bar).items():
-                parts.setdefault(table, []).append(rows)
-    tables = {name: pd.concat(rows, ignore_index=True) for name, rows in parts.items()}
-    details = {"timings": {"total_s": time.perf_counter() - began}, "device": where.type}
-    if folder is not None:
-        return Canonical(folder.finish(tables, **details, warnings=[]), tables)
-    return Canonical({"settings": settings, "versions": versions(), **details, "warnings": []}, tables)
+            _experiment(run, name, ToyHeads(one, where), settings, bar)
+    return run.finish(device=where.type)
 
 
 def _experiment(
-    name: str,
-    settings: ToySettings,
-    preset: Preset,
-    device: torch.device,
-    folder: RunFolder | None,
-    bar: Progress,
-) -> dict[str, pd.DataFrame]:
+    run: Run[Canonical], name: str, heads: ToyHeads, settings: CanonicalSettings, bar: Progress
+) -> None:
     """Train one grid, evaluating along the way; a killed run starts again from its last evaluation."""
-    heads = ToyHeads(settings, device)
     optimiser = heads.optimiser()
-    stops = [round(settings.steps * k / preset.evaluations) for k in range(preset.evaluations + 1)]
     stem = name.replace(", ", "-").replace(" ", "-")
-    done = 0
-    pieces: list[dict[str, pd.DataFrame]] = []
-    if folder is not None:
-        done, pieces = _resume(folder, stem, stops, heads, optimiser)
+    stops = [round(settings.steps * k / settings.evaluations) for k in range(settings.evaluations + 1)]
+    keys = {stop: f"{stem}-{stop:06d}" for stop in stops}
+    done = -1
+    for stop in stops:  # as far as an earlier try got without a gap
+        if not run.done(keys[stop]):
+            break
+        done = stop
+    if done > 0:  # before the first step there is nothing to restore
+        heads.restore(run.load_arrays(_checkpoint(keys[done])), optimiser)
         bar.advance(done)
-    for step in range(done, settings.steps + 1):
-        if step in stops and (step > done or not pieces):
-            made = _evaluate(
-                name, heads, step, preset.tested if step == settings.steps else preset.tested // 16
+    for step in range(max(done, 0), settings.steps + 1):
+        if step in keys and step > done:
+            last = step == settings.steps
+            state = heads.state(optimiser)
+            run.beside(_checkpoint(keys[step]), lambda file, state=state: save_arrays(file, state))  # type: ignore[misc]
+            run.add(
+                keys[step], _evaluate(name, heads, step, settings.tested if last else settings.tested // 16)
             )
-            pieces.append(made)
-            if folder is not None:
-                _store(folder, stem, step, made, heads, optimiser)
         if step < settings.steps:
             heads.step(optimiser, step)
             bar.advance()
-    tables = {table: pd.concat([piece[table] for piece in pieces], ignore_index=True) for table in pieces[0]}
-    tables["scores"] = _scores(name, heads)
-    return tables
+    run.piece(f"{stem}-scores", lambda: {"scores": _scores(name, heads)})
 
 
-TABLES = ("accuracy", "positions", "vectors")
-
-
-def _store(
-    folder: RunFolder,
-    stem: str,
-    step: int,
-    made: dict[str, pd.DataFrame],
-    heads: ToyHeads,
-    optimiser: torch.optim.Adam,
-) -> None:
-    for table in TABLES:
-        write_table(folder.piece(f"{stem}-{step:06d}-{table}.parquet"), made[table])
-    replace_file(_checkpoint(folder, stem, step), lambda file: save_file(heads.state(optimiser), file))
-
-
-def _checkpoint(folder: RunFolder, stem: str, step: int) -> Path:
+def _checkpoint(key: str) -> str:
     """Weights and optimiser state at an evaluation; kept when the run is finished."""
-    return folder.path / "checkpoints" / f"{stem}-{step:06d}.safetensors"
-
-
-def _resume(
-    folder: RunFolder, stem: str, stops: list[int], heads: ToyHeads, optimiser: torch.optim.Adam
-) -> tuple[int, list[dict[str, pd.DataFrame]]]:
-    """The last evaluated step that can be read back, with everything measured up to it."""
-    reached = [step for step in stops if _checkpoint(folder, stem, step).exists()]
-    if not reached or reached[-1] == 0:
-        return 0, []
-    heads.restore(load_file(_checkpoint(folder, stem, reached[-1])), optimiser)
-    pieces = [
-        {table: read_table(folder.piece(f"{stem}-{step:06d}-{table}.parquet")) for table in TABLES}
-        for step in reached
-    ]
-    return reached[-1], pieces
+    return f"checkpoints/{key}.safetensors"
 
 
 def _about(name: str, heads: ToyHeads) -> pd.DataFrame:

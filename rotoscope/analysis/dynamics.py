@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,21 +19,25 @@ from rotoscope.analysis.profiling import profile
 from rotoscope.errors import ModelError, RotoscopeError, RunError, TaskError
 from rotoscope.lab.checkpoints import sequences_for
 from rotoscope.lab.gptj import GPTJ, LayerState
-from rotoscope.lab.training import Evaluation, TrainSettings
+from rotoscope.lab.sequences import training_sequences
+from rotoscope.lab.training import Evaluation
 from rotoscope.maths.rotation import counterfactual_logits
-from rotoscope.maths.swaps import check_tau, swap_scores
+from rotoscope.maths.swaps import swap_scores
 from rotoscope.progress import progress
 from rotoscope.reading import find_checkpoints, load, own_model
 from rotoscope.results.dynamics import Dynamics
-from rotoscope.results.folder import RunFolder, read_run, read_table, versions, write_table
+from rotoscope.results.record import RUN, RunRecord
+from rotoscope.results.run import Run
+from rotoscope.results.saved import Tables
 from rotoscope.results.training import Training
+from rotoscope.settings import ProfileSettings, TrainSettings, check_tau
 from rotoscope.shapes import Float, Tensor
 from rotoscope.tasks.multihop import MultiHops
 from rotoscope.tasks.prompts import Prompts
 
-__all__ = ["Asking", "Watch", "dynamics", "score_heads"]
+__all__ = ["QueryKind", "Watch", "dynamics", "score_heads"]
 
-Asking = Literal["last", "path", "all"]
+QueryKind = Literal["last", "path", "all"]
 """Which positions are asked: the last token, every position the path runs through, or all with two keys before them."""
 MEASURED = ("positional_score", "symbolic_score", "entropy", "relative_entropy", "effective_swaps")
 
@@ -42,13 +46,13 @@ class Watch:
     """Scores all heads of a model in training; give it to `rs.lab.train` as `on_evaluate`."""
 
     def __init__(
-        self, inputs: int = 200, queries: Sequence[Asking] = ("last",), tau: float | Sequence[float] = 1e-4
+        self, inputs: int = 200, queries: Sequence[QueryKind] = ("last",), tau: float | Sequence[float] = 1e-4
     ) -> None:
         self.inputs, self.queries, self.taus = inputs, tuple(queries), check_tau(tau)
         if inputs < 1:
             raise RotoscopeError(f"at least one input is needed to score heads on, found {inputs}")
         for asked in self.queries:
-            check_asking(asked)
+            check_queries(asked)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -63,14 +67,14 @@ class Watch:
         return {"scores": table}
 
 
-def check_asking(queries: str) -> None:
+def check_queries(queries: str) -> None:
     if queries not in ("last", "path", "all"):
         raise RotoscopeError(f"unknown queries '{queries}'; choose last, path or all")
 
 
 @torch.no_grad()
 def score_heads(
-    model: GPTJ, samples: MultiHops, queries: Asking = "last", tau: float | Sequence[float] = 1e-4
+    model: GPTJ, samples: MultiHops, queries: QueryKind = "last", tau: float | Sequence[float] = 1e-4
 ) -> pd.DataFrame:
     """Mean scores of all heads of a GPT-J, all layers at once, over inputs and the positions asked."""
     taus = check_tau(tau)
@@ -134,7 +138,7 @@ def dynamics(
     *,
     prompts: Prompts | MultiHops | None = None,
     task: str | None = None,
-    queries: Asking | None = None,
+    queries: QueryKind | None = None,
     inputs: int = 200,
     tau: float | Sequence[float] = 1e-4,
     device: str | None = None,
@@ -156,16 +160,16 @@ def dynamics(
             raise RunError("this training run was not written to a folder, so it has no checkpoints to score")
         source = source.folder
     place = own_model(str(source)) or Path(source)
-    if queries is None and (place / "run.json").is_file():
-        run = read_run(place)
-        if run.get("kind") == Dynamics.kind:
+    if queries is None and (place / RUN).is_file():
+        record = RunRecord.read(place)
+        if record.kind == Dynamics.kind:
             return Dynamics.open(place)
-        if run.get("kind") == Training.kind and run.get("complete") and "scores" in run.get("tables", ()):
+        if record.kind == Training.kind and record.complete and "scores" in record.tables:
             trained = Training.open(place)
             _check_task(task, trained.task, place)
             return Dynamics.of_training(trained)
-    asked: Asking = queries or "last"
-    check_asking(asked)
+    asked: QueryKind = queries or "last"
+    check_queries(asked)
     return _from_checkpoints(
         place, prompts, task, asked, inputs, check_tau(tau), device, out, overwrite, show_progress
     )
@@ -175,7 +179,7 @@ def _from_checkpoints(
     place: Path,
     prompts: Prompts | MultiHops | None,
     task: str | None,
-    queries: Asking,
+    queries: QueryKind,
     inputs: int,
     taus: tuple[float, ...],
     device: str | None,
@@ -184,21 +188,20 @@ def _from_checkpoints(
     show_progress: bool | None,
 ) -> Dynamics:
     checkpoints = _checkpoints(place)
-    began = time.perf_counter()
     warnings: list[str] = []
-    parts: dict[str, list[pd.DataFrame]] = {"scores": [], "accuracy": []}
-    settings: dict[str, Any] = {}
-    shown: Prompts | None = None
-    folder: RunFolder | None = None
+    run: Run[Dynamics] | None = None
     with progress("checkpoints", len(checkpoints), show_progress) as bar:
         for step, checkpoint in checkpoints.items():
+            bar.advance()
+            key = f"step-{step:08d}"
+            if run is not None and run.done(key):
+                continue
             try:
                 subject = load(checkpoint, device=device, dtype=torch.float32)
             except ModelError as damage:
                 warnings.append(f"{checkpoint.name} was left out: {damage}")
-                bar.advance()
                 continue
-            if shown is None:  # the first model that can be read says what it is shown
+            if run is None:  # the first model that can be read says what all are shown
                 samples = prompts if prompts is not None else _own_sequences(subject, place, task, inputs)
                 shown = samples.prompts() if isinstance(samples, MultiHops) else samples
                 if queries == "path" and not isinstance(samples, MultiHops):
@@ -214,29 +217,22 @@ def _from_checkpoints(
                     "inputs": len(shown),
                     "tau": list(taus),
                 }
-                if out is not None:
-                    folder = RunFolder(out, Dynamics.kind, settings, overwrite=overwrite)
-                    if folder.complete:
-                        return Dynamics.open(folder.path)
-                    folder.begin()
+                run = Run(Dynamics, settings, out, overwrite=overwrite)
+                if run.finished is not None:
+                    return run.finished
             _check_vocabulary(samples, subject, checkpoint)
-            for name, table in _scored(subject, samples, shown, queries, taus, step, folder).items():
-                parts[name].append(table)
-            bar.advance()
-    if not parts["scores"]:
+            scored = partial(_scored, subject, samples, shown, queries, taus, step)
+            run.piece(key, scored)
+    if run is None:
         raise ModelError(f"no checkpoint in {place} could be read: {warnings[0]}")
-    tables = {name: pd.concat(rows, ignore_index=True) for name, rows in parts.items() if rows}
-    details = {"timings": {"total_s": time.perf_counter() - began}, "warnings": warnings}
-    if folder is not None:
-        return Dynamics(folder.finish(tables, **details), tables)
-    return Dynamics({"settings": settings, "versions": versions(), **details}, tables)
+    return run.finish(warnings=warnings)
 
 
 def _checkpoints(place: Path) -> dict[int, Path]:
     """The checkpoints of a folder; a folder that is itself a model counts as its last one."""
     if not (place / "config.json").is_file():
         return find_checkpoints(place)
-    trained = read_run(place)["settings"].get("steps", 0) if (place / "run.json").is_file() else 0
+    trained = RunRecord.read(place).settings.get("steps", 0) if (place / RUN).is_file() else 0
     return {int(trained): place}
 
 
@@ -244,9 +240,8 @@ def _own_sequences(subject: Any, place: Path, task: str | None, inputs: int) -> 
     """Held-out sequences of the run the checkpoints come from, or of the task they name."""
     about = getattr(subject.model.config, "rotoscope", None) or {}
     _check_task(task, about.get("task"), place)
-    if (place / "run.json").is_file() and read_run(place).get("kind") == Training.kind:
-        of = TrainSettings.of(read_run(place)["settings"])
-        return of.sequences("validation", count=inputs)
+    if (place / RUN).is_file() and (record := RunRecord.read(place)).kind == Training.kind:
+        return training_sequences(TrainSettings.read(record.settings), "validation", count=inputs)
     return sequences_for(subject.model.config, inputs, first=1_000_000)
 
 
@@ -268,24 +263,13 @@ def _check_vocabulary(samples: Any, subject: Any, checkpoint: Path) -> None:
 
 
 def _scored(
-    subject: Any,
-    samples: Any,
-    shown: Prompts,
-    queries: Asking,
-    taus: tuple[float, ...],
-    step: int,
-    folder: RunFolder | None,
-) -> dict[str, pd.DataFrame]:
-    """One checkpoint; read back where an earlier try finished it."""
-    if folder is not None and folder.piece(f"scores-{step:08d}.parquet").exists():
-        return {
-            name: read_table(folder.piece(f"{name}-{step:08d}.parquet"))
-            for name in ("accuracy", "scores")
-            if folder.piece(f"{name}-{step:08d}.parquet").exists()
-        }
-    result = profile(
-        subject, shown, tau=taus, queries="last" if queries == "last" else "all", show_progress=False
+    subject: Any, samples: Any, shown: Prompts, queries: QueryKind, taus: tuple[float, ...], step: int
+) -> Tables:
+    """One checkpoint."""
+    plain = ProfileSettings(
+        tau=taus, queries="last" if queries == "last" else "all", null="none", examples=False
     )
+    result = profile(subject, shown, plain, show_progress=False)
     rows = result.prompts if queries == "last" else result.queries
     if queries == "path":
         marks = samples.on_path.cpu().numpy()
@@ -297,18 +281,11 @@ def _scored(
     table = table.assign(inputs=groups.size()).reset_index()
     table.insert(2, "queries", queries)
     table.insert(0, "step", step)
-    made = {"scores": table}
-    answers = result.answers
-    if len(answers):
-        hops = pd.Series(
-            samples.hops.tolist() if isinstance(samples, MultiHops) else 0, index=range(len(shown))
-        )
-        right = answers.assign(hops=answers["prompt"].map(hops)).groupby("hops")["correct"]
-        accuracy = right.agg(["mean", "size"]).reset_index()
-        accuracy.columns = ["hops", "accuracy", "inputs"]
-        accuracy.insert(0, "step", step)
-        made = {"accuracy": accuracy, "scores": table}
-    if folder is not None:
-        for name, piece in made.items():  # scores last: they mark the checkpoint as done
-            write_table(folder.piece(f"{name}-{step:08d}.parquet"), piece)
-    return made
+    if result.answers.empty:
+        return {"scores": table}
+    hops = pd.Series(samples.hops.tolist() if isinstance(samples, MultiHops) else 0, index=range(len(shown)))
+    right = result.answers.assign(hops=result.answers["prompt"].map(hops)).groupby("hops")["correct"]
+    accuracy = right.agg(["mean", "size"]).reset_index()
+    accuracy.columns = ["hops", "accuracy", "inputs"]
+    accuracy.insert(0, "step", step)
+    return {"scores": table, "accuracy": accuracy}

@@ -24,9 +24,9 @@ import pandas as pd
 
 from rotoscope.errors import EndpointError
 from rotoscope.progress import Progress, progress
-from rotoscope.results.folder import RunFolder, versions
 from rotoscope.results.journal import Journal
-from rotoscope.results.onehop import JOURNAL, OneHopRun, answer_row, answered_keys, answers_table, question_key
+from rotoscope.results.onehop import OneHopRun, answer_row, answered_keys, answers_table, question_key
+from rotoscope.results.run import Run
 from rotoscope.tasks.onehop import OneHopPlan, Question, read_answer
 
 __all__ = ["KEY_VARIABLES", "Estimate", "estimate", "one_hop_endpoint"]
@@ -117,41 +117,35 @@ def one_hop_endpoint(
             "concurrency must be at least 1, the time-out positive and the patience not negative"
         )
     settings = {"model": model, "endpoint": address, "body": dict(body), **plan.settings}
-    folder = RunFolder(out, OneHopRun.kind, settings, overwrite=overwrite) if out is not None else None
-    if folder is not None and folder.complete:
-        return Estimate(0, 0, 0) if dry_run else OneHopRun.open(folder.path)
+    run = Run(OneHopRun, settings, out, overwrite=overwrite)
+    if run.finished is not None:
+        return Estimate(0, 0, 0) if dry_run else run.finished
+
+    def expected(journal: Journal) -> Estimate:
+        return estimate(
+            plan, body=body, price_in=price_in, price_out=price_out, done=answered_keys(journal.rows)
+        )
+
     if dry_run:
-        kept = Journal(folder.piece(JOURNAL) if folder is not None and not overwrite else None)
-        return estimate(plan, body=body, price_in=price_in, price_out=price_out, done=answered_keys(kept.rows))
+        return expected(run.journal("answers", look=True))
     client = _client(endpoint, timeout)
-    if folder is not None:
-        folder.begin()
-    journal = Journal(folder.piece(JOURNAL) if folder is not None else None)
-    expected = estimate(
-        plan, body=body, price_in=price_in, price_out=price_out, done=answered_keys(journal.rows)
-    )
-    began = time.perf_counter()
-    asking = _Asking(client, address, model, dict(body), patience, journal)
+    journal = run.journal("answers")
+    before = expected(journal)
+    session = _Session(client, address, model, dict(body), patience, journal)
     with client, progress("asking", len(plan), show_progress) as bar:
         bar.advance(len(journal))
         try:
-            _ask_all(asking, plan, concurrency, bar)
+            _ask_all(session, plan, concurrency, bar)
         except EndpointError as problem:
             kept_words = (
                 f"{len(journal)} of {len(plan)} answers are kept, and the same command goes on from there"
-                if folder is not None
+                if run.folder is not None
                 else "no answers are kept, because no run folder was given"
             )
             raise EndpointError(f"{problem}; {kept_words}") from None
-    tables = {"answers": answers_table(journal.rows)}
-    details = {
-        "estimate": asdict(expected),
-        "timings": {"total_s": time.perf_counter() - began},
-        "warnings": _warnings(tables["answers"], asking.retries),
-    }
-    if folder is not None:
-        return OneHopRun(folder.finish(tables, **details), tables)
-    return OneHopRun({"settings": settings, "versions": versions(), **details}, tables)
+    answers = answers_table(journal.rows)
+    run.add("answers", {"answers": answers})
+    return run.finish(estimate=asdict(before), warnings=_warnings(answers, session.retries))
 
 
 def _most_tokens(body: Mapping[str, Any]) -> int:
@@ -201,7 +195,7 @@ class _Again:
 
 
 @dataclass
-class _Asking:
+class _Session:
     """What all threads share."""
 
     client: Any
@@ -292,19 +286,19 @@ class _Asking:
     def _message(self, refusal: Any) -> str:
         """What the server said, on one line and without the key."""
         body = refusal.body
-        said = body.get("message", body) if isinstance(body, dict) else body or refusal.message
-        return " ".join(str(said).replace(self.client.api_key, "***").split())[:300]
+        message = body.get("message", body) if isinstance(body, dict) else body or refusal.message
+        return " ".join(str(message).replace(self.client.api_key, "***").split())[:300]
 
 
-def _ask_all(asking: _Asking, plan: OneHopPlan, concurrency: int, bar: Progress) -> None:
+def _ask_all(session: _Session, plan: OneHopPlan, concurrency: int, bar: Progress) -> None:
     """Every question that is not done yet; when one fails, those under way are still kept."""
-    done = answered_keys(asking.journal.rows)
+    done = answered_keys(session.journal.rows)
 
     def one(run: int, question: Question) -> None:
         try:
-            asking.ask(run, question)
+            session.ask(run, question)
         except BaseException:
-            asking.stop.set()
+            session.stop.set()
             raise
         bar.advance()
 
@@ -316,7 +310,7 @@ def _ask_all(asking: _Asking, plan: OneHopPlan, concurrency: int, bar: Progress)
         for future in wait(under_way, return_when=FIRST_EXCEPTION).done:
             future.result()
     finally:
-        asking.stop.set()
+        session.stop.set()
         pool.shutdown(cancel_futures=True)
 
 
@@ -347,17 +341,17 @@ def _number(given: object) -> int | None:
 
 def _warnings(answers: pd.DataFrame, retries: Counter[str]) -> list[str]:
     counts = answers["status"].value_counts()
-    said = []
+    warnings = []
     if retries:
         reasons = ", ".join(f"{reason}: {count}" for reason, count in retries.most_common())
-        said.append(f"{retries.total()} requests were sent again ({reasons})")
+        warnings.append(f"{retries.total()} requests were sent again ({reasons})")
     if "malformed" in counts:
-        said.append(
+        warnings.append(
             f"{counts['malformed']} answers were empty or malformed; a model that thinks before it answers may need a "
             "higher limit of tokens, or its thinking turned off"
         )
     if "too long" in counts:
-        said.append(
+        warnings.append(
             f"{counts['too long']} questions were too long for the model and are left out of the accuracy"
         )
-    return said
+    return warnings

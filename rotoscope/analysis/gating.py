@@ -10,7 +10,6 @@ from __future__ import annotations
 import inspect
 import itertools
 import random
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,19 +18,25 @@ from typing import Any
 import pandas as pd
 import torch
 
-from rotoscope.analysis.batches import Batch, batches, prompts_hash
-from rotoscope.analysis.measures import Asked, score_batch
-from rotoscope.analysis.profiling import describe, profile
+from rotoscope.analysis.batches import Batch, batches
+from rotoscope.analysis.measures import Scoring, score_batch
+from rotoscope.analysis.profiling import describe, profile, subject_settings
 from rotoscope.errors import RotoscopeError
+from rotoscope.lab.checkpoints import own_task
+from rotoscope.maths.purity import CLASSES
 from rotoscope.progress import progress
 from rotoscope.reading import Gate, HeadReader, Subject, gated, load, silence
-from rotoscope.results.folder import RunFolder, read_table, settings_hash, versions, write_table
 from rotoscope.results.gating import Gating
 from rotoscope.results.profile import Profile
+from rotoscope.results.record import settings_hash
+from rotoscope.results.run import Run
+from rotoscope.results.saved import Tables
+from rotoscope.settings import GateSettings, ProfileSettings
+from rotoscope.settings.profile import head_pairs
 from rotoscope.tasks import passages
 from rotoscope.tasks.prompts import Prompts
 
-__all__ = ["Condition", "bands", "gate", "gate_sweep", "parse_heads", "parse_planes"]
+__all__ = ["Condition", "bands", "gate", "parse_heads", "parse_planes"]
 
 Head = tuple[int, int]
 Planes = str | Sequence[int]
@@ -104,11 +109,7 @@ def parse_heads(heads: Heads, reader: HeadReader, classes: Profile | None) -> tu
                 f"no head of class '{heads}'; there are {sorted(set(rows['head_class'].dropna()))}"
             )
         return tuple((int(layer), int(head)) for layer, head in zip(found["layer"], found["head"], strict=True))
-    try:
-        pairs = [part.split(":") for part in heads.split(",")] if isinstance(heads, str) else heads
-        chosen = tuple((int(layer), int(head)) for layer, head in pairs)
-    except ValueError as problem:
-        raise RotoscopeError(f"'{heads}': heads are written layer:head, as in 12:0,3:4") from problem
+    chosen = tuple(head_pairs(heads))
     for wanted in chosen:
         if wanted not in everyone:
             raise RotoscopeError(f"there is no head {wanted[0]}:{wanted[1]} (layers and heads count from 0)")
@@ -127,73 +128,64 @@ def bands(reader: HeadReader, count: int) -> list[tuple[int, ...]]:
 def gate(
     subject: Any,
     prompts: Prompts,
+    settings: GateSettings | None = None,
     *,
-    keep: Planes | None = None,
-    remove: Planes | None = None,
-    heads: Heads = "all",
-    silence_heads: bool = False,
     classes: Profile | None = None,
-    controls: int = 3,
-    scores: bool = True,
-    seed: int = 0,
-    out: str | Path | None = None,
-    overwrite: bool = False,
-) -> Gating:
-    """Keep or remove frequencies in chosen heads, or silence the heads, and measure task, text and heads.
-
-    `keep` or `remove` are frequency ids ("1-8", "angle 0.01-0.5", "all", "none", a list); `heads` is "all", a class
-    (then `classes` is a profile of the model), "12:0,3:4" or a list. Unless all heads are gated, `controls` random
-    groups of as many heads from the same layers stand beside it. `scores` also profiles the gated model.
-    """
-    if (keep is not None) + (remove is not None) + silence_heads != 1:
-        raise RotoscopeError("say one of: keep=..., remove=..., silence_heads=True")
-    who = load(subject)
-    reader = HeadReader(who.model)
-    chosen = parse_heads(heads, reader, classes)
-    action = "silence" if silence_heads else "keep" if keep is not None else "remove"
-    planes: Planes = keep if keep is not None else remove if remove is not None else ()
-    group = heads if isinstance(heads, str) and ":" not in heads else "listed"
-    condition = Condition(f"{action} {planes}", action, group, parse_planes(planes, reader), chosen)
-    conditions = [condition, *random_controls(condition, reader, controls, seed)]
-    return _run(who, reader, prompts, conditions, condition if scores else None, out, overwrite)
-
-
-def gate_sweep(
-    subject: Any,
-    prompts: Prompts,
-    *,
-    band_count: int = 8,
-    groups: Sequence[str] = ("all", "positional", "symbolic"),
-    classes: Profile | None = None,
-    controls: int = 2,
     seed: int = 0,
     out: str | Path | None = None,
     overwrite: bool = False,
     show_progress: bool | None = None,
+    **changes: Any,
 ) -> Gating:
-    """Keep each band alone and remove each band alone, in all heads and in the heads of each class; silence whole
-    classes; each class beside random heads from the same layers. Classes come from a profile of the same prompts
-    unless one is given; a class without heads is left out."""
-    who = load(subject)
-    reader = HeadReader(who.model)
-    known = classes or profile(who, prompts, show_progress=show_progress)
-    cut = bands(reader, band_count)
-    conditions: list[Condition] = []
-    for group in groups:
+    """Keep or remove frequencies in chosen heads, or silence the heads, and measure task, text and heads.
+
+    What is gated is said by `settings`, or by fields of `GateSettings` given as keywords, such as `keep="1-8"`,
+    `remove="angle 0.01-0.5"`, `silence=True`, `heads="symbolic"`. Without keep, remove or silence this is a sweep: each
+    band is kept alone and removed alone, in all heads and in the heads of each class, and whole classes are silenced.
+    Unless all heads are gated, random groups of as many heads from the same layers stand beside them.
+
+    Classes come from `classes`, a profile of the model, else from a profile of the same prompts.
+    """
+    wanted = GateSettings.make(settings, **changes)
+    subject = load(subject)
+    reader = HeadReader(subject.model)
+    by_class = set(wanted.groups if wanted.case == "a sweep" else (wanted.heads,)) & set(CLASSES)
+    if classes is None and by_class:
+        plain = ProfileSettings(null="none", examples=False)
+        classes = profile(subject, prompts, plain, show_progress=show_progress)
+    if wanted.case == "a sweep":
+        conditions, scored = list(_sweep(reader, wanted, classes, seed)), None
+    else:
+        action = "silence" if wanted.silence else "keep" if wanted.keep is not None else "remove"
+        planes = wanted.keep or wanted.remove or "none"
+        group = wanted.heads if ":" not in wanted.heads else "listed"
+        chosen = parse_heads(wanted.heads, reader, classes)
+        one = Condition(f"{action} {planes}", action, group, parse_planes(planes, reader), chosen)
+        conditions = [one, *random_controls(one, reader, wanted.controls, seed)]
+        scored = one if wanted.scores else None
+    return _run(subject, reader, prompts, wanted, seed, conditions, scored, out, overwrite, show_progress)
+
+
+def _sweep(reader: HeadReader, wanted: GateSettings, classes: Profile | None, seed: int) -> Iterator[Condition]:
+    """Each band kept alone and removed alone, by group of heads; whole classes silenced; last, nothing left at all."""
+    cut = bands(reader, wanted.bands)
+    for group in wanted.groups:
         try:
-            chosen = parse_heads(group, reader, known)
+            chosen = parse_heads(group, reader, classes)
         except RotoscopeError:
             continue
         for ids in cut:
             for action in ("keep", "remove"):
                 one = Condition(f"{action} {ids[0]}-{ids[-1]}", action, group, ids, chosen)
-                conditions += [one, *(random_controls(one, reader, controls, seed) if action == "keep" else [])]
+                yield one
+                if action == "keep":
+                    yield from random_controls(one, reader, wanted.controls, seed)
         if group != "all":
             whole = Condition(f"silence {group}", "silence", group, (), chosen)
-            conditions += [whole, *random_controls(whole, reader, controls, seed)]
+            yield whole
+            yield from random_controls(whole, reader, wanted.controls, seed)
     everything = parse_planes("all", reader)
-    conditions.append(Condition("remove all", "remove", "all", everything, parse_heads("all", reader, None)))
-    return _run(who, reader, prompts, conditions, None, out, overwrite, show_progress)
+    yield Condition("remove all", "remove", "all", everything, parse_heads("all", reader, None))
 
 
 def random_controls(condition: Condition, reader: HeadReader, count: int, seed: int) -> Iterator[Condition]:
@@ -214,59 +206,45 @@ def random_controls(condition: Condition, reader: HeadReader, count: int, seed: 
 
 
 def _run(
-    who: Subject,
+    subject: Subject,
     reader: HeadReader,
     prompts: Prompts,
+    wanted: GateSettings,
+    seed: int,
     conditions: list[Condition],
     scored: Condition | None,
     out: str | Path | None,
     overwrite: bool,
-    show_progress: bool | None = None,
+    show_progress: bool | None,
 ) -> Gating:
-    prose = passages(who, count=6, most_tokens=80)
+    shown = {"task": prompts}
+    if own_task(subject) is None:  # a model of a multi-hop task knows no prose
+        shown["text"] = passages(subject, count=6, most_tokens=80)
+    settings = subject_settings(subject, prompts) | wanted.stored() | {"seed": seed}
+    settings["passages"] = len(shown.get("text", ()))
+    settings["conditions"] = [
+        [c.name, c.group, c.draw, sorted(c.planes), len(c.heads), settings_hash({"heads": c.heads})]
+        for c in conditions
+    ]
+    run = Run(Gating, settings, out, overwrite=overwrite)
+    if run.finished is not None:
+        return run.finished
     none = Condition("nothing gated", "remove", "all", (), ())
-    settings = {
-        "model": who.name,
-        "fingerprint": who.fingerprint,
-        "task": prompts.task,
-        "task_settings": prompts.settings,
-        "prompts": len(prompts),
-        "prompts_hash": prompts_hash(prompts),
-        "passages": len(prose),
-        "conditions": [
-            [c.name, c.group, c.draw, sorted(c.planes), len(c.heads), settings_hash({"heads": c.heads})]
-            for c in conditions
-        ],
-        "scores": scored is not None,
-    }
-    folder = RunFolder(out, Gating.kind, settings, overwrite=overwrite) if out is not None else None
-    if folder is not None and folder.complete:
-        return Gating.open(folder.path)
-    if folder is not None:
-        folder.begin()
-    began = time.perf_counter()
-    parts = []
     with progress("gating", 1 + len(conditions), show_progress) as bar:
         for number, condition in enumerate([none, *conditions]):
-            piece = folder.piece(f"{number:04d}.parquet") if folder is not None else None
-            if piece is not None and piece.exists():
-                parts.append(read_table(piece))
-            else:
-                parts.append(_measure(who, reader, condition, {"task": prompts, "text": prose}))
-                if piece is not None:
-                    write_table(piece, parts[-1])
+
+            def measured(condition: Condition = condition) -> Tables:
+                return {"conditions": _measure(subject, reader, condition, shown)}
+
+            run.piece(f"condition-{number:04d}", measured)
             bar.advance()
-    tables = {"conditions": pd.concat(parts, ignore_index=True)}
     if scored is not None:
-        tables["gated_heads"] = _scores(who, reader, prompts, scored)
-    details = {"subject": describe(who, reader), "timings": {"total_s": time.perf_counter() - began}}
-    if folder is not None:
-        return Gating(folder.finish(tables, **details, warnings=[]), tables)
-    return Gating({"settings": settings, "versions": versions(), **details, "warnings": []}, tables)
+        run.piece("scores", lambda: {"gated_heads": _scores(reader, prompts, scored)})
+    return run.finish(subject=describe(subject, reader))
 
 
 def _measure(
-    who: Subject, reader: HeadReader, condition: Condition, shown: Mapping[str, Prompts]
+    subject: Subject, reader: HeadReader, condition: Condition, shown: Mapping[str, Prompts]
 ) -> pd.DataFrame:
     """Loss and accuracy per prompt under one condition."""
     about = {
@@ -283,35 +261,35 @@ def _measure(
     with gated(reader, condition.gate(reader)), torch.inference_mode():
         for source, prompts in shown.items():
             for batch in batches(prompts, "task", most_tokens=512):
-                for k, (loss, accuracy) in enumerate(_losses(who, batch)):
+                for k, (loss, accuracy) in enumerate(_losses(subject, batch)):
                     found = {"source": source, "prompt": batch.first + k, "loss": loss, "accuracy": accuracy}
                     rows.append(about | found)
     return pd.DataFrame(rows)
 
 
-def _losses(who: Subject, batch: Batch) -> Iterator[tuple[float, float]]:
+def _losses(subject: Subject, batch: Batch) -> Iterator[tuple[float, float]]:
     """Mean negative log-likelihood and accuracy of each prompt's answers."""
     queries = list(batch.prompts[0].queries)
     options: dict[str, Any] = {}
-    if "logits_to_keep" in inspect.signature(who.model.forward).parameters:
-        options["logits_to_keep"] = torch.tensor(queries, device=who.device)
-    logits = who.model(batch.tokens.to(who.device), use_cache=False, **options).logits.float()
+    if "logits_to_keep" in inspect.signature(subject.model.forward).parameters:
+        options["logits_to_keep"] = torch.tensor(queries, device=subject.device)
+    logits = subject.model(batch.tokens.to(subject.device), use_cache=False, **options).logits.float()
     logits = logits if options else logits[:, queries]
-    expected = torch.tensor([prompt.answers for prompt in batch.prompts], device=who.device)
+    expected = torch.tensor([prompt.answers for prompt in batch.prompts], device=subject.device)
     right = logits.gather(2, expected[..., None])[..., 0]
     loss = (logits.logsumexp(-1) - right).mean(1)
     accuracy = (right == logits.amax(-1)).float().mean(1)
     yield from zip(loss.tolist(), accuracy.tolist(), strict=True)
 
 
-def _scores(who: Subject, reader: HeadReader, prompts: Prompts, condition: Condition) -> pd.DataFrame:
+def _scores(reader: HeadReader, prompts: Prompts, condition: Condition) -> pd.DataFrame:
     """Both scores of every head before and under the gate."""
     closed = condition.gate(reader)
     found = []
     for one in (Gate(), closed):
-        asked = Asked((1e-4,), transform=lambda layer, batch, one=one: silence(layer, one))  # type: ignore[misc]
+        scoring = Scoring((1e-4,), transform=lambda layer, batch, one=one: silence(layer, one))  # type: ignore[misc]
         with gated(reader, one):
             work = batches(prompts, "last", 2048)
-            rows = pd.concat([score_batch(reader, batch, asked, None)["prompts"] for batch in work])
+            rows = pd.concat([score_batch(reader, batch, scoring, None)["prompts"] for batch in work])
         found.append(rows.groupby(["layer", "head"])[["positional_score", "symbolic_score", "entropy"]].mean())
     return found[0].join(found[1].add_suffix("_gated")).reset_index()

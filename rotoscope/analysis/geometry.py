@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,8 @@ from rotoscope.analysis.profiling import profile
 from rotoscope.lab.checkpoints import sequences_for
 from rotoscope.lab.gptj import GPTJ, LayerState
 from rotoscope.reading import Subject, load
-from rotoscope.results.folder import RunFolder, versions
 from rotoscope.results.geometry import Geometry, frequency_use
+from rotoscope.results.run import Run
 from rotoscope.tasks.multihop import MultiHops
 
 __all__ = ["geometry"]
@@ -42,20 +41,16 @@ def geometry(
         "inputs": inputs,
         "seed": seed,
     }
-    folder = RunFolder(out, Geometry.kind, settings, overwrite=overwrite) if out is not None else None
-    if folder is not None:
-        if folder.complete:
-            return Geometry.open(folder.path)
-        folder.begin()
-    began = time.perf_counter()
+    run = Run(Geometry, settings, out, overwrite=overwrite)
+    if run.finished is not None:
+        return run.finished
     model = GPTJ.from_transformers(who.model)
-    planes = profile(who, samples, frequencies=True, show_progress=show_progress).frequencies
+    planes = profile(
+        who, samples, frequencies=True, null="none", examples=False, show_progress=show_progress
+    ).frequencies
     use = frequency_use(planes, scaling=model.shape.head_width**-0.5)
-    tables = {"use": use, "vectors": _vectors(model, samples, use)}
-    details = {"timings": {"total_s": time.perf_counter() - began}, "warnings": []}
-    if folder is not None:
-        return Geometry(folder.finish(tables, **details), tables)
-    return Geometry({"settings": settings, "versions": versions(), **details}, tables)
+    run.add("tables", {"use": use, "vectors": _vectors(model, samples, use)})
+    return run.finish()
 
 
 @torch.no_grad()

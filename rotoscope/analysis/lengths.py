@@ -15,8 +15,7 @@ fail at the first length at which the front tokens would draw more than half of 
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,16 +26,17 @@ import torch
 from rotoscope.analysis.dynamics import score_heads
 from rotoscope.analysis.roles import HELD_OUT, blocked
 from rotoscope.errors import ModelError, TaskError
-from rotoscope.lab.checkpoints import sequences_for
+from rotoscope.lab.checkpoints import own_task, sequences_for
 from rotoscope.lab.gptj import GPTJ, LayerState, as_real
 from rotoscope.maths.discrepancy import discrepancy
 from rotoscope.maths.purity import purity_class
-from rotoscope.progress import progress
+from rotoscope.progress import Progress, progress
 from rotoscope.reading import Subject, find_checkpoints, load
-from rotoscope.results.folder import RunFolder, read_table, versions, write_table
 from rotoscope.results.lengths import Lengths
 from rotoscope.results.onehop import wilson
 from rotoscope.results.roles import ARRIVED
+from rotoscope.results.run import Run
+from rotoscope.settings import LengthsSettings
 from rotoscope.shapes import Float, Tensor
 from rotoscope.tasks.multihop import MultiHops
 
@@ -53,62 +53,49 @@ HEAD_INPUTS = 48
 
 def lengths(
     source: str | Path | Subject | Mapping[str, Any] | Sequence[str | Path],
+    settings: LengthsSettings | None = None,
     *,
-    lengths: Sequence[int] | None = None,
-    inputs: int = 400,
-    heads: bool = True,
-    seed: int = 0,
     device: str | None = None,
     out: str | Path | None = None,
     overwrite: bool = False,
     show_progress: bool | None = None,
+    **changes: Any,
 ) -> Lengths:
-    """Accuracy, heads and prediction by length, for one model or several.
+    """Accuracy, heads and prediction by length, for one multi-hop model or several.
 
     `source` is "number" or "letter", a model or checkpoint folder, a training run (all its checkpoints are taken), a list
-    of those, or a mapping from names to them. `lengths` are by default the length in training and those of `LENGTHS` that
-    every model has positions for. At most `inputs` sequences a length, fewer at the long end.
+    of those, or a mapping from names to them. `settings`, or fields of `LengthsSettings` given as keywords, say which
+    lengths and how many inputs.
     """
+    wanted = LengthsSettings.make(settings, **changes)
     models = _models(source, device)
-    for name, who in models.items():
-        if who.model.config.model_type != "gptj":
+    for name, subject in models.items():
+        if own_task(subject) is None:
             raise ModelError(
-                f"{name} is no multi-hop GPT-J; language models are asked one-hop questions instead (rotoscope lengths)"
+                f"{name} is no multi-hop model; language models are asked one-hop questions instead (rotoscope ask)"
             )
     first = next(iter(models.values()))
-    wanted = sorted({int(n) for n in (_fitting(models) if lengths is None else lengths)})
-    for name, who in models.items():
-        shortest = sequences_for(who.model.config, 1).length
-        longest = int(who.model.config.n_positions)
-        if wanted[0] < shortest or wanted[-1] > longest:
+    chosen = wanted.lengths or tuple(_fitting(models))
+    for name, subject in models.items():
+        shortest = sequences_for(subject.model.config, 1).length
+        longest = int(subject.model.config.n_positions)
+        if chosen[0] < shortest or chosen[-1] > longest:
             raise TaskError(
-                f"lengths of {name} must lie between {shortest} and its {longest} positions, found {wanted}"
+                f"lengths of {name} must lie between {shortest} and its {longest} positions, found {list(chosen)}"
             )
-    settings = {
-        "models": {name: who.fingerprint for name, who in models.items()},
-        "lengths": wanted,
-        "inputs": inputs,
-        "heads": heads,
-        "seed": seed,
+    described = {
+        "models": {name: subject.fingerprint for name, subject in models.items()},
+        **wanted.stored(),
+        "lengths": list(chosen),
         "tokens": tokens_on(first.device),
     }
-    folder = RunFolder(out, Lengths.kind, settings, overwrite=overwrite) if out is not None else None
-    if folder is not None:
-        if folder.complete:
-            return Lengths.open(folder.path)
-        folder.begin()
-    began = time.perf_counter()
-    parts: dict[str, list[pd.DataFrame]] = {}
-    with progress("lengths", len(models) * sum(wanted), show_progress) as bar:
-        for name, who in models.items():
-            made = _Measured(name, who, wanted, inputs, heads, seed, folder).tables(bar)
-            for table, rows in made.items():
-                parts.setdefault(table, []).append(rows)
-    tables = {name: pd.concat(rows, ignore_index=True) for name, rows in parts.items()}
-    details = {"timings": {"total_s": time.perf_counter() - began}, "device": first.device.type, "warnings": []}
-    if folder is not None:
-        return Lengths(folder.finish(tables, **details), tables)
-    return Lengths({"settings": settings, "versions": versions(), **details}, tables)
+    run = Run(Lengths, described, out, overwrite=overwrite)
+    if run.finished is not None:
+        return run.finished
+    with progress("lengths", len(models) * sum(chosen), show_progress) as bar:
+        for name, subject in models.items():
+            _Measured(run, name, subject, list(chosen), wanted).measure(bar)
+    return run.finish(device=first.device.type)
 
 
 def tokens_on(device: torch.device) -> int:
@@ -117,8 +104,8 @@ def tokens_on(device: torch.device) -> int:
 
 def _fitting(models: dict[str, Subject]) -> list[int]:
     """The longest of the models' lengths in training, and the usual lengths between it and their positions."""
-    shortest = max(sequences_for(who.model.config, 1).length for who in models.values())
-    longest = min(int(who.model.config.n_positions) for who in models.values())
+    shortest = max(sequences_for(subject.model.config, 1).length for subject in models.values())
+    longest = min(int(subject.model.config.n_positions) for subject in models.values())
     return [shortest, *(n for n in LENGTHS if shortest < n <= longest)]
 
 
@@ -147,54 +134,45 @@ def _models(source: Any, device: str | None) -> dict[str, Subject]:
 
 @dataclass(frozen=True)
 class _Measured:
-    """One model, all lengths; finished lengths of an earlier try are read back."""
+    """One model, all lengths."""
 
+    run: Run[Lengths]
     name: str
-    who: Subject
+    subject: Subject
     lengths: list[int]
-    inputs: int
-    heads: bool
-    seed: int
-    folder: RunFolder | None
+    settings: LengthsSettings
 
-    def tables(self, bar: Any) -> dict[str, pd.DataFrame]:
-        model = GPTJ.from_transformers(self.who.model)
-        rows, heads = [], []
+    def measure(self, bar: Progress) -> None:
+        model = GPTJ.from_transformers(self.subject.model)
         for n in self.lengths:
-            rows.append(self._stored(f"accuracy-{n}", lambda n=n: self._accuracy(model, n)))  # type: ignore[misc]
-            if self.heads and n <= HEAD_LENGTHS:
-                heads.append(self._stored(f"heads-{n}", lambda n=n: self._heads(model, n)))  # type: ignore[misc]
+            self._piece("accuracy", lambda n=n: self._accuracy(model, n), n)  # type: ignore[misc]
+            if self.settings.heads and n <= HEAD_LENGTHS:
+                self._piece("heads", lambda n=n: self._heads(model, n), n)  # type: ignore[misc]
             bar.advance(n)
-        tables = {"accuracy": pd.concat(rows, ignore_index=True)}
-        if heads:
-            tables["heads"] = pd.concat(heads, ignore_index=True)
-        tables["classes"] = self._stored("classes", lambda: head_classes(model, self._sequences(200, 0)))
-        tables["predicted"] = self._stored(
-            "predicted", lambda: predict(model, self._sequences(self.inputs, 0), self.lengths[-1])
-        )
-        about = {"model": self.name, "task": self._sequences(1, 0).task}
-        return {name: table.assign(**about) for name, table in tables.items()}
+        self._piece("classes", lambda: head_classes(model, self._sequences(200, 0)))
+        inputs = self.settings.inputs
+        self._piece("predicted", lambda: predict(model, self._sequences(inputs, 0), self.lengths[-1]))
 
-    def _stored(self, what: str, make: Any) -> pd.DataFrame:
-        if self.folder is None:
-            return make()
-        file = self.folder.piece(f"{self.who.fingerprint}-{what}.parquet")
-        if not file.exists():
-            write_table(file, make())
-        return read_table(file)
+    def _piece(self, table: str, make: Callable[[], pd.DataFrame], length: int = 0) -> None:
+        """A table of this model, or what it has at one length."""
+        about = {"model": self.name, "task": self._sequences(1, 0).task}
+        key = f"{self.subject.fingerprint}-{table}-{length:06d}"
+        self.run.piece(key, lambda: {table: make().assign(**about)})
 
     def _sequences(self, count: int, front: int) -> MultiHops:
-        made = sequences_for(self.who.model.config, count, seed=self.seed, first=HELD_OUT, front=front)
-        return made.to(self.who.device)
+        made = sequences_for(
+            self.subject.model.config, count, seed=self.settings.seed, first=HELD_OUT, front=front
+        )
+        return made.to(self.subject.device)
 
     def _longer(self, n: int, most: int) -> MultiHops:
         kinds = len(self._sequences(1, 0).settings["hops"])
-        count = max(FEWEST, min(most, tokens_on(self.who.device) // n))
+        count = max(FEWEST, min(most, tokens_on(self.subject.device) // n))
         return self._sequences(count - count % kinds, n - self._sequences(1, 0).length)
 
     @torch.no_grad()
     def _accuracy(self, model: GPTJ, n: int) -> pd.DataFrame:
-        samples = self._longer(n, self.inputs)
+        samples = self._longer(n, self.settings.inputs)
         at_once = max(1, 20_000 // n)
         right = torch.cat(
             [

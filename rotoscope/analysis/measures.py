@@ -20,15 +20,13 @@ from rotoscope.maths.swaps import score_swaps
 from rotoscope.reading import HeadReader, LayerHeads, QueryHeads
 from rotoscope.results.aggregate import INDEX, MEASURES
 
-__all__ = ["TABLES", "Asked", "Transform", "score_batch"]
+__all__ = ["Scoring", "Transform", "score_batch"]
 
 Measures = dict[str, np.ndarray]
 """Name of a measure -> [batch, heads, taus]."""
 
 Transform = Callable[[LayerHeads, Batch], LayerHeads]
 """Changes a layer's queries or keys before they are scored: nulls, gates."""
-
-TABLES = ("prompts", "queries", "prompt_frequencies", "answers", "sinks")
 
 SINK_MASS = 0.1
 SINK_SHARE = 4.0  # times an even share, which matters in short prompts
@@ -38,7 +36,7 @@ NEAR_QUERY = 4
 
 
 @dataclass(frozen=True)
-class Asked:
+class Scoring:
     """What is to be measured."""
 
     taus: tuple[float, ...]
@@ -47,7 +45,7 @@ class Asked:
     transform: Transform | None = None
 
 
-def score_batch(reader: HeadReader, batch: Batch, asked: Asked, tokenizer: Any) -> dict[str, pd.DataFrame]:
+def score_batch(reader: HeadReader, batch: Batch, scoring: Scoring, tokenizer: Any) -> dict[str, pd.DataFrame]:
     """The tables of one batch: scores per prompt, per query and per frequency, answers, sinks."""
     tables: list[pd.DataFrame] = []
     planes: list[pd.DataFrame] = []
@@ -55,15 +53,15 @@ def score_batch(reader: HeadReader, batch: Batch, asked: Asked, tokenizer: Any) 
     attention = _AttentionByPosition(batch)
 
     def visit(layer: LayerHeads) -> None:
-        if asked.transform is not None:
-            layer = asked.transform(layer, batch)
+        if scoring.transform is not None:
+            layer = scoring.transform(layer, batch)
         for index, query in enumerate(batch.queries):
             here = layer.at(index)
-            found = _measure(here, blocks[index], asked.taus, batch.symbols_for(query))
-            tables.append(_rows(batch, layer.layer, query, found, asked.taus))
+            found = _measure(here, blocks[index], scoring.taus, batch.symbols_for(query))
+            tables.append(_rows(batch, layer.layer, query, found, scoring.taus))
         attention.add(here)  # of the last query
-        if asked.frequencies:
-            planes.append(_frequencies(here, blocks[-1], batch, asked))
+        if scoring.frequencies:
+            planes.append(_frequencies(here, blocks[-1], batch, scoring))
 
     logits = reader.read(batch.tokens, batch.queries, visit, keep=batch.asked_at)
     if len(tables) != reader.layers * len(batch.queries):
@@ -75,13 +73,14 @@ def score_batch(reader: HeadReader, batch: Batch, asked: Asked, tokenizer: Any) 
         present = [name for name in MEASURES if name in rows]
         per_prompt = rows.groupby(["prompt", *INDEX], sort=False)[present].mean().reset_index()
         per_query = rows
-    return {
+    found = {
         "prompts": per_prompt,
         "queries": per_query,
         "prompt_frequencies": pd.concat(planes, ignore_index=True) if planes else pd.DataFrame(),
         "answers": _answers(batch, logits, tokenizer, attention.on_answer()),
         "sinks": attention.sinks(tokenizer),
     }
+    return {name: table for name, table in found.items() if len(table)}
 
 
 class _AttentionByPosition:
@@ -142,13 +141,13 @@ class _AttentionByPosition:
         return pd.DataFrame(rows)
 
 
-def _frequencies(query: QueryHeads, blocks: Blocks, batch: Batch, asked: Asked) -> pd.DataFrame:
+def _frequencies(query: QueryHeads, blocks: Blocks, batch: Batch, scoring: Scoring) -> pd.DataFrame:
     """Scores of every plane of the layer's heads, the un-rotated remainder as frequency id 0."""
     layer, layout = query.heads.layer, query.heads.layout
     heads = query.seen.shape[1] * query.seen.shape[3]
     wanted = list(range(heads))
-    if not isinstance(asked.frequencies, bool):
-        wanted = [head for head in wanted if (layer, head) in asked.frequencies]
+    if not isinstance(scoring.frequencies, bool):
+        wanted = [head for head in wanted if (layer, head) in scoring.frequencies]
     if not wanted:
         return pd.DataFrame()
     picked = torch.tensor([b * heads + h for b in range(len(batch.prompts)) for h in wanted])
@@ -158,10 +157,10 @@ def _frequencies(query: QueryHeads, blocks: Blocks, batch: Batch, asked: Asked) 
         rotating = seen.shape[-1] == 2 and seen.shape[-2] == layout.planes and layout.planes > 0
         ids = np.arange(1, layout.planes + 1) if rotating else np.zeros(1, dtype=int)
         angles = layout.angles.numpy() if rotating else np.zeros(1)
-        scores = frequency_scores(seen[picked], keys[picked], blocks, asked.taus, query.visible)
-        taus = len(asked.taus)
+        scores = frequency_scores(seen[picked], keys[picked], blocks, scoring.taus, query.visible)
+        taus = len(scoring.taus)
         prompt, head, plane, tau = np.meshgrid(
-            batch.first + np.arange(len(batch.prompts)), wanted, ids, np.array(asked.taus), indexing="ij"
+            batch.first + np.arange(len(batch.prompts)), wanted, ids, np.array(scoring.taus), indexing="ij"
         )
         columns: dict[str, Any] = {
             "prompt": prompt.ravel().astype(np.int32),

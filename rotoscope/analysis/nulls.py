@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -53,16 +53,16 @@ def check_null(subject: Subject, name: str) -> None:
 def make_nulls(
     subject: Subject,
     reader: HeadReader,
-    name: NullName,
-    draws: int,
+    name: str,
+    draws: Iterable[int],
     real: pd.DataFrame,
     work: list[Batch],
     *,
     per_layer: bool = False,
     seed: int = 0,
 ) -> Iterator[Null]:
-    """The draws of a null, one after the other. `real` holds the real model's scores per prompt."""
-    for draw in range(draws):
+    """Draws of a null by their numbers, one after the other. `real` holds the real model's scores per prompt."""
+    for draw in draws:
         if name == "random":
             model = _initialise(subject, seed + draw, subject.device)
             fresh = HeadReader(model)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import inspect
 import itertools
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,9 +19,9 @@ import torch
 from rotoscope.errors import TaskError
 from rotoscope.progress import progress
 from rotoscope.reading import Subject, load
-from rotoscope.results.folder import RunFolder, versions
-from rotoscope.results.journal import Journal
-from rotoscope.results.onehop import JOURNAL, OneHopRun, answer_row, answered_keys, answers_table, question_key
+from rotoscope.results.onehop import OneHopRun, answer_row, answered_keys, answers_table, question_key
+from rotoscope.results.record import SubjectRecord
+from rotoscope.results.run import Run
 from rotoscope.tasks.onehop import OneHopPlan, Question, read_answer
 
 __all__ = ["one_hop_local"]
@@ -32,7 +31,9 @@ AT_ONCE = 8192
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _Tokenised:
+    """A question of a run, as the tokens the model is shown."""
+
     run: int
     question: Question
     tokens: list[int]
@@ -54,27 +55,24 @@ def one_hop_local(
     model's own answer is greedy, at most `answer_tokens` long; without a template only its first line counts, because a
     model that is no chat model writes on. Lengths that do not fit the model's context are left out, with a warning.
     """
-    who = load(subject)
+    subject = load(subject)
     plan = plan or OneHopPlan()
-    turns = bool(getattr(who.tokenizer, "chat_template", None)) if chat is None else chat
-    if turns and not getattr(who.tokenizer, "chat_template", None):
+    turns = bool(getattr(subject.tokenizer, "chat_template", None)) if chat is None else chat
+    if turns and not getattr(subject.tokenizer, "chat_template", None):
         raise TaskError("this tokenizer has no chat template; ask with chat=False")
     settings = {
-        "model": who.name,
-        "fingerprint": who.fingerprint,
+        "model": subject.name,
+        "fingerprint": subject.fingerprint,
         "chat": turns,
         "answer_tokens": answer_tokens,
         **plan.settings,
     }
-    folder = RunFolder(out, OneHopRun.kind, settings, overwrite=overwrite) if out is not None else None
-    if folder is not None and folder.complete:
-        return OneHopRun.open(folder.path)
-    asked, warnings = _fitting(who, plan, turns, answer_tokens)
-    if folder is not None:
-        folder.begin()
-    journal = Journal(folder.piece(JOURNAL) if folder is not None else None)
+    run = Run(OneHopRun, settings, out, overwrite=overwrite)
+    if run.finished is not None:
+        return run.finished
+    asked, warnings = _fitting(subject, plan, turns, answer_tokens)
+    journal = run.journal("answers")
     done = answered_keys(journal.rows)
-    began = time.perf_counter()
     with progress("asking", len(asked), show_progress) as bar, torch.inference_mode():
         bar.advance(len(done))
         for task in plan.tasks:
@@ -82,25 +80,24 @@ def one_hop_local(
             left = [one for one in whole if question_key(one.run, one.question) not in done]
             if not left:
                 continue
-            front = _Front(who, [one.tokens for one in whole])
+            front = _Front(subject, [one.tokens for one in whole])
             for one in left:
-                journal.append(_answer(who, front, one, turns, answer_tokens))
+                journal.append(_answer(subject, front, one, turns, answer_tokens))
                 bar.advance()
-    tables = {"answers": answers_table(journal.rows)}
-    details = {
-        "subject": {"name": who.name, "source": who.source, "device": who.device.type},
-        "timings": {"total_s": time.perf_counter() - began},
-        "warnings": warnings,
-    }
-    if folder is not None:
-        return OneHopRun(folder.finish(tables, **details), tables)
-    return OneHopRun({"settings": settings, "versions": versions(), **details}, tables)
+    run.add("answers", {"answers": answers_table(journal.rows)})
+    about = SubjectRecord(subject.name, subject.fingerprint, source=subject.source, device=subject.device.type)
+    return run.finish(subject=about, warnings=warnings)
 
 
-def _fitting(who: Subject, plan: OneHopPlan, chat: bool, answer_tokens: int) -> tuple[list[_Asked], list[str]]:
+def _fitting(
+    subject: Subject, plan: OneHopPlan, chat: bool, answer_tokens: int
+) -> tuple[list[_Tokenised], list[str]]:
     """Every question as tokens, without the lengths that do not fit the model."""
-    most = getattr(who.model.config.get_text_config(), "max_position_embeddings", None)
-    asked = [_Asked(run, question, _encode(who, _prompt(who, question, chat), chat)) for run, question in plan]
+    most = getattr(subject.model.config.get_text_config(), "max_position_embeddings", None)
+    asked = [
+        _Tokenised(run, question, _encode(subject, _prompt(subject, question, chat), chat))
+        for run, question in plan
+    ]
     longest: dict[tuple[str, int], int] = {}
     for one in asked:
         key = (one.question.task, one.question.length)
@@ -108,7 +105,7 @@ def _fitting(who: Subject, plan: OneHopPlan, chat: bool, answer_tokens: int) -> 
     too_long = {key for key, tokens in longest.items() if most is not None and tokens > most}
     if too_long == set(longest):
         raise TaskError(
-            f"no length fits: the shortest prompt and its answer need {min(longest.values())} tokens, and {who.name} "
+            f"no length fits: the shortest prompt and its answer need {min(longest.values())} tokens, and {subject.name} "
             f"has a context of {most}; ask for shorter lengths or give a shorter template"
         )
     warnings = [
@@ -119,11 +116,11 @@ def _fitting(who: Subject, plan: OneHopPlan, chat: bool, answer_tokens: int) -> 
     return [one for one in asked if (one.question.task, one.question.length) not in too_long], warnings
 
 
-def _prompt(who: Subject, question: Question, chat: bool) -> str:
+def _prompt(subject: Subject, question: Question, chat: bool) -> str:
     if not chat:
         return question.text
     try:
-        rendered: str = who.tokenizer.apply_chat_template(
+        rendered: str = subject.tokenizer.apply_chat_template(
             question.messages, tokenize=False, add_generation_prompt=True, enable_thinking=False
         )
     except Exception as problem:
@@ -133,46 +130,50 @@ def _prompt(who: Subject, question: Question, chat: bool) -> str:
     return rendered
 
 
-def _encode(who: Subject, text: str, chat: bool) -> list[int]:
+def _encode(subject: Subject, text: str, chat: bool) -> list[int]:
     """Token ids; a chat template writes its own start token."""
-    ids: list[int] = who.tokenizer(text, add_special_tokens=not chat)["input_ids"]
+    ids: list[int] = subject.tokenizer(text, add_special_tokens=not chat)["input_ids"]
     return ids
 
 
 class _Front:
     """What all prompts of a task begin with, computed once."""
 
-    def __init__(self, who: Subject, prompts: Sequence[list[int]]) -> None:
+    def __init__(self, subject: Subject, prompts: Sequence[list[int]]) -> None:
         # A prompt keeps at least one token of its own, whose logits are asked for.
         columns = zip(*(prompt[:-1] for prompt in prompts), strict=False)
         shared = len(list(itertools.takewhile(lambda column: len(set(column)) == 1, columns)))
-        self.who = who
+        self.subject = subject
         self.tokens = prompts[0][:shared]
-        self.cache = _forward(who, [self.tokens], None, last=True)[1] if shared else None
+        self.cache = _forward(subject, [self.tokens], None, last=True)[1] if shared else None
 
     def read(self, prompt: list[int]) -> tuple[torch.Tensor, Any]:
         """Logits after the prompt [vocabulary], and the cache to go on from."""
-        logits, cache = _forward(self.who, [prompt[len(self.tokens) :]], copy.deepcopy(self.cache), last=True)
+        logits, cache = _forward(
+            self.subject, [prompt[len(self.tokens) :]], copy.deepcopy(self.cache), last=True
+        )
         return logits[0, -1], cache
 
 
-def _forward(who: Subject, rows: list[list[int]], cache: Any, last: bool = False) -> tuple[torch.Tensor, Any]:
+def _forward(
+    subject: Subject, rows: list[list[int]], cache: Any, last: bool = False
+) -> tuple[torch.Tensor, Any]:
     """Logits [rows, tokens, vocabulary] and the cache, which is changed in place; `last` computes the last ones only."""
     options: dict[str, Any] = {}
-    if last and "logits_to_keep" in inspect.signature(who.model.forward).parameters:
+    if last and "logits_to_keep" in inspect.signature(subject.model.forward).parameters:
         options["logits_to_keep"] = 1
-    tokens = torch.tensor(rows, device=who.device)
-    found = who.model(tokens, past_key_values=cache, use_cache=True, **options)
+    tokens = torch.tensor(rows, device=subject.device)
+    found = subject.model(tokens, past_key_values=cache, use_cache=True, **options)
     return found.logits.float(), found.past_key_values
 
 
-def _answer(who: Subject, front: _Front, one: _Asked, chat: bool, answer_tokens: int) -> dict[str, Any]:
+def _answer(subject: Subject, front: _Front, one: _Tokenised, chat: bool, answer_tokens: int) -> dict[str, Any]:
     """Both scores of one question."""
     logits, cache = front.read(one.tokens)
-    likely = _log_likelihoods(who, one, logits, cache, chat)
-    written = _greedy(who, logits, copy.deepcopy(cache), answer_tokens)
-    said = who.tokenizer.decode(written, skip_special_tokens=True)
-    answered, status = read_answer(said if chat else said.lstrip().split("\n")[0])
+    likely = _log_likelihoods(subject, one, logits, cache, chat)
+    written = _greedy(subject, logits, copy.deepcopy(cache), answer_tokens)
+    text = subject.tokenizer.decode(written, skip_special_tokens=True)
+    answered, status = read_answer(text if chat else text.lstrip().split("\n")[0])
     return answer_row(
         one.run,
         one.question,
@@ -184,10 +185,10 @@ def _answer(who: Subject, front: _Front, one: _Asked, chat: bool, answer_tokens:
     )
 
 
-def _greedy(who: Subject, logits: torch.Tensor, cache: Any, most: int) -> list[int]:
+def _greedy(subject: Subject, logits: torch.Tensor, cache: Any, most: int) -> list[int]:
     """The most likely token, again and again, until the model ends its turn."""
-    ends = who.model.generation_config.eos_token_id if who.model.generation_config is not None else None
-    stops = {who.tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])}
+    ends = subject.model.generation_config.eos_token_id if subject.model.generation_config is not None else None
+    stops = {subject.tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])}
     written: list[int] = []
     while len(written) < most:
         token = int(logits.argmax())
@@ -195,19 +196,19 @@ def _greedy(who: Subject, logits: torch.Tensor, cache: Any, most: int) -> list[i
             break
         written.append(token)
         if len(written) < most:
-            logits = _forward(who, [[token]], cache)[0][0, -1]
+            logits = _forward(subject, [[token]], cache)[0][0, -1]
     return written
 
 
 def _log_likelihoods(
-    who: Subject, one: _Asked, logits: torch.Tensor, cache: Any, chat: bool
+    subject: Subject, one: _Tokenised, logits: torch.Tensor, cache: Any, chat: bool
 ) -> dict[str, float]:
     """Total log-likelihood of every candidate after the prompt.
 
     The first token is known from the prompt's own logits; the rest of a candidate is read after its other tokens, all
     candidates that begin alike in one row, copies of the prompt's cache.
     """
-    ids = _candidate_tokens(who, one, chat)
+    ids = _candidate_tokens(subject, one, chat)
     first = logits.log_softmax(-1)
     total = {candidate: float(first[tokens[0]]) for candidate, tokens in ids.items()}
     longest = max(len(tokens) for tokens in ids.values()) - 1
@@ -219,7 +220,7 @@ def _log_likelihoods(
         copies.batch_repeat_interleave(len(chunk))
         # What fills a row up stands after its own tokens, which do not see it.
         rows = [[*start, *[start[-1]] * (longest - len(start))] for start in chunk]
-        found = _forward(who, rows, copies)[0].log_softmax(-1)
+        found = _forward(subject, rows, copies)[0].log_softmax(-1)
         for row, start in enumerate(chunk):
             for candidate, tokens in ids.items():
                 if tuple(tokens[:-1]) == start:
@@ -227,14 +228,14 @@ def _log_likelihoods(
     return total
 
 
-def _candidate_tokens(who: Subject, one: _Asked, chat: bool) -> dict[str, list[int]]:
+def _candidate_tokens(subject: Subject, one: _Tokenised, chat: bool) -> dict[str, list[int]]:
     """The tokens each candidate adds to the prompt."""
-    prompt = _prompt(who, one.question, chat)
+    prompt = _prompt(subject, one.question, chat)
     lead = "" if chat or prompt[-1:].isspace() else " "
     found = {}
     for candidate in one.question.candidates:
-        whole = _encode(who, prompt + lead + candidate, chat)
+        whole = _encode(subject, prompt + lead + candidate, chat)
         kept = whole[: len(one.tokens)] == one.tokens
-        alone = who.tokenizer(lead + candidate, add_special_tokens=False)["input_ids"]
+        alone = subject.tokenizer(lead + candidate, add_special_tokens=False)["input_ids"]
         found[candidate] = whole[len(one.tokens) :] if kept else alone
     return found

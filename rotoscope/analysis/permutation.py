@@ -40,8 +40,7 @@ def input_permutation(
 
     One row per (prompt, layer, head). At most `swaps` swaps per prompt are drawn.
     """
-    who = load(subject)
-    reader = HeadReader(who.model)
+    reader = HeadReader(load(subject).model)
     tables = []
     with progress("permuting", len(prompts), show_progress) as bar:
         for batch in batches(prompts, "last", 1):

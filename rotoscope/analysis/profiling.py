@@ -2,288 +2,210 @@
 
 from __future__ import annotations
 
-import json
-import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import torch
 
-from rotoscope.analysis.batches import Batch, Queries, batches, prompts_from_tokens, prompts_hash
+from rotoscope.analysis.batches import Batch, batches, prompts_hash
 from rotoscope.analysis.examples import examples as telling_examples
 from rotoscope.analysis.examples import telling_heads
-from rotoscope.analysis.measures import TABLES, Asked, score_batch
-from rotoscope.analysis.nulls import Null, NullName, check_null, make_nulls
+from rotoscope.analysis.measures import Scoring, score_batch
+from rotoscope.analysis.nulls import check_null, make_nulls
+from rotoscope.analysis.permutation import input_permutation
 from rotoscope.errors import RotoscopeError
-from rotoscope.maths.swaps import check_tau
 from rotoscope.progress import Progress, progress
 from rotoscope.reading import HeadReader, Subject, load
-from rotoscope.results.folder import RunFolder, read_table, versions, write_json, write_table
 from rotoscope.results.profile import Profile
-from rotoscope.tasks.multihop import MultiHops
-from rotoscope.tasks.prompts import Prompts
+from rotoscope.results.record import Proof, SubjectRecord
+from rotoscope.results.run import Run
+from rotoscope.results.saved import Tables
+from rotoscope.settings import ProfileSettings
+from rotoscope.tasks import MultiHops, Prompts, from_tokens
 
-__all__ = ["Estimate", "estimate", "profile"]
+__all__ = ["describe", "profile", "subject_settings"]
 
-Tables = dict[str, pd.DataFrame]
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """What a profile is expected to take."""
-
-    prompts: int
-    tokens: int
-    gigabytes: float
-    plane_logits: float = 0.0
-    """Logits of single planes per prompt, when frequencies are asked for."""
-
-    def __str__(self) -> str:
-        said = f"{self.prompts} prompts of up to {self.tokens} tokens, about {self.gigabytes:.1f} GB of memory"
-        if self.plane_logits:
-            seconds = self.plane_logits * SECONDS_PER_PLANE_LOGIT
-            said += (
-                f"; single frequencies: {self.plane_logits / 1e6:.0f} million logits a prompt, "
-                f"roughly {seconds:.1f} s each on two CPU cores"
-            )
-        return said
-
-
-SECONDS_PER_PLANE_LOGIT = 2.5e-9  # measured on two CPU cores; only for the estimate
-Frequencies = bool | Sequence[tuple[int, int]]
+BATCH_TOKENS = {"cpu": 1024, "cuda": 16384}
 
 
 def profile(
     subject: Any,
     prompts: Prompts | MultiHops | None = None,
+    settings: ProfileSettings | None = None,
     *,
-    tokens: torch.Tensor | None = None,
+    tokens: Any = None,
     blocks: Sequence[Sequence[int]] | None = None,
-    tau: float | Sequence[float] = 1e-4,
-    gamma: float = 0.1,
-    queries: Queries = "last",
-    frequencies: Frequencies = False,
-    null: NullName = "none",
-    null_draws: int = 1,
-    null_per_layer: bool = False,
-    examples: bool = False,
     out: str | Path | None = None,
     overwrite: bool = False,
-    prove: bool = True,
-    batch_tokens: int | None = None,
     show_progress: bool | None = None,
+    **changes: Any,
 ) -> Profile:
     """Positional and symbolic scores of every head.
 
-    `subject` is what `rs.load` returns or takes, or a bare model together with `tokens` [prompts, n]; then all
-    token swaps of the last position are scored, or those of the given `blocks`.
+    `subject` is what `rs.load` returns or takes, or a bare model together with `tokens` [prompts, n], a list, an array or
+    a tensor; then all token swaps of the last position are scored, or those of the given `blocks`.
 
-    `tau` may be several temperatures; `gamma` is the tolerance of the purity classes; `queries` are the
-    positions scored: "last", "all", "task" (where the task asks) or a list. `frequencies` scores every rotation
-    plane of every head by itself at the last query, or of the listed (layer, head) only. `null` measures beside it
-    what a model that learned nothing gives: "random" or "gaussian", `null_draws` times; `null_per_layer` rescales
-    each layer of a random null by itself. `examples` also keeps attention before and after a swap, and the vectors
-    in the dominant plane, of the most telling heads on the first prompt.
+    What is measured is said by `settings`, or by fields of `ProfileSettings` given as keywords, such as
+    `tau=[1e-4, 1e-2]`, `frequencies=True` (or a list of (layer, head) to score the planes of) or `null="none"`.
 
-    With `out`, results are written as they come and a killed run goes on where it was. `prove=False` skips the
-    check that the model's own attention is rebuilt; leave it on unless you time things.
+    With `out`, results are written as they come and a killed run goes on where it was.
     """
-    taus = check_tau(tau)
-    who = _subject(subject)
+    wanted = ProfileSettings.make(settings, **changes)
+    shown = _prompts(prompts, tokens, blocks)
+    if wanted.vary and shown.task != "binding":
+        raise RotoscopeError(
+            f"--vary works on the binding task, and these are prompts of the {shown.task} task"
+        )
+    subject = load(subject)
+    check_null(subject, wanted.null)
+    run = Run(Profile, subject_settings(subject, shown) | wanted.stored(), out, overwrite=overwrite)
+    if run.finished is not None:
+        return run.finished
+
+    reader = HeadReader(subject.model, prove=wanted.prove)
+    read_in = run.seconds
+    scoring = Scoring(wanted.tau, _single_frequencies(wanted, subject, reader))
+    most = wanted.batch_tokens or BATCH_TOKENS.get(subject.device.type, BATCH_TOKENS["cpu"])
+    work = batches(shown, wanted.positions, most)
+    passes = 1 + (wanted.null_draws if wanted.null != "none" else 0)
+    with progress("profiling", passes * len(shown), show_progress) as bar:
+        for batch in work:
+            key = f"real-{batch.first:06d}"
+            run.piece(key, lambda batch=batch: score_batch(reader, batch, scoring, subject.tokenizer))  # type: ignore[misc]
+            bar.advance(len(batch.prompts))
+        _null_passes(run, subject, reader, wanted, work, scoring, bar)
+    if wanted.permute == "input":
+
+        def permuted() -> Tables:
+            tau = wanted.tau[0]
+            return {
+                "input_permutation": input_permutation(subject, shown, tau=tau, show_progress=show_progress)
+            }
+
+        run.piece("input-permutation", permuted)
+    if wanted.vary:
+        run.piece("variations", lambda: {"variations": _variations(subject, shown, wanted, show_progress)})
+    if wanted.examples:
+        heads = list(telling_heads(run.result).items())
+        run.piece("examples", lambda: telling_examples(reader, work[0], heads))
+    return run.finish(
+        subject=describe(subject, reader),
+        proof=Proof(len(reader.proof), max(reader.proof, default=None)),
+        timings={"reader_s": read_in},
+        warnings=caveats(run.result),
+    )
+
+
+def _prompts(
+    prompts: Prompts | MultiHops | None, tokens: Any, blocks: Sequence[Sequence[int]] | None
+) -> Prompts:
     if prompts is None:
         if tokens is None:
             raise RotoscopeError("give prompts (see rotoscope.tasks) or tokens [prompts, n]")
-        prompts = prompts_from_tokens(tokens, blocks)
+        prompts = from_tokens(tokens, blocks)
     elif blocks is not None or tokens is not None:
         raise RotoscopeError("prompts bring their own tokens and blocks; give either those or tokens")
     if isinstance(prompts, MultiHops):
         prompts = prompts.prompts()
     if len(prompts) == 0:
         raise RotoscopeError("no prompts were given")
-    if null_draws < 1:
-        raise RotoscopeError(f"a null needs at least one draw, found {null_draws}")
-    check_null(who, null)
-
-    settings = _settings(who, prompts, taus, gamma, queries)
-    settings["frequencies"] = frequencies if isinstance(frequencies, bool) else sorted(map(list, frequencies))
-    settings["null"] = {"name": null} | (
-        {"draws": null_draws, "per_layer": null_per_layer} if null != "none" else {}
-    )
-    settings["examples"] = examples
-    folder = RunFolder(out, Profile.kind, settings, overwrite=overwrite) if out is not None else None
-    if folder is not None and folder.complete:
-        return Profile.open(folder.path)
-
-    began = time.perf_counter()
-    reader = HeadReader(who.model, prove=prove)
-    read_in = time.perf_counter() - began
-    chosen = frequencies if isinstance(frequencies, bool) else _known_heads(frequencies, who, reader)
-    if folder is not None:
-        folder.begin()
-    most = batch_tokens or (16384 if who.device.type == "cuda" else 2048)
-    work = batches(prompts, queries, most)
-    asked = Asked(taus, chosen)
-    passes = 1 + (null_draws if null != "none" else 0)
-    with progress("profiling", passes * len(prompts), show_progress) as bar:
-        tables = _pass(folder, "real", reader, work, asked, who.tokenizer, bar)
-        factors = _null_passes(
-            tables,
-            folder,
-            make_nulls(who, reader, null, null_draws, tables["prompts"], work, per_layer=null_per_layer),
-            work,
-            asked,
-            bar,
-        )
-    details = {
-        "subject": describe(who, reader),
-        "proof": {"layers": len(reader.proof), "largest_difference": max(reader.proof, default=None)},
-        "timings": {"reader_s": read_in, "total_s": time.perf_counter() - began},
-        "null_factors": factors,
-    }
-    run = {"settings": settings, "versions": versions(), **details, "warnings": []}
-    result = Profile(run, tables)
-    run["warnings"] = caveats(result)
-    if examples:
-        tables |= telling_examples(reader, work[0], list(telling_heads(result).items()))
-    if folder is not None:
-        saved = folder.finish(result.stored_tables(), **details, warnings=run["warnings"])
-        return Profile(saved, tables)
-    return result
+    return prompts
 
 
 def _null_passes(
-    tables: Tables,
-    folder: RunFolder | None,
-    nulls: Iterable[Null],
-    work: list[Batch],
-    asked: Asked,
-    bar: Progress,
-) -> list[list[float]]:
-    """Score every draw of the null on the same prompts, and add its tables to those of the subject."""
-    found: dict[str, list[pd.DataFrame]] = {}
-    factors = []
-    for null in nulls:
-        again = replace(asked, transform=null.transform)
-        drawn = _pass(folder, f"{null.name}-{null.draw}", null.reader, work, again, None, bar)
-        for name in ("prompts", "prompt_frequencies"):
-            if name in drawn:
-                table = drawn[name]
-                table.insert(0, "draw", null.draw)
-                table.insert(0, "null_name", null.name)
-                found.setdefault(f"null_{name}", []).append(table)
-        factors.append(null.factors)
-    tables |= {name: pd.concat(parts, ignore_index=True) for name, parts in found.items()}
-    return factors
-
-
-def _pass(
-    folder: RunFolder | None,
-    title: str,
+    run: Run[Profile],
+    subject: Subject,
     reader: HeadReader,
+    wanted: ProfileSettings,
     work: list[Batch],
-    asked: Asked,
-    tokenizer: Any,
+    scoring: Scoring,
     bar: Progress,
-) -> Tables:
-    """All batches through one model; what an earlier try finished is read back."""
-    pieces = []
-    for batch in work:
-        pieces.append(_piece(folder, f"{title}-{batch.first:06d}", reader, batch, asked, tokenizer))
-        bar.advance(len(batch.prompts))
-    return {
-        name: pd.concat(parts, ignore_index=True)
-        for name in TABLES
-        if (parts := [piece[name] for piece in pieces if len(piece.get(name, ()))])
-    }
+) -> None:
+    """Every draw of the null on the same prompts; draws that an earlier try finished are not made again."""
+    keys = [
+        [f"{wanted.null}-{draw}-{batch.first:06d}" for batch in work]
+        for draw in range(wanted.null_draws if wanted.null != "none" else 0)
+    ]
+    missing = [draw for draw, pieces in enumerate(keys) if not all(run.done(key) for key in pieces)]
+    bar.advance((len(keys) - len(missing)) * sum(len(batch.prompts) for batch in work))
+    real = run.result.prompts
+    for null in make_nulls(subject, reader, wanted.null, missing, real, work, per_layer=wanted.null_per_layer):
+        about = {"null_name": null.name, "draw": null.draw}
+        factors = pd.DataFrame([about | {"part": k, "factor": f} for k, f in enumerate(null.factors)])
+        run.piece(f"{null.name}-{null.draw}-factors", lambda factors=factors: {"null_factors": factors})  # type: ignore[misc]
+        again = replace(scoring, transform=null.transform)
+        for key, batch in zip(keys[null.draw], work, strict=True):
+
+            def scored(batch: Batch = batch, null: Any = null, again: Scoring = again) -> Tables:
+                return _as_null(score_batch(null.reader, batch, again, None), null.name, null.draw)
+
+            run.piece(key, scored)
+            bar.advance(len(batch.prompts))
 
 
-def _piece(
-    folder: RunFolder | None, stem: str, reader: HeadReader, batch: Batch, asked: Asked, tokenizer: Any
-) -> Tables:
-    if folder is None:
-        return score_batch(reader, batch, asked, tokenizer)
-    marker = folder.piece(f"{stem}.done.json")
-    if marker.exists():
-        names = json.loads(marker.read_text(encoding="utf-8"))["tables"]
-        return {name: read_table(folder.piece(f"{stem}-{name}.parquet")) for name in names}
-    made = {name: table for name, table in score_batch(reader, batch, asked, tokenizer).items() if len(table)}
-    for name, table in made.items():
-        write_table(folder.piece(f"{stem}-{name}.parquet"), table)
-    write_json(marker, {"tables": sorted(made)})
-    return made
+def _as_null(tables: Tables, name: str, draw: int) -> Tables:
+    """Scores of a null under names of their own, with the draw they belong to."""
+    found = {}
+    for table in ("prompts", "prompt_frequencies"):
+        if table in tables:
+            rows = tables[table]
+            rows.insert(0, "draw", draw)
+            rows.insert(0, "null_name", name)
+            found[f"null_{table}"] = rows
+    return found
 
 
-def estimate(subject: Subject, prompts: Prompts, frequencies: Frequencies = False) -> Estimate:
-    """Memory before the work starts: weights, one layer's activations, one layer's entries between blocks."""
-    config = subject.model.config.get_text_config()
-    weights = sum(p.numel() * p.element_size() for p in subject.model.parameters())
-    n = prompts.longest
-    most = max((len(p.blocks) if p.blocks is not None else n) for p in prompts)
-    heads = int(getattr(config, "num_attention_heads", 1))
-    wide = int(getattr(config, "intermediate_size", 0) or 4 * config.hidden_size)
-    activations = 4 * n * (3 * wide + 8 * int(config.hidden_size))
-    entries = 4 * heads * (3 * n * most + 12 * min(most, 128) * most)
-    vocabulary = 4 * int(config.vocab_size) * max(len(p.queries) for p in prompts)
-    runtime = 0.35e9  # torch and transformers themselves
-    planes = 0.0
-    if frequencies:
-        width = getattr(config, "head_dim", None) or config.hidden_size // heads
-        count = heads * config.num_hidden_layers if frequencies is True else len(frequencies)
-        planes = float(count * (width // 2) * n * most)
-    return Estimate(len(prompts), n, (weights + activations + entries + vocabulary + runtime) / 1e9, planes)
+def _variations(
+    subject: Subject, prompts: Prompts, wanted: ProfileSettings, show_progress: bool | None
+) -> pd.DataFrame:
+    from rotoscope.analysis.variation import vary
+
+    return vary(subject, wanted.vary, prompts=prompts, tau=wanted.tau[0], show_progress=show_progress)
 
 
-def _known_heads(
-    wanted: Sequence[tuple[int, int]], who: Subject, reader: HeadReader
-) -> frozenset[tuple[int, int]]:
-    heads = int(who.model.config.get_text_config().num_attention_heads)
-    for layer, head in wanted:
+def _single_frequencies(
+    wanted: ProfileSettings, subject: Subject, reader: HeadReader
+) -> bool | frozenset[tuple[int, int]]:
+    """Whose planes are scored: those of all heads, of none, or of the listed ones, which must be there."""
+    if wanted.single_heads is None:
+        return wanted.frequencies
+    heads = int(subject.model.config.get_text_config().num_attention_heads)
+    for layer, head in wanted.single_heads:
         if not (0 <= layer < reader.layers and 0 <= head < heads):
             raise RotoscopeError(
                 f"there is no head {layer}:{head}: layers go from 0 to {reader.layers - 1}, heads from 0 to {heads - 1}"
             )
-    return frozenset((int(layer), int(head)) for layer, head in wanted)
+    return frozenset(wanted.single_heads)
 
 
-def _subject(subject: Any) -> Subject:
-    if isinstance(subject, torch.nn.Module):
-        return load((subject, None))
-    return load(subject)
-
-
-def _settings(
-    who: Subject, prompts: Prompts, taus: tuple[float, ...], gamma: float, queries: Queries
-) -> dict[str, Any]:
+def subject_settings(subject: Subject, prompts: Prompts) -> dict[str, Any]:
+    """Which model and which prompts, as they stand among a run's settings."""
     return {
-        "model": who.name,
-        "fingerprint": who.fingerprint,
+        "model": subject.name,
+        "fingerprint": subject.fingerprint,
         "task": prompts.task,
         "task_settings": prompts.settings,
         "prompts": len(prompts),
         "prompts_hash": prompts_hash(prompts),
-        "tau": list(taus),
-        "gamma": gamma,
-        "queries": queries if isinstance(queries, str) else list(queries),
     }
 
 
-def describe(who: Subject, reader: HeadReader) -> dict[str, Any]:
+def describe(subject: Subject, reader: HeadReader) -> SubjectRecord:
     """The subject as it stands in `run.json`."""
     layout = reader.layouts[0]
-    return {
-        "name": who.name,
-        "fingerprint": who.fingerprint,
-        "architecture": who.model.config.model_type,
-        "layers": reader.layers,
-        "planes": [layout.planes for layout in reader.layouts],
-        "angles": layout.angles.tolist(),
-        "dtype": str(who.model.dtype).removeprefix("torch."),
-        "device": who.device.type,
-        "source": who.source,
-    }
+    return SubjectRecord(
+        name=subject.name,
+        fingerprint=subject.fingerprint,
+        architecture=subject.model.config.model_type,
+        layers=reader.layers,
+        planes=[layout.planes for layout in reader.layouts],
+        angles=layout.angles.tolist(),
+        dtype=str(subject.model.dtype).removeprefix("torch."),
+        device=subject.device.type,
+        source=subject.source,
+    )
 
 
 def heads_without_planes(result: Profile) -> set[int]:

@@ -14,7 +14,6 @@ The idealised composition to compare with is P2's: Index (or Retrieval) h times,
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,8 +27,8 @@ from rotoscope.lab.checkpoints import sequences_for
 from rotoscope.lab.gptj import GPTJ, LayerState, as_real
 from rotoscope.progress import progress
 from rotoscope.reading import Subject, load
-from rotoscope.results.folder import RunFolder, versions
 from rotoscope.results.roles import Roles
+from rotoscope.results.run import Run
 from rotoscope.shapes import Bool, Float, Int, Tensor
 from rotoscope.tasks.multihop import MultiHop, MultiHops, pointed_at, solve
 
@@ -65,12 +64,9 @@ def roles(
         "fitted": fitted,
         "seed": seed,
     }
-    folder = RunFolder(out, Roles.kind, settings, overwrite=overwrite) if out is not None else None
-    if folder is not None:
-        if folder.complete:
-            return Roles.open(folder.path)
-        folder.begin()
-    began = time.perf_counter()
+    run = Run(Roles, settings, out, overwrite=overwrite)
+    if run.finished is not None:
+        return run.finished
     kinds = sorted(int(h) for h in samples.hops.unique())
     work = sum(kinds) + 3
     with torch.no_grad(), progress("roles", work, show_progress) as bar:
@@ -99,10 +95,8 @@ def roles(
             untrained.agreement.rename(columns={"agreement": "null_agreement"})[[*keys, "null_agreement"]],
             on=keys,
         )
-    details = {"timings": {"total_s": time.perf_counter() - began}, "warnings": []}
-    if folder is not None:
-        return Roles(folder.finish(tables, **details), tables)
-    return Roles({"settings": settings, "versions": versions(), **details}, tables)
+    run.add("tables", tables)
+    return run.finish()
 
 
 @torch.no_grad()

@@ -16,11 +16,13 @@ from rotoscope.analysis.profiling import profile
 from rotoscope.errors import RotoscopeError, TaskError
 from rotoscope.reading import load
 from rotoscope.results.profile import Profile
-from rotoscope.tasks import PREFIXES, binding
+from rotoscope.settings import ProfileSettings
+from rotoscope.tasks import PREFIXES, Prompts, binding
 
 __all__ = ["CONCLUSIONS", "VARIED", "vary"]
 
 VARIED = ("prefix", "granularity", "tau")
+MOST_PROMPTS = 8
 TAUS = (1e-4, 1e-3, 1e-2, 1e-1)
 GRANULARITIES: tuple[Any, ...] = ("token", "symbol", "fact", 2, 4)
 
@@ -36,37 +38,35 @@ def vary(
     subject: Any,
     over: Sequence[str] = VARIED,
     *,
-    pairs: int = 32,
-    count: int = 8,
-    seed: int = 0,
-    prefix: Any = None,
-    granularity: Any = "fact",
+    prompts: Prompts,
     tau: float = 1e-4,
     show_progress: bool | None = None,
 ) -> pd.DataFrame:
     """Profile binding prompts again with one setting changed at a time: which conclusions survive?
 
-    `over` names what is varied: prefix, granularity, tau. One row per setting, with its summary figures and what
-    changes against the first row.
+    `over` names what is varied: prefix, granularity, tau; `prompts` are the binding prompts to start from, of which at
+    most eight are taken. One row per setting, with its summary figures and what changes against the first row.
     """
     unknown = set(over) - set(VARIED)
     if unknown:
         raise RotoscopeError(f"what can be varied is {', '.join(VARIED)}, not {', '.join(sorted(unknown))}")
-    who = load(subject)
+    if prompts.task != "binding":
+        raise RotoscopeError(f"binding prompts can be varied, and these are prompts of the {prompts.task} task")
+    subject = load(subject)
+    base_settings = prompts.settings | {"count": min(len(prompts), MOST_PROMPTS)}
+    scoring = ProfileSettings(tau=(tau, *(t for t in TAUS if t != tau)), null="none", examples=False)
 
     def run(**changed: Any) -> Profile:
-        settings = {"prefix": prefix, "granularity": granularity} | changed
-        prompts = binding(who, pairs, count, seed, **settings)
-        return profile(who, prompts, tau=[tau, *(t for t in TAUS if t != tau)], show_progress=show_progress)
+        made = binding(subject, **(base_settings | changed))
+        return profile(subject, made, scoring, show_progress=show_progress)
 
     base = run()
     rows = [_row(base, "base", "as given", tau)]
     if "tau" in over:
         rows += _over_tau(base, tau)
-    used = base.run["settings"]["task_settings"]
     for name, choices in (("prefix", PREFIXES), ("granularity", GRANULARITIES)):
         for choice in choices if name in over else ():
-            if choice == used[name]:
+            if choice == base_settings[name]:
                 continue
             try:
                 rows.append(_row(run(**{name: choice}), name, str(choice), tau))

@@ -5,7 +5,9 @@ Nothing heavy is imported before a command runs, so that `--help` answers at onc
 
 from __future__ import annotations
 
+import os
 import sys
+import tomllib
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +15,9 @@ from cyclopts import App, CycloptsError, Parameter
 from cyclopts.config import Env, Toml
 
 from rotoscope import __version__
+from rotoscope.cli.ask import ask
 from rotoscope.cli.canonical import canonical
+from rotoscope.cli.command import check_environment, check_file
 from rotoscope.cli.data import data
 from rotoscope.cli.doctor import doctor
 from rotoscope.cli.dynamics import dynamics
@@ -27,7 +31,14 @@ from rotoscope.cli.theory import theory
 from rotoscope.cli.train import train
 from rotoscope.errors import RotoscopeError
 
-__all__ = ["app", "main"]
+__all__ = ["COMMANDS", "app", "main"]
+
+COMMANDS = {
+    run.__name__: run
+    for run in (
+        profile, gate, theory, canonical, data, train, dynamics, lengths, ask, reproduce, report, serve, doctor,
+    )
+}  # fmt: skip
 
 app = App(
     name="rotoscope",
@@ -39,19 +50,10 @@ app = App(
     version=__version__,
     version_flags=["--version"],
     suppress_keyboard_interrupt=False,
+    default_parameter=Parameter(consume_multiple=True, negative_iterable="", show_env_var=False),
 )
-app.command(profile)
-app.command(gate)
-app.command(theory)
-app.command(canonical)
-app.command(data)
-app.command(train)
-app.command(dynamics)
-app.command(lengths)
-app.command(reproduce)
-app.command(serve)
-app.command(report)
-app.command(doctor)
+for _run in COMMANDS.values():
+    app.command(_run)
 app.meta.group_parameters = "Common"
 app.meta.suppress_keyboard_interrupt = False
 
@@ -62,14 +64,23 @@ def launch(
     config: Annotated[Path | None, Parameter(help="A TOML file with one table per command.")] = None,
 ) -> int | None:
     """Read the settings file, then run the command."""
+    check_environment(os.environ, COMMANDS)
     sources = [Env("ROTOSCOPE_")]
     if config is not None:
-        if not config.is_file():
-            raise RotoscopeError(f"no such settings file: {config}")
+        check_file(_read(config), config.name, COMMANDS)
         sources.append(Toml(config, must_exist=True))  # type: ignore[arg-type]
     app.config = sources
     result: int | None = app(tokens, exit_on_error=False, print_error=False, result_action="return_value")
     return result
+
+
+def _read(config: Path) -> dict[str, object]:
+    if not config.is_file():
+        raise RotoscopeError(f"no such settings file: {config}")
+    try:
+        return tomllib.loads(config.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as problem:
+        raise RotoscopeError(f"the settings file {config} cannot be read ({problem})") from problem
 
 
 def main(tokens: list[str] | None = None) -> None:
@@ -78,18 +89,20 @@ def main(tokens: list[str] | None = None) -> None:
     try:
         code = app.meta(tokens, exit_on_error=False, print_error=False, result_action="return_value")
     except (RotoscopeError, CycloptsError) as problem:
-        _say(str(problem))
+        _complain(str(problem))
         code = 2
     except KeyboardInterrupt:
-        _say("stopped; what is finished is kept, and the same command goes on from there")
+        _complain("stopped; what is finished is kept, and the same command goes on from there")
         code = 130
     except MemoryError:
-        _say("out of memory: use fewer pairs, shorter prompts or a smaller model")
+        _complain("out of memory: use fewer pairs, shorter prompts or a smaller model")
         code = 2
     except RuntimeError as problem:
         if "out of memory" not in str(problem).lower():
             raise
-        _say("the device is out of memory: use fewer pairs, shorter prompts, --device cpu or a smaller model")
+        _complain(
+            "the device is out of memory: use fewer pairs, shorter prompts, --device cpu or a smaller model"
+        )
         code = 2
     except BrokenPipeError:
         sys.stderr.close()
@@ -97,5 +110,5 @@ def main(tokens: list[str] | None = None) -> None:
     sys.exit(code or 0)
 
 
-def _say(message: str) -> None:
+def _complain(message: str) -> None:
     print(f"rotoscope: {message}", file=sys.stderr)

@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Literal
 
-from cyclopts import Parameter
+from rotoscope.cli.command import Given, command
+from rotoscope.settings import Output, TrainSettings
 
 __all__ = ["data"]
 
-Flag = Annotated[bool, Parameter(negative="")]
 
-
+@command
 def data(
     task: Literal["number", "letter"],
     *,
     train: int = 432_000,
     validation: int = 2_400,
     test: int = 45_600,
-    hops: int = 4,
-    target: int = 8,
-    window: int = 8,
-    letters: int = 120,
-    alphabet: int = 8,
-    digits: int = 8,
-    out: Path | None = None,
-    overwrite: Flag = False,
-    seed: int = 0,
-    device: str | None = None,
+    sizes: Annotated[Given, TrainSettings, "hops", "target", "window", "letters", "alphabet", "digits", "seed"],
+    output: Annotated[Given, Output, "out", "overwrite", "device"],
 ) -> int:
     """Write the sequences of a multi-hop task as Parquet with a dataset card.
 
@@ -42,46 +33,23 @@ def data(
     validation
         Sequences to watch training with.
     test
-        Sequences to judge the result with. No sequence is in two of the three.
-    hops
-        Most hops; sequences have one to this many in equal shares.
-    target
-        Tokens in the target window.
-    window
-        Tokens in the pointing window.
-    letters
-        Letters of the number task.
-    alphabet
-        Letters of the letter task.
-    digits
-        Digits of the letter task.
-    out
-        Folder. Default: runs/data-TASK.
-    overwrite
-        Replace a dataset that is there.
-    seed
-        The sequences are a function of it.
-    device
-        Taken like everywhere; sequences are made on the CPU.
+        Sequences to judge the result with. No row is in two of the three.
     """
+    TrainSettings.check_meant(sizes, task)
     from rotoscope.cli.summary import new_console, show_written
     from rotoscope.lab.data import export_dataset
-    from rotoscope.lab.training import TrainSettings
+    from rotoscope.reading.devices import pick_device
 
-    settings = TrainSettings(
-        task,
-        seed,
-        hops,
-        target,
-        window,
-        letters,
-        alphabet,
-        digits,
+    settings = TrainSettings.make(
+        task=task,
         train_sequences=train,
         validation_sequences=validation,
         test_sequences=test,
         batch=1,
+        **sizes,
     )
-    files = export_dataset(settings, out or Path("runs") / f"data-{task}", overwrite=overwrite)
+    place = Output.make(**output)
+    device = pick_device(place.device or "cpu")
+    files = export_dataset(settings, place.folder("data", task), overwrite=place.overwrite, device=device)
     show_written(new_console(), files)
     return 0

@@ -37,14 +37,15 @@ def doctor(*, out: Path | None = None, seed: int = 0, device: str | None = None)
     from rotoscope.reading import EMBEDDED, HeadReader, load
     from rotoscope.reading.gguf import cache_folder
     from rotoscope.reading.loading import embedded_file
-    from rotoscope.results.folder import replace_file, versions
+    from rotoscope.results.files import write_text
+    from rotoscope.results.record import versions
 
     console = Console(highlight=False, record=out is not None, soft_wrap=True)
     console.print(", ".join(f"{name} {version}" for name, version in versions().items()))
     for extra, module in EXTRAS.items():
-        there = importlib.util.find_spec(module) is not None
-        say = "installed" if there else f"not installed (pip install 'rotoscope[{extra}]')"
-        console.print(f"extra {extra}: {say}")
+        installed = importlib.util.find_spec(module) is not None
+        state = "installed" if installed else f"not installed (pip install 'rotoscope[{extra}]')"
+        console.print(f"extra {extra}: {state}")
     gpus = [torch.cuda.get_device_name(k) for k in range(torch.cuda.device_count())]
     console.print(f"GPU: {', '.join(gpus) or 'none'}; CPU threads: {torch.get_num_threads()}")
     console.print(f"cache: {cache_folder()}")
@@ -62,7 +63,6 @@ def doctor(*, out: Path | None = None, seed: int = 0, device: str | None = None)
             sound = False
             console.print(f"embedded model {name}: [red]failed[/]: {problem}")
     if out is not None:
-        text = console.export_text()
-        replace_file(out, lambda file: file.write_text(text, encoding="utf-8"))
+        write_text(out, console.export_text())
         console.print(f"wrote {out}")
     return 0 if sound else 1

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
-
-from cyclopts import Parameter
 
 from rotoscope.errors import RotoscopeError
 
 __all__ = ["report"]
 
-Flag = Annotated[bool, Parameter(negative="")]
 
-
-def report(run: Path, other: Path | None = None, *, out: Path | None = None, overwrite: Flag = False) -> int:
+def report(run: Path, other: Path | None = None, *, out: Path | None = None, overwrite: bool = False) -> int:
     """Write a run as one HTML page that works offline; two profiles are compared too.
 
     Example: rotoscope report runs/demo

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from cyclopts import Parameter
+from rotoscope.cli.command import Given, command
+from rotoscope.errors import RotoscopeError
+from rotoscope.settings import Output
 
 __all__ = ["reproduce"]
 
-Flag = Annotated[bool, Parameter(negative="")]
 COLOURS = {
     "reproduced": "green",
     "reproduced with a difference": "cyan",
@@ -18,16 +19,15 @@ COLOURS = {
 }
 
 
+@command
 def reproduce(
     which: str | None = None,
     *,
     cost: Literal["quick", "cpu", "gpu"] = "quick",
     model: str = "smollm2",
-    one_hop: Annotated[list[Path] | None, Parameter(consume_multiple=True, negative="")] = None,
-    out: Path | None = None,
-    overwrite: Flag = False,
+    one_hop: tuple[Path, ...] = (),
     seed: int = 0,
-    device: str | None = None,
+    output: Annotated[Given, Output, "out", "overwrite", "device"],
 ) -> int:
     """Judge every claim of both papers, or those you name, and write the ledger.
 
@@ -42,23 +42,26 @@ def reproduce(
     model
         The language model P1's claims are put to: gemma-2, qwen-2 or llama-3 where you have them.
     one_hop
-        Finished runs of `rotoscope lengths --endpoint`, which P2's Table 3 is then judged on.
-    out
-        Folder. Default: runs/ledger-WHICH-COST. Finished runs in it are used again.
-    overwrite
-        Start again.
+        Finished runs of `rotoscope ask --endpoint`, which P2's Table 3 is then judged on.
     seed
-        Taken like everywhere; the claims are judged on fixed seeds.
-    device
-        cpu, cuda, ... Default: a GPU where there is one.
+        0: the claims are judged on fixed seeds, and there is no other choice.
     """
+    if seed:
+        raise RotoscopeError(f"--seed {seed} means nothing here: the claims are judged on fixed seeds")
+    place = Output.make(**output)
     from rotoscope.cli.summary import new_console, show_written
     from rotoscope.papers import reproduce as judge
 
     console = new_console()
-    folder = out or Path("runs") / f"ledger-{which or 'all'}-{cost}"
+    folder = place.folder("ledger", which or "all", cost)
     ledger = judge(
-        which, cost, out=folder, subject=model, one_hop=one_hop or [], device=device, overwrite=overwrite
+        which,
+        cost,
+        out=folder,
+        subject=model,
+        one_hop=list(one_hop),
+        device=place.device,
+        overwrite=place.overwrite,
     )
     for row in ledger.rows.itertuples():
         colour = COLOURS.get(row.verdict, "dim")

@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
-
-from cyclopts import Parameter
 
 __all__ = ["serve"]
-
-Flag = Annotated[bool, Parameter(negative="")]
 
 
 def serve(
@@ -17,7 +12,7 @@ def serve(
     *,
     port: int | None = None,
     host: str = "127.0.0.1",
-    open: Flag = False,
+    open: bool = False,
 ) -> int:
     """Show every run under a folder in a browser, those that are going on as they grow. Nothing is changed.
 
@@ -37,12 +32,12 @@ def serve(
     from rotoscope.report.serve import serve as serve_runs
 
     try:
-        serve_runs(folder, host, port, open_browser=open, say=_say)
+        serve_runs(folder, host, port, open_browser=open, say=_print)
     except KeyboardInterrupt:
-        _say("stopped")
+        _print("stopped")
     return 0
 
 
-def _say(sentence: str) -> None:
+def _print(sentence: str) -> None:
     """At once, also into a pipe."""
     print(sentence, flush=True)

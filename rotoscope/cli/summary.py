@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from pathlib import Path
 
 import pandas as pd
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from rotoscope.results import Profile
+from rotoscope.results.saved import SavedRun
 
-__all__ = ["new_console", "show_summary", "show_table", "show_written"]
+__all__ = ["end", "new_console", "show_summary", "show_table", "show_written"]
 
 MOST_TELLING = 5
 COLOURS = {"positional": "#D55E00", "symbolic": "#0072B2", "uniform": "#8A8A8A", "mixed": "#CC79A7"}
@@ -41,11 +44,11 @@ def show_summary(console: Console, profile: Profile) -> None:
             highlight=False,
             soft_wrap=True,
         )
-    proof = profile.run.get("proof", {})
-    if proof.get("layers"):
+    proof = profile.run.proof
+    if proof is not None and proof.layers:
         console.print(
-            f"self-check: the model's own attention was rebuilt at {proof['layers']} layers after a permutation, "
-            f"largest difference {proof['largest_difference']:.1e}",
+            f"self-check: the model's own attention was rebuilt at {proof.layers} layers after a permutation, "
+            f"largest difference {proof.largest_difference:.1e}",
             highlight=False,
             soft_wrap=True,
         )
@@ -53,8 +56,23 @@ def show_summary(console: Console, profile: Profile) -> None:
         console.print(
             "[yellow]caveat:[/] no null: nothing here says what a model that learned nothing would give"
         )
-    for caveat in profile.run.get("warnings", []):
-        console.print(f"[yellow]caveat:[/] {caveat}", highlight=False, soft_wrap=True)
+
+
+def end(
+    console: Console, result: SavedRun, folder: Path, *, draw: bool = True, beside: Iterable[Path] = ()
+) -> int:
+    """How every command that makes a run ends: its caveats, its figures, and the files that were written."""
+    for caveat in result.run.warnings:
+        console.print(f"[yellow]caveat:[/] {escape(caveat)}", highlight=False, soft_wrap=True)
+    written = [*sorted(folder.glob("*.json*")), *sorted(folder.glob("*.parquet")), *beside]
+    if draw:
+        from rotoscope.figures import save_figure
+        from rotoscope.figures.gallery import figures_of
+
+        for name, figure in figures_of(result):
+            written += save_figure(figure, folder / name)
+    show_written(console, written)
+    return 0
 
 
 def _statistics(profile: Profile, tau: float) -> Table:

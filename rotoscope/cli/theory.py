@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
-from cyclopts import Parameter
+from rotoscope.cli.command import Given, command
+from rotoscope.errors import RotoscopeError
+from rotoscope.settings import Output
 
 __all__ = ["theory"]
 
-Flag = Annotated[bool, Parameter(negative="")]
 COLOURS = {"holds": "green", "holds as corrected": "yellow", "false as printed": "red"}
 
 
+@command
 def theory(
     name: str | None = None,
     *,
-    figures: Flag = False,
+    figures: bool = False,
     number: str | None = None,
     letter: str | None = None,
-    out: Path | None = None,
-    overwrite: Flag = False,
-    seed: int = 0,
-    device: str | None = None,
+    seed: int | None = None,
+    output: Annotated[Given, Output, "out", "overwrite", "device"],
 ) -> int:
-    """Run the papers' theorems, constructions and errata as checks over inputs.
+    """Run the papers' theorems, constructions and errata as checks over inputs, on the CPU in float64.
 
     Example: rotoscope theory exclusion
 
@@ -38,24 +37,26 @@ def theory(
         With --figures: a number sequence to draw, such as "a b c d 1 2 3".
     letter
         With --figures: a letter sequence to draw, such as "a1 b2 ca dc".
-    out
-        Run folder. Default: runs/theory, or runs/theory-NAME.
-    overwrite
-        Replace an earlier run.
     seed
-        Seed of the sequences that are drawn.
-    device
-        Accepted for uniformity; the checks run on the CPU in float64.
+        With --figures: seed of the sequences that are drawn.
     """
+    place = Output.make(**output)
+    if place.device not in (None, "cpu"):
+        raise RotoscopeError(
+            f"--device {place.device} means nothing for theory: its checks run on the CPU in float64"
+        )
+    for flag, given in (("number", number), ("letter", letter), ("seed", seed)):
+        if given is not None and not figures:
+            raise RotoscopeError(f"--{flag} says what is drawn: give --figures too")
     from rich.markup import escape
 
     from rotoscope.analysis.theory import theory as run_theory
     from rotoscope.cli.summary import new_console, show_written
 
     console = new_console()
-    folder = out or Path("runs") / ("theory" if name is None else f"theory-{name}")
-    sequences = _sequences(number, letter, seed) if figures else []
-    result = run_theory(name, out=folder, overwrite=overwrite)
+    folder = place.folder("theory", name or "")
+    sequences = _sequences(number, letter, seed or 0) if figures else []
+    result = run_theory(name, out=folder, overwrite=place.overwrite)
     for row in result.statements.to_dict("records"):
         colour = COLOURS[row["verdict"]]
         console.print(
@@ -79,7 +80,7 @@ def theory(
             ("construction_vectors", draw.construction_vectors()),
             ("discrepancies", draw.discrepancies()),
             ("target_weights", draw.target_weights()),
-            ("permuted_logits", draw.permuted_logits(seed)),
+            ("permuted_logits", draw.permuted_logits(seed or 0)),
         ):
             written += draw.save_figure(figure, folder / title)
     show_written(console, written)

@@ -2,43 +2,22 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from cyclopts import Parameter
+from rotoscope.cli.command import Given, command
+from rotoscope.settings import Output, TrainSettings, WatchSettings
 
 __all__ = ["train"]
 
-Flag = Annotated[bool, Parameter(negative="")]
 
-
+@command
 def train(
     task: Literal["number", "letter"],
     *,
     preset: Literal["mini", "paper"] = "mini",
-    steps: int | None = None,
-    batch: int | None = None,
-    learning_rate: float | None = None,
-    layers: int | None = None,
-    heads: int | None = None,
-    width: int | None = None,
-    rotary: int | None = None,
-    nope: Annotated[list[int] | None, Parameter(consume_multiple=True)] = None,
-    dropout: float | None = None,
-    hops: int | None = None,
-    target: int | None = None,
-    window: int | None = None,
-    letters: int | None = None,
-    alphabet: int | None = None,
-    digits: int | None = None,
-    checkpoints: int | None = None,
-    inputs: int = 200,
-    queries: Annotated[list[Literal["last", "path", "all"]] | None, Parameter(consume_multiple=True)] = None,
-    figures: bool = True,
-    out: Path | None = None,
-    overwrite: Flag = False,
-    seed: int = 0,
-    device: str | None = None,
+    settings: Annotated[Given, TrainSettings],
+    watch: WatchSettings,
+    output: Output,
 ) -> int:
     """Train a GPT-J to follow pointers, and watch its heads become positional or symbolic.
 
@@ -49,116 +28,40 @@ def train(
     task
         number (pointers are distances: needs positions) or letter (pointers are symbols).
     preset
-        mini: 4 layers, 1 or 2 hops, under a minute on two CPU cores. paper: 12 layers, 1 to 4 hops, for a GPU.
-    steps
-        Training steps.
-    batch
-        Sequences per step.
-    learning_rate
-        Peak of the schedule: linear warm-up, then linear decay to zero.
-    layers
-        Depth.
-    heads
-        Heads per layer.
-    width
-        Width of the residual stream.
-    rotary
-        Rotating dimensions per head; all by default.
-    nope
-        Layers that do not rotate at all.
-    dropout
-        On embeddings, attention and both branches.
-    hops
-        Most hops; sequences have one to this many in equal shares.
-    target
-        Tokens in the target window.
-    window
-        Tokens in the pointing window.
-    letters
-        Letters of the number task.
-    alphabet
-        Letters of the letter task.
-    digits
-        Digits of the letter task.
-    checkpoints
-        Models kept along the way.
-    inputs
-        Held-out sequences on which every evaluation scores the heads.
-    queries
-        Positions asked: last, path, all. Default: last.
-    figures
-        Draw the figures.
-    out
-        Run folder. Default: runs/TASK-PRESET-SEED. A killed run goes on where it was.
-    overwrite
-        Replace a run made with other settings.
-    seed
-        Weights, sequences, their order, dropout.
-    device
-        cpu, cuda, ... Default: a GPU where there is one.
+        mini: 4 layers, 1 or 2 hops, under a minute on two CPU cores. paper: 12 layers, 1 to 4 hops, for a GPU. The defaults
+        below are those of paper.
     """
+    TrainSettings.check_meant(settings, task)
     from rotoscope.analysis.dynamics import Watch
-    from rotoscope.cli.summary import new_console, show_table, show_written
+    from rotoscope.cli.summary import end, new_console, show_table
     from rotoscope.lab.training import train as train_model
-    from rotoscope.results.dynamics import Dynamics
+    from rotoscope.results import Dynamics
 
     console = new_console()
-    folder = out or Path("runs") / f"{task}-{preset}-{seed}"
-    given: dict[str, Any] = {
-        "steps": steps,
-        "batch": batch,
-        "learning_rate": learning_rate,
-        "layers": layers,
-        "heads": heads,
-        "width": width,
-        "rotary": rotary,
-        "nope": tuple(nope) if nope else None,
-        "dropout": dropout,
-        "hops": hops,
-        "target": target,
-        "window": window,
-        "letters": letters,
-        "alphabet": alphabet,
-        "digits": digits,
-        "checkpoints": checkpoints,
-    }
+    folder = output.folder(task, preset, str(settings.get("seed", 0)))
     result = train_model(
         task,
         preset,
         out=folder,
-        on_evaluate=Watch(inputs, tuple(queries or ("last",))),
-        device=device,
-        overwrite=overwrite,
-        seed=seed,
-        **{name: value for name, value in given.items() if value is not None},
+        on_evaluate=Watch(watch.inputs, watch.queries, watch.tau),
+        device=output.device,
+        overwrite=output.overwrite,
+        **settings,
     )
-    steps_taken = result.run["settings"]["steps"]
     test = result.test.assign(learned_at=result.learned().reindex(result.test["hops"]).to_numpy())
-    show_table(
-        console,
-        test,
-        f"{task} task after {steps_taken:,} steps: accuracy by hops, and the step 95 % was reached",
-    )
-    heads_over_time = Dynamics.of_training(result)
-    show_dynamics(console, heads_over_time)
-    spent = result.run["timings"]
+    steps = result.run.settings["steps"]
+    title = f"{task} task after {steps:,} steps: accuracy by hops, and the step 95 % was reached"
+    show_table(console, test, title)
+    show_dynamics(console, Dynamics.of_training(result))
+    spent = result.run.timings
     console.print(
-        f"\n{spent['total_s']:.0f} s on {result.run['device']}: training {spent['training_s']:.0f} s, scoring heads "
+        f"\n{spent['total_s']:.0f} s on {result.run.device}: training {spent['training_s']:.0f} s, scoring heads "
         f"{spent['watching_s']:.1f} s, accuracy {spent['accuracy_s']:.1f} s, saving {spent['saving_s']:.1f} s",
         highlight=False,
         soft_wrap=True,
     )
-    for caveat in result.run["warnings"]:
-        console.print(f"[yellow]caveat:[/] {caveat}", highlight=False, soft_wrap=True)
-    written = [folder / "run.json", folder / "metrics.jsonl", *sorted(folder.glob("*.parquet"))]
-    written += sorted(folder.glob("checkpoint-*"), key=lambda place: int(place.name.split("-")[1]))
-    if figures:
-        from rotoscope import figures as draw
-
-        for title, figure in draw.training_figures(heads_over_time):
-            written += draw.save_figure(figure, folder / title)
-    show_written(console, written)
-    return 0
+    kept = sorted(folder.glob("checkpoint-*"), key=lambda place: int(place.name.split("-")[1]))
+    return end(console, result, folder, draw=output.figures, beside=kept)
 
 
 def show_dynamics(console: Any, result: Any) -> None:

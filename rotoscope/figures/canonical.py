@@ -28,7 +28,7 @@ MARKERS = {"index": "s", "retrieval": "o", "induction": "^", "induction, two ang
 
 
 def _caption(found: Canonical) -> str:
-    s = found.run["settings"]
+    s = found.run.settings
     return (
         f"{s['keys']} keys, {s['symbols']} symbols, {s['entities']} entities, {s['seeds']} seeds, {s['steps']} steps of "
         f"{s['batch']}; {s['tested']} fresh test samples"

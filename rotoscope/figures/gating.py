@@ -50,12 +50,10 @@ def gate_bands(gating: Gating) -> Figure:
                     ax.set_title(f"one band {'kept' if action == 'keep' else 'removed'}", loc="left")
                 if r == 1:
                     ax.set_xlabel("middle of the band, frequency id (1 = fastest)")
-            axes[r, 0].set_ylabel(
-                f"loss, {gating.run['settings']['task'] if source == 'task' else 'plain text'}"
-            )
+            axes[r, 0].set_ylabel(f"loss, {gating.run.settings['task'] if source == 'task' else 'plain text'}")
         handles, labels = axes[0, 0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=2, fontsize=7.5)
-    settings = gating.run["settings"]
+    settings = gating.run.settings
     caption_text = f"{gating.name}; {settings['task']}, {settings['prompts']} prompts, {settings['passages']} passages; 95 % bootstrap intervals over prompts"
     figure.suptitle(caption_text, fontsize=7.5, color="#444444", x=0.01, ha="left")
     return figure

@@ -10,7 +10,7 @@ import matplotlib as mpl
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
-from rotoscope.results.folder import replace_file
+from rotoscope.results.files import replace_file
 
 __all__ = ["CLASS_COLOURS", "caption", "colour_map", "new_figure", "save_figure"]
 

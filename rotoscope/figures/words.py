@@ -9,7 +9,7 @@ __all__ = ["measured", "null_words"]
 
 def measured(profile: Profile, tau: float | None = None) -> str:
     """Model, task, sizes and temperature, and how layers and heads are counted."""
-    settings = profile.run["settings"]
+    settings = profile.run.settings
     task = settings["task_settings"]
     sizes = [f"{task[key]} {key}" for key in ("pairs", "length", "tokens") if key in task]
     if "prefix" in task:

@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 
 from rotoscope.errors import ModelError
 from rotoscope.lab.gptj import GPTJ
-from rotoscope.results.folder import saying_why
+from rotoscope.results.files import disk_errors
 from rotoscope.tasks.multihop import MULTIHOP, PAD, MultiHops
 
 __all__ = ["save_checkpoint", "sequences_for", "word_tokenizer"]
@@ -38,7 +38,7 @@ def save_checkpoint(
 ) -> Path:
     """Write a model as a transformers checkpoint: in a folder of another name first, then in place at once."""
     scratch = folder.with_name(f".{folder.name}.{os.getpid()}.part")
-    with saying_why(folder):
+    with disk_errors(folder):
         try:
             scratch.mkdir(parents=True, exist_ok=True)
             config = model.config()
@@ -58,6 +58,13 @@ def save_checkpoint(
 def sizes_of(samples: MultiHops) -> dict[str, Any]:
     """The sizes of a task, without what tells one set of sequences from another."""
     return {k: v for k, v in samples.settings.items() if k not in ("count", "first", "seed", "front")}
+
+
+def own_task(subject: Any) -> str | None:
+    """The multi-hop task a model of ours was trained on; None for any other model."""
+    about = getattr(subject.model.config, "rotoscope", None)
+    task = about.get("task") if isinstance(about, dict) else None
+    return str(task) if task in MULTIHOP else None
 
 
 def sequences_for(config: Any, count: int, **changes: Any) -> MultiHops:

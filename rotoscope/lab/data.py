@@ -8,15 +8,16 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import torch
 
 from rotoscope.errors import RunError
-from rotoscope.lab.training import TrainSettings
-from rotoscope.results.folder import replace_file
+from rotoscope.lab.sequences import PARTS, training_sequences
+from rotoscope.results.files import replace_file, write_text
+from rotoscope.settings import TrainSettings
 from rotoscope.tasks.multihop import MultiHops
 
 __all__ = ["export_dataset"]
 
-PARTS = ("train", "validation", "test")
 ROWS = 50_000
 SCHEMA = pa.schema(
     {
@@ -30,7 +31,9 @@ SCHEMA = pa.schema(
 )
 
 
-def export_dataset(settings: TrainSettings, folder: str | Path, *, overwrite: bool = False) -> list[Path]:
+def export_dataset(
+    settings: TrainSettings, folder: str | Path, *, overwrite: bool = False, device: str | torch.device = "cpu"
+) -> list[Path]:
     """Write what a training run with these settings is trained, watched and tested on; returns the files."""
     place = Path(folder)
     if place.exists() and (not place.is_dir() or any(place.iterdir())) and not overwrite:
@@ -40,11 +43,11 @@ def export_dataset(settings: TrainSettings, folder: str | Path, *, overwrite: bo
     files = []
     for part in PARTS:
         file = place / "data" / f"{part}-00000-of-00001.parquet"
-        samples = settings.sequences(part)  # type: ignore[arg-type]
+        samples = training_sequences(settings, part, device)
         replace_file(file, lambda scratch, s=samples: _write(scratch, s))  # type: ignore[misc]
         files.append(file)
     card = place / "README.md"
-    replace_file(card, lambda scratch: scratch.write_text(_card(settings), encoding="utf-8"))
+    write_text(card, _card(settings))
     return [*files, card]
 
 

@@ -15,6 +15,7 @@ import torch
 
 from rotoscope.errors import TaskError
 from rotoscope.maths.rotation import counterfactual_logits
+from rotoscope.settings import ToyTraining
 from rotoscope.shapes import Float, Tensor
 from rotoscope.tasks.canonical import CanonicalSamples, canonical, check_sizes
 
@@ -22,32 +23,15 @@ __all__ = ["ToyHeads", "ToySettings"]
 
 
 @dataclass(frozen=True)
-class ToySettings:
-    """What is trained, and how. The defaults are the `paper` preset."""
+class ToySettings(ToyTraining):
+    """One grid: a task, the angles of every model, and how they are trained."""
 
     task: str
     angles: tuple[tuple[float, ...], ...]
     """One entry per model: the angles of its planes, one or two."""
-    seeds: int = 3
-    keys: int = 32
-    symbols: int = 32
-    entities: int = 32
-    repeats: int = 3
-    steps: int = 2500
-    batch: int = 128
-    lr: float = 0.1
-    warmup: int = 50
-    floor: float = 0.05
-    """The learning rate ends at this share of its peak."""
-    gain: float = 5.0
-    embedding: int | None = None
-    """Width of learned embeddings; None for one-hot tables."""
-    seed: int = 0
-    """Shifts every initialisation and all data."""
-    first: int = 0
-    """Number of the first initialisation; the seeds of a grid are first, first + 1, ..."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_sizes(self.task, self.keys, self.symbols, self.entities, self.repeats)
         if not self.angles or any(not planes for planes in self.angles):
             raise TaskError("the list of angles is empty; give at least one angle, 0 for NoPE")
@@ -55,8 +39,6 @@ class ToySettings:
             raise TaskError(f"angles must not be negative, found {min(a for p in self.angles for a in p):g}")
         if len({len(planes) for planes in self.angles}) > 1:
             raise TaskError("all models of one grid must have the same number of planes")
-        if min(self.seeds, self.steps, self.batch) < 1:
-            raise TaskError("seeds, steps and batch must be at least 1")
 
     @property
     def models(self) -> int:

@@ -14,7 +14,8 @@ import torch
 
 from rotoscope.maths.attention import attention_entropy
 from rotoscope.maths.blocks import BlockLogits, Blocks, Gather
-from rotoscope.maths.swaps import WeightedMean, check_tau, each_pair_once, score_swaps, tiles
+from rotoscope.maths.swaps import WeightedMean, each_pair_once, score_swaps, tiles
+from rotoscope.settings.profile import check_tau
 from rotoscope.shapes import Bool, Float, Tensor
 
 __all__ = ["FrequencyScores", "frequency_scores"]

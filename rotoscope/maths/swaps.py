@@ -24,9 +24,10 @@ import torch
 from rotoscope.errors import RotoscopeError
 from rotoscope.maths.attention import attention_entropy, log_normaliser
 from rotoscope.maths.blocks import BlockLogits, Blocks, Gather, from_logits
+from rotoscope.settings.profile import check_tau, one_tau
 from rotoscope.shapes import Float, Int, Tensor
 
-__all__ = ["SwapDetail", "SwapScores", "check_tau", "score_swaps", "swap_scores"]
+__all__ = ["SwapDetail", "SwapScores", "score_swaps", "swap_scores"]
 
 TILE = 128  # rows per tile: elementwise temporaries, not the matrix product, are the cost
 
@@ -88,21 +89,6 @@ class SwapScores:
     def missing(self) -> Tensor:
         """Where the query sees no swap at all, so that scores mean nothing."""
         return self.swaps == 0
-
-
-def check_tau(tau: float | Sequence[float]) -> tuple[float, ...]:
-    """One or several temperatures of the swap weights, each positive."""
-    taus = (float(tau),) if _single(tau) else tuple(float(t) for t in tau)  # type: ignore[arg-type, union-attr]
-    if not taus or not all(0 < t < float("inf") for t in taus):
-        raise RotoscopeError(
-            f"tau must be positive and finite, found {tau}: it divides |D_a - D_b| in the swap weights"
-        )
-    return taus
-
-
-def _single(tau: object) -> bool:
-    """One temperature rather than a list, tuple, array or tensor of them."""
-    return not hasattr(tau, "__len__") or getattr(tau, "ndim", 1) == 0
 
 
 def at_least_float32(logits: Tensor) -> Tensor:
@@ -191,7 +177,7 @@ def score_swaps(
         if detail:
             details.append((rows, columns, *cosines, *alpha))
 
-    several = not _single(tau)
+    several = not one_tau(tau)
 
     def shaped(mean: Tensor) -> Tensor:
         return mean if several else mean[..., 0]

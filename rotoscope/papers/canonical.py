@@ -15,7 +15,7 @@ def _final(workshop: Workshop) -> pd.DataFrame:
 
 
 def _budget(workshop: Workshop) -> str:
-    settings = workshop.canonical.run["settings"]
+    settings = workshop.canonical.run.settings
     return (
         f"{settings['steps']} steps of {settings['batch']}, {settings['keys']} keys, {settings['seeds']} seeds"
     )

@@ -18,9 +18,9 @@ def _both(workshop: Workshop) -> list[Training]:
 
 def training_cost(workshop: Workshop) -> Finding:
     runs = _both(workshop)
-    spent = sum(run.run["timings"]["training_s"] for run in runs)
+    spent = sum(run.run.timings["training_s"] for run in runs)
     paper = 55 * 60.0
-    value = f"{spent / 60:.1f} minutes for both models on {runs[0].run['device']}"
+    value = f"{spent / 60:.1f} minutes for both models on {runs[0].run.device}"
     return Finding(
         value,
         judged(spent < paper),
@@ -31,7 +31,7 @@ def training_cost(workshop: Workshop) -> Finding:
 
 def scoring_cost(workshop: Workshop) -> Finding:
     runs = _both(workshop)
-    spent = sum(run.run["timings"]["watching_s"] for run in runs)
+    spent = sum(run.run.timings["watching_s"] for run in runs)
     paper = (10 + 17) * HOURS
     steps = sum(run.tables["scores"]["step"].nunique() for run in runs)
     value = f"{spent:.0f} seconds for {steps} scored checkpoints of both models"

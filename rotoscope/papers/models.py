@@ -6,6 +6,7 @@ import pandas as pd
 
 from rotoscope.papers.claim import Claim, Finding, judged, one_way
 from rotoscope.papers.workshop import Workshop
+from rotoscope.results.record import Proof
 
 __all__ = ["CLAIMS"]
 
@@ -104,9 +105,10 @@ def vectors(workshop: Workshop) -> Finding:
 
 def rebuilt(workshop: Workshop) -> Finding:
     """What the model's own attention gives after a permutation of its input, against what was read out of it once."""
-    proof = workshop.profile.run["proof"]
-    value = f"{proof['layers']} layers, largest difference {proof['largest_difference']:.0e} in attention"
-    return Finding(value, judged(proof["layers"] > 0 and proof["largest_difference"] <= 1e-5))
+    proof = workshop.profile.run.proof or Proof()
+    worst = proof.largest_difference
+    value = f"{proof.layers} layers, largest difference {worst or 0:.0e} in attention"
+    return Finding(value, judged(proof.layers > 0 and worst is not None and worst <= 1e-5))
 
 
 def exclusion_in_heads(workshop: Workshop) -> Finding:

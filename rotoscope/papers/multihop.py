@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from rotoscope.lab.training import TrainSettings
+from rotoscope.lab.sequences import training_sequences
 from rotoscope.papers.claim import Claim, Finding, judged, one_way
 from rotoscope.papers.workshop import Workshop
 from rotoscope.results import Dynamics
 from rotoscope.results.geometry import TABLE_1
+from rotoscope.settings import TrainSettings
 from rotoscope.tasks.multihop import solve
 
 __all__ = ["CLAIMS"]
@@ -32,7 +33,7 @@ def one_path(workshop: Workshop) -> Finding:
     """Sequences of both tasks, followed step by step from their last token."""
     said, found = [], []
     for task in ("number", "letter"):
-        made = TrainSettings(task).sequences("test", count=SOLVED)
+        made = training_sequences(TrainSettings(task=task), "test", count=SOLVED)
         paths = [solve(task, sequence.tokens) for sequence in made]  # refuses a second match
         right = sum(p.answer == m.answer and p.path == m.path for p, m in zip(paths, made, strict=True))
         balance = pd.crosstab(made.hops.numpy(), made.answer.numpy()).to_numpy()
@@ -84,7 +85,7 @@ def best_step(workshop: Workshop) -> Finding:
     value = "; ".join(f"{task} {', '.join(str(step) for step in steps)}" for task, steps in best.items())
     near = [0.5 <= step / BEST[task] <= 2 for task, steps in best.items() for step in steps]
     later = min(best["number"]) > max(best["letter"])
-    batch = workshop.training("number")[0].run["settings"]["batch"]
+    batch = workshop.training("number")[0].run.settings["batch"]
     note = f"P2 prints no batch size; ours is {batch}"
     return Finding(
         value, judged(later and all(near), in_part=later), note=note, rests_on=workshop.trained_where

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib.util
 import time
 from collections.abc import Sequence
@@ -16,8 +15,10 @@ from rotoscope.papers import canonical, costs, lengths, models, multihop, theory
 from rotoscope.papers.claim import COSTS, Claim
 from rotoscope.papers.workshop import Workshop
 from rotoscope.progress import progress
-from rotoscope.results.folder import RunFolder, read_table, replace_file, write_table
+from rotoscope.results.files import write_text
 from rotoscope.results.ledger import Ledger
+from rotoscope.results.run import Run
+from rotoscope.settings.base import nearest
 
 __all__ = ["CLAIMS", "chosen", "reproduce"]
 
@@ -33,8 +34,7 @@ def chosen(which: str | None = None) -> list[Claim]:
         return claims
     found = [claim for claim in claims if which in (claim.paper, claim.id)]
     if not found:
-        close = difflib.get_close_matches(which, [claim.id for claim in claims], n=1, cutoff=0.3)
-        hint = f"did you mean '{close[0]}'? " if close else ""
+        hint = nearest(which, [claim.id for claim in claims])
         raise RotoscopeError(
             f"no claim called '{which}': {hint}give p1, p2 or a claim's id; there are {len(claims)}"
         )
@@ -69,22 +69,15 @@ def reproduce(
         "one_hop": [str(run) for run in one_hop],
         "claims": [claim.id for claim in claims],
     }
-    folder = RunFolder(out, Ledger.kind, settings, overwrite=overwrite)
-    if folder.complete:
-        return Ledger.open(folder.path)
-    folder.begin()
-    rows = []
+    run = Run(Ledger, settings, out, overwrite=overwrite)
+    if run.finished is not None:
+        return run.finished
     with progress("claims", len(claims), show_progress) as bar:
         for claim in claims:
-            file = folder.piece(f"{claim.id}.parquet")
-            if not file.exists():
-                write_table(file, pd.DataFrame([_judge(claim, workshop)]))
-            rows.append(read_table(file))
+            run.piece(claim.id, lambda claim=claim: {"ledger": pd.DataFrame([_judge(claim, workshop)])})  # type: ignore[misc]
             bar.advance()
-    table = pd.concat(rows, ignore_index=True)
-    run = folder.finish({"ledger": table}, timings={"total_s": float(table["seconds"].sum())}, warnings=[])
-    ledger = Ledger(run, {"ledger": table})
-    replace_file(Path(out) / "ledger.md", lambda file: file.write_text(ledger.markdown(), encoding="utf-8"))
+    ledger = run.finish(timings={"total_s": float(run.result.rows["seconds"].sum())})
+    write_text(Path(out) / "ledger.md", ledger.markdown())
     if importlib.util.find_spec("plotly") is not None:  # the page needs an extra; the ledger does not
         from rotoscope.report import write_report
 

@@ -19,7 +19,7 @@ from rotoscope.analysis.nulls import make_nulls
 from rotoscope.analysis.profiling import profile
 from rotoscope.analysis.roles import roles
 from rotoscope.analysis.theory import theory
-from rotoscope.lab.training import TrainSettings, train
+from rotoscope.lab.training import train
 from rotoscope.reading import HeadReader, Subject, load
 from rotoscope.results import (
     Canonical,
@@ -32,6 +32,7 @@ from rotoscope.results import (
     TheoryRun,
     Training,
 )
+from rotoscope.settings import TrainSettings
 from rotoscope.tasks import binding
 from rotoscope.tasks.prompts import Prompts
 
@@ -110,7 +111,7 @@ class Workshop:
         scores = Profile(self.profile.run, {"prompts": self.profile.tables["null_prompts"]})
         real = self.profile.tables["prompts"]
         reader = HeadReader(self.subject.model)
-        null = next(make_nulls(self.subject, reader, "random", 1, real, self._one_by_one))
+        null = next(make_nulls(self.subject, reader, "random", [0], real, self._one_by_one))
         return examples(null.reader, self._one_by_one[0], list(telling_heads(scores).items()))["vectors"]
 
     @cached_property
@@ -214,7 +215,7 @@ class Workshop:
     @property
     def trained_where(self) -> str:
         """Which runs the trained models come from."""
-        device = self.training("number")[0].run["device"]
+        device = self.training("number")[0].run.device
         anew = (
             "seed 0 trained by this run, seeds 1 and 2 stored"
             if self.cost == "gpu"

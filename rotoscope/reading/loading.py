@@ -44,6 +44,8 @@ def load(
     """
     if isinstance(source, Subject):
         return source
+    if isinstance(source, torch.nn.Module):
+        source = (source, None)
     if isinstance(source, tuple):
         model, tokenizer = source
         if device is not None:

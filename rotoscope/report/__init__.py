@@ -7,7 +7,7 @@ from typing import Any
 from rotoscope.errors import RotoscopeError
 from rotoscope.report.page import render_page
 from rotoscope.report.payload import run_payload
-from rotoscope.results.folder import replace_file
+from rotoscope.results.files import replace_file
 from rotoscope.results.saved import SavedRun
 
 __all__ = ["render_page", "run_payload", "write_page", "write_report"]

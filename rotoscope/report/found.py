@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from rotoscope.errors import RotoscopeError
-from rotoscope.results.folder import PIECES, RUN, read_run
+from rotoscope.results.record import RUN, RunRecord
+from rotoscope.results.run import LOG, PIECES
 
 __all__ = ["Found", "find_runs", "inside", "picture", "progress_of", "run_folder"]
 
@@ -21,7 +22,6 @@ MOST_FOLDERS = 5_000
 """Folders looked into: whoever serves a whole disk is told, and does not wait for ever."""
 RECENT_S = 15 * 60
 """An unfinished run that has written nothing for this long is not called going on."""
-METRICS = "metrics.jsonl"
 PICTURES = ("plane", "plane_over_training", "training_accuracy", "accuracy", "one_hop_accuracy", "gate_bands")
 READ = (".json", ".jsonl", ".parquet")
 
@@ -103,11 +103,11 @@ def _leads_out(folder: Path, root: Path) -> bool:
 def picture(root: Path, folder: Path) -> Path | None:
     """The figure that stands for a run: the plane or the accuracy first, else any."""
     try:
-        there = {file.stem: file for file in sorted(folder.glob("*.png"), reverse=True)}
+        drawn = {file.stem: file for file in sorted(folder.glob("*.png"), reverse=True)}
     except OSError:
         return None
-    for name in (*PICTURES, *sorted(there)):
-        file = inside(root, there[name]) if name in there else None
+    for name in (*PICTURES, *sorted(drawn)):
+        file = inside(root, drawn[name]) if name in drawn else None
         if file is not None and file.is_file():
             return file
     return None
@@ -117,7 +117,7 @@ def progress_of(folder: Path) -> list[dict[str, Any]]:
     """The evaluations of a training run so far; a line still being written is left for the next time."""
     rows = []
     try:
-        lines = (folder / METRICS).read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = (folder / LOG).read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return []
     for line in lines:
@@ -142,39 +142,36 @@ def _describe(folder: Path, root: Path) -> Found:
     name, changed = path or root.name, _changed(folder)
     has_picture = picture(root, folder) is not None
     try:
-        run = read_run(folder)
+        run = RunRecord.read(folder)
     except (RotoscopeError, OSError, RecursionError) as damage:
         return Found(path, name, "unknown", "damaged", _moment(changed), "", has_picture, str(damage))
     if _leads_out(folder, root):
         problem = "a file in it is a link that leads outside the folder shown"
         return Found(path, name, "unknown", "damaged", _moment(changed), "", has_picture, problem)
-    settings = run.get("settings")
-    settings = settings if isinstance(settings, dict) else {}
-    kind, complete = str(run.get("kind", "unknown")), bool(run.get("complete"))
-    about = _about(settings)
-    if not complete and (rows := progress_of(folder)):
-        about += f"{' · ' if about else ''}step {rows[-1]['step']} of {settings.get('steps', '?')}"
-    written = _stated(run.get("written")) if complete else ""
-    state = "finished" if complete else "going on" if _recent(changed) else "unfinished"
-    return Found(path, name, kind, state, written or _moment(changed), about, has_picture)
+    about = _about(run.settings)
+    if not run.complete and (rows := progress_of(folder)):
+        about += f"{' · ' if about else ''}step {rows[-1]['step']} of {run.settings.get('steps', '?')}"
+    written = _stated(run.written) if run.complete else ""
+    state = "finished" if run.complete else "going on" if _recent(changed) else "unfinished"
+    return Found(path, name, run.kind, state, written or _moment(changed), about, has_picture)
 
 
 def _about(settings: dict[str, Any]) -> str:
     """The subject and the task."""
-    said = []
+    parts = []
     for key in ("model", "models", "task", "tasks", "preset"):
         value = settings.get(key)
         if isinstance(value, dict | list | tuple):
             value = ", ".join(map(str, value))
         if value:
-            said.append(str(value)[:80])
-    return " · ".join(said)
+            parts.append(str(value)[:80])
+    return " · ".join(parts)
 
 
 def _changed(folder: Path) -> float:
     """When anything in the folder was last written."""
     latest = 0.0
-    for file in (RUN, METRICS, PIECES, "."):
+    for file in (RUN, LOG, PIECES, "."):
         try:
             latest = max(latest, (folder / file).stat().st_mtime)
             if file == PIECES:

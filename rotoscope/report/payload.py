@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from rotoscope.report.columns import clean
 from rotoscope.report.heads import heads_tab
 from rotoscope.report.salvage import Salvaged, salvage
 from rotoscope.report.tabs import TABS, tables_tab
+from rotoscope.results.record import RunRecord
 from rotoscope.results.saved import SavedRun
 
 __all__ = ["run_payload"]
@@ -48,32 +50,33 @@ def run_payload(source: str | Path | SavedRun) -> dict[str, Any]:
         "kind": found.kind,
         "title": _title(found),
         "complete": found.complete,
-        "settings": clean(run.get("settings", {}), 12),
-        "versions": clean(run.get("versions", {})),
+        "settings": clean(run.settings, 12),
+        "versions": clean(run.versions),
         "warnings": _warnings(found, tabs),
-        "timings": clean(run.get("timings", {}), 2),
-        "written": clean(run.get("written")),
-        "subject": clean({k: v for k, v in _subject(run).items() if not isinstance(v, (list, dict))}),
+        "timings": clean(run.timings, 2),
+        "written": clean(run.written or None),
+        "subject": _subject(run),
         "tabs": {name: tab for name, tab in tabs.items() if tab},
         "problems": list(dict.fromkeys(found.problems)),
     }
 
 
-def _subject(run: dict[str, Any]) -> dict[str, Any]:
-    subject = run.get("subject")
-    return subject if isinstance(subject, dict) else {}
+def _subject(run: RunRecord) -> dict[str, Any]:
+    """What is short enough to read."""
+    about = {} if run.subject is None else dataclasses.asdict(run.subject)
+    found: dict[str, Any] = clean({k: v for k, v in about.items() if v and not isinstance(v, (list, dict))})
+    return found
 
 
 def _title(found: Salvaged) -> str:
-    settings = found.run.get("settings", {})
-    name = _subject(found.run).get("name") or settings.get("model") or found.name
-    task = settings.get("task") or "unknown"
+    task = found.run.settings.get("task") or "unknown"
+    name = found.run.name if found.run.name != found.kind else found.name
     return TITLES.get(found.kind, "A run").format(name=name, task=task)
 
 
 def _warnings(found: Salvaged, tabs: dict[str, Any]) -> list[str]:
     """The run's own warnings, then what the numbers on the page warn of."""
-    said = [str(warning) for warning in found.run.get("warnings", [])]
+    said = [str(warning) for warning in found.run.warnings]
     overview = tabs.get("overview")
     if not overview:
         return said

@@ -1,19 +1,20 @@
 """The one format every analysis returns, saves and opens again."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, overload
 
 from rotoscope.errors import RunError
 from rotoscope.results.canonical import Canonical
 from rotoscope.results.dynamics import Dynamics
-from rotoscope.results.folder import RunFolder, read_run
 from rotoscope.results.gating import Gating
 from rotoscope.results.geometry import Geometry
 from rotoscope.results.ledger import Ledger
 from rotoscope.results.lengths import Lengths
 from rotoscope.results.onehop import OneHopRun
 from rotoscope.results.profile import Profile
+from rotoscope.results.record import RunRecord
 from rotoscope.results.roles import Roles
+from rotoscope.results.run import Run
 from rotoscope.results.saved import SavedRun
 from rotoscope.results.summary import Summary, summarise
 from rotoscope.results.theory import TheoryRun
@@ -29,12 +30,12 @@ __all__ = [
     "OneHopRun",
     "Profile",
     "Roles",
-    "RunFolder",
+    "Run",
+    "RunRecord",
     "Summary",
     "TheoryRun",
     "Training",
     "open",
-    "read_run",
     "summarise",
 ]
 
@@ -56,9 +57,21 @@ KINDS: dict[str, type[SavedRun]] = {
 }
 
 
-def open(path: str | Path) -> Any:
-    """Open a run folder of any kind: what comes back is a `Profile`, `Lengths`, `Training`, ... with all its tables."""
-    kind = read_run(Path(path)).get("kind")
-    if kind not in KINDS:
-        raise RunError(f"{path} holds a run of kind '{kind}', which this version of rotoscope does not know")
-    return KINDS[kind].open(path)
+R = TypeVar("R", bound=SavedRun)
+
+
+@overload
+def open(path: str | Path, kind: type[R]) -> R: ...
+@overload
+def open(path: str | Path, kind: None = None) -> Any: ...
+def open(path: str | Path, kind: type[SavedRun] | None = None) -> Any:
+    """Open a run folder of any kind: what comes back is a `Profile`, `Lengths`, `Training`, ... with all its tables.
+
+    Where a `kind` is named, a run of another is refused, and type checkers know what comes back.
+    """
+    if kind is not None:
+        return kind.open(path)
+    name = RunRecord.read(Path(path)).kind
+    if name not in KINDS:
+        raise RunError(f"{path} holds a run of kind '{name}', which this version of rotoscope does not know")
+    return KINDS[name].open(path)

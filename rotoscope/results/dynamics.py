@@ -46,7 +46,7 @@ class Dynamics(SavedRun):
     @property
     def task(self) -> str:
         """What the heads were scored on."""
-        return str(self.run["settings"].get("task", ""))
+        return str(self.run.settings.get("task", ""))
 
     @property
     def steps(self) -> list[int]:

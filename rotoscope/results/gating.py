@@ -22,7 +22,12 @@ class Gating(SavedRun):
     @property
     def name(self) -> str:
         """The subject's name."""
-        return str(self.run["settings"]["model"])
+        return str(self.run.settings["model"])
+
+    @property
+    def sweep(self) -> bool:
+        """Whether every band was gated in turn, rather than one gate closed."""
+        return bool(self.conditions["condition"].eq("remove all").any()) and self.gated_heads.empty
 
     @property
     def conditions(self) -> pd.DataFrame:

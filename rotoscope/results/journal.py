@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rotoscope.errors import RunError
-from rotoscope.results.folder import saying_why
+from rotoscope.results.files import disk_errors
 
 __all__ = ["Journal"]
 
@@ -18,11 +18,13 @@ __all__ = ["Journal"]
 class Journal:
     """A growing list of rows, safe to append to from several threads; without a path it lives in memory only.
 
-    A process that is killed while it writes leaves half a line at the end: it is cut off when the file is opened again.
+    A process that is killed while it writes leaves half a line at the end: it is cut off when the file is opened again,
+    unless it is only looked at (`repair=False`).
     """
 
-    def __init__(self, path: Path | None = None) -> None:
+    def __init__(self, path: Path | None = None, *, repair: bool = True) -> None:
         self.path = path
+        self._repair = repair
         self.rows: list[dict[str, Any]] = []
         self._lock = threading.Lock()
         if path is not None and path.exists():
@@ -37,8 +39,8 @@ class Journal:
                 raise RunError(
                     f"line {number + 1} of {path} is damaged ({damage}); remove it to go on"
                 ) from damage
-        if torn:
-            with saying_why(path):
+        if torn and self._repair:
+            with disk_errors(path):
                 os.truncate(path, len(whole) + len(newline))
 
     def append(self, row: dict[str, Any]) -> None:
@@ -49,7 +51,7 @@ class Journal:
             self.rows.append(row)
 
     def _write(self, path: Path, line: bytes) -> None:
-        with saying_why(path), path.open("ab", buffering=0) as file:
+        with disk_errors(path), path.open("ab", buffering=0) as file:
             before = file.tell()
             try:
                 if file.write(line) < len(line):

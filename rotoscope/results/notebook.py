@@ -29,7 +29,7 @@ def profile_html(profile: Profile) -> str:
         for name, number in summary.classes.items()
     )
     prompts = profile.prompts["prompt"].nunique()
-    warnings = [escape(str(warning)) for warning in profile.run.get("warnings", [])]
+    warnings = [escape(str(warning)) for warning in profile.run.warnings]
     if profile.null_name is None:
         warnings.append("no null: nothing here says what a model that learned nothing would give")
     listed = "".join(f"<li>{warning}</li>" for warning in warnings)

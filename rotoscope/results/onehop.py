@@ -15,8 +15,6 @@ from rotoscope.tasks.onehop import Question, Status
 __all__ = ["PAPER", "OneHopRun", "answer_row", "answered_keys", "answers_table", "question_key", "wilson"]
 
 KEYS = ("task", "length", "run", "question")
-JOURNAL = "answers.jsonl"
-"""Where answers are kept while a run is going."""
 SCREENED_LENGTH, SCREENED_ACCURACY = 16, 0.85
 
 # P2, Table 3: accuracy by length, number then letter task for each model.
@@ -115,7 +113,7 @@ class OneHopRun(SavedRun):
     @property
     def name(self) -> str:
         """The model that was asked."""
-        return str(self.run["settings"]["model"])
+        return str(self.run.settings["model"])
 
     @property
     def answers(self) -> pd.DataFrame:

@@ -111,17 +111,17 @@ class Profile(SavedRun):
     @property
     def taus(self) -> list[float]:
         """The temperatures that were measured, in the order given."""
-        return [float(tau) for tau in self.run["settings"]["tau"]]
+        return [float(tau) for tau in self.run.settings["tau"]]
 
     @property
     def gamma(self) -> float:
         """The tolerance of the purity classes."""
-        return float(self.run["settings"]["gamma"])
+        return float(self.run.settings["gamma"])
 
     @property
     def name(self) -> str:
         """The subject's name."""
-        return str(self.run["subject"]["name"])
+        return self.run.name
 
     def at(self, tau: float | None = None) -> pd.DataFrame:
         """The head table at one tau (default: the first)."""

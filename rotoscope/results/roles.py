@@ -20,7 +20,7 @@ class Roles(SavedRun):
     @property
     def task(self) -> str:
         """The multi-hop task of the model: number or letter."""
-        return str(self.run["settings"]["task"])
+        return str(self.run.settings["task"])
 
     @property
     def attention(self) -> pd.DataFrame:

@@ -1,27 +1,32 @@
-"""What every kind of run has in common: a description, tables, and a folder they come back from."""
+"""What every kind of run has in common: a record, tables, and a folder they come back from."""
 
 from __future__ import annotations
 
+import copy
+import shutil
 from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import pandas as pd
 
 from rotoscope.errors import RunError
-from rotoscope.results.folder import RunFolder, read_run, read_table
+from rotoscope.results.files import read_table, write_table
+from rotoscope.results.record import RunRecord, check_place
 
-__all__ = ["SavedRun"]
+__all__ = ["SavedRun", "Tables"]
+
+Tables = dict[str, pd.DataFrame]
 
 
 class SavedRun:
-    """A finished run: `run` is the content of `run.json`, `tables` its Parquet tables by name."""
+    """A run: `run` is the content of `run.json`, `tables` its Parquet tables by name."""
 
     kind: ClassVar[str]
     derived: ClassVar[frozenset[str]] = frozenset()
     """Tables that are written for other tools and made again from the rest when needed."""
 
-    def __init__(self, run: dict[str, Any], tables: dict[str, pd.DataFrame]) -> None:
+    def __init__(self, run: RunRecord, tables: Tables) -> None:
         self.run = run
         self.tables = tables
 
@@ -29,25 +34,44 @@ class SavedRun:
     def open(cls, path: str | Path) -> Self:
         """Read a run folder of this kind back."""
         folder = Path(path)
-        run = read_run(folder)
-        if run.get("kind") != cls.kind:
-            raise RunError(f"{folder} holds a run of kind '{run.get('kind')}', not '{cls.kind}'")
-        if not run.get("complete"):
-            raise RunError(f"{folder} is not finished; run the same command again and it goes on where it was")
-        names = [name for name in run["tables"] if name not in cls.derived]
+        run = RunRecord.read(folder)
+        if run.kind != cls.kind:
+            raise RunError(f"{folder} holds a run of kind '{run.kind}', not '{cls.kind}'")
+        if not run.complete:
+            raise RunError(
+                f"{folder} is not finished; run the same command again and it goes on where it was "
+                f"(what there is so far: rotoscope report {folder})"
+            )
+        names = [name for name in run.tables if name not in cls.derived]
         return cls(run, {name: read_table(folder / f"{name}.parquet") for name in names})
 
-    def stored_tables(self) -> dict[str, pd.DataFrame]:
+    def stored_tables(self) -> Tables:
         """What a run folder holds."""
         return self.tables
 
+    def caveats(self) -> list[str]:
+        """What a reader must know before trusting the numbers, as far as the tables tell."""
+        return []
+
+    def store(self, folder: Path) -> None:
+        """Write all tables, then the record, into a folder."""
+        stored = self.stored_tables()
+        for name, table in stored.items():
+            write_table(folder / f"{name}.parquet", table)
+        self.run.tables = sorted(stored)
+        self.run.write(folder)
+
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
         """Write the run as a folder; `rs.open` reads it back."""
-        folder = RunFolder(path, self.kind, self.run["settings"], overwrite=overwrite)
-        folder.begin()
-        own = ("schema", "kind", "complete", "written", "settings", "settings_hash", "versions", "tables")
-        folder.finish(self.stored_tables(), **{key: value for key, value in self.run.items() if key not in own})
-        return folder.path
+        folder = Path(path)
+        kept = copy.copy(self)
+        kept.run = copy.copy(self.run)
+        kept.run.kind, kept.run.complete = self.kind, True
+        check_place(folder, kept.run, overwrite=overwrite)
+        if overwrite:
+            shutil.rmtree(folder, ignore_errors=True)
+        kept.store(folder)
+        return folder
 
     def report(self, path: str | Path) -> Path:
         """Write the run as one HTML page to look at, to send and to keep; it works offline."""

@@ -7,7 +7,8 @@ from typing import Any, Self
 
 import pandas as pd
 
-from rotoscope.results.saved import SavedRun
+from rotoscope.results.record import RunRecord
+from rotoscope.results.saved import SavedRun, Tables
 
 __all__ = ["Training"]
 
@@ -19,11 +20,9 @@ class Training(SavedRun):
 
     kind = "training"
 
-    def __init__(
-        self, run: dict[str, Any], tables: dict[str, pd.DataFrame], folder: Path | None = None
-    ) -> None:
+    def __init__(self, run: RunRecord, tables: Tables) -> None:
         super().__init__(run, tables)
-        self.folder = folder
+        self.folder: Path | None = None
         self.model: Any = None
 
     @classmethod
@@ -36,7 +35,7 @@ class Training(SavedRun):
     @property
     def task(self) -> str:
         """Which multi-hop task was trained: number or letter."""
-        return str(self.run["settings"]["task"])
+        return str(self.run.settings["task"])
 
     @property
     def metrics(self) -> pd.DataFrame:
@@ -52,9 +51,17 @@ class Training(SavedRun):
         """For each number of hops, the first step from which accuracy is at least the threshold."""
         return first_above(self.metrics, threshold)
 
+    def caveats(self) -> list[str]:
+        """Hops that were not learned."""
+        unlearned = self.test[self.test["accuracy"] < LEARNED]
+        if unlearned.empty:
+            return []
+        shares = ", ".join(f"{row.hops} hops {row.accuracy:.0%}" for row in unlearned.itertuples())
+        return [f"the model has not learned the whole task ({shares}): its heads show training half-way"]
+
     def __repr__(self) -> str:
         accuracy = ", ".join(f"{row.hops}: {row.accuracy:.3f}" for row in self.test.itertuples())
-        return f"Training({self.task}, {self.run['settings']['steps']} steps; accuracy by hops {accuracy})"
+        return f"Training({self.task}, {self.run.settings['steps']} steps; accuracy by hops {accuracy})"
 
 
 def first_above(metrics: pd.DataFrame, threshold: float = LEARNED) -> pd.Series:

@@ -8,6 +8,7 @@ from rotoscope.tasks.passages import passages
 from rotoscope.tasks.prompts import Prompt, Prompts
 from rotoscope.tasks.repeats import repeats
 from rotoscope.tasks.text import text
+from rotoscope.tasks.tokens import from_tokens
 
 __all__ = [
     "PREFIXES",
@@ -19,6 +20,7 @@ __all__ = [
     "Prompts",
     "binding",
     "canonical",
+    "from_tokens",
     "index",
     "induction",
     "letter",

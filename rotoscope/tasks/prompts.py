@@ -68,6 +68,10 @@ class Prompts(Sequence[Prompt]):
     def __iter__(self) -> Iterator[Prompt]:
         return iter(self.items)
 
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{key}={value!r}" for key, value in self.settings.items() if key != "count")
+        return f"Prompts({self.task}: {len(self)} prompts{', ' + sizes if sizes else ''})"
+
     @property
     def longest(self) -> int:
         """Tokens in the longest prompt."""

@@ -1,0 +1,111 @@
+"""`rotoscope ask`: one-hop questions to a language model, here or behind an endpoint, by length."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from rotoscope.cli.command import Given, command
+from rotoscope.errors import RotoscopeError
+from rotoscope.settings import AskSettings, Output
+
+if TYPE_CHECKING:
+    from rotoscope.results import OneHopRun
+
+__all__ = ["ask"]
+
+
+@command
+def ask(
+    model: str | None = None,
+    *,
+    endpoint: str | None = None,
+    settings: Annotated[Given, AskSettings],
+    output: Annotated[Given, Output],
+) -> int:
+    """Ask a language model one-hop questions about longer and longer sequences (P2's Table 3).
+
+    Example: rotoscope ask smollm2 --lengths 12 16 24 --runs 1 --out runs/ask
+
+    Example: rotoscope ask --endpoint http://localhost:8080/v1 --model NAME --dry-run
+
+    Parameters
+    ----------
+    model
+        A model to run here: smollm2, a folder, a .gguf file, a hub id. With --endpoint: the name of the model there.
+    endpoint
+        The base address of an OpenAI-compatible server. The key comes from ROTOSCOPE_API_KEY or OPENAI_API_KEY.
+    """
+    wanted, written = AskSettings.make(**settings), Output.make(**output)
+    if model is None:
+        raise RotoscopeError("say what to ask: a model to run here, or --endpoint URL --model NAME")
+    case = "a model that runs here" if endpoint is None else "an endpoint"
+    wanted.check_meant([*settings, *output], case)
+    from rotoscope.analysis.endpoints import BODY, one_hop_endpoint
+    from rotoscope.analysis.onehop import one_hop_local
+    from rotoscope.analysis.prompts import read_text
+    from rotoscope.cli.summary import new_console
+    from rotoscope.reading import load
+    from rotoscope.tasks.onehop import LENGTHS, ONE_HOP, OneHopPlan
+
+    console = new_console()
+    plan = OneHopPlan(
+        tasks=ONE_HOP if wanted.task == "both" else (wanted.task,),
+        lengths=wanted.lengths or LENGTHS,
+        runs=wanted.runs,
+        questions=wanted.questions,
+        seed=wanted.seed,
+        template=None if wanted.template is None else read_text(wanted.template),
+    )
+    folder = written.folder(Path(model).stem if endpoint is None else model.replace("/", "-"), "ask")
+    place: dict[str, Any] = {"out": folder, "overwrite": written.overwrite}
+    if endpoint is None:
+        subject = load(model, device=written.device)
+        result = one_hop_local(subject, plan, chat=wanted.chat, answer_tokens=wanted.answer_tokens, **place)
+        return _show(console, result, folder, draw=written.figures)
+    requests = place | {
+        "body": _body(wanted.body) or BODY,
+        **{
+            name: getattr(wanted, name)
+            for name in ("concurrency", "timeout", "patience", "price_in", "price_out")
+        },
+    }
+    expected = one_hop_endpoint(endpoint, model, plan, dry_run=True, **requests)
+    console.print(f"to be asked: {expected}", highlight=False, soft_wrap=True)
+    if wanted.dry_run:
+        console.print("dry run: nothing was sent", highlight=False)
+        return 0
+    answered: Any = one_hop_endpoint(endpoint, model, plan, **requests)
+    return _show(console, answered, folder, draw=written.figures)
+
+
+def _show(console: Any, result: OneHopRun, folder: Path, draw: bool) -> int:
+    from rotoscope.cli.summary import end, show_table
+
+    title = "accuracy, mean and standard deviation over runs, Wilson's 95 % interval"
+    show_table(console, result.accuracy(), title)
+    show_table(console, result.beside_paper(), "beside P2's Table 3")
+    screening = result.screening()
+    if screening["selected"] is None:
+        verdict = f"not decided: {screening['reason']}"
+    else:
+        verdict = (
+            f"{'selected' if screening['selected'] else 'not selected'}: {screening['accuracy']:.2f} "
+            f"[{screening['low']:.2f}, {screening['high']:.2f}] on the letter task at length 16 (the rule asks for 0.85), "
+            f"{screening['single_answers']:.0%} single answers"
+        )
+    console.print(f"\nP2's screening rule: {verdict}", highlight=False, soft_wrap=True, markup=False)
+    return end(console, result, folder, draw=draw)
+
+
+def _body(given: str | None) -> dict[str, Any] | None:
+    if given is None:
+        return None
+    try:
+        found = json.loads(given)
+    except ValueError as problem:
+        raise RotoscopeError(f"--body is no JSON ({problem})") from problem
+    if not isinstance(found, dict) or not found:
+        raise RotoscopeError("--body must be a JSON object, such as '{\"max_tokens\": 16}'")
+    return found

@@ -1,0 +1,40 @@
+"""Every figure a run has the data for, with the name of its file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from matplotlib.figure import Figure
+
+from rotoscope import figures as draw
+from rotoscope.results import Canonical, Dynamics, Gating, Lengths, OneHopRun, Profile, Training
+from rotoscope.results.saved import SavedRun
+
+__all__ = ["figures_of"]
+
+
+def figures_of(run: SavedRun) -> Iterator[tuple[str, Figure]]:
+    """The figures of a run of any kind; none where there is nothing to draw."""
+    if isinstance(run, Profile):
+        yield from draw.all_figures(run)
+    elif isinstance(run, Training):
+        yield from draw.training_figures(Dynamics.of_training(run))
+    elif isinstance(run, Dynamics):
+        yield from draw.training_figures(run)
+    elif isinstance(run, Canonical):
+        yield "accuracy", draw.canonical_accuracy(run)
+        yield "steps", draw.canonical_steps(run)
+        yield "positions", draw.canonical_positions(run)
+        yield "scores", draw.canonical_scores(run)
+        if len(run.vectors):
+            yield "vectors", draw.canonical_vectors(run)
+    elif isinstance(run, Lengths):
+        yield "length_accuracy", draw.length_accuracy(run)
+        if "heads" in run.tables:
+            yield "length_discrepancy", draw.length_discrepancy(run)
+            yield "length_attention", draw.length_attention(run)
+        yield "length_prediction", draw.length_prediction(run)
+    elif isinstance(run, OneHopRun):
+        yield "one_hop_accuracy", draw.one_hop_accuracy(run)
+    elif isinstance(run, Gating) and run.sweep:
+        yield "gate_bands", draw.gate_bands(run)

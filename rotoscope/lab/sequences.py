@@ -1,0 +1,50 @@
+"""From training settings to what is trained: the sequences of each part, and the sizes of the model."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+
+from rotoscope.lab.gptj import GPTJShape
+from rotoscope.settings import TrainSettings
+from rotoscope.tasks.multihop import MULTIHOP, MultiHops
+
+__all__ = ["PARTS", "model_shape", "training_sequences"]
+
+Part = Literal["train", "validation", "test"]
+PARTS: tuple[Part, ...] = ("train", "validation", "test")
+
+
+def training_sequences(
+    settings: TrainSettings, part: Part, device: str | torch.device = "cpu", count: int | None = None
+) -> MultiHops:
+    """One of the three parts: rows of one dataset that do not overlap."""
+    sizes = {name: int(getattr(settings, f"{name}_sequences")) for name in PARTS}
+    first = sum(sizes[name] for name in PARTS[: PARTS.index(part)])
+    own = ("letters",) if settings.task == "number" else ("alphabet", "digits")
+    return MULTIHOP[settings.task](
+        sizes[part] if count is None else min(count, sizes[part]),
+        hops=settings.hops,
+        target=settings.target,
+        window=settings.window,
+        seed=settings.seed,
+        first=first,
+        device=device,
+        **{name: getattr(settings, name) for name in own},
+    )
+
+
+def model_shape(settings: TrainSettings, vocabulary: int) -> GPTJShape:
+    """The sizes of the model these settings train."""
+    head = settings.width // settings.heads
+    return GPTJShape(
+        vocabulary,
+        settings.layers,
+        settings.heads,
+        settings.width,
+        head if settings.rotary is None else settings.rotary,
+        settings.nope,
+        settings.positions,
+        settings.dropout,
+    )

@@ -1,0 +1,191 @@
+"""`run.json`: what was run with every setting, on what, with which versions, how long it took, and what to beware of."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import platform
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Self
+
+from rotoscope import __version__
+from rotoscope.errors import RunError
+from rotoscope.results.files import write_json
+
+__all__ = ["RUN", "SCHEMA", "Proof", "RunRecord", "SubjectRecord", "check_place", "settings_hash", "versions"]
+
+SCHEMA = "1.1"
+RUN = "run.json"
+UPGRADE = "upgrade with: pip install -U rotoscope"
+
+
+def settings_hash(settings: Mapping[str, Any]) -> str:
+    """The same settings, or not the same."""
+    return hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def versions() -> dict[str, str]:
+    """What computed a result."""
+    found = {"python": platform.python_version(), "rotoscope": __version__}
+    for package in ("torch", "transformers", "numpy", "pandas", "pyarrow"):
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            found[package] = "not installed"
+    return found
+
+
+@dataclass(frozen=True)
+class SubjectRecord:
+    """The model that was measured."""
+
+    name: str = ""
+    fingerprint: str = ""
+    architecture: str = ""
+    layers: int = 0
+    planes: list[int] = field(default_factory=list)
+    """Rotation planes by layer."""
+    angles: list[float] = field(default_factory=list)
+    """Of the first layer's planes."""
+    dtype: str = ""
+    device: str = ""
+    source: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Proof:
+    """How closely the model's own attention was rebuilt after a permutation, over so many layers."""
+
+    layers: int = 0
+    largest_difference: float | None = None
+
+
+@dataclass
+class RunRecord:
+    """One run, described. What only one kind of run has stands in `details`."""
+
+    kind: str = "unknown"
+    settings: dict[str, Any] = field(default_factory=dict)
+    schema: str = SCHEMA
+    complete: bool = False
+    written: str = ""
+    settings_hash: str = ""
+    versions: dict[str, str] = field(default_factory=versions)
+    subject: SubjectRecord | None = None
+    proof: Proof | None = None
+    device: str = ""
+    timings: dict[str, float] = field(default_factory=dict)
+    """Seconds."""
+    warnings: list[str] = field(default_factory=list)
+    tables: list[str] = field(default_factory=list)
+    details: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """What the run is about: its model, else its task, else its kind."""
+        known = self.subject.name if self.subject is not None else ""
+        return known or str(self.settings.get("model") or self.settings.get("task") or self.kind)
+
+    def write(self, folder: Path) -> None:
+        """Put `run.json` into a folder."""
+        self.written = datetime.now(UTC).isoformat(timespec="seconds")
+        self.settings_hash = settings_hash(self.settings)
+        content = {key: value for key, value in dataclasses.asdict(self).items() if key != "details"}
+        write_json(folder / RUN, content | self.details)
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """The record of a finished or unfinished run; anything wrong with it is an error that says what."""
+        if not folder.is_dir():
+            raise RunError(f"no such run folder: {folder}")
+        try:
+            content = json.loads((folder / RUN).read_text(encoding="utf-8"))
+        except FileNotFoundError as missing:
+            raise RunError(f"{folder} is no run folder: it has no {RUN}") from missing
+        except (OSError, ValueError, RecursionError) as damage:
+            raise RunError(f"{folder / RUN} is damaged ({damage})") from damage
+        record, problems = cls.parse(content)
+        if problems:
+            raise RunError(f"{folder}: {problems[0]}")
+        return record
+
+    @classmethod
+    def parse(cls, content: object) -> tuple[Self, list[str]]:
+        """A record from the content of a `run.json`, as far as it can be believed, and what is wrong with it."""
+        if not isinstance(content, dict):
+            return cls(), [f"{RUN} is damaged (it holds no description)"]
+        record, problems = cls(versions={}), []
+        for one in dataclasses.fields(cls):
+            value = content.get(one.name)
+            if one.name == "details" or value is None:
+                continue
+            part = _PARTS.get(one.name)
+            if not isinstance(value, dict if part else _KINDS.get(one.name, str)):
+                problems.append(f"the {one.name} in {RUN} are damaged and left out")
+                continue
+            setattr(record, one.name, _part(part, value) if part and isinstance(value, dict) else value)
+        known = {one.name for one in dataclasses.fields(cls)}
+        record.details = {key: value for key, value in content.items() if key not in known}
+        return record, problems + _schema_problems(content.get("schema"))
+
+
+_KINDS: dict[str, type] = {
+    "settings": dict,
+    "complete": bool,
+    "versions": dict,
+    "timings": dict,
+    "warnings": list,
+    "tables": list,
+}
+"""Fields of a record that are no text."""
+_PARTS: dict[str, type] = {"subject": SubjectRecord, "proof": Proof}
+
+
+def _part(kind: type, value: dict[str, Any]) -> Any:
+    """A part with a type of its own; what it does not know is left out."""
+    names = {one.name for one in dataclasses.fields(kind)}
+    return kind(**{key: inner for key, inner in value.items() if key in names})
+
+
+def _schema_problems(schema: object) -> list[str]:
+    major = re.match(r"\d+", str(schema or ""))
+    if major is None:
+        return [f"{RUN} is damaged (it does not say which schema it has)"]
+    if int(major.group()) > int(SCHEMA.split(".")[0]):
+        return [f"written by a newer rotoscope (schema {schema}, this one reads {SCHEMA}); {UPGRADE}"]
+    return []
+
+
+def check_place(folder: Path, now: RunRecord, *, overwrite: bool) -> RunRecord | None:
+    """The run with these settings that a folder holds already; a place where nothing may be written is refused."""
+    if not (folder / RUN).exists():
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise RunError(f"{folder} exists and is no run folder, so nothing is written there")
+        return None
+    if overwrite:
+        return None
+    before = RunRecord.read(folder)
+    if before.kind != now.kind or settings_hash(before.settings) != settings_hash(now.settings):
+        old = _flat({**before.settings, "kind": before.kind})
+        new = _flat({**now.settings, "kind": now.kind})
+        changed = [key for key in {**old, **new} if old.get(key) != new.get(key)]
+        changed.sort(key=lambda key: (key.endswith("_hash"), key))
+        listed = "; ".join(f"{key}: {old.get(key)} there, {new.get(key)} now" for key in changed[:3])
+        raise RunError(
+            f"{folder} holds a run made with other settings ({listed}); "
+            "choose another --out, or --overwrite to replace it"
+        )
+    return before
+
+
+def _flat(settings: dict[str, Any], front: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in settings.items():
+        flat |= _flat(value, f"{front}{key}.") if isinstance(value, dict) else {front + key: value}
+    return flat

@@ -1,0 +1,269 @@
+"""The one way to make a run: in memory, or in a folder that may be killed at any moment and goes on where it was.
+
+A run is made of **pieces**. A piece has a key and holds tables by their final names; whoever makes a run asks for one
+piece after the other, and what an earlier try finished is read back instead of being made again. The run's tables are
+its pieces put together, also those of a run that is still going: whoever looks at one needs no other knowledge.
+
+On disk a piece is one Parquet file per table, and a marker, written last, that says which. Pieces lie under a hash of
+the settings, so that a run made with other settings is never mixed in.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import pandas as pd
+
+from rotoscope.errors import RunError
+from rotoscope.results.files import (
+    disk_errors,
+    read_arrays,
+    read_table,
+    save_arrays,
+    write_json,
+    write_table,
+    write_text,
+)
+from rotoscope.results.journal import Journal
+from rotoscope.results.record import RUN, SCHEMA, RunRecord, check_place, settings_hash
+from rotoscope.results.saved import SavedRun, Tables
+
+__all__ = ["LOG", "PIECES", "Run", "unfinished_tables"]
+
+PIECES, LOG = "pieces", "metrics.jsonl"
+DONE, STATE = ".done.json", ".safetensors"
+KEY = re.compile(r"[\w-]+")
+
+R = TypeVar("R", bound=SavedRun)
+
+
+class Run(Generic[R]):
+    """A run being made. Nothing on disk is touched before `begin`, which the first piece calls by itself."""
+
+    def __init__(
+        self,
+        kind: type[R],
+        settings: dict[str, Any],
+        out: str | Path | None = None,
+        *,
+        overwrite: bool = False,
+    ) -> None:
+        self.kind = kind
+        self.record = RunRecord(kind.kind, json.loads(json.dumps(settings, default=str)))
+        self.folder = None if out is None else Path(out)
+        self.finished: R | None = None
+        """The run itself where it was finished before, with these settings."""
+        self._overwrite = overwrite
+        self._pieces: dict[str, Tables] = {}
+        self._result: R | None = None
+        self._log: Journal | None = None
+        self._began = time.perf_counter()
+        if self.folder is not None:
+            self._look(self.folder)
+
+    def _look(self, folder: Path) -> None:
+        """Whether the folder may be written to, and whether the run is there already."""
+        before = check_place(folder, self.record, overwrite=self._overwrite)
+        if before is not None and before.complete:
+            self.finished = self.kind.open(folder)
+        elif before is not None and before.schema != SCHEMA:
+            raise RunError(
+                f"{folder} holds the beginning of a run of an older version (schema {before.schema}, this one writes "
+                f"{SCHEMA}); --overwrite begins again"
+            )
+
+    def begin(self) -> None:
+        """Make the folder, clearing the run that is to be replaced."""
+        if self.folder is None or self._place.is_dir():
+            return
+        if self._overwrite:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        with disk_errors(self.folder):
+            self._place.mkdir(parents=True, exist_ok=True)
+        if not (self.folder / RUN).exists():
+            self.record.write(self.folder)
+        self._overwrite = False
+
+    @property
+    def _place(self) -> Path:
+        assert self.folder is not None
+        return self.folder / PIECES / settings_hash(self.record.settings)
+
+    def piece(self, key: str, make: Callable[[], Mapping[str, pd.DataFrame]]) -> Tables:
+        """The tables of a piece: read back where an earlier try finished it, otherwise made and kept."""
+        if not self.done(key):
+            self.add(key, make())
+        return self._pieces[key]
+
+    def done(self, key: str) -> bool:
+        """Whether there is such a piece; if so, it belongs to the run from now on."""
+        if key not in self._pieces and self.folder is not None and not self._overwrite:
+            found = _read_piece(self._place, key)
+            if found is not None:
+                self._pieces[key] = found
+        return key in self._pieces
+
+    def add(self, key: str, tables: Mapping[str, pd.DataFrame]) -> None:
+        """Keep a piece; it is on disk, whole, when this returns."""
+        if not KEY.fullmatch(key):
+            raise ValueError(f"'{key}' cannot be the key of a piece")
+        self._pieces[key] = dict(tables)
+        if self._result is not None:
+            self._result.tables |= tables
+        if self.folder is None:
+            return
+        self.begin()
+        for name, table in tables.items():
+            write_table(self._place / f"{key}.{name}.parquet", table)
+        write_json(self._place / f"{key}{DONE}", {"tables": list(tables)})
+
+    def keep_only(self, keys: Iterable[str]) -> None:
+        """Take these pieces of an earlier try into the run, in this order, and forget all others."""
+        wanted = list(keys)
+        if self.folder is not None and not self._overwrite:
+            for marker in self._place.glob(f"*{DONE}"):
+                if marker.name.removesuffix(DONE) not in wanted:
+                    marker.unlink()
+        self._pieces = {key: tables for key, tables in self._pieces.items() if key in wanted}
+        for key in wanted:
+            if not self.done(key):
+                raise RunError(f"the run in {self.folder} is damaged: its piece {key} is missing")
+
+    def earlier(self) -> list[str]:
+        """The keys of the pieces that an earlier try finished, sorted."""
+        if self.folder is None or self._overwrite:
+            return []
+        return sorted(marker.name.removesuffix(DONE) for marker in self._place.glob(f"*{DONE}"))
+
+    def journal(self, name: str, *, look: bool = False) -> Journal:
+        """Rows that are on disk one by one, for answers that cost money or time; `look` only reads those there are."""
+        if self.folder is None or (look and self._overwrite):
+            return Journal()
+        if not look:
+            self.begin()
+        return Journal(self._place / f"{name}.jsonl", repair=not look)
+
+    def log(self, row: dict[str, Any]) -> None:
+        """One line about how far the run is, for people and tools that watch it; kept when it is finished."""
+        if self.folder is not None:
+            self.begin()
+            if self._log is None:
+                self._log = Journal(self.folder / LOG)
+            self._log.append(row)
+
+    def trim_log(self, keep: Callable[[dict[str, Any]], bool]) -> None:
+        """Cut off the lines of an earlier try from the first that is to be dropped on."""
+        if self.folder is not None and (self.folder / LOG).exists() and not self._overwrite:
+            rows = itertools.takewhile(keep, Journal(self.folder / LOG).rows)
+            write_text(self.folder / LOG, "".join(json.dumps(row) + "\n" for row in rows))
+
+    def beside(self, name: str, write: Callable[[Path], object]) -> None:
+        """Let something be written beside the tables, a checkpoint or a log; in memory there is no such place."""
+        if self.folder is not None:
+            self.begin()
+            write(self.folder / name)
+
+    def load_arrays(self, name: str) -> dict[str, Any]:
+        """Tensors that were written beside the tables."""
+        assert self.folder is not None
+        return read_arrays(self.folder / name)
+
+    def save_state(self, key: str, state: dict[str, Any]) -> None:
+        """Keep tensors to go on from, until the run is finished."""
+        if self.folder is not None:
+            self.begin()
+            save_arrays(self._place / f"{key}{STATE}", state)
+
+    def states(self) -> list[str]:
+        """The keys of the states that are there, sorted."""
+        if self.folder is None or self._overwrite:
+            return []
+        return sorted(file.name.removesuffix(STATE) for file in self._place.glob(f"*{STATE}"))
+
+    def load_state(self, key: str) -> dict[str, Any]:
+        """The tensors of a state."""
+        return read_arrays(self._place / f"{key}{STATE}")
+
+    def drop_state(self, key: str) -> None:
+        """A state that is damaged or no longer needed."""
+        (self._place / f"{key}{STATE}").unlink(missing_ok=True)
+
+    @property
+    def seconds(self) -> float:
+        """How long this try has taken so far."""
+        return time.perf_counter() - self._began
+
+    @property
+    def result(self) -> R:
+        """The run as far as it is made, as the type it will have; pieces that are added later join it."""
+        if self._result is None:
+            self._result = self.kind(self.record, put_together(self._pieces.values()))
+        return self._result
+
+    def finish(self, *, timings: Mapping[str, float] | None = None, **record: Any) -> R:
+        """Write the whole tables and the final record, drop the pieces, and return the run.
+
+        `record` are fields of the run's record; what it does not know goes to its details. The result's own caveats are
+        added to the warnings.
+        """
+        result, about = self.result, self.record
+        about.timings = {"total_s": self.seconds, **(timings or {})}
+        for key, value in record.items():
+            if hasattr(about, key):
+                setattr(about, key, value)
+            else:
+                about.details[key] = value
+        about.warnings = [*about.warnings, *result.caveats()]
+        about.complete = True
+        if self.folder is not None:
+            self.begin()
+            result.store(self.folder)
+            shutil.rmtree(self.folder / PIECES, ignore_errors=True)
+        return result
+
+
+def put_together(pieces: Iterable[Tables]) -> Tables:
+    """The tables of a run from those of its pieces; tables without rows count only where there is nothing else."""
+    parts: dict[str, list[pd.DataFrame]] = {}
+    for piece in pieces:
+        for name, table in piece.items():
+            parts.setdefault(name, []).append(table)
+    return {
+        name: pd.concat([t for t in tables if len(t)] or tables[:1], ignore_index=True)
+        for name, tables in parts.items()
+    }
+
+
+def unfinished_tables(folder: Path, record: RunRecord) -> Tables:
+    """What a run that is still going, or was killed, has finished; what is just being written is left for later."""
+    place = folder / PIECES / settings_hash(record.settings)
+    found: list[Tables] = []
+    for marker in sorted(place.glob(f"*{DONE}")):
+        try:
+            piece = _read_piece(place, marker.name.removesuffix(DONE))
+        except RunError:
+            continue
+        found += [piece] if piece is not None else []
+    for file in sorted(place.glob("*.jsonl")):
+        rows = pd.DataFrame(Journal(file, repair=False).rows)
+        found += [{file.stem: rows}] if len(rows) else []
+    return put_together(found)
+
+
+def _read_piece(place: Path, key: str) -> Tables | None:
+    try:
+        names = json.loads((place / f"{key}{DONE}").read_text(encoding="utf-8"))["tables"]
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as damage:
+        raise RunError(
+            f"{place / key}{DONE} is damaged ({damage}); remove it to make that piece again"
+        ) from damage
+    return {name: read_table(place / f"{key}.{name}.parquet") for name in names}

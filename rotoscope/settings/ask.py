@@ -1,0 +1,64 @@
+"""One-hop questions: how many, how long, and how they are put."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Literal
+
+from rotoscope.settings.base import Settings
+
+__all__ = ["AskSettings"]
+
+LOCAL, ENDPOINT = ("a model that runs here",), ("an endpoint",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskSettings(Settings):
+    """What is asked of a language model, here or behind an endpoint."""
+
+    title: ClassVar = "Questions"
+    meant_for: ClassVar = {
+        "chat": LOCAL,
+        "answer_tokens": LOCAL,
+        "device": LOCAL,
+        "model_name": ENDPOINT,
+        "body": ENDPOINT,
+        "concurrency": ENDPOINT,
+        "timeout": ENDPOINT,
+        "patience": ENDPOINT,
+        "price_in": ENDPOINT,
+        "price_out": ENDPOINT,
+        "dry_run": ENDPOINT,
+    }
+
+    task: Literal["number", "letter", "both"] = "both"
+    """number: the letter so many places back. letter: the item that begins with a letter. Or both."""
+    lengths: tuple[int, ...] | None = None
+    """Lengths of the sequence; by default 12 to 300."""
+    runs: int = 5
+    """Runs with different questions, over which mean and standard deviation are taken."""
+    questions: int = 20
+    """Questions per task, length and run."""
+    template: Path | None = None
+    """A text file with {sequence} and {query} in it, instead of our instructions and examples; for one task."""
+    seed: int = 0
+    """Shifts all questions."""
+    chat: bool | None = None
+    """Ask as a user's turn in the model's chat template; by default where there is one."""
+    answer_tokens: int = 8
+    """Most tokens of an answer."""
+    body: str | None = None
+    """Endpoint: what a request holds besides model and messages, as JSON, such as '{"max_completion_tokens": 16}'."""
+    concurrency: int = 4
+    """Endpoint: questions under way at a time."""
+    timeout: float = 60.0
+    """Endpoint: seconds until a request is given up and sent again."""
+    patience: float = 300.0
+    """Endpoint: seconds to go on trying one question before the run stops."""
+    price_in: float | None = None
+    """Endpoint: price of a million tokens sent, for the estimate."""
+    price_out: float | None = None
+    """Endpoint: price of a million tokens received."""
+    dry_run: bool = False
+    """Endpoint: say what would be sent and what it would cost, and send nothing."""

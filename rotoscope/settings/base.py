@@ -1,0 +1,62 @@
+"""What all settings can do: be made from names and values, be stored, be read back."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from rotoscope.errors import RotoscopeError
+
+__all__ = ["Settings", "nearest"]
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A hint at the known name that is most like a wrong one; empty where none is."""
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f"did you mean '{close[0]}'? " if close else ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """A frozen dataclass with a sentence under every field."""
+
+    title: ClassVar[str] = "Settings"
+    """What the fields are about, over their flags."""
+    meant_for: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """Fields that mean something in some cases only (of tasks, of subjects): which."""
+
+    @classmethod
+    def names(cls) -> list[str]:
+        """The fields, in order."""
+        return [field.name for field in dataclasses.fields(cls)]
+
+    @classmethod
+    def make(cls, given: Self | None = None, /, **changes: Any) -> Self:
+        """The given settings, or the defaults, with changes; an unknown name is refused with the nearest known one."""
+        for name in changes:
+            if name not in cls.names():
+                hint = nearest(name, cls.names())
+                raise RotoscopeError(f"unknown setting '{name}': {hint}there are {', '.join(cls.names())}")
+        return cls(**changes) if given is None else dataclasses.replace(given, **changes)
+
+    @classmethod
+    def read(cls, stored: Mapping[str, Any]) -> Self:
+        """Settings from a run's record; what this version does not know is left out."""
+        known = {key: value for key, value in stored.items() if key in cls.names()}
+        return cls(**{key: tuple(v) if isinstance(v, list) else v for key, v in known.items()})
+
+    def stored(self) -> dict[str, Any]:
+        """As they stand in `run.json`."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def check_meant(cls, given: Iterable[str], case: str) -> None:
+        """Refuse, in the flag's own spelling, what means nothing in this case."""
+        for name in given:
+            cases = cls.meant_for.get(name)
+            if cases is not None and case not in cases:
+                flag = name.replace("_", "-")
+                raise RotoscopeError(f"--{flag} means something for {' and '.join(cases)} only, not for {case}")

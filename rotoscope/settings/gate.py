@@ -1,0 +1,61 @@
+"""What is gated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from rotoscope.errors import RotoscopeError
+from rotoscope.settings.base import Settings
+
+__all__ = ["GateSettings"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GateSettings(Settings):
+    """Which frequencies or heads are taken away; without keep, remove or silence every band in turn (a sweep)."""
+
+    title: ClassVar = "What is gated"
+    meant_for: ClassVar = {
+        "bands": ("a sweep",),
+        "groups": ("a sweep",),
+        "heads": ("one gate",),
+        "scores": ("one gate",),
+    }
+
+    keep: str | None = None
+    """Keep only these frequencies in the chosen heads: 1-8,12 or "angle 0.01-0.5" or none."""
+    remove: str | None = None
+    """Remove these frequencies from the chosen heads: 1-8,12 or "angle 0.01-0.5" or all."""
+    silence: bool = False
+    """Silence the chosen heads whole."""
+    heads: str = "all"
+    """all, a class (positional, symbolic, uniform, mixed), or layer:head as in 12:0,3:4."""
+    bands: int = 8
+    """Sweep: how many bands the frequencies are cut into."""
+    groups: tuple[str, ...] = ("all", "positional", "symbolic")
+    """Sweep: whose heads are gated, all or those of a class; a class without heads is left out."""
+    controls: int = 2
+    """Random groups of as many heads from the same layers, beside every group but all."""
+    scores: bool = True
+    """One gate: also score every head under it."""
+
+    def __post_init__(self) -> None:
+        for name in ("keep", "remove"):  # in Python, a list of frequency ids may be given
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, str):
+                ids = ",".join(str(int(plane)) for plane in value)
+                object.__setattr__(self, name, ids or "none")
+        if not isinstance(self.heads, str):
+            named = ",".join(f"{layer}:{head}" for layer, head in self.heads)
+            object.__setattr__(self, "heads", named)
+        object.__setattr__(self, "groups", tuple(self.groups))
+        if (self.keep is not None) + (self.remove is not None) + self.silence > 1:
+            raise RotoscopeError("say one of: keep (--keep), remove (--remove), silence (--silence)")
+        if self.controls < 0 or self.bands < 1:
+            raise RotoscopeError("there is at least one band, and no fewer than zero controls")
+
+    @property
+    def case(self) -> str:
+        """Whether one gate is closed or every band in turn."""
+        return "one gate" if self.keep is not None or self.remove is not None or self.silence else "a sweep"

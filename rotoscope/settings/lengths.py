@@ -1,0 +1,36 @@
+"""How far multi-hop models are followed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from rotoscope.errors import RotoscopeError
+from rotoscope.settings.base import Settings
+
+__all__ = ["LengthsSettings"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LengthsSettings(Settings):
+    """Lengths, how many inputs of each, and whether heads are looked at."""
+
+    title: ClassVar = "Lengths"
+
+    lengths: tuple[int, ...] | None = None
+    """Lengths of the inputs in tokens; by default that in training and 25 to 5,000 as far as the models have positions."""
+    inputs: int = 400
+    """Most sequences per length, fewer at the long end."""
+    heads: bool = True
+    """Also look at the heads, up to 850 tokens."""
+    seed: int = 0
+    """Of the sequences."""
+
+    def __post_init__(self) -> None:
+        if self.lengths is not None:
+            wanted = tuple(sorted({int(length) for length in self.lengths}))
+            if not wanted:
+                raise RotoscopeError("the list of lengths is empty; give at least one length")
+            object.__setattr__(self, "lengths", wanted)
+        if self.inputs < 1:
+            raise RotoscopeError(f"at least one input is needed, found {self.inputs}")

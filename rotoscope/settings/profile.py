@@ -1,0 +1,114 @@
+"""How heads are scored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from rotoscope.errors import RotoscopeError
+from rotoscope.settings.base import Settings
+
+__all__ = ["ProfileSettings", "check_tau", "head_pairs"]
+
+
+def check_tau(tau: float | Sequence[float]) -> tuple[float, ...]:
+    """One or several temperatures of the swap weights, each positive."""
+    taus = (float(tau),) if one_tau(tau) else tuple(float(t) for t in tau)  # type: ignore[arg-type, union-attr]
+    if not taus or not all(0 < t < float("inf") for t in taus):
+        raise RotoscopeError(
+            f"tau must be positive and finite, found {tau}: it divides |D_a - D_b| in the swap weights"
+        )
+    return taus
+
+
+def one_tau(tau: object) -> bool:
+    """One temperature rather than a list, tuple, array or tensor of them."""
+    return not hasattr(tau, "__len__") or getattr(tau, "ndim", 1) == 0
+
+
+def head_pairs(heads: str | Iterable[Sequence[int]]) -> list[tuple[int, int]]:
+    """(layer, head) pairs from "12:0,3:4" or from a list of pairs."""
+    try:
+        pairs = [part.split(":") for part in heads.split(",")] if isinstance(heads, str) else list(heads)
+        return [(int(layer), int(head)) for layer, head in pairs]
+    except (TypeError, ValueError) as problem:
+        raise RotoscopeError(f"'{heads}': heads are written layer:head, as in 12:0,3:4") from problem
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfileSettings(Settings):
+    """What a profile measures; everything that decides its numbers, prompts and model aside."""
+
+    title: ClassVar = "What is measured"
+
+    tau: tuple[float, ...] = (1e-4,)
+    """Temperature of the swap weights; several are possible. 1e-4 is that of the papers' code."""
+    gamma: float = 0.1
+    """Tolerance of the purity classes."""
+    queries: str = "last"
+    """Positions that are scored: last, all, task (where the task asks), or positions such as 20,31."""
+    frequencies: bool = False
+    """Score every rotation plane of every head by itself, too, at the last query."""
+    heads: str | None = None
+    """With frequencies: only of these heads, written layer:head as in 12:0,3:4."""
+    null: Literal["none", "random", "gaussian"] = "random"
+    """What stands beside every figure: a randomly initialised model, Gaussian keys, or nothing."""
+    null_draws: int = 1
+    """How often the null is drawn."""
+    null_per_layer: bool = False
+    """Rescale the random null's logits layer by layer instead of by one factor."""
+    examples: bool = True
+    """Keep attention before and after a swap, and vectors in the dominant plane, of the most telling heads."""
+    permute: Literal["keys", "input"] = "keys"
+    """input: also permute the prompt itself and run the model again, on a sample of swaps, for comparison."""
+    vary: tuple[Literal["prefix", "granularity", "tau"], ...] = ()
+    """binding: also say which conclusions change with the prefix, with what is swapped, and with tau."""
+    batch_tokens: int | None = None
+    """Most tokens that run through the model together; what a killed run has to do again. By default 1,024 on a CPU."""
+    prove: bool = True
+    """Check that the model's own attention is rebuilt; leave it on unless you time things."""
+
+    def __post_init__(self) -> None:
+        def settle(name: str, value: Any) -> None:
+            object.__setattr__(self, name, value)
+
+        settle("tau", check_tau(self.tau))
+        settle("vary", (self.vary,) if isinstance(self.vary, str) else tuple(self.vary))
+        if not isinstance(self.queries, str):
+            settle("queries", ",".join(str(int(position)) for position in self.queries))
+        if not isinstance(self.frequencies, bool):  # in Python, the heads themselves may be given
+            settle("heads", self.frequencies)
+            settle("frequencies", True)
+        if self.heads is not None:
+            if not self.frequencies:
+                raise RotoscopeError("heads are named for single frequencies: give --frequencies too")
+            settle("heads", ",".join(f"{layer}:{head}" for layer, head in sorted(head_pairs(self.heads))))
+        if self.null_draws < 1:
+            raise RotoscopeError(f"a null needs at least one draw, found {self.null_draws}")
+        if self.null == "none" and (self.null_draws > 1 or self.null_per_layer):
+            raise RotoscopeError("--null-draws and --null-per-layer mean nothing without a null")
+        if self.null == "gaussian" and self.null_per_layer:
+            raise RotoscopeError("--null-per-layer means something for the random null only")
+        unknown = set(self.vary) - {"prefix", "granularity", "tau"}
+        if unknown:
+            raise RotoscopeError(f"what can be varied is prefix, granularity, tau, not {sorted(unknown)[0]}")
+        if self.batch_tokens is not None and self.batch_tokens < 1:
+            raise RotoscopeError(f"at least one token must fit a batch, found {self.batch_tokens}")
+
+    @property
+    def positions(self) -> Literal["last", "all", "task"] | list[int]:
+        """The queries as `last`, `all`, `task` or a list of positions."""
+        if self.queries in ("last", "all", "task"):
+            return self.queries  # type: ignore[return-value]
+        try:
+            return [int(position) for position in self.queries.split(",")]
+        except ValueError as problem:
+            raise RotoscopeError(
+                f"--queries {self.queries}: choose last, all, task or positions such as 20,31"
+            ) from problem
+
+    @property
+    def single_heads(self) -> list[tuple[int, int]] | None:
+        """The heads whose frequencies are scored; None for all of them."""
+        return None if self.heads is None else head_pairs(self.heads)
