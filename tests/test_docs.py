@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 import transformers as tf
-from rotoscope.results.folder import saying_why
+from rotoscope.results.files import saying_why
 
 import rotoscope as rs
 from rotoscope import cli, errors

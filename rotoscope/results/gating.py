@@ -27,7 +27,9 @@ class Gating(SavedRun):
     @property
     def sweep(self) -> bool:
         """Whether every band was gated in turn, rather than one gate closed."""
-        return bool(self.conditions["condition"].eq("remove all").any()) and self.gated_heads.empty
+        settings = self.run.settings
+        one = settings.get("keep") is not None or settings.get("remove") is not None or settings.get("silence")
+        return not one if "bands" in settings else not settings.get("scores")
 
     @property
     def conditions(self) -> pd.DataFrame:

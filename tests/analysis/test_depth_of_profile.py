@@ -106,7 +106,7 @@ def test_layer_without_rotation_has_one_row_and_says_so() -> None:
     still = found.frequencies[found.frequencies["layer"] == 3]
     assert still["frequency_id"].tolist() == [0] * 4
     assert np.allclose(still["symbolic_score"], 1, atol=1e-6)
-    assert any("layers [3] do not rotate" in warning for warning in found.run["warnings"])
+    assert any("layers [3] do not rotate" in warning for warning in found.run.warnings)
 
 
 def test_frequency_use() -> None:
@@ -224,7 +224,7 @@ def test_intervals_hold_the_mean_and_unstable_heads_are_marked() -> None:
 
 def test_sink_in_a_block_is_found_and_warned_about(smollm2: rs.Subject) -> None:
     inside = rs.profile(smollm2, rs.tasks.binding(smollm2, 8, 2, prefix="none"))
-    assert any("sink inside a block" in warning for warning in inside.run["warnings"])
+    assert any("sink inside a block" in warning for warning in inside.run.warnings)
     assert inside.sinks[inside.sinks["in_block"]]["position"].eq(0).all()
     chat = rs.profile(smollm2, rs.tasks.binding(smollm2, 8, 2, prefix="chat"))
     assert not chat.sinks["in_block"].any()
@@ -255,7 +255,7 @@ def test_a_word_that_draws_attention_in_some_layers_is_a_sink(
     found = drawn.sinks[drawn.sinks["in_block"]]
     assert found["token_text"].tolist() == [" The"]
     assert found["attention_mass"].item() < 0.1 < found["largest_layer_mass"].item()
-    assert any("leave such a word out" in warning for warning in drawn.run["warnings"])
+    assert any("leave such a word out" in warning for warning in drawn.run.warnings)
     assert plain.summary().early_positional > 0.9
     assert drawn.summary().early_positional < 0.3
 

@@ -45,7 +45,7 @@ def test_all_layers_at_once_and_layer_by_layer_agree(
     mini: dict[str, rs.results.Training], queries: str
 ) -> None:
     run = mini["number"]
-    samples = TrainSettings.of(run.run["settings"]).sequences("validation", count=40)
+    samples = rs.lab.training_sequences(TrainSettings.read(run.run.settings), "validation", count=40)
     found = score_heads(run.model, samples, queries).assign(step=600)
     read = rs.dynamics(run.folder, queries=queries, inputs=40, device="cpu")
     close(found, read.scores[read.scores["step"] == 600])
@@ -53,7 +53,7 @@ def test_all_layers_at_once_and_layer_by_layer_agree(
 
 def test_a_swap_carried_out_gives_the_same_scores(mini: dict[str, rs.results.Training]) -> None:
     run = mini["letter"]
-    samples = TrainSettings.of(run.run["settings"]).sequences("validation", count=12)
+    samples = rs.lab.training_sequences(TrainSettings.read(run.run.settings), "validation", count=12)
     found = score_heads(run.model, samples)
     twin = swap_by_swap(run.model, samples.tokens).mean(1)
     np.testing.assert_allclose(found["positional_score"], twin[:, 0], atol=2e-4)
@@ -102,7 +102,7 @@ def test_a_corrupt_checkpoint_is_left_out_and_named(
     weights.write_bytes(weights.read_bytes()[:500])
     found = rs.dynamics(tmp_path / "run", queries="last", inputs=20, device="cpu")
     assert found.steps == [0, 50, 300, 600]
-    assert "checkpoint-150 was left out" in found.run["warnings"][0]
+    assert "checkpoint-150 was left out" in found.run.warnings[0]
 
 
 def test_another_task_and_empty_folders_are_named(mini: dict[str, rs.results.Training], tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ def test_what_the_paper_runs_of_three_seeds_show(task: str, place: Path) -> None
     """P2's claims on the stored tables of this code's own runs (GPU, paper preset)."""
     assert sum(t == task for t, _ in EVERY_SEED) == 3
     run = rs.open(place)
-    assert run.run["settings"]["preset"] == "paper"
+    assert run.run.settings["preset"] == "paper"
     assert (run.test["accuracy"] >= 0.995).all()
     assert run.test["inputs"].sum() == 45_600
     heads = rs.dynamics(place)
@@ -232,7 +232,7 @@ def test_what_the_paper_runs_of_three_seeds_show(task: str, place: Path) -> None
         assert max(learned) - min(learned) <= 400
         assert not (pure == "positional").any()
         assert (pure == "symbolic").sum() >= 8
-    assert run.run["timings"]["watching_s"] <= 0.15 * run.run["timings"]["training_s"]
+    assert run.run.timings["watching_s"] <= 0.15 * run.run.timings["training_s"]
     assert len(heads.steps) >= 90
 
 

@@ -135,7 +135,7 @@ def test_rate_limit_then_success() -> None:
     assert run.answers["correct"].all()
     assert run.answers["retries"].tolist() == [1] * 12
     assert all(second - first >= 0.4 for first, second in when.values())
-    assert run.run["warnings"] == ["12 requests were sent again (rate limit: 12)"]
+    assert run.run.warnings == ["12 requests were sent again (rate limit: 12)"]
 
 
 def test_a_wait_beyond_the_patience_is_not_begun() -> None:
@@ -163,8 +163,8 @@ def test_server_errors_and_time_outs_are_survived() -> None:
         run = one_hop_endpoint(server.url, "m", PLAN, timeout=0.6, concurrency=6)
     assert run.answers["correct"].all()
     assert sum(run.answers["retries"]) == len(server.asked) - 12 > 0
-    assert "time-out" in run.run["warnings"][0]
-    assert "server error 503" in run.run["warnings"][0]
+    assert "time-out" in run.run.warnings[0]
+    assert "server error 503" in run.run.warnings[0]
 
 
 def test_patience_ends() -> None:
@@ -193,7 +193,7 @@ def test_malformed_answers_are_counted(reply: tuple) -> None:
     assert set(run.answers["status"]) == {"malformed"}
     assert len(server.asked) == 12
     assert (run.accuracy()["mean"] == 0).all()
-    assert "12 answers were empty or malformed" in run.run["warnings"][0]
+    assert "12 answers were empty or malformed" in run.run.warnings[0]
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_too_long_is_counted_and_not_sent_again(reply: tuple) -> None:
     by = run.accuracy().set_index(["task", "length"])
     assert by.loc[("letter", 16), "too_long"] == 3
     assert by.loc[("letter", 12), "mean"] == 1
-    assert "6 questions were too long" in run.run["warnings"][0]
+    assert "6 questions were too long" in run.run.warnings[0]
 
 
 def test_tokens_that_are_no_numbers_are_left_empty() -> None:
@@ -294,7 +294,7 @@ def test_a_password_in_the_address_is_not_written_down(tmp_path: Path) -> None:
     with scripted(right) as server:
         url = server.url.replace("http://", "http://me:hidden@")
         run = one_hop_endpoint(url, "m", PLAN, out=tmp_path / "run")
-    assert run.run["settings"]["endpoint"] == server.url
+    assert run.run.settings["endpoint"] == server.url
     assert "hidden" not in (tmp_path / "run" / "run.json").read_text()
 
 

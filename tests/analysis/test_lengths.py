@@ -207,7 +207,7 @@ def test_every_checkpoint_of_a_training_run_at_the_lengths_that_fit(
 ) -> None:
     """A small model has fewer positions: without lengths of one's own, only those are taken that it has."""
     run = lengths(mini["letter"].folder, inputs=8, heads=False, device="cpu")
-    assert run.run["settings"]["lengths"] == [13, 17, 25, 50, 100, 200, 350, 850]
+    assert run.run.settings["lengths"] == [13, 17, 25, 50, 100, 200, 350, 850]
     curve = run.curve().pivot(index="length", columns="model", values="accuracy")
     curve.columns = [int(name.rsplit(" ", 1)[1]) for name in curve]
     assert sorted(curve) == [50, 150, 300, 600]

@@ -76,7 +76,7 @@ def test_both_ways_of_scoring(tmp_path: Path) -> None:
     run = one_hop_local(who, PLAN, out=tmp_path / "run")
     assert len(run.answers) == 16
     assert run.answers["ranked_correct"].notna().all()
-    assert run.run["settings"]["chat"] is True
+    assert run.run.settings["chat"] is True
     table = run.accuracy().set_index(["task", "scoring", "length"])
     ranked = run.answers.query("task == 'letter' and length == 20")
     assert table.loc[("letter", "restricted", 20), "mean"] == ranked["ranked_correct"].mean()
@@ -129,7 +129,7 @@ def test_lengths_beyond_the_context_are_left_out() -> None:
     who = subject(max_position_embeddings=longest)
     run = one_hop_local(who, PLAN)
     assert set(run.answers["length"]) == {12}
-    assert any("letter task at length 20 was left out" in warning for warning in run.run["warnings"])
+    assert any("letter task at length 20 was left out" in warning for warning in run.run.warnings)
     with pytest.raises(TaskError, match="no length fits"):
         one_hop_local(subject(max_position_embeddings=64), PLAN)
     with pytest.raises(TaskError, match="no chat template"):
@@ -148,6 +148,6 @@ def test_base_models_answer_with_their_first_line(monkeypatch: pytest.MonkeyPatc
 
 def test_smollm2_answers(smollm2: rs.Subject) -> None:
     run = one_hop_local(smollm2, OneHopPlan(tasks=("letter",), lengths=(12,), runs=1, questions=2))
-    assert run.run["settings"]["chat"] is True
+    assert run.run.settings["chat"] is True
     assert run.answers["prompt_tokens"].between(150, 250).all()
     assert run.answers["ranked_correct"].notna().all()

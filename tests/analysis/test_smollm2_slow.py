@@ -27,7 +27,7 @@ def test_start_token_only(smollm2: rs.Subject) -> None:
     found = rs.profile(smollm2, rs.tasks.binding(smollm2, 32, 8, prefix="start"))
     assert found.summary().early_symbolic > 0.95
     assert found.summary().early_positional < 0.2
-    assert any("sink inside a block" in warning for warning in found.run["warnings"])
+    assert any("sink inside a block" in warning for warning in found.run.warnings)
 
 
 @pytest.mark.slow

@@ -128,7 +128,7 @@ def test_settings_file_environment_and_flag(run, model: Path, tmp_path: Path, mo
         "profile", model, "--config", config, "--length", 7, "--no-figures", "--out", tmp_path / "run"
     )
     assert code == 0, problem
-    settings = rs.open(tmp_path / "run").run["settings"]
+    settings = rs.open(tmp_path / "run").run.settings
     assert (settings["gamma"], settings["prompts"], settings["task_settings"]["length"]) == (0.05, 2, 7)
 
 

@@ -72,7 +72,7 @@ def test_own_template(run, model: Path, tmp_path: Path) -> None:
     ask = ["lengths", model, "--lengths", 12, "--runs", 1, "--questions", 1, "--no-figures"]
     code, _, problem = run(*ask, "--task", "letter", "--template", file, "--out", tmp_path / "run")
     assert code == 0, problem
-    assert rs.open(tmp_path / "run").run["settings"]["template"] == file.read_text()
+    assert rs.open(tmp_path / "run").run.settings["template"] == file.read_text()
     file.write_text("In {sequence}?")
     code, _, problem = run(*ask, "--task", "letter", "--template", file, "--out", tmp_path / "other")
     assert (code, problem.count("\n")) == (2, 1)

@@ -48,7 +48,7 @@ def test_mini_learns_both_tasks_and_tells_them_apart(mini: dict[str, rs.results.
     for run in mini.values():
         assert (run.test["accuracy"] >= 0.95).all()
         assert (
-            run.run["timings"]["total_s"] < 300
+            run.run.timings["total_s"] < 300
         )  # a minute on two quiet cores; the figure is in the run itself
     ends = {task: rs.dynamics(run).pure_from() for task, run in mini.items()}
     positional = {task: end["positional_score"].mean() for task, end in ends.items()}
@@ -113,7 +113,7 @@ def test_killed_at_a_random_moment_it_ends_with_the_same_weights(tmp_path: Path)
     assert killed >= 1
     subprocess.run(command, check=True)
     resumed = rs.open(folder)
-    assert resumed.run["resumed_at"] or killed < 3
+    assert resumed.run.details["resumed_at"] or killed < 3
     for name, weight in weights_of(tmp_path / "whole", 240).items():
         assert torch.equal(weight, weights_of(folder, 240)[name]), name
     pd.testing.assert_frame_equal(resumed.metrics, whole.metrics)
@@ -143,8 +143,8 @@ def test_the_time_before_a_stop_counts_too(tmp_path: Path) -> None:
     with pytest.raises(Stop):
         rs.lab.train("letter", "mini", out=tmp_path / "run", on_evaluate=slow_then_stop, device="cpu", **TINY)
     run = rs.lab.train("letter", "mini", out=tmp_path / "run", on_evaluate=lambda e: None, device="cpu", **TINY)
-    looked = [step for step in run.metrics["step"].unique() if step <= run.run["resumed_at"]]
-    assert run.run["timings"]["watching_s"] >= 0.2 * len(looked) > 0
+    looked = [step for step in run.metrics["step"].unique() if step <= run.run.details["resumed_at"]]
+    assert run.run.timings["watching_s"] >= 0.2 * len(looked) > 0
 
 
 def test_a_damaged_state_is_named_and_the_one_before_it_used(tmp_path: Path) -> None:
@@ -155,10 +155,10 @@ def test_a_damaged_state_is_named_and_the_one_before_it_used(tmp_path: Path) -> 
     states[-1].write_bytes(states[-1].read_bytes()[:1000])
     broken = int(states[-1].stem.split("-")[1])
     run = rs.lab.train("letter", "mini", out=tmp_path / "run", device="cpu", **TINY)
-    assert run.run["resumed_at"] == broken - 10
-    assert f"after step {broken} could not be read" in run.run["warnings"][0]
+    assert run.run.details["resumed_at"] == broken - 10
+    assert f"after step {broken} could not be read" in run.run.warnings[0]
     whole = rs.lab.train("letter", "mini", out=tmp_path / "whole", device="cpu", **TINY)
-    assert whole.run["resumed_at"] is None
+    assert whole.run.details["resumed_at"] is None
     assert all(
         torch.equal(weights_of(tmp_path / "run")[k], w) for k, w in weights_of(tmp_path / "whole").items()
     )

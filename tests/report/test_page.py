@@ -177,7 +177,7 @@ def test_notebook_summary(profile: rs.Profile, other: rs.Profile) -> None:
     for name, number in heads["head_class"].value_counts().items():
         assert f"{number} {name}" in shown
     assert f"correlation of the two scores: {profile.summary().correlation:.2f}" in shown
-    assert profile.run["warnings"][0] in shown
+    assert profile.run.warnings[0] in shown
     assert "no null" not in shown
     assert "no null" in other._repr_html_()
     evil = rs.Profile({**profile.run, "subject": {"name": EVIL}, "warnings": [EVIL]}, profile.tables)

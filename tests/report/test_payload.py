@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from rotoscope.results.folder import write_table
+from rotoscope.results.files import write_table
 
 import rotoscope as rs
 from rotoscope.analysis.lengths import stored_lengths

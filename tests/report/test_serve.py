@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 import pytest
-from rotoscope.results.folder import RunFolder
+from rotoscope.results.files import RunFolder
 from starlette.testclient import TestClient
 
 import rotoscope as rs

@@ -10,7 +10,7 @@ import pytest
 
 import rotoscope as rs
 from rotoscope.errors import RunError
-from rotoscope.results import folder
+from rotoscope.results import files
 from tests.models import tiny, tokens
 
 
@@ -26,7 +26,7 @@ def test_round_trip(saved) -> None:
     pd.testing.assert_frame_equal(opened.heads, found.heads)
     pd.testing.assert_frame_equal(opened.prompts, found.prompts)
     assert opened.run["subject"] == json.loads(json.dumps(found.run["subject"]))
-    assert opened.run["settings"]["tau"] == [1e-4]
+    assert opened.run.settings["tau"] == [1e-4]
     pd.testing.assert_frame_equal(pd.read_parquet(path / "heads.parquet"), found.heads)
 
 
@@ -106,7 +106,7 @@ def test_full_disk_leaves_no_half_file(tmp_path, monkeypatch: pytest.MonkeyPatch
         file.write_bytes(file.read_bytes()[:20])
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(folder.pq, "write_table", full)
+    monkeypatch.setattr(files.pq, "write_table", full)
     with pytest.raises(RunError, match="the disk is full"):
         rs.profile(tiny("llama"), tokens=tokens(2, 10), out=tmp_path / "run")
     left = [file.name for file in (tmp_path / "run").rglob("*") if file.is_file()]

@@ -89,7 +89,7 @@ def test_beside_the_paper() -> None:
 
 def test_saved_and_opened(tmp_path: Path) -> None:
     run = made({("number", 12, 0, 1)})
-    folder = RunFolder(tmp_path / "run", OneHopRun.kind, run.run["settings"])
+    folder = RunFolder(tmp_path / "run", OneHopRun.kind, run.run.settings)
     folder.begin()
     folder.finish(run.tables)
     opened = rs.open(tmp_path / "run")
