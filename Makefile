@@ -4,9 +4,11 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 READY  := $(VENV)/.ready
+# Two workers with one torch thread each (tests/conftest.py); one that is done takes over tests of the other.
+TWO    := --numprocesses 2 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow bench lint types docs clean
+.PHONY: help setup demo test test-slow breakages bench lint types docs clean
 
 help:  ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,10 +26,13 @@ demo: $(READY)  ## Profile SmolLM2-135M-Instruct on binding prompts, write runs/
 	$(BIN)/rotoscope report runs/demo
 
 test: $(READY)  ## The quick test suite
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(TWO)
 
 test-slow: $(READY)  ## Everything, minutes of work
-	$(BIN)/python -m pytest -m 'slow or not slow'
+	$(BIN)/python -m pytest $(TWO) -m 'slow or not slow'
+
+breakages: $(READY)  ## Break the program on purpose, one place at a time: does a test notice?
+	$(BIN)/python -m tests.breakages
 
 bench: $(READY)  ## Speed and memory, as ratios measured in one run
 	$(BIN)/python -m benchmarks

@@ -30,13 +30,13 @@ def best_of(repeats: int, *functions: Callable[[], object]) -> list[float]:
 
 def peak_gigabytes(program: str) -> float:
     """Peak memory of a Python program in a process of its own."""
-    said = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-c", f"{program}\nfrom benchmarks.measure import own_peak; print(own_peak())"],
         capture_output=True,
         text=True,
         check=True,
     )
-    return float(said.stdout.split()[-1])
+    return float(output.stdout.split()[-1])
 
 
 def own_peak() -> float:

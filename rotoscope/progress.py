@@ -1,15 +1,21 @@
-"""Progress of long work: a bar with an estimate on a terminal, nothing elsewhere."""
+"""Progress of long work: a bar with an estimate on a terminal, a line now and then in a log."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from datetime import timedelta
+from typing import Protocol, runtime_checkable
 
 __all__ = ["Progress", "progress"]
 
+FIRST_S, EVERY_S = 10.0, 30.0
+"""Seconds until work counts as long and a log gets its first line, and between two lines."""
 
+
+@runtime_checkable
 class Progress(Protocol):
     """Told how far the work is."""
 
@@ -21,11 +27,42 @@ class _Silent:
         pass
 
 
+class _Lines:
+    """For logs: short work says nothing, long work where it stands now and then, and when it is done."""
+
+    def __init__(
+        self, title: str, total: float, clock: Callable[[], float], write: Callable[[str], object]
+    ) -> None:
+        self.title, self.total, self.clock, self.write = title, total, clock, write
+        self.done = 0.0
+        self.began = clock()
+        self.due = self.began + FIRST_S
+        self.written = False
+
+    def advance(self, amount: float = 1) -> None:
+        self.done += amount
+        now = self.clock()
+        if self.done > 0 and (now >= self.due or (self.written and self.done >= self.total)):
+            self.due, self.written = now + EVERY_S, True
+            self.write(self.line(now))
+
+    def line(self, now: float) -> str:
+        share = min(self.done / self.total, 1.0) if self.total else 1.0
+        left = timedelta(seconds=round((now - self.began) * (1 - share) / share))
+        return f"{self.title}: {self.done:.0f}/{self.total:.0f} ({share:.0%}), {left} left\n"
+
+
 @contextmanager
-def progress(title: str, total: float, show: bool | None = None) -> Iterator[Progress]:
-    """A progress bar on standard error; by default only where a person is looking."""
-    if not (sys.stderr.isatty() if show is None else show):
+def progress(
+    title: str, total: float, show: bool | None = None, *, clock: Callable[[], float] = time.monotonic
+) -> Iterator[Progress]:
+    """Progress on standard error: a bar where a person is looking, a line now and then elsewhere, nothing if `show`
+    is False."""
+    if show is False:
         yield _Silent()
+        return
+    if not (show or sys.stderr.isatty()):
+        yield _Lines(title, total, clock, lambda line: print(line, end="", file=sys.stderr, flush=True))
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn

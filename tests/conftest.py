@@ -1,20 +1,29 @@
-"""Shapes in signatures are checked while the tests run, and only then."""
+"""One torch thread per worker, shapes in signatures checked while the tests run (and only then), shared models."""
 
 from __future__ import annotations
 
 import os
 import signal
 
+# Before torch starts, and for the programs that tests start: several processes on few cores must not fight for threads.
+os.environ |= {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "MKL_NUM_THREADS": "1"}
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 from jaxtyping import install_import_hook
 
-install_import_hook("rotoscope.maths", "beartype.beartype")
+import tests.checked  # noqa: F401  the hook looks it up by name
+
+if (
+    "ROTOSCOPE_UNCHECKED" not in os.environ
+):  # tests/breakages want to be quick, and noticed by the tests themselves
+    install_import_hook("rotoscope", "tests.checked.checked")
 
 import pytest
 import torch
 
 import rotoscope as rs
+
+torch.set_num_threads(1)
 
 # Tests that interrupt a program need one that listens; in the background a shell makes all it starts deaf to Ctrl-C.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import pandas as pd
@@ -20,6 +20,7 @@ DRAWN = 0.25
 """Attention from which an arrow is drawn."""
 
 
+@runtime_checkable
 class Traced(Protocol):
     """One input as `analysis.roles.trace` gives it."""
 

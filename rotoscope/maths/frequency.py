@@ -111,12 +111,12 @@ def _small_logits(
     mean = WeightedMean(own / real.exp().sum(-1, keepdim=True), taus)
     square = own * own
     for rows, columns in tiles(len(blocks), _on(ROWS, real)):
-        here, there = block.both(rows, columns)
+        upper, lower = block.both(rows, columns)
         mine, other = own[..., rows, None], own[..., None, columns]
-        size = torch.addcmul(here * here, there, there).rsqrt_()
+        size = torch.addcmul(upper * upper, lower, lower).rsqrt_()
         size *= (square[..., rows, None] + square[..., None, columns]).rsqrt_()
-        positional = torch.addcmul(here * mine, there, other).mul_(size)
-        symbolic = torch.addcmul(here * other, there, mine).mul_(size)
+        positional = torch.addcmul(upper * mine, lower, other).mul_(size)
+        symbolic = torch.addcmul(upper * other, lower, mine).mul_(size)
         mean.add(rows, columns, each_pair_once(rows, columns, real.device), (positional, symbolic))
     positional_mean, symbolic_mean = mean.means()
     return positional_mean, symbolic_mean, mean.effective(), attention_entropy(weights)

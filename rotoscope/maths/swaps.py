@@ -159,14 +159,14 @@ def score_swaps(
     swaps = torch.zeros(own.shape[:-1], dtype=torch.long, device=own.device)
     equal_swaps = torch.zeros_like(swaps)
     for rows, columns in tiles(len(blocks), TILE):
-        here, there = block.both(rows, columns)  # B[a, b] and B[b, a]
+        upper, lower = block.both(rows, columns)  # B[a, b] and B[b, a]
         mine, other = own[..., rows, None], own[..., None, columns]
-        counted = each_pair_once(rows, columns, here.device)
+        counted = each_pair_once(rows, columns, upper.device)
         if not all_visible:  # a swap counts if the query sees one of its slots
-            counted = counted & (mine.isfinite() | other.isfinite()) & (here.isfinite() | there.isfinite())
+            counted = counted & (mine.isfinite() | other.isfinite()) & (upper.isfinite() | lower.isfinite())
         swaps += counted.sum((-2, -1))
-        cosines = _cosines(here - there, mine - other)
-        centred = centring.cosines(here, there, mine, other) if centring is not None else ()
+        cosines = _cosines(upper - lower, mine - other)
+        centred = centring.cosines(upper, lower, mine, other) if centring is not None else ()
         alpha = plain.add(rows, columns, counted, (*cosines, *centred))
         if renormalised is not None:
             renormalised.add(rows, columns, counted, cosines)
@@ -254,7 +254,7 @@ class _Centring:
     uniform: Tensor
     length: Tensor
 
-    def cosines(self, here: Tensor, there: Tensor, mine: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
+    def cosines(self, upper: Tensor, lower: Tensor, mine: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
         """The cosines after subtracting 1 / (visible positions) from every entry; 0 if nothing is focused.
 
         The weights after the swap have their own normaliser Z' = Z - old pair + new pair, formed relative
@@ -263,8 +263,8 @@ class _Centring:
         log_z, uniform = self.log_z[..., None], self.uniform[..., None]
         old_first, old_second = (mine - log_z).exp(), (other - log_z).exp()
         rest = (1 - self.length * (old_first + old_second)).clamp_(min=0)
-        shift = torch.maximum(here, there).sub_(log_z).clamp_(min=0)
-        new_first, new_second = (here - log_z - shift).exp_(), (there - log_z - shift).exp_()
+        shift = torch.maximum(upper, lower).sub_(log_z).clamp_(min=0)
+        new_first, new_second = (upper - log_z - shift).exp_(), (lower - log_z - shift).exp_()
         z = rest * (-shift).exp() + self.length * (new_first + new_second)
         z = z.clamp_(min=torch.finfo(z.dtype).tiny)
         u1, u2 = _focus(old_first, uniform), _focus(old_second, uniform)

@@ -16,7 +16,8 @@ from typing import Any
 import torch
 
 from rotoscope.errors import TaskError
-from rotoscope.shapes import Tensor
+from rotoscope.shapes import Int, Tensor
+from rotoscope.tasks.dice import Dice
 
 __all__ = ["CANONICAL", "CanonicalSamples", "canonical", "index", "induction", "retrieval", "solve_canonical"]
 
@@ -28,16 +29,15 @@ class CanonicalSamples:
     """Samples of one task. For Index, `entities` are the symbols themselves and stand for the attributes too."""
 
     task: str
-    entities: Tensor
-    """[samples, keys]: symbol (Index) or entity of every key."""
-    attributes: Tensor
-    """[samples, keys]: what is read out at every key."""
-    asked: Tensor
-    """[samples]: the named position 0..N-1 (Index) or the asked entity."""
-    position: Tensor
-    """[samples]: where the answer stands, 0..N-1."""
-    answer: Tensor
-    """[samples]"""
+    entities: Int[Tensor, "samples keys"]
+    """Symbol (Index) or entity of every key."""
+    attributes: Int[Tensor, "samples keys"]
+    """What is read out at every key."""
+    asked: Int[Tensor, "samples"]
+    """The named position 0..N-1 (Index) or the asked entity."""
+    position: Int[Tensor, "samples"]
+    """Where the answer stands, 0..N-1."""
+    answer: Int[Tensor, "samples"]
 
     def __len__(self) -> int:
         return len(self.answer)
@@ -52,41 +52,30 @@ def canonical(
     symbols: int = 32,
     entities: int = 32,
     repeats: int = 3,
+    first: int = 0,
     device: torch.device | str = "cpu",
 ) -> CanonicalSamples:
-    """`count` samples. `repeats` is how often the asked entity stands before its last occurrence (induction)."""
+    """`count` samples, from number `first` on. `repeats` is how often the asked entity stands before its last
+    occurrence (induction)."""
     check_sizes(task, keys, symbols, entities, repeats)
-    dice = torch.Generator().manual_seed(seed)
-
-    def rows(high: int) -> Tensor:
-        return torch.randint(0, high, (count, keys), generator=dice)
-
-    def order(size: int) -> Tensor:
-        return torch.rand(count, size, generator=dice).argsort(1)
-
-    attributes = rows(symbols)
-    if task == "index":
-        position = torch.randint(0, keys, (count,), generator=dice)
-        names, asked = attributes, position
-    elif task == "retrieval":
-        position = torch.randint(0, keys, (count,), generator=dice)
-        names = order(entities)[:, :keys]
-        asked = names.gather(1, position[:, None])[:, 0]
-    else:
-        position = torch.randint(repeats, keys, (count,), generator=dice)
-        shuffled = order(entities)
-        asked = shuffled[:, 0]
+    dice = Dice(seed, torch.arange(first, first + count, device=device))
+    places = torch.arange(keys, device=device)
+    attributes = dice.below(symbols, keys)
+    if task == "induction":
+        position = repeats + dice.below(keys - repeats, 1)
+        shuffled = dice.bits(entities).argsort(1)
+        asked = shuffled[:, :1]
         # The other entities, as many as needed; they may repeat if there are fewer of them than keys.
-        others = shuffled[:, 1:]
-        names = others[:, torch.arange(keys) % (entities - 1)]
-        earlier = torch.rand(count, keys, generator=dice).masked_fill(
-            torch.arange(keys) >= position[:, None], 2.0
-        )
-        names = names.scatter(1, earlier.argsort(1)[:, :repeats], asked[:, None].expand(-1, repeats))
-        names = names.scatter(1, position[:, None], asked[:, None])
-    answer = attributes.gather(1, position[:, None])[:, 0]
-    made = (names, attributes, asked, position, answer)
-    return CanonicalSamples(task, *(tensor.to(device) for tensor in made))
+        names = shuffled[:, 1 + places % (entities - 1)]
+        earlier = dice.bits(keys).masked_fill(places >= position, torch.iinfo(torch.int64).max)
+        names = names.scatter(1, earlier.argsort(1)[:, :repeats], asked.expand(-1, repeats))
+        names = names.scatter(1, position, asked)
+    else:
+        position = dice.below(keys, 1)
+        names = attributes if task == "index" else dice.bits(entities).argsort(1)[:, :keys]
+        asked = position if task == "index" else names.gather(1, position)
+    answer = attributes.gather(1, position)
+    return CanonicalSamples(task, names, attributes, asked[:, 0], position[:, 0], answer[:, 0])
 
 
 def check_sizes(task: str, keys: int, symbols: int, entities: int, repeats: int) -> None:

@@ -160,19 +160,19 @@ def _frame(
     rows = torch.arange(first, first + count, device=device)
     dice = Dice(seed, rows)
     among = rows // len(kinds)  # the row's number inside its hop class
-    of = torch.tensor(kinds, device=device)[rows % len(kinds)]
+    hop_counts = torch.tensor(kinds, device=device)[rows % len(kinds)]
     # Values take turns, positions take turns, and one is shifted against the other once both have gone round.
     value = among % values
     where = front + (among + among // math.lcm(values, target)) % target
     body, last = front + target, front + target + window
     rank = dice.bits(window).argsort(dim=1, stable=True).argsort(dim=1, stable=True)
     places = torch.arange(body, last, device=device).expand(count, -1)
-    between = torch.where(rank < of[:, None] - 1, places, -1).sort(1, descending=True).values
+    between = torch.where(rank < hop_counts[:, None] - 1, places, -1).sort(1, descending=True).values
     path = torch.full((count, max(kinds) + 1), -1, device=device)
     path[:, 0] = last
     path[:, 1:-1] = between[:, : max(kinds) - 1]
-    path.scatter_(1, of[:, None], where[:, None])
-    return _Frame(rows, of, value, path, dice, body, last)
+    path.scatter_(1, hop_counts[:, None], where[:, None])
+    return _Frame(rows, hop_counts, value, path, dice, body, last)
 
 
 def _kinds(hops: int | Sequence[int]) -> tuple[int, ...]:
@@ -340,5 +340,5 @@ def pointed_at(samples: MultiHops) -> Int[Tensor, "rows n"]:
     begins = torch.where(ends, tokens // digits, (tokens - alphabet * digits) // alphabet)
     sought = (tokens - alphabet * digits) % alphabet
     match = (begins[:, None, :] == sought[:, :, None]) & (places[None, :] < places[:, None])
-    there = torch.where(match.sum(-1) == 1, match.long().argmax(-1), -1)
-    return torch.where(ends, places, there)
+    pointed = torch.where(match.sum(-1) == 1, match.long().argmax(-1), -1)
+    return torch.where(ends, places, pointed)

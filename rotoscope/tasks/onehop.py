@@ -120,9 +120,9 @@ def _drawn(task: str, length: int, seed: str, place: int | None = None) -> tuple
     return items, asked, items[place]
 
 
-def read_answer(said: str | None) -> tuple[str, Status]:
+def read_answer(text: str | None) -> tuple[str, Status]:
     """What was answered, without spaces, quotes and a final full stop, in lower case; more words than one are no answer."""
-    answer = (said or "").strip(QUOTES).rstrip(".").strip(QUOTES).lower()
+    answer = (text or "").strip(QUOTES).rstrip(".").strip(QUOTES).lower()
     if not answer:
         return "", "malformed"
     return answer, "answered" if len(answer.split()) == 1 else "not single"

@@ -27,7 +27,7 @@ class Prompt:
     blocks: Blocks | None = None
     """What is swapped; None means every token before the query."""
     symbols: tuple[int, ...] | None = None
-    """For each block, an id of the symbol it carries, where the task knows it."""
+    """For each block, an id of its symbol, where the task knows it."""
     asked: int | None = None
     """The block that holds the answer, where there is one."""
     text: str = ""

@@ -43,6 +43,20 @@ def test_generator_against_solver(task: str) -> None:
     assert not torch.equal(other.attributes, made.attributes)
 
 
+@pytest.mark.parametrize("task", CANONICAL)
+def test_a_sample_is_its_seed_and_number(task: str) -> None:
+    """The same samples however they are batched."""
+    whole, start, rest = (
+        canonical(task, 12, seed=5),
+        canonical(task, 3, seed=5),
+        canonical(task, 9, seed=5, first=3),
+    )
+    for field in ("entities", "attributes", "asked", "position", "answer"):
+        assert torch.equal(getattr(whole, field), torch.cat((getattr(start, field), getattr(rest, field)))), (
+            field
+        )
+
+
 def test_sizes_and_repetitions() -> None:
     made = canonical("induction", 100, keys=10, entities=4, symbols=5, repeats=2)
     assert made.entities.shape == (100, 10)

@@ -30,6 +30,7 @@ from rotoscope.maths.constructions import (
     h_pos,
     h_sym,
     one_angle_induction,
+    reflexive,
     retrieval_limit,
     t_index,
     t_retrieval,
@@ -66,6 +67,29 @@ def test_a_broken_construction_changes_the_verdict(monkeypatch: pytest.MonkeyPat
     right = steps_module.t_index
     monkeypatch.setattr(steps_module, "t_index", lambda *a, **k: right(*a, **k, margin=0.5))
     assert theory("t-index").statements["verdict"].tolist() == ["false as printed"]
+
+
+def test_reflexive_is_the_identity() -> None:
+    """Every position gets more than half of its own attention, at the sharpness that the gap asks for and no lower."""
+    x = one_hot(torch.randint(0, 9, (20, 17)), 9)
+    made = reflexive(9, 0.8, 17)
+    assert torch.equal(decode(made.head(x)), decode(x))
+    assert (made.head.attention(x).diagonal(dim1=-2, dim2=-1) > 0.5).all()
+    assert torch.equal(made.head(x, hard=True), x)
+
+
+@pytest.mark.parametrize("name", ["number-composition", "letter-composition"])
+def test_the_composition_needs_reflexive_after_its_hops(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """h layers of the step alone are not enough to judge: a head that is no identity in the others must be noticed."""
+    right = steps_module.reflexive
+    assert theory(name).statements["verdict"].tolist() == ["holds"]
+
+    def random(width: int, theta: float, longest: int):
+        made = right(width, theta, longest)
+        return replace(made, head=random_head(width, [theta], torch.Generator().manual_seed(0)))
+
+    monkeypatch.setattr(steps_module, "reflexive", random)
+    assert theory(name).statements["verdict"].tolist() == ["false as printed"]
 
 
 @pytest.mark.parametrize("size", [2, 3, 4, 5, 6])

@@ -20,7 +20,7 @@ from rotoscope.analysis.theory.inputs import (
 )
 from rotoscope.analysis.theory.statement import Evidence
 from rotoscope.errors import RotoscopeError
-from rotoscope.maths.constructions import Construction, retrieval_limit, t_index, t_retrieval
+from rotoscope.maths.constructions import Construction, reflexive, retrieval_limit, t_index, t_retrieval
 from rotoscope.maths.discrepancy import (
     discrepancy,
     index_largest,
@@ -127,7 +127,7 @@ def check_retrieval_at_zero() -> Evidence:
 def check_index_before_the_start() -> Evidence:
     made = t_index(LETTERS, 8, THETA_INDEX, 4)
     ids = torch.tensor([[0, 1, LETTERS - 1 + 5]])  # a b 5: five back from the third token
-    said = int(decode(made.head(one_hot(ids, LETTERS + 8), hard=True))[0, -1])
+    token = int(decode(made.head(one_hot(ids, LETTERS + 8), hard=True))[0, -1])
     try:
         solve_number(("a", "b", "5"))
         silent = False
@@ -136,7 +136,7 @@ def check_index_before_the_start() -> Evidence:
     return Evidence(
         not silent,
         "the input a b 5, whose integer points before the sequence",
-        f"the construction writes token {said} (0 = a, 1 = b) there, which no definition asks for",
+        f"the construction writes token {token} (0 = a, 1 = b) there, which no definition asks for",
         corrected=silent,
         counterexample="a b 5",
     )
@@ -160,11 +160,16 @@ def check_appendix_b() -> Evidence:
     )
 
 
-def _compose(layer: Construction, ids: torch.Tensor, width: int, layers: int) -> list[torch.Tensor]:
-    """Decode and embed again after every layer; the states after 0, 1, ... layers."""
-    states = [ids]
-    for _ in range(layers):
-        states.append(decode(layer.head(one_hot(states[-1], width))))
+def _compose(
+    step: Construction, rest: Construction, made: MultiHops, width: int, layers: int
+) -> list[torch.Tensor]:
+    """`step` for as many layers as a row has hops, `rest` for the others; decoded and embedded again after every layer.
+    The states after 0, 1, ... layers."""
+    states = [made.tokens]
+    for layer in range(layers):
+        x = one_hot(states[-1], width)
+        still = (made.hops <= layer)[:, None]
+        states.append(torch.where(still, decode(rest.head(x)), decode(step.head(x))))
     return states
 
 
@@ -188,15 +193,16 @@ def _judge(states: list[torch.Tensor], made: MultiHops) -> tuple[int, int, int]:
 def _check_compositions(task: str) -> Evidence:
     layers = 6
     if task == "number":
-        layer, width = t_index(120, 16, THETA_INDEX, 17), 136
+        step, width, theta = t_index(120, 16, THETA_INDEX, 17), 136, THETA_INDEX
         made = number(400)
     else:
-        layer, width = t_retrieval(ALPHABET, DIGITS, THETA_RETRIEVAL, 17), ALPHABET * (ALPHABET + DIGITS)
+        width, theta = ALPHABET * (ALPHABET + DIGITS), THETA_RETRIEVAL
+        step = t_retrieval(ALPHABET, DIGITS, theta, 17)
         made = letter(400, alphabet=ALPHABET, digits=DIGITS)
-    after_h, at_end, wrong = _judge(_compose(layer, made.tokens, width, layers), made)
+    after_h, at_end, wrong = _judge(_compose(step, reflexive(width, theta, 17), made, width, layers), made)
     return Evidence(
         after_h == at_end == len(made) and wrong == 0,
-        f"{len(made)} sequences of 17 tokens, 1 to 4 hops, {layers} layers, every position of every path after every layer",
+        f"{len(made)} sequences of 17 tokens, 1 to 4 hops h: h layers and the identity up to {layers}, every position of every path",
         f"{after_h} answers right after h layers, {at_end} after {layers}; {wrong} wrong tokens on paths",
     )
 

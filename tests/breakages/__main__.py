@@ -1,0 +1,170 @@
+"""Apply every breakage to a copy of the project, one at a time, and run the tests that must notice it."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import multiprocessing
+import os
+import shutil
+import sys
+import tempfile
+import time
+import tomllib
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+LEFT_OUT = (".*", "runs", "build", "dist", "_build", "__pycache__", "*.egg-info")
+FIELDS = {"why": str, "file": str, "before": str, "after": str, "tests": list}
+PROCESSES, PATIENCE_S = 2, 300
+
+
+@dataclass(frozen=True)
+class Breakage:
+    """One place in the program, what is wrong there, and who must notice."""
+
+    name: str
+    why: str
+    file: str
+    before: str
+    after: str
+    tests: list[str]
+
+    @classmethod
+    def read(cls, path: Path) -> Breakage:
+        found: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+        name = path.relative_to(HERE).with_suffix("").as_posix()
+        wrong = found.keys() ^ FIELDS.keys() or {
+            k for k, kind in FIELDS.items() if not isinstance(found[k], kind)
+        }
+        if wrong or not found["tests"] or found["before"] == found["after"]:
+            raise SystemExit(
+                f"{name}: expected {', '.join(FIELDS)}, with a test and a difference; see tests/breakages"
+            )
+        return cls(name, **found)
+
+    def applied(self, root: Path) -> str | None:
+        """The broken file's text, or None where the breakage does not apply."""
+        file = root / self.file
+        text = file.read_text(encoding="utf-8") if file.is_file() else ""
+        return text.replace(self.before, self.after) if text.count(self.before) == 1 else None
+
+
+class Failures:
+    """A pytest plugin that keeps the ids of the tests that failed."""
+
+    def __init__(self) -> None:
+        self.ids: list[str] = []
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        if report.failed:
+            self.ids.append(report.nodeid)
+
+
+def verdict(breakage: Breakage) -> tuple[str, str]:
+    """Run in a process of its own, inside the broken copy: the verdict, and what pytest printed."""
+    import pytest
+
+    failures, output = Failures(), io.StringIO()
+    options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:randomly", "--tb=short"]
+    with redirect_stdout(output), redirect_stderr(output):
+        code = pytest.main([*options, *breakage.tests], plugins=[failures])
+    if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+        return "the tests did not run", output.getvalue()
+    passing = [test for test in breakage.tests if not any(i.startswith(test) for i in failures.ids)]
+    return ("survived" if passing else "caught"), "\n".join(passing) or output.getvalue()
+
+
+def answer(breakage: Breakage, copy: Path, pipe: Any) -> None:
+    os.chdir(copy)
+    sys.path[:] = [str(copy), *(p for p in sys.path if p and Path(p).resolve() != ROOT)]
+    os.environ["PYTHONPATH"] = str(copy)
+    pipe.send(verdict(breakage))
+    pipe.close()
+    sys.stdout.flush()
+    os._exit(0)  # whatever a test left running
+
+
+def check(breakage: Breakage, copy: Path, number: int) -> tuple[str, str]:
+    """Break the copy, ask, and put it right again."""
+    broken = breakage.applied(copy)
+    if broken is None:
+        return "does not apply", f"the text must stand once in {breakage.file}"
+    file = copy / breakage.file
+    before, whole = file.stat(), file.read_bytes()
+    file.write_text(broken, encoding="utf-8")
+    # Compiled files are told apart by the second their source was changed: each breakage gets one of its own.
+    os.utime(file, (before.st_atime, before.st_mtime + 10 * (number + 1)))
+    here, far = multiprocessing.Pipe(duplex=False)
+    asked = multiprocessing.get_context("fork").Process(target=answer, args=(breakage, copy, far))
+    asked.start()
+    far.close()
+    try:
+        if here.poll(PATIENCE_S):
+            return here.recv()
+        asked.kill()
+        return "the tests did not run", f"they were stopped after {PATIENCE_S} s"
+    except EOFError:
+        return "the tests did not run", f"the process ended with {asked.exitcode}"
+    finally:
+        asked.join()
+        file.write_bytes(whole)
+        os.utime(file, (before.st_atime, before.st_mtime))
+
+
+def work(places: Path, todo: Any, done: Any) -> None:
+    copy = Path(shutil.copytree(ROOT, places / str(os.getpid()), ignore=shutil.ignore_patterns(*LEFT_OUT)))
+    while (item := todo.get()) is not None:
+        number, breakage = item
+        began = time.monotonic()
+        done.put((breakage, *check(breakage, copy, number), time.monotonic() - began))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.breakages", description=__doc__)
+    parser.add_argument(
+        "names", nargs="*", help="as in maths/wrong-sign, or the beginning of it; all if none is given"
+    )
+    parser.add_argument("--processes", type=int, default=PROCESSES)
+    asked = parser.parse_args()
+    every = [Breakage.read(path) for path in sorted(HERE.rglob("*.toml"))]
+    chosen = [b for b in every if not asked.names or b.name.startswith(tuple(asked.names))]
+    if not chosen:
+        parser.error(f"no breakage begins with {' or '.join(asked.names)}")
+    # Imported once, before the processes are made: each of them would spend more time on this than on its test.
+    os.environ |= {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "HF_HUB_OFFLINE": "1"}
+    import beartype
+    import hypothesis
+    import jaxtyping
+    import pandas
+    import pytest
+    import transformers.models.llama.modeling_llama  # noqa: F401
+
+    del beartype, hypothesis, jaxtyping, pandas, pytest
+    fork = multiprocessing.get_context("fork")
+    todo, done = fork.Queue(), fork.Queue()
+    counts: dict[str, int] = {}
+    with tempfile.TemporaryDirectory() as places:
+        workers = [fork.Process(target=work, args=(Path(places), todo, done)) for _ in range(asked.processes)]
+        for worker in workers:
+            worker.start()
+        for item in [*enumerate(chosen), *[None] * len(workers)]:
+            todo.put(item)
+        for _ in chosen:
+            breakage, found, details, seconds = done.get()
+            counts[found] = counts.get(found, 0) + 1
+            print(f"{found:>22}  {breakage.name}  ({seconds:.0f} s)", flush=True)
+            if found != "caught":
+                print(f"{'':24}{breakage.why}\n{details}", flush=True)
+        for worker in workers:
+            worker.join()
+    print(", ".join(f"{count} {name}" for name, count in sorted(counts.items())))
+    return 0 if counts.keys() == {"caught"} else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
