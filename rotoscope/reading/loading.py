@@ -27,7 +27,7 @@ OWN = ("number", "letter")
 
 
 def load(
-    source: str | Path | tuple[Any, Any] | Subject,
+    source: str | Path | torch.nn.Module | tuple[Any, Any] | Subject,
     *,
     device: str | torch.device | None = None,
     dtype: torch.dtype | str | None = None,

@@ -12,7 +12,7 @@ from transformers import LlamaConfig
 
 import rotoscope as rs
 from rotoscope.analysis import profiling
-from rotoscope.analysis.batches import batches, prompts_from_tokens
+from rotoscope.analysis.batches import batches
 from rotoscope.analysis.nulls import make_nulls
 from rotoscope.analysis.permutation import agreement, input_permutation
 from rotoscope.analysis.variation import vary
@@ -147,13 +147,13 @@ def test_random_null_has_the_real_spread() -> None:
     real = found.prompts["block_spread"].median()
     for _, draw in found.tables["null_prompts"].groupby("draw"):
         assert draw["block_spread"].median() == pytest.approx(real, rel=0.15)
-    assert len(found.run["null_factors"]) == 2
+    assert found.tables["null_factors"]["draw"].tolist() == [0, 1]
     assert found.nulls["draw"].nunique() == 2
 
 
 def test_random_null_per_layer() -> None:
     found = rs.profile(tiny("gemma2"), tokens=tokens(2, 20), null="random", null_per_layer=True)
-    assert len(found.run["null_factors"][0]) == 3
+    assert len(found.tables["null_factors"]) == 3
     real = found.prompts.groupby("layer")["block_spread"].median()
     null = found.tables["null_prompts"].groupby("layer")["block_spread"].median()
     assert np.allclose(null, real, rtol=0.25)
@@ -162,8 +162,8 @@ def test_random_null_per_layer() -> None:
 def test_gaussian_keys_keep_mean_and_spread() -> None:
     model, ids = tiny("llama"), tokens(1, 400)
     reader = HeadReader(model)
-    work = batches(prompts_from_tokens(ids, [(p, p + 2) for p in range(10, 390, 2)]), "last", 1)
-    null = next(make_nulls(rs.load((model, None)), reader, "gaussian", 1, pd.DataFrame(), work))
+    work = batches(rs.tasks.from_tokens(ids, [(p, p + 2) for p in range(10, 390, 2)]), "last", 1)
+    null = next(make_nulls(rs.load((model, None)), reader, "gaussian", [0], pd.DataFrame(), work))
 
     def visit(layer) -> None:
         noisy = null.transform(layer, work[0])
@@ -303,7 +303,7 @@ def test_variations_say_what_changes(smollm2: rs.Subject) -> None:
     assert start["sink_in_block"]
     assert "early layers mostly positional" in start["changes"]
     with pytest.raises(RotoscopeError, match="can be varied"):
-        vary(smollm2, ["weather"])
+        vary(smollm2, ["weather"], prompts=rs.tasks.binding(smollm2, 4, 1))
 
 
 def test_resumed_run_with_more_prompts_is_refused(tmp_path) -> None:

@@ -12,11 +12,10 @@ import torch
 
 import rotoscope as rs
 from benchmarks.multihop import swap_by_swap
-from rotoscope.analysis.batches import prompts_from_tokens
 from rotoscope.analysis.dynamics import score_heads
 from rotoscope.errors import ModelError, RotoscopeError, RunError, TaskError
 from rotoscope.lab import GPTJ, GPTJShape, TrainSettings
-from rotoscope.results import Dynamics
+from rotoscope.results import Dynamics, RunRecord
 from tests.models import tiny
 
 SCORES = ["positional_score", "symbolic_score", "entropy", "relative_entropy"]
@@ -79,7 +78,7 @@ def test_checkpoints_of_another_architecture(tmp_path: Path, smollm2: rs.Subject
         model.save_pretrained(tmp_path / f"step-{step}")
         smollm2.tokenizer.save_pretrained(tmp_path / f"step-{step}")
     tokens = torch.randint(3, 100, (4, 9))
-    prompts = prompts_from_tokens(tokens, None)
+    prompts = rs.tasks.from_tokens(tokens)
     found = rs.dynamics(tmp_path, prompts=prompts, out=tmp_path / "out")
     assert found.steps == [10, 30, 200]
     alone = rs.profile(rs.load(tmp_path / "step-30"), prompts)
@@ -164,7 +163,7 @@ def made_up(classes: dict[int, list[tuple[float, float]]], accuracy: dict[int, l
         for s, a in zip(steps, track, strict=True)
     ]
     return Dynamics(
-        {"settings": {"task": "number"}}, {"scores": pd.DataFrame(rows), "accuracy": pd.DataFrame(right)}
+        RunRecord(settings={"task": "number"}), {"scores": pd.DataFrame(rows), "accuracy": pd.DataFrame(right)}
     )
 
 

@@ -6,7 +6,7 @@ import torch
 
 import rotoscope as rs
 from rotoscope.analysis import gating as module
-from rotoscope.analysis.gating import Condition, bands, gate_sweep, parse_heads, parse_planes, random_controls
+from rotoscope.analysis.gating import Condition, bands, parse_heads, parse_planes, random_controls
 from rotoscope.errors import RotoscopeError, RunError
 from rotoscope.reading import Gate, HeadReader, gated
 from rotoscope.tasks.prompts import Prompt, Prompts
@@ -136,7 +136,7 @@ def test_removing_all_makes_heads_uniform(small) -> None:
 
 def test_sweep_is_saved_resumed_and_opened(small, tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     groups = ("all", "mixed")
-    whole = gate_sweep(*small, band_count=2, groups=groups, controls=1)
+    whole = rs.gate(*small, bands=2, groups=groups, controls=1)
     calls = []
     measure = module._measure
 
@@ -149,8 +149,8 @@ def test_sweep_is_saved_resumed_and_opened(small, tmp_path, monkeypatch: pytest.
     with monkeypatch.context() as patch:
         patch.setattr(module, "_measure", limited)
         with pytest.raises(KeyboardInterrupt):
-            gate_sweep(*small, band_count=2, groups=groups, controls=1, out=tmp_path / "run")
-    resumed = gate_sweep(*small, band_count=2, groups=groups, controls=1, out=tmp_path / "run")
+            rs.gate(*small, bands=2, groups=groups, controls=1, out=tmp_path / "run")
+    resumed = rs.gate(*small, bands=2, groups=groups, controls=1, out=tmp_path / "run")
     pd.testing.assert_frame_equal(resumed.conditions, whole.conditions)
     opened = rs.open(tmp_path / "run")
     pd.testing.assert_frame_equal(opened.summary, whole.summary)
@@ -158,8 +158,6 @@ def test_sweep_is_saved_resumed_and_opened(small, tmp_path, monkeypatch: pytest.
 
 
 def test_one_action_at_a_time(small) -> None:
-    with pytest.raises(RotoscopeError, match="say one of"):
-        rs.gate(*small)
     with pytest.raises(RotoscopeError, match="say one of"):
         rs.gate(*small, keep="1", remove="2")
 

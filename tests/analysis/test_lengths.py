@@ -16,7 +16,7 @@ from rotoscope.errors import ModelError, TaskError
 from rotoscope.lab import GPTJ
 from rotoscope.lab.checkpoints import sequences_for
 from rotoscope.lab.gptj import LayerState
-from rotoscope.results import Lengths
+from rotoscope.results import Lengths, RunRecord
 from rotoscope.results.lengths import crossing
 
 
@@ -124,7 +124,7 @@ def test_exponents_and_decay_by_hand() -> None:
         {"model": "m", "task": "number", "layer": [0, 1], "head": 0, "positional_score": [1.0, 0.0],
          "symbolic_score": [0.0, 1.0], "head_class": ["positional", "symbolic"]}
     )  # fmt: skip
-    run = Lengths({"settings": {}}, {"heads": pd.DataFrame(rows), "classes": classes})
+    run = Lengths(RunRecord(), {"heads": pd.DataFrame(rows), "classes": classes})
     found = run.exponents()
     assert found["discrepancy_exponent"].tolist() == pytest.approx([-2.0, 0.0], abs=1e-9)
     assert found["gap_exponent"].isna().all()

@@ -202,7 +202,7 @@ def test_interrupt_keeps_what_is_done(model: Path, tmp_path: Path) -> None:
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
     )
     deadline = time.monotonic() + 60
-    while not list(out.glob("pieces/*/*-answers.parquet")) and time.monotonic() < deadline:
+    while not list(out.glob("pieces/*/*.done.json")) and time.monotonic() < deadline:
         time.sleep(0.05)
     started.send_signal(signal.SIGINT)
     _, problem = started.communicate(timeout=30)

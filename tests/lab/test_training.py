@@ -18,8 +18,7 @@ from safetensors.torch import load_file
 
 import rotoscope as rs
 from rotoscope.errors import RotoscopeError, RunError, TaskError
-from rotoscope.lab import TrainSettings, export_dataset
-from rotoscope.lab.training import Trainer
+from rotoscope.lab import Trainer, TrainSettings, export_dataset, training_sequences
 
 TINY = {
     "hops": 2,
@@ -47,9 +46,7 @@ def weights_of(folder: Path, step: int = 120) -> dict[str, torch.Tensor]:
 def test_mini_learns_both_tasks_and_tells_them_apart(mini: dict[str, rs.results.Training]) -> None:
     for run in mini.values():
         assert (run.test["accuracy"] >= 0.95).all()
-        assert (
-            run.run.timings["total_s"] < 300
-        )  # a minute on two quiet cores; the figure is in the run itself
+        assert run.run.timings["total_s"] < 300  # a minute on two quiet cores; the figure is in the run itself
     ends = {task: rs.dynamics(run).pure_from() for task, run in mini.items()}
     positional = {task: end["positional_score"].mean() for task, end in ends.items()}
     assert positional["number"] > positional["letter"] + 0.25
@@ -63,7 +60,7 @@ def test_heads_begin_undecided(mini: dict[str, rs.results.Training]) -> None:
 
 
 def test_the_schedule_rises_and_falls() -> None:
-    settings = TrainSettings("number", **{**TINY, "warmup": 20})
+    settings = TrainSettings(task="number", **{**TINY, "warmup": 20})
     trainer = Trainer(settings, torch.device("cpu"))
     rates = []
     for step in range(1, 121):
@@ -77,7 +74,7 @@ def test_the_schedule_rises_and_falls() -> None:
 
 
 def test_every_step_of_an_epoch_sees_other_sequences() -> None:
-    settings = TrainSettings("number", **TINY)
+    settings = TrainSettings(task="number", **TINY)
     trainer = Trainer(settings, torch.device("cpu"))
     first = trainer.order[:2000]
     assert sorted(first.tolist()) == list(range(2000))
@@ -103,7 +100,7 @@ def test_killed_at_a_random_moment_it_ends_with_the_same_weights(tmp_path: Path)
     for _ in range(3):
         process = subprocess.Popen(command)
         until = time.monotonic() + 60
-        begun = lambda: list(folder.glob("pieces/*/state-*"))  # noqa: E731
+        begun = lambda: list(folder.glob("pieces/*/step-*.safetensors"))  # noqa: E731
         before = len(begun())
         while process.poll() is None and time.monotonic() < until and len(begun()) <= min(before, 1):
             time.sleep(0.02)
@@ -150,7 +147,7 @@ def test_the_time_before_a_stop_counts_too(tmp_path: Path) -> None:
 def test_a_damaged_state_is_named_and_the_one_before_it_used(tmp_path: Path) -> None:
     with pytest.raises(Stop):
         rs.lab.train("letter", "mini", out=tmp_path / "run", on_evaluate=stopping_at(60), device="cpu", **TINY)
-    states = sorted((tmp_path / "run").glob("pieces/*/state-*.safetensors"))
+    states = sorted((tmp_path / "run").glob("pieces/*/step-*.safetensors"))
     assert len(states) == 2
     states[-1].write_bytes(states[-1].read_bytes()[:1000])
     broken = int(states[-1].stem.split("-")[1])
@@ -178,7 +175,7 @@ def test_a_finished_run_is_read_back_and_other_settings_are_refused(tmp_path: Pa
 
 
 def test_checkpoints_are_denser_early_on() -> None:
-    settings = TrainSettings("number")
+    settings = TrainSettings(task="number")
     assert settings.kept[0] == 0
     assert settings.kept[-1] == 22_500
     assert len(settings.kept) == 8
@@ -210,7 +207,7 @@ def test_impossible_settings_are_refused_before_anything_is_written(
 
 
 def test_unknown_settings_and_presets_are_named(tmp_path: Path) -> None:
-    with pytest.raises(RotoscopeError, match="unknown training setting 'depth'"):
+    with pytest.raises(RotoscopeError, match="unknown setting 'depth'"):
         rs.lab.train("number", "mini", depth=3)
     with pytest.raises(RotoscopeError, match="unknown preset 'maxi'"):
         rs.lab.train("number", "maxi")
@@ -219,13 +216,13 @@ def test_unknown_settings_and_presets_are_named(tmp_path: Path) -> None:
 def test_a_dataset_is_what_training_sees(tmp_path: Path) -> None:
     from huggingface_hub import DatasetCard
 
-    settings = TrainSettings("letter", **{**TINY, "train_sequences": 300})
+    settings = TrainSettings(task="letter", **{**TINY, "train_sequences": 300})
     files = export_dataset(settings, tmp_path / "data")
     assert [f.name.split("-")[0] for f in files] == ["train", "validation", "test", "README.md"]
     texts = set()
     for part, file in zip(("train", "validation", "test"), files, strict=False):
         table = pq.read_table(file).to_pandas()
-        samples = settings.sequences(part)
+        samples = training_sequences(settings, part)
         assert len(table) == len(samples)
         for k in (0, len(samples) - 1):
             assert table["text"][k] == " ".join(samples[k].tokens)
@@ -243,7 +240,7 @@ def test_a_dataset_is_what_training_sees(tmp_path: Path) -> None:
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
 def test_on_a_gpu_a_resumed_run_ends_with_the_same_weights() -> None:
-    settings, device = TrainSettings("number", **TINY), torch.device("cuda")
+    settings, device = TrainSettings(task="number", **TINY), torch.device("cuda")
     one = Trainer(settings, device)
     one.run_to(50)
     state = {name: value.clone() for name, value in one.state().items()}

@@ -15,7 +15,7 @@ from rotoscope.papers import CLAIMS, VERDICTS, costs, lengths, models, multihop,
 from rotoscope.papers.claim import DIFFERENT, FALSE, NOT, REPRODUCED, Claim, Finding, judged
 from rotoscope.papers.reproduce import chosen
 from rotoscope.papers.workshop import Workshop
-from rotoscope.results import Ledger, OneHopRun
+from rotoscope.results import Ledger, OneHopRun, RunRecord
 from rotoscope.results.onehop import answer_row, answers_table
 from rotoscope.tasks.onehop import Question
 from tests.models import tiny
@@ -130,7 +130,7 @@ def asked(place: Path, number: dict[int, float], letter: dict[int, float], quest
                 question = Question(task, length, k, ("a", "b"), "", "a", "")
                 answered = "a" if k < accuracy * questions else "b"
                 rows.append(answer_row(0, question, answered, "answered"))
-    OneHopRun({"settings": {"model": "some model"}}, {"answers": answers_table(rows)}).save(place)
+    OneHopRun(RunRecord(settings={"model": "some model"}), {"answers": answers_table(rows)}).save(place)
     return place
 
 

@@ -12,13 +12,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from rotoscope.results.files import write_table
 
 import rotoscope as rs
 from rotoscope.analysis.lengths import stored_lengths
 from rotoscope.report import run_payload
 from rotoscope.report.columns import clean, packed, table
-from rotoscope.results import KINDS, Canonical, Gating, Lengths, TheoryRun
+from rotoscope.results import KINDS, Canonical, Gating, Lengths, TheoryRun, Training
+from rotoscope.results.files import write_table
+from rotoscope.results.record import RunRecord
+from rotoscope.results.run import Run
 
 KEYS = {"name", "kind", "title", "complete", "problems", "settings", "versions", "warnings", "timings", "tabs"}
 
@@ -187,14 +189,14 @@ def test_half_written_profile_shows_its_pieces(profile: rs.Profile, saved: Path,
     folder = tmp_path / "half"
     shutil.copytree(saved, folder, ignore=shutil.ignore_patterns("*.parquet"))
     edit_run(folder, complete=False, tables=None)
-    digest = json.loads((folder / "run.json").read_text())["settings_hash"]
-    pieces = folder / "pieces" / digest
+    run = Run(rs.Profile, profile.run.settings, folder)
     prompts = profile.prompts[profile.prompts["prompt"] < 2]
     for first in (0, 1):
-        write_table(pieces / f"real-{first:06d}-prompts.parquet", prompts[prompts["prompt"] == first])
-    null = profile.tables["null_prompts"].drop(columns=["null_name", "draw"])
-    write_table(pieces / "random-0-000000-prompts.parquet", null[null["prompt"] == 0])
-    (pieces / "real-000002-prompts.parquet").write_bytes(b"PAR1 half")
+        run.add(f"real-{first:06d}", {"prompts": prompts[prompts["prompt"] == first]})
+    null = profile.tables["null_prompts"]
+    run.add("random-0-000000", {"null_prompts": null[null["prompt"] == 0]})
+    run.add("real-000002", {"prompts": prompts})
+    next(folder.glob("pieces/*/real-000002.prompts.parquet")).write_bytes(b"PAR1 half")
     payload = strict(run_payload(folder))
     assert payload["complete"] is False
     assert "the run is not finished; this is what there is so far" in payload["problems"]
@@ -217,12 +219,10 @@ def test_planes_of_a_very_large_model_are_not_resampled(
 def test_half_written_training(tmp_path: Path) -> None:
     source = Path(rs.__file__).parent / "models" / "number"
     folder = tmp_path / "half"
-    folder.mkdir()
-    shutil.copy(source / "run.json", folder)
-    edit_run(folder, complete=False, tables=[], settings_hash="abc123")
+    run = Run(Training, rs.open(source).run.settings, folder)
     scores = pd.read_parquet(source / "scores.parquet")
     for k, step in enumerate((0, 50)):
-        write_table(folder / "pieces" / "abc123" / f"scores-{k:08d}.parquet", scores[scores["step"] == step])
+        run.add(f"step-{k:08d}", {"scores": scores[scores["step"] == step]})
     tab = strict(run_payload(folder))["tabs"]["dynamics"]
     assert tab["series"][0]["steps"] == [0, 50]
     assert tab["accuracy"] == []
@@ -259,25 +259,25 @@ def test_canonical_and_theory_and_gating() -> None:
     rows = [("index", theta, seed, step, 0.1 * seed + step / 10)
             for theta in (1.0, 0.0) for seed in (0, 1) for step in (0, 5)]  # fmt: skip
     accuracy = pd.DataFrame(rows, columns=["experiment", "theta", "seed", "step", "accuracy"])
-    tab = strict(run_payload(Canonical({"settings": {}}, {"accuracy": accuracy})))["tabs"]["canonical"]
+    tab = strict(run_payload(Canonical(RunRecord(), {"accuracy": accuracy})))["tabs"]["canonical"]
     assert tab["experiments"][0]["theta"] == [1, 0]
     assert tab["experiments"][0]["mean"] == [0.55, 0.55]
     assert tab["experiments"][0]["by_step"] == [[0.05, 0.55], [0.05, 0.55]]
     statements = pd.DataFrame({"name": ["a", "b"], "verdict": ["holds", "false as printed"]})
-    theory = strict(run_payload(TheoryRun({"settings": {}}, {"statements": statements})))["tabs"]["theory"]
+    theory = strict(run_payload(TheoryRun(RunRecord(), {"statements": statements})))["tabs"]["theory"]
     assert theory["verdicts"] == {"holds": 1, "false as printed": 1}
     conditions = pd.DataFrame({
         "condition": ["a", "a"], "action": "remove", "head_group": "all", "control": False, "first_id": 1, "last_id": 2,
         "gated_heads": 3, "source": "x", "prompt": [0, 1], "loss": [1.0, 3.0], "accuracy": [0.0, 1.0],
     })  # fmt: skip
-    gating = strict(run_payload(Gating({"settings": {"model": "m"}}, {"conditions": conditions})))
+    gating = strict(run_payload(Gating(RunRecord(settings={"model": "m"}), {"conditions": conditions})))
     summary = gating["tabs"]["tables"]["tables"][0]
     assert summary["columns"][summary["names"].index("loss")] == [2]
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_every_kind_survives_having_nothing(kind: str) -> None:
-    payload = strict(run_payload(KINDS[kind]({"settings": {}}, {})))
+    payload = strict(run_payload(KINDS[kind](RunRecord(), {})))
     assert payload["kind"] == kind
     assert payload["title"]
 
@@ -287,7 +287,7 @@ def test_every_kind_survives_foreign_tables(kind: str) -> None:
     names = ("prompts", "heads", "scores", "accuracy", "metrics", "statements", "conditions", "use", "attention",
              "agreement", "answers", "predicted", "classes", "ledger")  # fmt: skip
     foreign = {name: pd.DataFrame({"x": [1.0, math.inf, math.nan], "s": ["a", None, "c"]}) for name in names}
-    payload = strict(run_payload(KINDS[kind]({"settings": {}}, foreign)))
+    payload = strict(run_payload(KINDS[kind](RunRecord(), foreign)))
     assert payload["problems"]
 
 

@@ -19,13 +19,13 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 import pytest
-from rotoscope.results.files import RunFolder
 from starlette.testclient import TestClient
 
 import rotoscope as rs
 from rotoscope.report import found
 from rotoscope.report.address import is_local, listening, named, trusted
 from rotoscope.report.serve import make_app
+from rotoscope.results import Run, Training
 from tests.models import tiny, tokens
 
 ROTOSCOPE = str(Path(sys.executable).with_name("rotoscope"))
@@ -62,9 +62,9 @@ def let_in(folder: Path) -> TestClient:
     return browser
 
 
-def training(folder: Path, steps: int = 100) -> RunFolder:
+def training(folder: Path, steps: int = 100) -> Run[Training]:
     """A training run that has just begun."""
-    run = RunFolder(folder, "training", {"task": "number", "preset": "mini", "steps": steps, "hops": 2})
+    run = Run(Training, {"task": "number", "preset": "mini", "steps": steps, "hops": 2}, folder)
     run.begin()
     return run
 
@@ -97,8 +97,8 @@ def test_list_names_every_run(client: TestClient, runs: Path) -> None:
 
 
 def test_a_run_that_stopped_long_ago_is_not_called_going_on(client: TestClient, runs: Path) -> None:
-    run = training(runs / "old")
-    for file in (run.path / "run.json", run.pieces, run.path / "pieces", run.path):
+    training(runs / "old")
+    for file in (*(runs / "old").rglob("*"), runs / "old"):
         os.utime(file, (1e9, 1e9))
     assert listed(client)["old"]["state"] == "unfinished"
 

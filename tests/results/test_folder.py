@@ -25,7 +25,8 @@ def test_round_trip(saved) -> None:
     opened = rs.open(path)
     pd.testing.assert_frame_equal(opened.heads, found.heads)
     pd.testing.assert_frame_equal(opened.prompts, found.prompts)
-    assert opened.run["subject"] == json.loads(json.dumps(found.run["subject"]))
+    assert opened.run.subject == found.run.subject
+    assert opened.run.proof == found.run.proof
     assert opened.run.settings["tau"] == [1e-4]
     pd.testing.assert_frame_equal(pd.read_parquet(path / "heads.parquet"), found.heads)
 

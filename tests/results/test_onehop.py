@@ -11,7 +11,7 @@ from scipy.stats import binomtest
 
 import rotoscope as rs
 from rotoscope.errors import RunError
-from rotoscope.results import OneHopRun, RunFolder
+from rotoscope.results import OneHopRun, RunRecord
 from rotoscope.results.journal import Journal
 from rotoscope.results.onehop import PAPER, answer_row, answers_table, wilson
 from rotoscope.tasks import OneHopPlan
@@ -27,7 +27,7 @@ def made(wrong: set[tuple[str, int, int, int]] = frozenset(), long: int = 99) ->
         said = "?" if key in wrong else question.answer
         too_long = question.length > long
         rows.append(answer_row(run, question, "" if too_long else said, "too long" if too_long else "answered"))
-    return OneHopRun({"settings": {"model": "knows"}}, {"answers": answers_table(reversed(rows))})
+    return OneHopRun(RunRecord(settings={"model": "knows"}), {"answers": answers_table(reversed(rows))})
 
 
 def cell(run: OneHopRun, task: str, length: int) -> pd.Series:
@@ -89,9 +89,7 @@ def test_beside_the_paper() -> None:
 
 def test_saved_and_opened(tmp_path: Path) -> None:
     run = made({("number", 12, 0, 1)})
-    folder = RunFolder(tmp_path / "run", OneHopRun.kind, run.run.settings)
-    folder.begin()
-    folder.finish(run.tables)
+    run.save(tmp_path / "run")
     opened = rs.open(tmp_path / "run")
     pd.testing.assert_frame_equal(opened.accuracy(), run.accuracy())
     assert repr(opened) == "OneHopRun('knows': 32 questions, lengths [12, 16])"

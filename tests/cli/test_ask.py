@@ -1,4 +1,4 @@
-"""`rotoscope lengths` as a user meets it."""
+"""`rotoscope ask` and `rotoscope lengths` as a user meets them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def model(tmp_path: Path) -> Path:
 
 def test_local_model(run, model: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    code, told, problem = run("lengths", model, *FEW, "--device", "cpu", "--out", out)
+    code, told, problem = run("ask", model, *FEW, "--device", "cpu", "--out", out)
     assert code == 0, problem
     assert "beside P2's Table 3" in told
     assert "P2's screening rule: not selected: " in told
@@ -51,7 +51,7 @@ def test_local_model(run, model: Path, tmp_path: Path) -> None:
 def test_endpoint(run, tmp_path: Path) -> None:
     out = tmp_path / "run"
     with scripted(right) as server:
-        ask = ["lengths", "--endpoint", server.url, "--model", "org/m", *FEW, "--no-figures", "--out", out]
+        ask = ["ask", "--endpoint", server.url, "--model", "org/m", *FEW, "--no-figures", "--out", out]
         code, told, problem = run(*ask, "--dry-run", "--price-in", 3, "--price-out", 15)
         assert code == 0, problem
         assert "to be asked: 8 questions, about" in told
@@ -69,7 +69,7 @@ def test_endpoint(run, tmp_path: Path) -> None:
 def test_own_template(run, model: Path, tmp_path: Path) -> None:
     file = tmp_path / "mine.txt"
     file.write_text("In {sequence}, what begins with {query}?")
-    ask = ["lengths", model, "--lengths", 12, "--runs", 1, "--questions", 1, "--no-figures"]
+    ask = ["ask", model, "--lengths", 12, "--runs", 1, "--questions", 1, "--no-figures"]
     code, _, problem = run(*ask, "--task", "letter", "--template", file, "--out", tmp_path / "run")
     assert code == 0, problem
     assert rs.open(tmp_path / "run").run.settings["template"] == file.read_text()
@@ -83,9 +83,16 @@ def test_own_template(run, model: Path, tmp_path: Path) -> None:
     ("wrong", "sentence"),
     [
         ([], "say what to ask"),
-        (["smollm2", "--endpoint", "http://localhost/v1"], "say what to ask"),
         (["--endpoint", "http://localhost/v1"], "--model NAME"),
-        (["smollm2", "--dry-run"], "--dry-run is for an --endpoint only"),
+        (["smollm2", "--dry-run"], "--dry-run means something for an endpoint only"),
+        (
+            ["m", "--endpoint", "http://localhost/v1", "--device", "cpu"],
+            "--device means something for a model that runs",
+        ),
+        (
+            ["m", "--endpoint", "http://localhost/v1", "--chat"],
+            "--chat means something for a model that runs here",
+        ),
         (["--endpoint", "localhost", "--model", "m"], "written with its scheme"),
         (["--endpoint", "http://x/v1", "--model", "m", "--body", "{"], "--body is no JSON"),
         (["--endpoint", "http://x/v1", "--model", "m", "--body", "[]"], "must be a JSON object"),
@@ -94,7 +101,7 @@ def test_own_template(run, model: Path, tmp_path: Path) -> None:
     ],
 )
 def test_wrong_use(run, wrong: list[str], sentence: str) -> None:
-    code, _, problem = run("lengths", *wrong)
+    code, _, problem = run("ask", *wrong)
     assert code == 2
     assert sentence in problem
 
@@ -103,7 +110,7 @@ def test_wrong_key_is_one_sentence(run, tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("ROTOSCOPE_API_KEY", "secret-key")
     with scripted(lambda *_: refused(401, "bad key secret-key")) as server:
         code, told, problem = run(
-            "lengths", "--endpoint", server.url, "--model", "m", *FEW, "--out", tmp_path / "run"
+            "ask", "--endpoint", server.url, "--model", "m", *FEW, "--out", tmp_path / "run"
         )
     assert code == 2
     assert "refuses the key (401)" in problem
@@ -122,7 +129,7 @@ def test_interrupted_at_the_keyboard(run, tmp_path: Path) -> None:
     launch = [sys.executable, "-c", "from rotoscope.cli import main; main()"]
     with scripted(script) as server:
         command = [
-            *launch, "lengths", "--endpoint", server.url, "--model", "m", *map(str, FEW), "--concurrency", "1",
+            *launch, "ask", "--endpoint", server.url, "--model", "m", *map(str, FEW), "--concurrency", "1",
             "--no-figures", "--out", str(out),
         ]  # fmt: skip
         process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
@@ -153,9 +160,12 @@ def test_multihop_models_from_the_command_line(run, tmp_path: Path) -> None:
     assert code == 0
     assert "decays for positional" in said
     assert "number-2-22500" in said
-    code, _, error = run("lengths", "number", "--model", "x")
+    code, _, error = run("lengths", "stored", "--inputs", 8, "--out", tmp_path / "other")
     assert code == 2
-    assert "--model is for language models" in error
+    assert "--inputs means nothing for stored measurements" in error
+    code, _, error = run("lengths", "smollm2", "--device", "cpu", "--out", tmp_path / "other")
+    assert code == 2
+    assert "rotoscope ask" in error
     code, _, error = run("lengths", "number", "--lengths", 9000, "--out", tmp_path / "long")
     assert code == 2
     assert "8192 positions" in error
