@@ -19,12 +19,12 @@ from typing import Any
 
 import pytest
 import transformers as tf
-from rotoscope.results.files import saying_why
 
 import rotoscope as rs
 from rotoscope import cli, errors
 from rotoscope.cli.doctor import EXTRAS
 from rotoscope.reading import HeadReader, heads, loading
+from rotoscope.results.files import saying_why
 from tests.models import ARCHITECTURES, GROUPED, from_config, tiny, tokens
 from tests.reading.test_load import word_tokenizer
 from tests.server import refused, scripted

@@ -47,9 +47,7 @@ def weights_of(folder: Path, step: int = 120) -> dict[str, torch.Tensor]:
 def test_mini_learns_both_tasks_and_tells_them_apart(mini: dict[str, rs.results.Training]) -> None:
     for run in mini.values():
         assert (run.test["accuracy"] >= 0.95).all()
-        assert (
-            run.run.timings["total_s"] < 300
-        )  # a minute on two quiet cores; the figure is in the run itself
+        assert run.run.timings["total_s"] < 300  # a minute on two quiet cores; the figure is in the run itself
     ends = {task: rs.dynamics(run).pure_from() for task, run in mini.items()}
     positional = {task: end["positional_score"].mean() for task, end in ends.items()}
     assert positional["number"] > positional["letter"] + 0.25

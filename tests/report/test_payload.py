@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from rotoscope.results.files import write_table
 
 import rotoscope as rs
 from rotoscope.analysis.lengths import stored_lengths
 from rotoscope.report import run_payload
 from rotoscope.report.columns import clean, packed, table
 from rotoscope.results import KINDS, Canonical, Gating, Lengths, TheoryRun
+from rotoscope.results.files import write_table
 
 KEYS = {"name", "kind", "title", "complete", "problems", "settings", "versions", "warnings", "timings", "tabs"}
 

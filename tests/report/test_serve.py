@@ -19,13 +19,13 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 import pytest
-from rotoscope.results.files import RunFolder
 from starlette.testclient import TestClient
 
 import rotoscope as rs
 from rotoscope.report import found
 from rotoscope.report.address import is_local, listening, named, trusted
 from rotoscope.report.serve import make_app
+from rotoscope.results.files import RunFolder
 from tests.models import tiny, tokens
 
 ROTOSCOPE = str(Path(sys.executable).with_name("rotoscope"))
