@@ -29,7 +29,7 @@ from rotoscope.errors import ModelError, TaskError
 from rotoscope.lab.checkpoints import own_task, sequences_for
 from rotoscope.lab.gptj import GPTJ, LayerState, as_real
 from rotoscope.maths.discrepancy import discrepancy
-from rotoscope.maths.purity import purity_class
+from rotoscope.maths.purity import purity_classes
 from rotoscope.progress import Progress, progress
 from rotoscope.reading import Subject, find_checkpoints, load
 from rotoscope.results.lengths import Lengths
@@ -246,7 +246,7 @@ HEAD_MEASURES = ("discrepancy", "gap", "attention", "gap_loss", "dispersion_loss
 def head_classes(model: GPTJ, samples: MultiHops) -> pd.DataFrame:
     """What each head is at training length, and the angle of the plane it uses most."""
     table = score_heads(model, samples)[["layer", "head", "positional_score", "symbolic_score"]]
-    pairs = zip(table["positional_score"], table["symbolic_score"], strict=True)
+    kinds = purity_classes(table["positional_score"], table["symbolic_score"])
     angles: list[float] = []
 
     def visit(state: LayerState) -> None:
@@ -256,7 +256,7 @@ def head_classes(model: GPTJ, samples: MultiHops) -> pd.DataFrame:
         angles.extend(state.angles[logits.amax(2).mean(0).argmax(-1)].tolist())
 
     model.logits(samples.tokens, visit=visit)
-    return table.assign(head_class=[purity_class(p, s) for p, s in pairs], dominant_angle=angles)
+    return table.assign(head_class=kinds, dominant_angle=angles)
 
 
 @torch.no_grad()

@@ -94,7 +94,6 @@ def profile(
         subject=describe(subject, reader),
         proof=Proof(len(reader.proof), max(reader.proof, default=None)),
         timings={"reader_s": read_in},
-        warnings=caveats(run.result),
     )
 
 
@@ -206,70 +205,3 @@ def describe(subject: Subject, reader: HeadReader) -> SubjectRecord:
         device=subject.device.type,
         source=subject.source,
     )
-
-
-def heads_without_planes(result: Profile) -> set[int]:
-    """Layers without rotation, when frequencies were asked for."""
-    if "prompt_frequencies" not in result.tables:
-        return set()
-    fastest = result.tables["prompt_frequencies"].groupby("layer")["frequency_id"].max()
-    return {int(layer) for layer in fastest.index[fastest == 0]}
-
-
-FIRST_TOKENS = 4
-
-
-def sink_caveats(sinks: pd.DataFrame) -> list[str]:
-    """Where attention goes whatever stands there, and whether that decides the scores."""
-    if not len(sinks):
-        return []
-    inside = sinks[sinks["in_block"]]
-    worst = (inside if len(inside) else sinks).sort_values("attention_mass").iloc[-1]
-    where = (
-        f"position {worst['position']} ({worst['token_text']!r}) draws {worst['attention_mass']:.0%} of all attention "
-        f"(up to {worst['largest_layer_mass']:.0%} in a layer)"
-    )
-    if len(inside):
-        share = inside["prompt"].nunique()
-        advice = (
-            "keep the first tokens outside the blocks (--prefix chat, or --prefix fact)"
-            if worst["position"] < FIRST_TOKENS
-            else "leave such a word out of the prompts"
-        )
-        return [f"attention sink inside a block in {share} prompts: {where} and decides the scores; {advice}"]
-    return [f"attention sink outside the blocks: {where}; the scores judge the rest"]
-
-
-def caveats(result: Profile) -> list[str]:
-    """What a reader must know before trusting the scores."""
-    found = []
-    accuracy = result.accuracy
-    if accuracy is not None and accuracy < 0.5:
-        found.append(
-            f"the model answers {accuracy:.0%} of these prompts: its heads are profiled on a task it mostly fails"
-        )
-    heads = result.at()
-    low = heads["swapped_mass"].median()
-    if low < 0.2:
-        found.append(
-            f"the median head puts {low:.0%} of its attention on the swapped blocks: the rest (often the first "
-            "tokens) is not judged by the scores, and tau acts on what is left"
-        )
-    few = (heads["effective_swaps"] < 2).mean()
-    if few > 0.5:
-        found.append(
-            f"at tau = {result.taus[0]:g} fewer than two swaps decide the score of {few:.0%} of the heads"
-        )
-    found += sink_caveats(result.sinks)
-    unstable = int((~heads["stable"]).sum())
-    if unstable:
-        found.append(
-            f"{unstable} of {len(heads)} heads change class when the prompts are resampled: more prompts, or a wider gamma"
-        )
-    still = sorted(heads_without_planes(result))
-    if still:
-        found.append(f"layers {still} do not rotate: one row per head, with frequency_id 0")
-    missing = int(heads["missing_reason"].notna().sum())
-    if missing:
-        found.append(f"{missing} heads see no swap (a sliding window hides every block) and have no score")
-    return found

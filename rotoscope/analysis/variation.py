@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from rotoscope.analysis.profiling import profile
 from rotoscope.errors import RotoscopeError, TaskError
 from rotoscope.reading import load
 from rotoscope.results.profile import Profile
+from rotoscope.results.summary import figures
 from rotoscope.settings import ProfileSettings
 from rotoscope.tasks import PREFIXES, Prompts, binding
 
@@ -91,20 +91,12 @@ def _over_tau(base: Profile, tau: float) -> Iterator[dict[str, Any]]:
 
 
 def _row(found: Profile, varied: str, setting: str, tau: float, variant: str = "") -> dict[str, Any]:
-    heads = found.at(tau).dropna(subset=["positional_score"])
-    positional, symbolic = heads[f"{variant}positional_score"], heads[f"{variant}symbolic_score"]
-    early = heads["layer"] < (heads["layer"].max() + 1) / 2
+    heads = found.at(tau)
     inside = found.sinks["in_block"].any() if len(found.sinks) else False
     return {
         "varied": varied,
         "setting": setting,
-        "correlation": float(np.corrcoef(positional, symbolic)[0, 1]),
-        "early_positional": float(positional[early].median()),
-        "late_positional": float(positional[~early].median()),
-        "early_symbolic": float(symbolic[early].median()),
-        "late_symbolic": float(symbolic[~early].median()),
-        "positional_decline": float(positional[early].median() - positional[~early].median()),
-        "symbolic_rise": float(symbolic[~early].median() - symbolic[early].median()),
+        **figures(heads, f"{variant}positional_score", f"{variant}symbolic_score"),
         "effective_swaps": float(heads[f"{variant}effective_swaps"].median()),
         "sink_in_block": bool(inside),
     }

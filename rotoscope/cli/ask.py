@@ -82,11 +82,13 @@ def ask(
 
 def _show(console: Any, result: OneHopRun, folder: Path, draw: bool) -> int:
     from rotoscope.cli.summary import end, show_table
+    from rotoscope.papers.tables import TABLE_3, beside_table_3
+    from rotoscope.papers.tables import screening as screened
 
     title = "accuracy, mean and standard deviation over runs, Wilson's 95 % interval"
     show_table(console, result.accuracy(), title)
-    show_table(console, result.beside_paper(), "beside P2's Table 3")
-    screening = result.screening()
+    show_table(console, beside_table_3(result), "beside P2's Table 3")
+    screening = screened(result)
     if screening["selected"] is None:
         verdict = f"not decided: {screening['reason']}"
     else:
@@ -96,7 +98,7 @@ def _show(console: Any, result: OneHopRun, folder: Path, draw: bool) -> int:
             f"{screening['single_answers']:.0%} single answers"
         )
     console.print(f"\nP2's screening rule: {verdict}", highlight=False, soft_wrap=True, markup=False)
-    return end(console, result, folder, draw=draw)
+    return end(console, result, folder, draw=draw, printed=TABLE_3)
 
 
 def _body(given: str | None) -> dict[str, Any] | None:

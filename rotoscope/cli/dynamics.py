@@ -85,6 +85,7 @@ def _roles(
     from rotoscope.analysis.roles import trace
     from rotoscope.cli.summary import show_table
     from rotoscope.lab.checkpoints import own_task
+    from rotoscope.papers.tables import TABLE_1, beside_table_1
     from rotoscope.reading import load
 
     subject = load(source, device=output.device)
@@ -106,7 +107,7 @@ def _roles(
         f"where the answer is along the path ({order}); path index 0 is the last token",
     )
     shape = geometry(subject, seed=seed, out=folder / "geometry", overwrite=output.overwrite)
-    show_table(console, shape.weighted_ids(), "frequencies in use (ids count from 1), beside P2's Table 1")
+    show_table(console, beside_table_1(shape), "frequencies in use (ids count from 1), beside P2's Table 1")
     written = [folder / "roles" / "run.json", folder / "geometry" / "run.json"]
     if output.figures:
         from rotoscope import figures as draw
@@ -115,9 +116,9 @@ def _roles(
         for title, figure in (
             ("role_attention", draw.role_attention(found)),
             ("answer_arrival", draw.answer_arrival(found)),
-            ("legible_flow", draw.legible_flow(found)),
+            ("decodable_flow", draw.decodable_flow(found)),
             ("information_flow", draw.information_flow(flow)),
-            ("frequency_use", draw.frequency_use(shape)),
+            ("frequency_use", draw.frequency_use(shape, printed=TABLE_1)),
             ("dominant_planes", draw.dominant_planes(shape)),
         ):
             written += draw.save_figure(figure, folder / title)

@@ -7,16 +7,10 @@ from typing import Annotated, Literal
 
 from rotoscope.cli.command import Given, command
 from rotoscope.errors import RotoscopeError
+from rotoscope.palette import TERMINAL_VERDICTS
 from rotoscope.settings import Output
 
 __all__ = ["reproduce"]
-
-COLOURS = {
-    "reproduced": "green",
-    "reproduced with a difference": "cyan",
-    "not reproduced": "red",
-    "false as printed": "magenta",
-}
 
 
 @command
@@ -64,7 +58,7 @@ def reproduce(
         overwrite=place.overwrite,
     )
     for row in ledger.rows.itertuples():
-        colour = COLOURS.get(row.verdict, "dim")
+        colour = TERMINAL_VERDICTS.get(row.verdict, "dim")
         console.print(
             f"[bold]{row.id}[/] [{colour}]{row.verdict}[/] [dim]{row.paper.upper()}, {row.place}[/]",
             highlight=False,
@@ -80,7 +74,7 @@ def reproduce(
             ("note", row.note),
             ("rests on", row.rests_on),
             ("again", row.command),
-            ("anew", row.anew),
+            ("recompute", row.recompute),
         ]
         for title, text in lines:
             if text:

@@ -11,13 +11,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from rotoscope.palette import CLASS_COLOURS
 from rotoscope.results import Profile
 from rotoscope.results.saved import SavedRun
 
 __all__ = ["end", "new_console", "show_summary", "show_table", "show_written"]
 
 MOST_TELLING = 5
-COLOURS = {"positional": "#D55E00", "symbolic": "#0072B2", "uniform": "#8A8A8A", "mixed": "#CC79A7"}
 
 
 def new_console() -> Console:
@@ -29,7 +29,9 @@ def new_console() -> Console:
 def show_summary(console: Console, profile: Profile) -> None:
     for tau in profile.taus:
         summary = profile.summary(tau)
-        counts = ", ".join(f"[{COLOURS[name]}]{number} {name}[/]" for name, number in summary.classes.items())
+        counts = ", ".join(
+            f"[{CLASS_COLOURS[name]}]{number} {name}[/]" for name, number in summary.classes.items()
+        )
         console.print(
             f"\n[bold]{summary.heads} heads at tau = {tau:g}[/] (purity tolerance gamma = {profile.gamma:g}): {counts}",
             highlight=False,
@@ -52,16 +54,21 @@ def show_summary(console: Console, profile: Profile) -> None:
             highlight=False,
             soft_wrap=True,
         )
-    if profile.null_name is None:
-        console.print(
-            "[yellow]caveat:[/] no null: nothing here says what a model that learned nothing would give"
-        )
 
 
 def end(
-    console: Console, result: SavedRun, folder: Path, *, draw: bool = True, beside: Iterable[Path] = ()
+    console: Console,
+    result: SavedRun,
+    folder: Path,
+    *,
+    draw: bool = True,
+    beside: Iterable[Path] = (),
+    printed: pd.DataFrame | None = None,
 ) -> int:
-    """How every command that makes a run ends: its caveats, its figures, and the files that were written."""
+    """How every command that makes a run ends: its caveats, its figures, and the files that were written.
+
+    `printed` is a paper's table that the figures show beside the run.
+    """
     for caveat in result.run.warnings:
         console.print(f"[yellow]caveat:[/] {escape(caveat)}", highlight=False, soft_wrap=True)
     written = [*sorted(folder.glob("*.json*")), *sorted(folder.glob("*.parquet")), *beside]
@@ -69,7 +76,7 @@ def end(
         from rotoscope.figures import save_figure
         from rotoscope.figures.gallery import figures_of
 
-        for name, figure in figures_of(result):
+        for name, figure in figures_of(result, printed):
             written += save_figure(figure, folder / name)
     show_written(console, written)
     return 0
@@ -138,7 +145,7 @@ def _extremes(profile: Profile) -> Table:
     for order in (lean.sort_values(ascending=False), lean.sort_values()):
         for index in order.index[:MOST_TELLING]:
             row = heads.loc[index]
-            colour = COLOURS[row["head_class"]]
+            colour = CLASS_COLOURS[row["head_class"]]
             table.add_row(
                 f"{row['layer']}:{row['head']}",
                 f"{row['positional_score']:.3f}",

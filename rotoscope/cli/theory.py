@@ -6,11 +6,10 @@ from typing import Annotated
 
 from rotoscope.cli.command import Given, command
 from rotoscope.errors import RotoscopeError
+from rotoscope.palette import TERMINAL_VERDICTS
 from rotoscope.settings import Output
 
 __all__ = ["theory"]
-
-COLOURS = {"holds": "green", "holds as corrected": "yellow", "false as printed": "red"}
 
 
 @command
@@ -58,7 +57,7 @@ def theory(
     sequences = _sequences(number, letter, seed or 0) if figures else []
     result = run_theory(name, out=folder, overwrite=place.overwrite)
     for row in result.statements.to_dict("records"):
-        colour = COLOURS[row["verdict"]]
+        colour = TERMINAL_VERDICTS[row["verdict"]]
         console.print(
             f"[bold]{row['name']}[/] [{colour}]{row['verdict']}[/] [dim]({row['source']}, {row['seconds']:.1f} s)[/]",
             highlight=False,

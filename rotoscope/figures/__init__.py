@@ -38,8 +38,8 @@ from rotoscope.figures.layer_map import layer_map
 from rotoscope.figures.lengths import length_accuracy, length_attention, length_discrepancy, length_prediction
 from rotoscope.figures.onehop import one_hop_accuracy
 from rotoscope.figures.plane import plane
-from rotoscope.figures.roles import answer_arrival, information_flow, legible_flow, role_attention
-from rotoscope.figures.style import CLASS_COLOURS, save_figure
+from rotoscope.figures.roles import answer_arrival, decodable_flow, information_flow, role_attention
+from rotoscope.figures.style import save_figure
 from rotoscope.figures.theory import (
     construction_vectors,
     discrepancies,
@@ -47,6 +47,7 @@ from rotoscope.figures.theory import (
     permuted_logits,
     target_weights,
 )
+from rotoscope.palette import CLASS_COLOURS
 from rotoscope.results.dynamics import Dynamics
 from rotoscope.results.profile import Profile
 
@@ -61,6 +62,7 @@ __all__ = [
     "canonical_steps",
     "canonical_vectors",
     "construction_vectors",
+    "decodable_flow",
     "depth",
     "discrepancies",
     "dominant_planes",
@@ -74,7 +76,6 @@ __all__ = [
     "hop_path",
     "information_flow",
     "layer_map",
-    "legible_flow",
     "length_accuracy",
     "length_attention",
     "length_discrepancy",
@@ -110,10 +111,9 @@ def all_figures(profile: Profile) -> Iterator[tuple[str, Figure]]:
     if "vectors" in profile.tables:
         yield "vectors", vectors(profile)
     if "prompt_frequencies" in profile.tables:
-        known = profile.frequencies[["layer", "head"]].drop_duplicates().itertuples(index=False, name=None)
-        there = set(known)
-        heads = {name: head for name, head in example_heads(profile).items() if head in there}
-        heads = heads or {"first": min(there)}
+        known = set(profile.frequencies[["layer", "head"]].itertuples(index=False, name=None))
+        heads = {name: head for name, head in example_heads(profile).items() if head in known}
+        heads = heads or {"first": min(known)}
         yield "frequency_summary", frequency_summary(profile)
         yield "frequency_profiles", frequency_profiles(profile, heads)
         yield "frequency_norms", frequency_norms(profile, heads)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from rotoscope.figures.style import POSITIONAL, SYMBOLIC, caption, new_figure, styled
+from rotoscope.figures.style import caption, drawing, headline, shared_legend
+from rotoscope.palette import EXPERIMENT_COLOURS as HUES
+from rotoscope.palette import INK, POSITIONAL, QUERY, SYMBOLIC
 from rotoscope.results.canonical import Canonical
 
 __all__ = [
@@ -18,20 +21,14 @@ __all__ = [
     "canonical_vectors",
 ]
 
-HUES = {
-    "index": POSITIONAL,
-    "retrieval": SYMBOLIC,
-    "induction": "#CC79A7",
-    "induction, two angles": "#009E73",
-}
 MARKERS = {"index": "s", "retrieval": "o", "induction": "^", "induction, two angles": "D"}
 
 
 def _caption(found: Canonical) -> str:
     s = found.run.settings
     return (
-        f"{s['keys']} keys, {s['symbols']} symbols, {s['entities']} entities, {s['seeds']} seeds, {s['steps']} steps of "
-        f"{s['batch']}; {s['tested']} fresh test samples"
+        f"{s['keys']} keys, {s['symbols']} symbols, {s['entities']} entities, {s['seeds']} seeds, {s['steps']} "
+        f"steps of {s['batch']}; {s['tested']} fresh test samples"
     )
 
 
@@ -55,9 +52,7 @@ def canonical_accuracy(found: Canonical) -> Figure:
     """Accuracy against frequency at the end of training, band over seeds (P1 Fig. 2A-C)."""
     table = found.final()
     thetas = table["theta"].unique()
-    figure = new_figure(6.4, 4.2)
-    with styled():
-        axes = figure.add_subplot()
+    with drawing(6.4, 4.2) as (figure, [axes]):
         for name in found.experiments:
             rows = table[table["experiment"] == name].sort_values("theta")
             x, spread = _x(rows["theta"], thetas), rows["std"].fillna(0)
@@ -75,17 +70,15 @@ def canonical_accuracy(found: Canonical) -> Figure:
 def canonical_steps(found: Canonical) -> Figure:
     """Accuracy by angle and training step, mean over seeds."""
     names = found.experiments
-    figure = new_figure(3.1 * len(names) + 0.8, 3.4)
-    with styled():
-        axes = figure.subplots(1, len(names), sharey=True, squeeze=False)[0]
+    # Panels share their rows: an angle that one experiment leaves out stays empty there.
+    thetas = np.sort(found.accuracy["theta"].unique())
+    ticks = list(range(0, len(thetas), max(1, len(thetas) // 7)))
+    with drawing(3.1 * len(names) + 0.8, 3.4, 1, len(names), sharey=True) as (figure, axes):
         for ax, name in zip(axes, names, strict=True):
             rows = found.accuracy[found.accuracy["experiment"] == name]
-            grid = rows.pivot_table(index="theta", columns="step", values="accuracy").sort_index()
+            grid = rows.pivot_table(index="theta", columns="step", values="accuracy").reindex(thetas)
             drawn = ax.imshow(grid.to_numpy(), aspect="auto", origin="lower", cmap="cividis", vmin=0, vmax=1)
-            ticks = range(0, len(grid), max(1, len(grid) // 7))
-            ax.set_yticks(
-                list(ticks), ["NoPE" if grid.index[k] == 0 else f"{grid.index[k]:.2g}" for k in ticks]
-            )
+            ax.set_yticks(ticks, ["NoPE" if thetas[k] == 0 else f"{thetas[k]:.2g}" for k in ticks])
             steps = range(0, len(grid.columns), max(1, len(grid.columns) // 4))
             ax.set_xticks(list(steps), [str(grid.columns[k]) for k in steps])
             ax.set_title(name, loc="left", fontsize=9)
@@ -97,15 +90,13 @@ def canonical_steps(found: Canonical) -> Figure:
 
 
 def canonical_positions(found: Canonical) -> Figure:
-    """By answer position at the end: Retrieval's accuracy is an inverse U, Index's weight on the target a U (P1 Fig. 3A)."""
+    """By answer position at the end (P1 Fig. 3A): Retrieval's accuracy is an inverse U, Index's weight a U."""
     last = found.positions[found.positions["step"] == found.positions["step"].max()]
     wanted = [
         (n, c) for n, c in (("index", "target_weight"), ("retrieval", "accuracy")) if n in found.experiments
     ]
     wanted = wanted or [(found.experiments[0], "accuracy")]
-    figure = new_figure(3.9 * len(wanted) + 0.3, 3.9)
-    with styled():
-        axes = figure.subplots(1, len(wanted), squeeze=False)[0]
+    with drawing(3.9 * len(wanted) + 0.3, 3.9, 1, len(wanted)) as (figure, axes):
         for ax, (name, column) in zip(axes, wanted, strict=True):
             rows = last[(last["experiment"] == name) & (last["theta"] > 0)]
             thetas = np.sort(rows["theta"].unique())
@@ -129,26 +120,22 @@ def canonical_positions(found: Canonical) -> Figure:
 
 
 def _shade(hue: str, k: int, count: int) -> tuple[float, float, float]:
-    from matplotlib.colors import to_rgb
-
     light = 0.6 * (1 - (k + 1) / count)
     return tuple(channel + (1 - channel) * light for channel in to_rgb(hue))  # type: ignore[return-value]
 
 
 def canonical_vectors(found: Canonical, experiment: str | None = None, theta: float = 0.1) -> Figure:
-    """Keys and queries in the plane along training (P1 Fig. 3B): Index's keys collapse, its query's angle counts positions."""
+    """Keys and queries along training (P1 Fig. 3B): Index's keys collapse, its query's angle counts positions."""
     name = experiment or found.experiments[0]
     table = found.vectors[found.vectors["experiment"] == name]
     nearest = min(table["theta"].unique(), key=lambda value: abs(np.log10(value) - np.log10(theta)))
     table = table[table["theta"] == nearest]
     steps = sorted(table["step"].unique())
     shown = [steps[0], steps[len(steps) // 4], steps[-1]]
-    figure = new_figure(2.5 * (len(shown) + 1) + 0.6, 3.2)
-    with styled():
-        axes = figure.subplots(1, len(shown) + 1)
+    with drawing(2.5 * (len(shown) + 1) + 0.6, 3.2, 1, len(shown) + 1) as (figure, axes):
         for ax, step in zip(axes, shown, strict=False):
             rows = table[table["step"] == step]
-            for kind, colour, marker in (("query", "#D62728", "x"), ("key", "#222222", "o")):
+            for kind, colour, marker in (("query", QUERY, "x"), ("key", INK, "o")):
                 part = rows[rows["kind"] == kind]
                 size = np.hypot(part["re"], part["im"]).clip(lower=1e-9)
                 ax.scatter(
@@ -172,7 +159,7 @@ def canonical_vectors(found: Canonical, experiment: str | None = None, theta: fl
         off = np.exp(1j * (np.arctan2(query["im"], query["re"]).to_numpy() - shared - expected))
         off = np.angle(off / np.exp(1j * np.angle(np.median(off.real) + 1j * np.median(off.imag))))
         axes[-1].plot(position, expected, color="#999999", lw=1, label="θ · j")
-        axes[-1].plot(position, expected + off, "x", ms=4, color="#D62728", label="query, relative to keys")
+        axes[-1].plot(position, expected + off, "x", ms=4, color=QUERY, label="query, relative to keys")
         axes[-1].set_xlabel("named position j" if name == "index" else "asked entity")
         axes[-1].set_ylabel("angle")
         axes[-1].set_title("angle of the query", loc="left", fontsize=9)
@@ -184,9 +171,7 @@ def canonical_vectors(found: Canonical, experiment: str | None = None, theta: fl
 def canonical_scores(found: Canonical) -> Figure:
     """The metric on heads whose mechanism is known; open: swaps between equal entities alone."""
     names = found.experiments
-    figure = new_figure(2.9 * len(names) + 0.4, 3.5)
-    with styled():
-        axes = figure.subplots(1, len(names), sharey=True, squeeze=False)[0]
+    with drawing(2.9 * len(names) + 0.4, 3.5, 1, len(names), sharey=True) as (figure, axes):
         thetas = found.scores["theta"].unique()
         for ax, name in zip(axes, names, strict=True):
             means = (
@@ -213,7 +198,6 @@ def canonical_scores(found: Canonical) -> Figure:
             _angle_axis(ax, thetas)
             ax.set_title(name, loc="left", fontsize=9)
         axes[0].set_ylabel("score (τ = 1e-4)")
-        handles, labels = axes[-1].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=7.5)
-    figure.suptitle(_caption(found), fontsize=7.5, color="#444444", x=0.01, ha="left")
+        shared_legend(figure, axes[-1], loc="outside lower center", ncols=4)
+    headline(figure, _caption(found))
     return figure

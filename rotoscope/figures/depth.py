@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from rotoscope.figures.style import NULL, POSITIONAL, SYMBOLIC, caption, new_figure, styled
+from rotoscope.figures.style import caption, drawing, median_band
 from rotoscope.figures.words import measured
+from rotoscope.palette import NULL, POSITIONAL, SYMBOLIC
 from rotoscope.results.profile import Profile
 
 __all__ = ["by_position", "depth"]
@@ -15,27 +14,19 @@ __all__ = ["by_position", "depth"]
 
 def depth(profile: Profile, tau: float | None = None) -> Figure:
     """Median and middle half of both scores per layer; grey: the null."""
-    figure = new_figure(7.2, 3.6)
     value = profile.taus[0] if tau is None else tau
-    with styled():
-        axes = figure.subplots(1, 2, sharey=True)
+    with drawing(7.2, 3.6, 1, 2, sharey=True) as (figure, axes):
         for ax, (score, hue) in zip(axes, (("positional", POSITIONAL), ("symbolic", SYMBOLIC)), strict=True):
             if profile.null_name is not None:
                 null = profile.nulls[profile.nulls["tau"] == value]
-                _band(ax, null, f"{score}_score", NULL, f"{profile.null_name} null")
-            _band(ax, profile.at(tau), f"{score}_score", hue, profile.name)
+                median_band(ax, null, "layer", f"{score}_score", NULL, f"{profile.null_name} null")
+            median_band(ax, profile.at(tau), "layer", f"{score}_score", hue, profile.name)
             ax.set(xlabel="layer", ylim=(-0.02, 1.02))
             ax.set_title(f"{score} score", loc="left")
             ax.legend(loc="upper left", bbox_to_anchor=(0, -0.2), fontsize=7.5, ncols=2)
         axes[0].set_ylabel("median over heads, middle half")
     caption(figure, measured(profile, tau))
     return figure
-
-
-def _band(axes: Axes, heads: pd.DataFrame, column: str, colour: str, label: str) -> None:
-    layers = heads.groupby("layer")[column].quantile([0.25, 0.5, 0.75]).unstack()
-    axes.fill_between(layers.index, layers[0.25], layers[0.75], color=colour, alpha=0.2, linewidth=0)
-    axes.plot(layers.index, layers[0.5], color=colour, linewidth=1.6, label=label)
 
 
 def by_position(profile: Profile, bins: int = 8) -> Figure:
@@ -47,9 +38,8 @@ def by_position(profile: Profile, bins: int = 8) -> Figure:
         ("log-likelihood of the answer", table["log_likelihood"], table["log_likelihood_sem"]),
         ("attention on the fact", table["asked_attention"], table["asked_attention_sem"]),
     )
-    figure = new_figure(8.6, 3.0)
-    with styled():
-        for ax, (title, values, bars) in zip(figure.subplots(1, 3), panels, strict=True):
+    with drawing(8.6, 3.0, 1, 3) as (figure, axes):
+        for ax, (title, values, bars) in zip(axes, panels, strict=True):
             ax.errorbar(table["place"], values, yerr=bars, color="#333333", marker="o", ms=4, capsize=2)
             ax.set(xlabel="place of the fact (0 first, 1 last)", xlim=(0, 1))
             ax.set_title(title, loc="left", fontsize=9)

@@ -10,8 +10,9 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
 from rotoscope.figures.plane import corners
-from rotoscope.figures.style import CLASS_COLOURS, POSITIONAL, SYMBOLIC, caption, new_figure, styled
-from rotoscope.maths.purity import CLASSES
+from rotoscope.figures.style import caption, class_patches, drawing, drawing_grid, shared_legend
+from rotoscope.maths.purity import CLASSES, GAMMA
+from rotoscope.palette import CLASS_COLOURS, CLASS_MARKERS, HOP_COLOURS, POSITIONAL, SYMBOLIC
 from rotoscope.results.dynamics import GAMMAS, Dynamics
 
 __all__ = [
@@ -22,15 +23,12 @@ __all__ = [
     "waiting",
 ]
 
-HOP_COLOURS = ("#009E73", "#E69F00", "#56B4E9", "#7A3E9D", "#444444")
 COUNTED = "layers and heads count from 0"
 
 
 def training_accuracy(*runs: Dynamics) -> Figure:
     """Accuracy by number of hops over training, one panel per run (P2 Fig. 2A)."""
-    figure = new_figure(4.6 * len(runs), 3.2)
-    with styled():
-        panels = figure.subplots(1, len(runs), squeeze=False, sharey=True)[0]
+    with drawing(4.6 * len(runs), 3.2, 1, len(runs), sharey=True) as (figure, panels):
         for axes, run in zip(panels, runs, strict=True):
             _hop_curves(axes, run)
             axes.set_title(f"{run.task} task")
@@ -65,15 +63,14 @@ def _early(axes: Axes, run: Dynamics) -> None:
     axes.set_xlim(0, last)
 
 
-def plane_over_training(run: Dynamics, steps: Sequence[int] | None = None, gamma: float = 0.1) -> Figure:
-    """All heads in the positional-symbolic plane at some steps (P2 Fig. 2B): coloured by layer, sized by entropy."""
+def plane_over_training(run: Dynamics, steps: Sequence[int] | None = None, gamma: float = GAMMA) -> Figure:
+    """All heads in the plane at some steps (P2 Fig. 2B): coloured by layer, sized by entropy."""
     chosen = list(steps) if steps is not None else _telling_steps(run)
     columns = min(4, len(chosen))
     rows = -(-len(chosen) // columns)
-    figure = new_figure(2.6 * columns + 0.8, 2.7 * rows + 0.3)
     table = run.at(gamma=gamma)
-    with styled():
-        panels = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
+    size = (2.6 * columns + 0.8, 2.7 * rows + 0.3)
+    with drawing_grid(*size, rows, columns, sharex=True, sharey=True) as (figure, panels):
         for axes in panels.flat[len(chosen) :]:
             axes.set_visible(False)
         for axes, step in zip(panels.flat, chosen, strict=False):
@@ -102,8 +99,8 @@ def plane_over_training(run: Dynamics, steps: Sequence[int] | None = None, gamma
         figure.colorbar(points, ax=panels, label="layer", shrink=0.7)
         caption(
             figure,
-            f"{run.task} task, queries: {table['queries'].iloc[0]}, tau = {table['tau'].iloc[0]:g}; larger points: higher "
-            f"entropy; squares: pure at gamma = {gamma:g}; {COUNTED}",
+            f"{run.task} task, queries: {table['queries'].iloc[0]}, tau = {table['tau'].iloc[0]:g}; larger points: "
+            f"higher entropy; squares: pure at gamma = {gamma:g}; {COUNTED}",
         )
     return figure
 
@@ -131,9 +128,8 @@ def scores_over_training(run: Dynamics) -> Figure:
     heads = list(table.groupby(["layer", "head"]))
     columns = min(4, len(heads))
     rows = -(-len(heads) // columns)
-    figure = new_figure(2.5 * columns, 1.6 * rows + 0.5)
-    with styled():
-        panels = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
+    size = (2.5 * columns, 1.6 * rows + 0.5)
+    with drawing_grid(*size, rows, columns, sharex=True, sharey=True) as (figure, panels):
         for axes in panels.flat[len(heads) :]:
             axes.set_visible(False)
         for axes, ((layer, head), track) in zip(panels.flat, heads, strict=False):
@@ -148,8 +144,7 @@ def scores_over_training(run: Dynamics) -> Figure:
             axes.tick_params(labelsize=7)
             for label in axes.get_xticklabels():
                 label.set_rotation(60)
-        handles, labels = panels.flat[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside upper center", ncols=3, fontsize=8)
+        shared_legend(figure, panels.flat[0], ncols=3, fontsize=8)
         caption(
             figure,
             f"{run.task} task; entropy relative to uniform attention; layer:head, {COUNTED}; x: training step",
@@ -159,12 +154,11 @@ def scores_over_training(run: Dynamics) -> Figure:
 
 def purity_over_training(run: Dynamics, gammas: Sequence[float] = GAMMAS) -> Figure:
     """The class of every head at every step, for several tolerances, under the accuracy (P2 Figs. 2C and 7)."""
-    figure = new_figure(7.2, 1.5 + 0.16 * (run.layers + 4) * len(gammas))
     colours = ListedColormap([CLASS_COLOURS[name] for name in CLASSES])
-    with styled():
-        has = run.accuracy is not None
-        ratios = ([1.4] if has else []) + [1.0 + 0.07 * run.layers] * len(gammas)
-        panels = figure.subplots(len(ratios), 1, sharex=True, height_ratios=ratios, squeeze=False)[:, 0]
+    height = 1.5 + 0.16 * (run.layers + 4) * len(gammas)
+    has = run.accuracy is not None
+    ratios = ([1.4] if has else []) + [1.0 + 0.07 * run.layers] * len(gammas)
+    with drawing(7.2, height, len(ratios), 1, sharex=True, height_ratios=ratios) as (figure, panels):
         if has:
             _hop_curves(panels[0], run)
             panels[0].set_ylabel("accuracy")
@@ -185,30 +179,21 @@ def purity_over_training(run: Dynamics, gammas: Sequence[float] = GAMMAS) -> Fig
             axes.invert_yaxis()
             _early(axes, run)
         panels[-1].set_xlabel("training step")
-        handles = [_patch(name) for name in CLASSES]
-        figure.legend(handles=handles, loc="outside upper center", ncols=4, fontsize=8)
+        figure.legend(handles=class_patches(), loc="outside upper center", ncols=4, fontsize=8)
         caption(figure, f"{run.task} task; class of every head (layer:head) by tolerance; {COUNTED}")
     return figure
 
 
-def _patch(name: str) -> object:
-    from matplotlib.patches import Patch
-
-    return Patch(color=CLASS_COLOURS[name], label=name)
-
-
-def waiting(*runs: Dynamics, gamma: float = 0.1) -> Figure:
+def waiting(*runs: Dynamics, gamma: float = GAMMA) -> Figure:
     """When each number of hops is learned, beside when every head became pure (P2 section 3.3)."""
-    figure = new_figure(7.2, 1.0 + 2.3 * len(runs))
-    with styled():
-        panels = figure.subplots(len(runs), 1, squeeze=False)[:, 0]
+    with drawing(7.2, 1.0 + 2.3 * len(runs), len(runs), 1) as (figure, panels):
         for axes, run in zip(panels, runs, strict=True):
             pure = run.pure_from(gamma)
             for row in pure.dropna(subset=["first_pure"]).itertuples():
                 axes.plot(
                     row.first_pure,
                     row.layer,
-                    "s" if row.head_class == "positional" else "o",
+                    CLASS_MARKERS[row.head_class],
                     color=CLASS_COLOURS[row.head_class],
                     ms=6,
                 )
@@ -227,7 +212,7 @@ def waiting(*runs: Dynamics, gamma: float = 0.1) -> Figure:
         panels[-1].set_xlabel("training step")
         caption(
             figure,
-            f"lines: hops learned (95 %), numbered; points: first step at which a head that ends pure was pure at gamma = {gamma:g} "
-            f"(square: positional, circle: symbolic); {COUNTED}",
+            "lines: hops learned (95 %), numbered; points: first step at which a head that ends pure was pure at "
+            f"gamma = {gamma:g} (square: positional, circle: symbolic); {COUNTED}",
         )
     return figure

@@ -5,32 +5,33 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.figure import Figure
 
-from rotoscope.figures.style import caption, new_figure, styled
+from rotoscope.figures.style import around_origin, caption, drawing, drawing_grid
 from rotoscope.figures.words import measured
+from rotoscope.palette import INK, QUERY, SWAPPED
 from rotoscope.results.profile import Profile
 
 __all__ = ["swap_traces", "vectors"]
 
 
 def swap_traces(profile: Profile) -> Figure:
-    """Attention before and after a head's most telling swap (P1 Fig. 1): a symbolic peak moves with the content, a
-    positional one stays."""
+    """Attention before and after a head's most telling swap (P1 Fig. 1).
+
+    A symbolic peak moves with the content, a positional one stays.
+    """
     table = profile.traces
     groups = list(table.groupby("example", sort=False))
-    figure = new_figure(7.2, 1.75 * len(groups) + 0.7)
-    with styled():
-        axes = figure.subplots(len(groups), 1, sharex=True, squeeze=False)[:, 0]
+    with drawing(7.2, 1.75 * len(groups) + 0.7, len(groups), 1, sharex=True) as (figure, axes):
         for ax, (title, rows) in zip(axes, groups, strict=True):
             swapped = rows[rows["block"] >= 0]
             first, second = int(rows["first_block"].iloc[0]), int(rows["second_block"].iloc[0])
             for block in (first, second):
                 inside = swapped[swapped["block"] == block]["position"]
                 ax.axvspan(inside.min() - 0.5, inside.max() + 0.5, color="#F2E6A0", linewidth=0, zorder=0)
-            ax.plot(swapped["position"], swapped["attention"], color="#222222", linewidth=1.2, label="before")
+            ax.plot(swapped["position"], swapped["attention"], color=INK, linewidth=1.2, label="before")
             ax.plot(
                 swapped["position"],
                 swapped["attention_swapped"],
-                color="#009E73",
+                color=SWAPPED,
                 linewidth=1.2,
                 ls="--",
                 label="after the swap",
@@ -51,9 +52,7 @@ def vectors(profile: Profile) -> Figure:
     """Query and keys of each example head in the plane that decides (P1 Fig. 3C): un-rotated, and as they meet."""
     table = profile.vectors
     groups = list(table.groupby("example", sort=False))
-    figure = new_figure(2.6 * max(len(groups), 2) + 0.8, 5.4)
-    with styled():
-        axes = figure.subplots(2, len(groups), squeeze=False)
+    with drawing_grid(2.6 * max(len(groups), 2) + 0.8, 5.4, 2, len(groups)) as (figure, axes):
         for c, (title, rows) in enumerate(groups):
             keys, query = rows[rows["kind"] == "key"], rows[rows["kind"] == "query"].iloc[0]
             for r, suffix in enumerate(("", "_met")):
@@ -64,11 +63,8 @@ def vectors(profile: Profile) -> Figure:
                 direction = np.array([query["re"], query["im"]])
                 direction = direction / max(float(np.hypot(*direction)), 1e-12) * reach * 0.9
                 ax.annotate("", xy=tuple(direction), xytext=(0, 0),
-                            arrowprops={"arrowstyle": "-|>", "color": "#D62728", "lw": 1.6}, zorder=3)  # fmt: skip
-                ax.axhline(0, color="#DDDDDD", linewidth=0.6, zorder=0)
-                ax.axvline(0, color="#DDDDDD", linewidth=0.6, zorder=0)
-                ax.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal")
-                ax.tick_params(labelsize=6.5)
+                            arrowprops={"arrowstyle": "-|>", "color": QUERY, "lw": 1.6}, zorder=3)  # fmt: skip
+                around_origin(ax, reach)
             layer, head = rows["layer"].iloc[0], rows["head"].iloc[0]
             axes[0, c].set_title(
                 f"{layer}:{head}, {title}\nid {rows['frequency_id'].iloc[0]}, {rows['angle'].iloc[0]:.2g} rad",

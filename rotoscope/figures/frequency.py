@@ -1,15 +1,15 @@
-"""Heads by frequency: scores and logit norm per plane, the path of a head through the plane, the grid of all heads."""
+"""Heads by frequency: scores and logit norm per plane, the path of a head, the grid of all heads."""
 
 from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
-from rotoscope.figures.style import NULL, POSITIONAL, SYMBOLIC, caption, new_figure, styled
+from rotoscope.figures.style import caption, drawing, median_band
 from rotoscope.figures.words import measured
+from rotoscope.palette import NULL, POSITIONAL, QUERY, SYMBOLIC
 from rotoscope.results.profile import Profile
 
 __all__ = ["frequency_grid", "frequency_norms", "frequency_profiles", "frequency_summary", "head_paths"]
@@ -19,14 +19,13 @@ SCORES = (("positional", POSITIONAL), ("symbolic", SYMBOLIC))
 
 def frequency_summary(profile: Profile, tau: float | None = None) -> Figure:
     """Both scores against frequency id: median over all heads and middle half, with the null."""
-    figure = new_figure(7.2, 3.3)
     real, null = _at(profile, tau)
-    with styled():
-        axes = figure.subplots(1, 2, sharey=True)
+    with drawing(7.2, 3.3, 1, 2, sharey=True) as (figure, axes):
         for ax, (score, hue) in zip(axes, SCORES, strict=True):
             for rows, colour, label in ((null, NULL, f"{profile.null_name} null"), (real, hue, profile.name)):
                 if len(rows):
-                    _median(ax, rows, f"{score}_score", colour, label)
+                    planes = rows[rows["frequency_id"] > 0]
+                    median_band(ax, planes, "frequency_id", f"{score}_score", colour, label)
             ax.set(xlabel="frequency id (1 = fastest)", ylim=(-0.02, 1.02))
             ax.set_title(f"{score} score, one frequency kept", loc="left")
             ax.legend(loc="lower right", fontsize=7.5)
@@ -37,10 +36,8 @@ def frequency_summary(profile: Profile, tau: float | None = None) -> Figure:
 
 def frequency_profiles(profile: Profile, heads: dict[str, tuple[int, int]], tau: float | None = None) -> Figure:
     """Scores against frequency id for single heads (P1 Fig. 1), over the null's middle 90 % at the same place."""
-    figure = new_figure(2.7 * max(len(heads), 2) + 0.6, 3.2)
     real, null = _at(profile, tau)
-    with styled():
-        axes = figure.subplots(1, len(heads), sharey=True, squeeze=False)[0]
+    with drawing(2.7 * max(len(heads), 2) + 0.6, 3.2, 1, len(heads), sharey=True) as (figure, axes):
         for ax, (title, (layer, head)) in zip(axes, heads.items(), strict=True):
             rows = real[(real["layer"] == layer) & (real["head"] == head)]
             for score, hue in SCORES:
@@ -65,10 +62,8 @@ def frequency_profiles(profile: Profile, heads: dict[str, tuple[int, int]], tau:
 
 def frequency_norms(profile: Profile, heads: dict[str, tuple[int, int]], tau: float | None = None) -> Figure:
     """Which planes matter: L2 norm over keys of each plane's logits."""
-    figure = new_figure(7.2, 3.3)
     real, _ = _at(profile, tau)
-    with styled():
-        left, right = figure.subplots(1, 2)
+    with drawing(7.2, 3.3, 1, 2) as (figure, (left, right)):
         grid = real.pivot_table(index="layer", columns="frequency_id", values="logit_norm")
         drawn = left.imshow(np.log10(grid.to_numpy() + 1e-3), aspect="auto", origin="lower", cmap="cividis")
         ids = grid.columns.to_numpy()
@@ -96,11 +91,9 @@ def frequency_norms(profile: Profile, heads: dict[str, tuple[int, int]], tau: fl
 
 def head_paths(profile: Profile, heads: dict[str, tuple[int, int]], tau: float | None = None) -> Figure:
     """A head's path through the plane as single frequencies are kept, fastest to slowest."""
-    figure = new_figure(2.7 * max(len(heads), 2) + 1.0, 3.5)
     real, _ = _at(profile, tau)
     whole = profile.at(tau)
-    with styled():
-        axes = figure.subplots(1, len(heads), sharey=True, squeeze=False)[0]
+    with drawing(2.7 * max(len(heads), 2) + 1.0, 3.5, 1, len(heads), sharey=True) as (figure, axes):
         for ax, (title, (layer, head)) in zip(axes, heads.items(), strict=True):
             rows = real[(real["layer"] == layer) & (real["head"] == head) & (real["frequency_id"] > 0)]
             ax.plot(rows["positional_score"], rows["symbolic_score"], color="#BBBBBB", linewidth=0.8, zorder=1)
@@ -113,7 +106,7 @@ def head_paths(profile: Profile, heads: dict[str, tuple[int, int]], tau: float |
                 zorder=2,
             )
             own = whole[(whole["layer"] == layer) & (whole["head"] == head)]
-            ax.scatter(own["positional_score"], own["symbolic_score"], marker="*", s=130, color="#D62728",
+            ax.scatter(own["positional_score"], own["symbolic_score"], marker="*", s=130, color=QUERY,
                        edgecolors="white", linewidths=0.6, zorder=3, label="all frequencies")  # fmt: skip
             ax.set(xlim=(-0.05, 1.05), ylim=(-0.05, 1.05), aspect="equal", xlabel="positional score")
             ax.set_title(f"{layer}:{head}, {title}", loc="left", fontsize=9)
@@ -130,16 +123,13 @@ def frequency_grid(profile: Profile, tau: float | None = None) -> Figure:
     layers, heads = sorted(real["layer"].unique()), sorted(real["head"].unique())
     row_of, column_of = ({value: k for k, value in enumerate(values)} for values in (layers, heads))
     last = int(real["frequency_id"].max())
-    figure = new_figure(max(5.0, 0.85 * len(heads) + 0.8), max(3.0, 0.36 * len(layers) + 1.2))
     lines: dict[str, list[np.ndarray]] = {score: [] for score, _ in SCORES}
     for (layer, head), rows in real.groupby(["layer", "head"]):
         x = column_of[head] + 0.06 + 0.88 * rows["frequency_id"].to_numpy() / max(last, 1)
         for score in lines:
             y = row_of[layer] + 0.9 - 0.8 * rows[f"{score}_score"].to_numpy()
             lines[score].append(np.column_stack((x, y)))
-    with styled():
-        # One axes with every head in a cell of its own: hundreds of axes would take a minute to lay out.
-        ax = figure.add_subplot()
+    with drawing(max(5.0, 0.85 * len(heads) + 0.8), max(3.0, 0.36 * len(layers) + 1.2)) as (figure, [ax]):
         for score, hue in SCORES:
             ax.add_collection(LineCollection(lines[score], colors=hue, linewidths=0.8, label=f"{score} score"))
         for k in range(len(heads) + 1):
@@ -165,11 +155,3 @@ def _at(profile: Profile, tau: float | None) -> tuple[pd.DataFrame, pd.DataFrame
     null = profile.null_frequencies
     real = profile.frequencies
     return real[real["tau"] == value], null[null["tau"] == value] if len(null) else null
-
-
-def _median(axes: Axes, rows: pd.DataFrame, column: str, colour: str, label: str) -> None:
-    planes = (
-        rows[rows["frequency_id"] > 0].groupby("frequency_id")[column].quantile([0.25, 0.5, 0.75]).unstack()
-    )
-    axes.fill_between(planes.index, planes[0.25], planes[0.75], color=colour, alpha=0.2, linewidth=0)
-    axes.plot(planes.index, planes[0.5], color=colour, linewidth=1.6, label=label)

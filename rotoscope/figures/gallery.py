@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import pandas as pd
 from matplotlib.figure import Figure
 
 from rotoscope import figures as draw
@@ -13,8 +14,11 @@ from rotoscope.results.saved import SavedRun
 __all__ = ["figures_of"]
 
 
-def figures_of(run: SavedRun) -> Iterator[tuple[str, Figure]]:
-    """The figures of a run of any kind; none where there is nothing to draw."""
+def figures_of(run: SavedRun, printed: pd.DataFrame | None = None) -> Iterator[tuple[str, Figure]]:
+    """The figures of a run of any kind; none where there is nothing to draw.
+
+    `printed` is a paper's table of accuracies to show beside answers to one-hop questions.
+    """
     if isinstance(run, Profile):
         yield from draw.all_figures(run)
     elif isinstance(run, Training):
@@ -35,6 +39,6 @@ def figures_of(run: SavedRun) -> Iterator[tuple[str, Figure]]:
             yield "length_attention", draw.length_attention(run)
         yield "length_prediction", draw.length_prediction(run)
     elif isinstance(run, OneHopRun):
-        yield "one_hop_accuracy", draw.one_hop_accuracy(run)
+        yield "one_hop_accuracy", draw.one_hop_accuracy(run, printed)
     elif isinstance(run, Gating) and run.sweep:
         yield "gate_bands", draw.gate_bands(run)

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
-from rotoscope.figures.style import POSITIONAL, SYMBOLIC, new_figure, styled
+from rotoscope.figures.style import drawing_grid, headline, shared_legend
+from rotoscope.palette import GATE_COLOURS, UNIFORM
 from rotoscope.results.gating import Gating
 
 __all__ = ["gate_bands"]
 
-HUES = {"all": "#222222", "positional": POSITIONAL, "symbolic": SYMBOLIC}
 MARKERS = {"all": "o", "positional": "s", "symbolic": "D"}
 
 
 def gate_bands(gating: Gating) -> Figure:
     """Loss against the band that is kept, and against the band that is removed, on the task and on plain text."""
     table = gating.summary
-    figure = new_figure(7.4, 6.0)
-    with styled():
-        axes = figure.subplots(2, 2, sharey="row", sharex=True)
+    with drawing_grid(7.4, 6.0, 2, 2, sharey="row", sharex=True) as (figure, axes):
         for r, source in enumerate(("task", "text")):
             rows = table[table["source"] == source]
             untouched = rows[rows["condition"] == "nothing gated"]["loss"].iloc[0]
@@ -36,7 +34,7 @@ def gate_bands(gating: Gating) -> Figure:
                         x,
                         line["loss"],
                         yerr=[line["loss"] - line["loss_low"], line["loss_high"] - line["loss"]],
-                        color=HUES.get(group, "#8A8A8A"),
+                        color=GATE_COLOURS.get(group, UNIFORM),
                         marker=MARKERS.get(group, "^"),
                         markerfacecolor="white" if control else None,
                         linestyle="--" if control else "-",
@@ -51,9 +49,11 @@ def gate_bands(gating: Gating) -> Figure:
                 if r == 1:
                     ax.set_xlabel("middle of the band, frequency id (1 = fastest)")
             axes[r, 0].set_ylabel(f"loss, {gating.run.settings['task'] if source == 'task' else 'plain text'}")
-        handles, labels = axes[0, 0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=2, fontsize=7.5)
+        shared_legend(figure, axes[0, 0], loc="outside lower center", ncols=2)
     settings = gating.run.settings
-    caption_text = f"{gating.name}; {settings['task']}, {settings['prompts']} prompts, {settings['passages']} passages; 95 % bootstrap intervals over prompts"
-    figure.suptitle(caption_text, fontsize=7.5, color="#444444", x=0.01, ha="left")
+    headline(
+        figure,
+        f"{gating.name}; {settings['task']}, {settings['prompts']} prompts, {settings['passages']} passages; "
+        "95 % bootstrap intervals over prompts",
+    )
     return figure

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from rotoscope.figures.style import caption, colour_map, new_figure, styled
+from rotoscope.figures.style import around_origin, caption, colour_map, drawing, drawing_grid, shared_legend
+from rotoscope.palette import INK, POSITIONAL, SYMBOLIC
 from rotoscope.results.geometry import Geometry
 
 __all__ = ["dominant_planes", "frequency_use"]
 
 
-def frequency_use(*runs: Geometry) -> Figure:
-    """The largest logit of every plane in every layer (P2 Fig. 8), with the weighted-average ids of Table 1."""
-    figure = new_figure(4.6 * len(runs), 3.4)
-    with styled():
-        panels = figure.subplots(1, len(runs), squeeze=False)[0]
+def frequency_use(*runs: Geometry, printed: Mapping[str, Sequence[float]] | None = None) -> Figure:
+    """The largest logit of every plane in every layer (P2 Fig. 8), with the weighted-average ids.
+
+    `printed` gives ids per layer of a paper by task, to be drawn beside ours.
+    """
+    with drawing(4.6 * len(runs), 3.4, 1, len(runs)) as (figure, panels):
         for axes, run in zip(panels, runs, strict=True):
             grid = run.use.pivot_table(index=["layer", "head"], columns="frequency_id", values="max_logit")
             scaled = grid.div(
@@ -25,7 +27,7 @@ def frequency_use(*runs: Geometry) -> Figure:
             )  # layers differ in size; what matters is which planes stand out
             image = axes.imshow(
                 scaled,
-                cmap=colour_map("#222222"),
+                cmap=colour_map(INK),
                 vmin=0,
                 vmax=1,
                 aspect="auto",
@@ -36,30 +38,31 @@ def frequency_use(*runs: Geometry) -> Figure:
                 ids["product_weighted_id"],
                 range(len(ids)),
                 "o",
-                color="#D55E00",
+                color=POSITIONAL,
                 ms=4,
                 label="weighted average",
             )
-            if ids["paper_id"].notna().all():
+            theirs = (printed or {}).get(run.task, ())
+            if len(theirs) == len(ids):
                 axes.plot(
-                    ids["paper_id"].astype(float),
+                    theirs,
                     range(len(ids)),
                     "x",
-                    color="#0072B2",
+                    color=SYMBOLIC,
                     ms=5,
                     label="P2 Table 1",
                 )
             axes.set_title(f"{run.task} task")
             axes.set_xlabel("frequency id (1: fastest)")
             axes.set_ylabel("layer")
-        handles, labels = panels[-1].get_legend_handles_labels()
-        figure.legend(handles, labels, fontsize=8, loc="outside upper center", ncols=2)
+        shared_legend(figure, panels[-1], fontsize=8, ncols=2)
         figure.colorbar(
             image, ax=panels, label="largest logit over keys,\nrelative to the layer's largest", shrink=0.8
         )
         caption(
             figure,
-            "mean over inputs at the last token; average weighted by the softmax of unscaled products; layers count from 0",
+            "mean over inputs at the last token; average weighted by the softmax of unscaled products; layers count "
+            "from 0",
         )
     return figure
 
@@ -68,15 +71,13 @@ def dominant_planes(run: Geometry, layers: Sequence[int] | None = None) -> Figur
     """Mean query and key vector of every token in the plane each layer uses most (P2 Figs. 4B and 4C)."""
     ids = run.weighted_ids()
     chosen = list(layers) if layers is not None else list(ids["layer"].unique()[:4])
-    figure = new_figure(2.7 * len(chosen) + 0.7, 5.2)
-    with styled():
-        panels = figure.subplots(2, len(chosen), squeeze=False)
+    with drawing_grid(2.7 * len(chosen) + 0.7, 5.2, 2, len(chosen)) as (figure, panels):
         for column, layer in enumerate(chosen):
             top = ids[ids["layer"] == layer].iloc[0]
-            of = run.vectors[(run.vectors["layer"] == layer) & (run.vectors["head"] == top["head"])]
-            reach = float(np.hypot(of["re"], of["im"]).max()) * 1.08
+            rows = run.vectors[(run.vectors["layer"] == layer) & (run.vectors["head"] == top["head"])]
+            reach = float(np.hypot(rows["re"], rows["im"]).max()) * 1.08
             for axes, kind in zip(panels[:, column], ("query", "key"), strict=True):
-                points = of[of["kind"] == kind]
+                points = rows[rows["kind"] == kind]
                 order, label = _ordered(run.task, kind, points["token"])
                 known = order >= 0
                 rest = points[~known]
@@ -84,12 +85,7 @@ def dominant_planes(run: Geometry, layers: Sequence[int] | None = None) -> Figur
                 shown = axes.scatter(
                     points["re"][known], points["im"][known], c=order[known], cmap="turbo", s=14
                 )
-                axes.axhline(0, color="#DDDDDD", lw=0.6, zorder=0)
-                axes.axvline(0, color="#DDDDDD", lw=0.6, zorder=0)
-                axes.set_xlim(-reach, reach)
-                axes.set_ylim(-reach, reach)
-                axes.set_aspect("equal")
-                axes.tick_params(labelsize=6.5)
+                around_origin(axes, reach)
                 if kind == "query":
                     axes.set_title(
                         f"layer {layer}, id {int(top['dominant_id'])}\nangle {top['dominant_angle']:.3g}",
@@ -101,7 +97,8 @@ def dominant_planes(run: Geometry, layers: Sequence[int] | None = None) -> Figur
                     figure.colorbar(shown, ax=axes, label=label, shrink=0.8)
         caption(
             figure,
-            f"{run.task} task; mean un-rotated vectors by token; grey: tokens of the other kind; ids count from 1, layers from 0",
+            f"{run.task} task; mean un-rotated vectors by token; grey: tokens of the other kind; ids count from 1, "
+            "layers from 0",
         )
     return figure
 

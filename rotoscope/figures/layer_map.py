@@ -7,18 +7,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
 
-from rotoscope.figures.style import (
-    CLASS_COLOURS,
-    POSITIONAL,
-    SYMBOLIC,
-    caption,
-    colour_map,
-    new_figure,
-    styled,
-)
+from rotoscope.figures.style import caption, class_patches, colour_map, drawing
 from rotoscope.figures.words import measured
+from rotoscope.palette import CLASS_COLOURS, POSITIONAL, SYMBOLIC
 from rotoscope.results.profile import Profile
 
 __all__ = ["layer_map"]
@@ -28,9 +20,8 @@ def layer_map(profile: Profile, tau: float | None = None) -> Figure:
     """Positional score, symbolic score and class of every head, layers upward (P1 Fig. 1)."""
     heads = profile.at(tau)
     layers, width = heads["layer"].max() + 1, heads["head"].max() + 1
-    figure = new_figure(max(6.6, 3 * (0.24 * width) + 2.2), max(3.2, 0.15 * layers + 1.7))
-    with styled():
-        left, middle, right = figure.subplots(1, 3, sharey=True)
+    size = (max(6.6, 3 * (0.24 * width) + 2.2), max(3.2, 0.15 * layers + 1.7))
+    with drawing(*size, 1, 3, sharey=True) as (figure, (left, middle, right)):
         for axes, column, hue in (
             (left, "positional_score", POSITIONAL),
             (middle, "symbolic_score", SYMBOLIC),
@@ -51,11 +42,7 @@ def layer_map(profile: Profile, tau: float | None = None) -> Figure:
             origin="lower",
         )
         right.set_title("class", loc="left")
-        right.legend(
-            handles=[Patch(color=CLASS_COLOURS[name], label=name) for name in names],
-            loc="center left",
-            bbox_to_anchor=(1.02, 0.5),
-        )
+        right.legend(handles=class_patches(), loc="center left", bbox_to_anchor=(1.02, 0.5))
         for axes in (left, middle, right):
             _ticks(axes, int(layers), int(width))
         left.set_ylabel("layer")

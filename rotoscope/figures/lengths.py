@@ -1,34 +1,30 @@
-"""How far multi-hop models carry (P2 Fig. 5): accuracy, discrepancy and attention by length; prediction."""
+"""How far multi-hop models generalise (P2 Fig. 5): accuracy, discrepancy, attention by length; prediction."""
 
 from __future__ import annotations
 
 import math
 
 import numpy as np
-import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from rotoscope.figures.style import CLASS_COLOURS, POSITIONAL, SYMBOLIC, caption, new_figure, styled
+from rotoscope.figures.style import caption, drawing, plain_steps, shared_legend
 from rotoscope.maths.discrepancy import index_worst, index_worst_bound
+from rotoscope.palette import BROWN, CLASS_COLOURS
+from rotoscope.palette import TASK_COLOURS as HUES
 from rotoscope.results.lengths import Lengths
 
 __all__ = ["length_accuracy", "length_attention", "length_discrepancy", "length_prediction"]
 
-HUES = {"number": POSITIONAL, "letter": SYMBOLIC}
-
 
 def length_accuracy(run: Lengths) -> Figure:
     """Accuracy by length over all hop counts, with intervals (P2 Fig. 5B)."""
-    figure = new_figure(5.6, 3.5)
-    with styled():
-        axes = figure.add_subplot()
+    with drawing(5.6, 3.5) as (figure, [axes]):
         curves = run.curve()
-        for (_, task), of in curves.groupby(["model", "task"], sort=False):
+        for (_, task), rows in curves.groupby(["model", "task"], sort=False):
             first = task not in axes.get_legend_handles_labels()[1]
             axes.plot(
-                of["length"],
-                of["accuracy"],
+                rows["length"],
+                rows["accuracy"],
                 "o-",
                 color=HUES[task],
                 ms=3,
@@ -36,10 +32,9 @@ def length_accuracy(run: Lengths) -> Figure:
                 alpha=0.8,
                 label=task if first else None,
             )
-            axes.fill_between(of["length"], of["low"], of["high"], color=HUES[task], alpha=0.12, lw=0)
+            axes.fill_between(rows["length"], rows["low"], rows["high"], color=HUES[task], alpha=0.12, lw=0)
         axes.axvline(int(curves["length"].min()), color="#999999", lw=0.8, ls=":")
-        axes.set_xscale("log")
-        _plain_ticks(axes, curves["length"])
+        plain_steps(axes, curves["length"], fontsize=7)
         axes.set_ylim(-0.02, 1.03)
         axes.set_xlabel("length of the input in tokens")
         axes.set_ylabel("accuracy")
@@ -47,15 +42,10 @@ def length_accuracy(run: Lengths) -> Figure:
         models = curves["model"].nunique()
         caption(
             figure,
-            f"{models} models, 95 % intervals; dotted: length in training; longer inputs have more target tokens in front",
+            f"{models} models, 95 % intervals; dotted: length in training; longer inputs have more target tokens in "
+            "front",
         )
     return figure
-
-
-def _plain_ticks(axes: Axes, lengths: pd.Series) -> None:
-    ticks = sorted(int(n) for n in lengths.unique())
-    axes.set_xticks(ticks, [f"{n:,}" for n in ticks], fontsize=7)
-    axes.minorticks_off()
 
 
 def length_discrepancy(run: Lengths) -> Figure:
@@ -63,22 +53,21 @@ def length_discrepancy(run: Lengths) -> Figure:
     gaps = run.gaps()
     classes = run.classes.set_index(["model", "layer", "head"])["head_class"]
     tasks = [t for t in HUES if t in set(gaps["task"])]
-    figure = new_figure(4.6 * len(tasks), 3.6)
-    with styled():
-        panels = figure.subplots(1, len(tasks), squeeze=False, sharey=True)[0]
+    with drawing(4.6 * len(tasks), 3.6, 1, len(tasks), sharey=True) as (figure, panels):
         for axes, task in zip(panels, tasks, strict=True):
-            of_task = gaps[gaps["task"] == task]
-            for (model, layer, head), of in of_task.groupby(["model", "layer", "head"]):
-                of = of.sort_values("length")
-                relative = of["discrepancy"] / of["discrepancy"].iloc[0]
+            own_task = gaps[gaps["task"] == task]
+            for (model, layer, head), rows in own_task.sort_values("length").groupby(
+                ["model", "layer", "head"]
+            ):
+                relative = rows["discrepancy"] / rows["discrepancy"].iloc[0]
                 axes.plot(
-                    of["length"],
+                    rows["length"],
                     relative,
                     color=CLASS_COLOURS[classes[(model, layer, head)]],
                     lw=1.0,
                     alpha=0.6,
                 )
-            n = np.array(sorted(of_task["length"].unique()), dtype=float)
+            n = np.array(sorted(own_task["length"].unique()), dtype=float)
             bound = np.array([index_worst_bound(int(k)) for k in n])
             axes.plot(
                 n, bound / bound[0], color="black", lw=1.2, ls="--", label="T_Index, worst input at any angle"
@@ -91,24 +80,23 @@ def length_discrepancy(run: Lengths) -> Figure:
                 axes.plot(
                     n,
                     own / own[0],
-                    color="#7A3E00",
+                    color=BROWN,
                     lw=1.0,
                     ls="-.",
                     label=f"T_Index at the heads' own angle {angle:.3g}",
                 )
             axes.axhline(1.0, color="#777777", lw=1.2, ls=":", label="T_Retrieval at θ = 0: constant")
-            axes.set_xscale("log")
             axes.set_yscale("log")
             axes.set_ylim(0.003, 6)
-            _plain_ticks(axes, of_task["length"])
+            plain_steps(axes, own_task["length"], fontsize=7)
             axes.set_title(f"{task} task")
             axes.set_xlabel("length of the input in tokens")
         panels[0].set_ylabel("mean discrepancy,\nrelative to training length")
-        handles, labels = panels[0].get_legend_handles_labels()
-        figure.legend(handles, labels, fontsize=7.5, loc="outside upper center", ncols=2)
+        shared_legend(figure, panels[0], ncols=2)
         caption(
             figure,
-            "one line per layer and model, coloured by the head's class at training length (orange positional, blue symbolic, pink mixed)",
+            "one line per layer and model, coloured by the head's class at training length (orange positional, blue "
+            "symbolic, pink mixed)",
         )
     return figure
 
@@ -117,10 +105,8 @@ def length_attention(run: Lengths, model: str | None = None) -> Figure:
     """What the attention on the right token lacks: to its best competitor, and to the crowd."""
     gaps = run.gaps()
     chosen = model or str(gaps["model"].iloc[0])
-    of = gaps[gaps["model"] == chosen]
-    figure = new_figure(8.2, 3.3)
-    with styled():
-        panels = figure.subplots(1, 3)
+    rows = gaps[gaps["model"] == chosen]
+    with drawing(8.2, 3.3, 1, 3) as (figure, panels):
         for axes, (name, label) in zip(
             panels,
             (
@@ -130,7 +116,7 @@ def length_attention(run: Lengths, model: str | None = None) -> Figure:
             ),
             strict=True,
         ):
-            grid = of.pivot_table(index="layer", columns="length", values=name)
+            grid = rows.pivot_table(index="layer", columns="length", values=name)
             image = axes.imshow(
                 grid, aspect="auto", cmap="viridis" if name == "attention" else "magma_r", vmin=0
             )
@@ -148,9 +134,7 @@ def length_prediction(run: Lengths) -> Figure:
     """Predicted against measured lengths at which accuracy falls below 90 % and 50 %."""
     table = run.predictions()
     table = table[np.isfinite(table["predicted"]) & np.isfinite(table["measured"])]
-    figure = new_figure(4.4, 4.2)
-    with styled():
-        axes = figure.add_subplot()
+    with drawing(4.4, 4.2) as (figure, [axes]):
         for row in table.itertuples():
             filled = row.level == 0.5
             high = row.measured_high if math.isfinite(row.measured_high) else row.measured
@@ -174,9 +158,10 @@ def length_prediction(run: Lengths) -> Figure:
         axes.set_xscale("log")
         axes.set_yscale("log")
         axes.set_xlabel("measured length")
-        axes.set_ylabel("length foretold from training length alone")
+        axes.set_ylabel("length predicted from training length alone")
         caption(
             figure,
-            "orange: number, blue: letter; filled: accuracy below 50 %, open: below 90 %; 95 % intervals; line: equality",
+            "orange: number, blue: letter; filled: accuracy below 50 %, open: below 90 %; 95 % intervals; line: "
+            "equality",
         )
     return figure

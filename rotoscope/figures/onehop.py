@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
+from itertools import cycle
+
+import pandas as pd
 from matplotlib.figure import Figure
 
-from rotoscope.figures.style import NULL, POSITIONAL, SYMBOLIC, caption, new_figure, styled
-from rotoscope.results.onehop import PAPER, PAPER_MODELS, OneHopRun
+from rotoscope.figures.style import caption, drawing, plain_steps, shared_legend
+from rotoscope.palette import NULL
+from rotoscope.palette import TASK_COLOURS as HUES
+from rotoscope.results.onehop import OneHopRun
 
 __all__ = ["one_hop_accuracy"]
 
-HUES = {"number": POSITIONAL, "letter": SYMBOLIC}
 TITLES = {"number": "number task (positional)", "letter": "letter task (symbolic)"}
-PAPER_STYLES = dict(zip(PAPER_MODELS, ("-", "--", ":"), strict=True))
+STYLES = ("-", "--", ":", "-.")
+SHOWN = (12, 24, 48, 100, 300)
 
 
-def one_hop_accuracy(run: OneHopRun) -> Figure:
-    """Accuracy against length, a panel per task: own answers, restricted scoring where there is one, chance, and behind
-    them the models of P2's Table 3."""
+def one_hop_accuracy(run: OneHopRun, printed: pd.DataFrame | None = None) -> Figure:
+    """Accuracy against length, a panel per task: own answers, restricted scoring where there is one, chance.
+
+    `printed` holds a paper's figures, to be drawn behind: task, length, and a column for every model.
+    """
     table = run.accuracy()
     tasks = [task for task in HUES if task in set(table["task"])]
-    figure = new_figure(3.7 * len(tasks), 3.6)
-    with styled():
-        axes = figure.subplots(1, len(tasks), sharey=True, squeeze=False)[0]
+    with drawing(3.7 * len(tasks), 3.6, 1, len(tasks), sharey=True) as (figure, axes):
         for ax, task in zip(axes, tasks, strict=True):
             rows = table[table["task"] == task]
-            reference = PAPER[PAPER["task"] == task]
-            for name, style in PAPER_STYLES.items():
+            reference = pd.DataFrame() if printed is None else printed[printed["task"] == task]
+            for name, style in zip(reference.columns[2:], cycle(STYLES), strict=False):
                 ax.plot(
                     reference["length"],
                     reference[name],
@@ -54,18 +59,14 @@ def one_hop_accuracy(run: OneHopRun) -> Figure:
                     capsize=2,
                     label="own answer" if own else "most likely candidate",
                 )
-            ax.set_xscale("log")
-            ends = {*free["length"], 12, 300}
-            shown = [12, 24, 48, 100, 300]
-            ax.set_xticks(shown, [str(length) for length in shown])
-            ax.minorticks_off()
+            plain_steps(ax, SHOWN)
+            ends = {*free["length"], SHOWN[0], SHOWN[-1]}
             ax.set_xlim(min(ends) * 0.9, max(ends) * 1.1)
             ax.set_ylim(-0.03, 1.03)
             ax.set_xlabel("length of the sequence")
             ax.set_title(TITLES[task], loc="left")
         axes[0].set_ylabel("accuracy")
-        handles, labels = axes[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside upper center", ncols=3, fontsize=7.5)
+        shared_legend(figure, axes[0], ncols=3)
     runs, questions = int(table["runs"].max()), int(table["questions"].max())
     caption(
         figure,

@@ -6,8 +6,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from rotoscope.figures.style import CLASS_COLOURS, CLASS_MARKERS, caption, new_figure, styled
+from rotoscope.figures.style import caption, drawing
 from rotoscope.figures.words import measured
+from rotoscope.maths.purity import pure_regions
+from rotoscope.palette import CLASS_COLOURS, CLASS_MARKERS
 from rotoscope.results.profile import Profile
 
 __all__ = ["corners", "plane"]
@@ -15,9 +17,7 @@ __all__ = ["corners", "plane"]
 
 def plane(profile: Profile, tau: float | None = None) -> Figure:
     """Every head by its two scores (P1 Fig. 1): (1, 0) positional, (0, 1) symbolic, (1, 1) uniform."""
-    figure = new_figure(5.2, 5.5)
-    with styled():
-        axes = figure.add_subplot()
+    with drawing(5.2, 5.5) as (figure, [axes]):
         heads = profile.at(tau)
         corners(axes, profile.gamma)
         if profile.null_name is not None:
@@ -62,8 +62,7 @@ def plane(profile: Profile, tau: float | None = None) -> Figure:
 
 def corners(axes: Axes, gamma: float) -> None:
     """The pure regions, lightly shaded and named."""
-    corners = {"positional": (1 - gamma, 0.0), "symbolic": (0.0, 1 - gamma), "uniform": (1 - gamma, 1 - gamma)}
-    for name, (x, y) in corners.items():
+    for name, corner in pure_regions(gamma).items():
         axes.add_patch(
-            Rectangle((x, y), gamma, gamma, color=CLASS_COLOURS[name], alpha=0.12, linewidth=0, zorder=1)
+            Rectangle(corner, gamma, gamma, color=CLASS_COLOURS[name], alpha=0.12, linewidth=0, zorder=1)
         )

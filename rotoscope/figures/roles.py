@@ -9,12 +9,12 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, Rectangle
 
-from rotoscope.figures.dynamics import HOP_COLOURS
-from rotoscope.figures.style import POSITIONAL, SYMBOLIC, caption, colour_map, new_figure, styled
+from rotoscope.figures.style import caption, colour_map, drawing, shared_legend
+from rotoscope.palette import HOP_COLOURS, INK, TASK_COLOURS
 from rotoscope.results.roles import ARRIVED, Roles
 from rotoscope.tasks.multihop import MultiHop
 
-__all__ = ["answer_arrival", "information_flow", "legible_flow", "role_attention"]
+__all__ = ["answer_arrival", "decodable_flow", "information_flow", "role_attention"]
 
 DRAWN = 0.25
 """Attention from which an arrow is drawn."""
@@ -39,21 +39,19 @@ def _hops(count: int) -> str:
 
 
 def information_flow(trace: Traced) -> Figure:
-    """One input: which token each state decodes to at every layer and position, and who attends to whom.
+    """One input: which token each state decodes to at every layer and position, and what attends to what.
 
     A state is labelled with the token farthest along its pointers that a linear probe reads there.
     """
     one, layers, n = trace.sequence, trace.attention.shape[0], len(trace.sequence.tokens)
-    shades = colour_map(SYMBOLIC if one.task == "letter" else POSITIONAL)
+    shades = colour_map(TASK_COLOURS[one.task])
     most = max(one.hops, 1)
-    figure = new_figure(0.46 * n + 1.2, 0.42 * (layers + 1) + 1.5)
-    with styled():
-        axes = figure.add_subplot()
+    with drawing(0.46 * n + 1.2, 0.42 * (layers + 1) + 1.5) as (figure, [axes]):
         for cell in trace.cells.itertuples():
             unread = pd.isna(cell.ahead)
             face = "#FFFFFF" if unread else shades(0.08 + 0.75 * min(cell.ahead, most) / most)
             on_path = cell.position in one.path
-            edge, width = ("#222222", 1.4) if on_path else ("#CCCCCC", 0.5)
+            edge, width = (INK, 1.4) if on_path else ("#CCCCCC", 0.5)
             axes.add_patch(
                 Rectangle(
                     (cell.position - 0.42, cell.layer - 0.3),
@@ -68,16 +66,16 @@ def information_flow(trace: Traced) -> Figure:
             dark = not unread and cell.ahead / most > 0.6
             axes.text(
                 cell.position, cell.layer, "?" if unread else cell.token,
-                ha="center", va="center", fontsize=7, color="white" if dark else "#222222", zorder=4,
+                ha="center", va="center", fontsize=7, color="white" if dark else INK, zorder=4,
                 fontweight="bold" if on_path else "normal",
             )  # fmt: skip
         weights = trace.attention.mean(1).numpy()  # over heads
         for layer in range(layers):
-            for here in one.path[:-1]:
-                for there in np.flatnonzero(weights[layer, here] >= DRAWN):
-                    share = float(weights[layer, here, there])
+            for looking in one.path[:-1]:
+                for seen in np.flatnonzero(weights[layer, looking] >= DRAWN):
+                    share = float(weights[layer, looking, seen])
                     arrow = FancyArrowPatch(
-                        (float(there), layer + 0.3), (here, layer + 0.7), arrowstyle="-|>", mutation_scale=6,
+                        (float(seen), layer + 0.3), (looking, layer + 0.7), arrowstyle="-|>", mutation_scale=6,
                         lw=0.4 + 1.6 * share, color="#555555", alpha=0.25 + 0.6 * share, zorder=2,
                     )  # fmt: skip
                     axes.add_patch(arrow)
@@ -94,8 +92,9 @@ def information_flow(trace: Traced) -> Figure:
         )
         caption(
             figure,
-            "each state shows the token farthest along its pointers that a linear probe reads there (darker: more hops ahead; "
-            f"?: none); framed: the path; arrows: attention of at least {DRAWN:g} from places on the path; layers count from 0",
+            "each state shows the token farthest along its pointers that a linear probe reads there (darker: more "
+            f"hops ahead; ?: none); framed: the path; arrows: attention of at least {DRAWN:g} from places on the "
+            "path; layers count from 0",
         )
     return figure
 
@@ -103,12 +102,10 @@ def information_flow(trace: Traced) -> Figure:
 def answer_arrival(roles: Roles) -> Figure:
     """Accuracy when one place on the path may look only at itself from a layer on."""
     kinds = sorted(roles.arrival["hops"].unique())
-    figure = new_figure(2.5 * len(kinds) + 0.6, 2.9)
-    with styled():
-        panels = figure.subplots(1, len(kinds), squeeze=False, sharey=True)[0]
+    with drawing(2.5 * len(kinds) + 0.6, 2.9, 1, len(kinds), sharey=True) as (figure, panels):
         for axes, hops in zip(panels, kinds, strict=True):
-            of = roles.arrival[roles.arrival["hops"] == hops]
-            for step, curve in of.groupby("path_index"):
+            rows = roles.arrival[roles.arrival["hops"] == hops]
+            for step, curve in rows.groupby("path_index"):
                 label = "last token" if step == 0 else f"{_hops(step)} on"
                 axes.plot(
                     curve["layer"],
@@ -122,28 +119,29 @@ def answer_arrival(roles: Roles) -> Figure:
             axes.axhline(ARRIVED, color="#999999", lw=0.7, ls="--")
             axes.set_ylim(0, 1.03)
             axes.set_title(_hops(hops))
-            axes.set_xticks(range(0, int(of["layer"].max()) + 1, 2))
+            axes.set_xticks(range(0, int(rows["layer"].max()) + 1, 2))
             axes.set_xlabel("attends to itself only\nfrom this layer on")
         panels[0].set_ylabel("accuracy")
         panels[-1].legend(fontsize=7, title="blocked place", title_fontsize=7)
         caption(
             figure,
-            f"{roles.task} task; dashed: 95 %; a curve that is high everywhere: nothing passes through that place alone",
+            f"{roles.task} task; dashed: 95 %; a curve that is high everywhere: nothing passes through that place "
+            "alone",
         )
     return figure
 
 
-def legible_flow(roles: Roles) -> Figure:
+def decodable_flow(roles: Roles) -> Figure:
     """How often a probe reads each token along the path, at every place and after every layer."""
     places = roles.flow[["hops", "path_index"]].drop_duplicates()
     most = int(places["hops"].max())
-    of = roles.flow[roles.flow["hops"] == most]
-    figure = new_figure(2.2 * most + 0.9, 3.4)
-    shades = colour_map(SYMBOLIC if roles.task == "letter" else POSITIONAL)
-    with styled():
-        panels = figure.subplots(1, most, squeeze=False, sharey=True)[0]
+    longest = roles.flow[roles.flow["hops"] == most]
+    shades = colour_map(TASK_COLOURS[roles.task])
+    with drawing(2.2 * most + 0.9, 3.4, 1, most, sharey=True) as (figure, panels):
         for axes, step in zip(panels, reversed(range(most)), strict=True):
-            grid = of[of["path_index"] == step].pivot(index="layer", columns="ahead", values="accuracy")
+            grid = longest[longest["path_index"] == step].pivot(
+                index="layer", columns="ahead", values="accuracy"
+            )
             image = axes.imshow(grid, cmap=shades, vmin=0, vmax=1, aspect="auto", origin="lower")
             axes.set_xticks(
                 range(len(grid.columns)), ["itself", *(f"+{k}" for k in grid.columns[1:])], fontsize=7.5
@@ -161,9 +159,7 @@ def legible_flow(roles: Roles) -> Figure:
 
 def role_attention(*runs: Roles) -> Figure:
     """Where every layer's head looks from positions that point on."""
-    figure = new_figure(4.4 * len(runs), 3.1)
-    with styled():
-        panels = figure.subplots(1, len(runs), squeeze=False, sharey=True)[0]
+    with drawing(4.4 * len(runs), 3.1, 1, len(runs), sharey=True) as (figure, panels):
         for axes, run in zip(panels, runs, strict=True):
             table = run.table()
             names = [
@@ -188,10 +184,10 @@ def role_attention(*runs: Roles) -> Figure:
             axes.set_title(f"{run.task} task")
             axes.set_xlabel("layer")
         panels[0].set_ylabel("share of attention")
-        handles, labels = panels[0].get_legend_handles_labels()
-        figure.legend(handles, labels, fontsize=7.5, loc="outside upper center", ncols=4)
+        shared_legend(figure, panels[0], ncols=4)
         caption(
             figure,
-            "mean over the positions of the path that point on; Ind, Ret, Ref: heads with at least .9 on one place; layers count from 0",
+            "mean over the positions of the path that point on; Ind, Ret, Ref: heads with at least .9 on one place; "
+            "layers count from 0",
         )
     return figure

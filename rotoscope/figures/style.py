@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 
+from rotoscope.palette import CLASS_COLOURS
 from rotoscope.results.files import replace_file
 
-__all__ = ["CLASS_COLOURS", "caption", "colour_map", "new_figure", "save_figure"]
-
-# From the Okabe-Ito palette, which stays apart under the common kinds of colour blindness.
-POSITIONAL, SYMBOLIC, UNIFORM, MIXED = "#D55E00", "#0072B2", "#8A8A8A", "#CC79A7"
-NULL = "#9A9A9A"
-CLASS_COLOURS = {"positional": POSITIONAL, "symbolic": SYMBOLIC, "uniform": UNIFORM, "mixed": MIXED}
-CLASS_MARKERS = {"positional": "s", "symbolic": "o", "uniform": "D", "mixed": "^"}
+__all__ = [
+    "around_origin",
+    "caption",
+    "class_patches",
+    "colour_map",
+    "drawing",
+    "drawing_grid",
+    "headline",
+    "median_band",
+    "plain_steps",
+    "save_figure",
+    "shared_legend",
+    "styled",
+]
 
 SETTINGS = {
     "font.family": "DejaVu Sans",
@@ -33,17 +47,65 @@ SETTINGS = {
     "ps.fonttype": 42,
     "svg.fonttype": "none",
 }
+CAPTION: dict[str, Any] = {"fontsize": 7.5, "color": "#444444", "x": 0.01, "ha": "left"}
 
 
-def new_figure(width: float, height: float, **layout: Any) -> Figure:
-    """A figure of its own: nothing is shown, no global state is touched."""
+@contextmanager
+def drawing_grid(
+    width: float, height: float, rows: int = 1, columns: int = 1, **sharing: Any
+) -> Iterator[tuple[Figure, np.ndarray]]:
+    """A figure of its own and its axes [rows, columns]: nothing is shown, no global state is touched."""
     with styled():
-        return Figure(figsize=(width, height), layout="constrained", **layout)
+        figure = Figure(figsize=(width, height), layout="constrained")
+        yield figure, figure.subplots(rows, columns, squeeze=False, **sharing)
+
+
+@contextmanager
+def drawing(
+    width: float, height: float, rows: int = 1, columns: int = 1, **sharing: Any
+) -> Iterator[tuple[Figure, np.ndarray]]:
+    """A figure and its axes in one row or one column."""
+    with drawing_grid(width, height, rows, columns, **sharing) as (figure, axes):
+        yield figure, axes.ravel()
 
 
 def styled() -> Any:
     """Use as `with styled():` around drawing."""
     return mpl.rc_context(SETTINGS)
+
+
+def shared_legend(figure: Figure, axes: Axes, **look: Any) -> None:
+    """One legend for all panels, outside them, of what is drawn in one of them."""
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles, labels, **{"loc": "outside upper center", "fontsize": 7.5, **look})
+
+
+def class_patches() -> list[Patch]:
+    """What the colours of the classes mean, for a legend."""
+    return [Patch(color=colour, label=name) for name, colour in CLASS_COLOURS.items()]
+
+
+def median_band(axes: Axes, rows: pd.DataFrame, by: str, column: str, colour: str, label: str) -> None:
+    """Median and middle half of a column."""
+    spread = rows.groupby(by)[column].quantile([0.25, 0.5, 0.75]).unstack()
+    axes.fill_between(spread.index, spread[0.25], spread[0.75], color=colour, alpha=0.2, linewidth=0)
+    axes.plot(spread.index, spread[0.5], color=colour, linewidth=1.6, label=label)
+
+
+def around_origin(axes: Axes, reach: float) -> None:
+    """A square of the plane of one frequency, with its axes."""
+    axes.axhline(0, color="#DDDDDD", linewidth=0.6, zorder=0)
+    axes.axvline(0, color="#DDDDDD", linewidth=0.6, zorder=0)
+    axes.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal")
+    axes.tick_params(labelsize=6.5)
+
+
+def plain_steps(axes: Axes, ticks: Iterable[int], **look: Any) -> None:
+    """Whole numbers along a logarithmic axis, and no others."""
+    shown = sorted({int(tick) for tick in ticks})
+    axes.set_xscale("log")
+    axes.set_xticks(shown, [f"{tick:,}" for tick in shown], **look)
+    axes.minorticks_off()
 
 
 def colour_map(hue: str) -> LinearSegmentedColormap:
@@ -53,7 +115,12 @@ def colour_map(hue: str) -> LinearSegmentedColormap:
 
 def caption(figure: Figure, text: str) -> None:
     """What was measured, under the picture, where constrained layout makes room for it."""
-    figure.supxlabel(text, fontsize=7.5, color="#444444", x=0.01, ha="left", wrap=True)
+    figure.supxlabel(text, **CAPTION, wrap=True)
+
+
+def headline(figure: Figure, text: str) -> None:
+    """The same above the picture, where a legend stands under it."""
+    figure.suptitle(text, **CAPTION)
 
 
 def save_figure(figure: Figure, path: str | Path) -> list[Path]:

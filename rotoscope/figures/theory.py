@@ -1,8 +1,10 @@
-"""Pictures of the theory: paths, vectors of the constructions, discrepancy, shapes, invariant and equivariant logits."""
+"""Pictures of the theory: paths, constructions, discrepancy, shapes, invariant and equivariant logits."""
 
 from __future__ import annotations
 
 import math
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle, FancyArrowPatch
 
-from rotoscope.figures.style import NULL, POSITIONAL, SYMBOLIC, caption, new_figure, styled
+from rotoscope.figures.style import caption, drawing
 from rotoscope.maths.constructions import h_pos, h_sym, t_index, t_retrieval
 from rotoscope.maths.discrepancy import (
     index_largest,
@@ -22,6 +24,7 @@ from rotoscope.maths.discrepancy import (
 )
 from rotoscope.maths.head import RotaryHead
 from rotoscope.maths.target_weight import positional_target_weight, symbolic_target_weight
+from rotoscope.palette import INK, NULL, POSITIONAL, SYMBOLIC, TASK_COLOURS
 from rotoscope.tasks.multihop import MultiHop
 
 __all__ = ["construction_vectors", "discrepancies", "hop_path", "permuted_logits", "target_weights"]
@@ -30,23 +33,21 @@ __all__ = ["construction_vectors", "discrepancies", "hop_path", "permuted_logits
 def hop_path(*sequences: MultiHop) -> Figure:
     """The path through a multi-hop sequence, from the last token to the answer (P2 Fig. 1)."""
     longest = max(len(one.tokens) for one in sequences)
-    figure = new_figure(max(5.0, 0.52 * longest), 1.9 * len(sequences) + 0.2)
-    with styled():
-        axes = figure.subplots(len(sequences), 1, squeeze=False)[:, 0]
+    with drawing(max(5.0, 0.52 * longest), 1.9 * len(sequences) + 0.2, len(sequences), 1) as (figure, axes):
         for ax, one in zip(axes, sequences, strict=True):
-            hue = POSITIONAL if one.task == "number" else SYMBOLIC
+            hue = TASK_COLOURS[one.task]
             for p, token in enumerate(one.tokens):
                 on = p in one.path
                 ax.text(p, 0, token, ha="center", va="center", fontsize=9, fontweight="bold" if on else "normal",
                         bbox={"boxstyle": "round,pad=0.3", "fc": "white", "ec": hue if on else "#CCCCCC",
                               "lw": 1.6 if p == one.path[-1] else 1.0})  # fmt: skip
                 ax.text(p, -0.55, str(p), ha="center", va="center", fontsize=6, color="#999999")
-            for here, there in zip(one.path, one.path[1:], strict=False):
+            for pointing, pointed in zip(one.path, one.path[1:], strict=False):
                 ax.add_patch(
                     FancyArrowPatch(
-                        (here, 0.3),
-                        (there, 0.3),
-                        connectionstyle=f"arc3,rad={0.32 if here - there > 1 else 0.6}",
+                        (pointing, 0.3),
+                        (pointed, 0.3),
+                        connectionstyle=f"arc3,rad={0.32 if pointing - pointed > 1 else 0.6}",
                         arrowstyle="-|>",
                         mutation_scale=10,
                         color=hue,
@@ -63,11 +64,9 @@ def construction_vectors(
     theta_index: float = 10_000 ** (-2 / 128), theta_retrieval: float = 10_000 ** (-82 / 128), longest: int = 17
 ) -> Figure:
     """Queries and keys of T_Index and T_Retrieval in their plane (P2 Fig. 4A)."""
-    figure = new_figure(7.0, 3.7)
-    with styled():
-        left, right = figure.subplots(1, 2)
+    with drawing(7.0, 3.7, 1, 2) as (figure, (left, right)):
         index = t_index(1, 8, theta_index, longest).head
-        _arrows(left, index.w_key[:1, 0].numpy(), ["keys"], "#222222")
+        _arrows(left, index.w_key[:1, 0].numpy(), ["keys"], INK)
         _arrows(left, index.w_query[1:7, 0].numpy(), [f"{t}" for t in range(1, 7)], POSITIONAL)
         left.set_title(f"T_Index, θ = {theta_index:.3f}", loc="left")
         retrieval = t_retrieval(8, 1, theta_retrieval, longest).head
@@ -79,7 +78,8 @@ def construction_vectors(
             ax.set(xlim=(-1.4, 1.4), ylim=(-1.4, 1.4), aspect="equal", xticks=[], yticks=[])
     caption(
         figure,
-        "before rotation; left: queries of the integers 1 to 6 and the one key; right: key of a first letter = query of that letter",
+        "before rotation; left: queries of the integers 1 to 6 and the one key; right: key of a first letter = query "
+        "of that letter",
     )
     return figure
 
@@ -98,60 +98,24 @@ def discrepancies(longest: int = 100, alphabet: int = 8) -> Figure:
     """Discrepancy against length, printed and corrected (P2 Fig. 5A)."""
     theta_index, theta_retrieval = 10_000 ** (-2 / 128), 10_000 ** (-82 / 128)
     lengths = range(3, longest + 1)
-    figure = new_figure(7.4, 4.0)
-    with styled():
-        left, right = figure.subplots(1, 2)
-        left.plot(
-            lengths,
-            [index_largest(theta_index, n) for n in lengths],
-            color=POSITIONAL,
-            lw=1.0,
-            ls="--",
-            label="largest over inputs",
-        )
-        left.plot(
-            lengths,
-            [index_worst(theta_index, n) for n in lengths],
-            color=POSITIONAL,
-            lw=1.6,
-            label="worst input",
-        )
-        left.plot(
-            lengths, [index_worst_bound(n) for n in lengths], color="#222222", lw=0.9, label="1 − cos(2π/n)"
-        )
-        left.plot(
-            lengths,
-            [index_printed_bound(theta_index, n) for n in lengths],
-            color=NULL,
-            lw=1.2,
-            ls=":",
-            label="printed bound on the largest",
-        )
+    with drawing(7.4, 4.0, 1, 2) as (figure, (left, right)):
+        worst: dict[str, Any] = {"lw": 1.6, "label": "worst input"}
+        printed: dict[str, Any] = {"color": NULL, "lw": 1.2, "ls": ":", "label": "printed bound on the largest"}
+        for curve, look in (
+            (partial(index_largest, theta_index), {"lw": 1.0, "ls": "--", "label": "largest over inputs"}),
+            (partial(index_worst, theta_index), worst),
+            (index_worst_bound, {"color": INK, "lw": 0.9, "label": "1 − cos(2π/n)"}),
+            (partial(index_printed_bound, theta_index), printed),
+        ):
+            left.plot(lengths, [curve(n) for n in lengths], **{"color": POSITIONAL, **look})
         left.set(yscale="log", xlabel="length n", ylabel="discrepancy")
         left.set_title(f"T_Index, θ = {theta_index:.3f}", loc="left")
-        right.plot(
-            lengths,
-            [retrieval_worst(alphabet, theta_retrieval, n) for n in lengths],
-            color=SYMBOLIC,
-            lw=1.6,
-            label="worst input",
-        )
-        right.plot(
-            lengths,
-            [retrieval_worst(alphabet, 0.0, n) for n in lengths],
-            color=SYMBOLIC,
-            lw=1.0,
-            ls="--",
-            label="worst input, θ = 0",
-        )
-        right.plot(
-            lengths,
-            [retrieval_printed_bound(alphabet, theta_retrieval, n) for n in lengths],
-            color=NULL,
-            lw=1.2,
-            ls=":",
-            label="printed bound on the largest",
-        )
+        for curve, look in (
+            (partial(retrieval_worst, alphabet, theta_retrieval), worst),
+            (partial(retrieval_worst, alphabet, 0.0), {"lw": 1.0, "ls": "--", "label": "worst input, θ = 0"}),
+            (partial(retrieval_printed_bound, alphabet, theta_retrieval), printed),
+        ):
+            right.plot(lengths, [curve(n) for n in lengths], **{"color": SYMBOLIC, **look})
         right.set(xlabel="length n")
         right.axhline(0, color="#DDDDDD", lw=0.8, zorder=0)
         right.set_title(f"T_Retrieval, θ = {theta_retrieval:.4f}, {alphabet} letters", loc="left")
@@ -159,19 +123,18 @@ def discrepancies(longest: int = 100, alphabet: int = 8) -> Figure:
             ax.legend(fontsize=7, loc="upper left", bbox_to_anchor=(0, -0.2), ncols=2)
     caption(
         figure,
-        "closed forms; the printed bounds are exceeded by the largest discrepancy, which is not what failure depends on",
+        "closed forms; the printed bounds are exceeded by the largest discrepancy, which is not what failure depends "
+        "on",
     )
     return figure
 
 
 def target_weights(keys: int = 32, beta: float = 5.0) -> Figure:
     """w_max over the answer's position, within and beyond N θ = 2π (P1 Theorem 7)."""
-    figure = new_figure(7.4, 3.9)
     positions = np.arange(1, keys + 1)
     shades = {0.5: "#F4B183", 1.0: "#E07B39", 1.9: "#B34700", 3.0: "#666666"}
     blues = {0.5: "#9CC9E6", 1.0: "#4C9CCB", 1.9: "#0B5A8A", 3.0: "#666666"}
-    with styled():
-        left, right = figure.subplots(1, 2)
+    with drawing(7.4, 3.9, 1, 2) as (figure, (left, right)):
         for share in shades:
             theta = share * math.pi / keys
             beyond = share > 2
@@ -197,7 +160,7 @@ def target_weights(keys: int = 32, beta: float = 5.0) -> Figure:
 
 
 def permuted_logits(seed: int = 0, keys: int = 10) -> Figure:
-    """Logits before and after a permutation of the keys: invariant for H_POS, following the contents for H_SYM (P1 Fig. 4)."""
+    """Logits before and after a permutation of the keys (P1 Fig. 4): invariant for H_POS, following for H_SYM."""
     dice = torch.Generator().manual_seed(seed)
     order = torch.randperm(keys, generator=dice)
     made: list[tuple[str, RotaryHead, torch.Tensor, str]] = []
@@ -209,9 +172,7 @@ def permuted_logits(seed: int = 0, keys: int = 10) -> Figure:
     symbolic = h_sym(keys, keys, 1).head
     pairs = torch.cat((_one_hot(symbols, 2 * keys + 1), _one_hot(torch.tensor([keys + 1 + 3]), 2 * keys + 1)))
     made.append(("H_SYM asked for entity 4: logits move", symbolic, pairs, SYMBOLIC))
-    figure = new_figure(7.2, 4.4)
-    with styled():
-        axes = figure.subplots(2, 1, sharex=True)
+    with drawing(7.2, 4.4, 2, 1, sharex=True) as (figure, axes):
         for ax, (title, head, before, hue) in zip(axes, made, strict=True):
             after = torch.cat((before[:-1][order], before[-1:]))
             for state, style, label, where in ((before, "-", "before", 0.0), (after, "--", "after", 0.08)):
@@ -222,7 +183,7 @@ def permuted_logits(seed: int = 0, keys: int = 10) -> Figure:
                     style,
                     marker="o",
                     ms=4,
-                    color=hue if style == "-" else "#222222",
+                    color=hue if style == "-" else INK,
                     label=label,
                 )
             ax.set_title(title, loc="left")

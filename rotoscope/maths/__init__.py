@@ -5,7 +5,7 @@ from rotoscope.maths.blocks import Blocks, block_logits
 from rotoscope.maths.discrepancy import discrepancy
 from rotoscope.maths.exclusion import Exclusion, exclusion
 from rotoscope.maths.head import RotaryHead
-from rotoscope.maths.purity import CLASSES, purity_class
+from rotoscope.maths.purity import CLASSES, purity_class, purity_classes, purity_codes
 from rotoscope.maths.rotation import counterfactual_logits, turn
 from rotoscope.maths.swaps import SwapDetail, SwapScores, swap_scores
 
@@ -23,6 +23,8 @@ __all__ = [
     "discrepancy",
     "exclusion",
     "purity_class",
+    "purity_classes",
+    "purity_codes",
     "swap_scores",
     "turn",
 ]

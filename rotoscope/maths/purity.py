@@ -1,32 +1,49 @@
-"""Classes of heads in the positional-symbolic plane."""
+"""Classes of heads in the positional-symbolic plane: the one place that says what is pure."""
 
 from __future__ import annotations
 
-import math
+import numpy as np
+from numpy.typing import ArrayLike
 
 from rotoscope.errors import RotoscopeError
 
-__all__ = ["CLASSES", "purity_class"]
+__all__ = ["CLASSES", "GAMMA", "pure_regions", "purity_class", "purity_classes", "purity_codes"]
 
 CLASSES = ("positional", "symbolic", "uniform", "mixed")
+GAMMA = 0.1
+"""The papers' tolerance."""
 
 
-def purity_class(positional: float, symbolic: float, gamma: float = 0.1) -> str | None:
-    """The class of a head at tolerance gamma.
+def purity_codes(positional: ArrayLike, symbolic: ArrayLike, gamma: float = GAMMA) -> np.ndarray:
+    """The class of each head at tolerance gamma, as its place in `CLASSES`; -1 for a head without a score.
 
     Pure positional: positional score >= 1 - gamma and symbolic score <= gamma; pure symbolic the other
-    way round; uniform: both >= 1 - gamma (by the exclusion principle); mixed: all the rest. A head
-    without a score has no class.
+    way round; uniform: both >= 1 - gamma (by the exclusion principle); mixed: all the rest.
     """
     if not 0 <= gamma < 0.5:
         raise RotoscopeError(f"gamma must lie in [0, 0.5), found {gamma}")
-    if math.isnan(positional) or math.isnan(symbolic):
-        return None
-    high, low = 1 - gamma, gamma
-    if positional >= high and symbolic >= high:
-        return "uniform"
-    if positional >= high and symbolic <= low:
-        return "positional"
-    if symbolic >= high and positional <= low:
-        return "symbolic"
-    return "mixed"
+    p, s = np.asarray(positional, dtype=float), np.asarray(symbolic, dtype=float)
+    positional_high, symbolic_high = p >= 1 - gamma, s >= 1 - gamma
+    found = {
+        "positional": positional_high & (s <= gamma),
+        "symbolic": symbolic_high & (p <= gamma),
+        "uniform": positional_high & symbolic_high,
+    }
+    missing = np.isnan(p) | np.isnan(s)
+    return np.select([missing, *found.values()], [-1, *map(CLASSES.index, found)], CLASSES.index("mixed"))
+
+
+def purity_classes(positional: ArrayLike, symbolic: ArrayLike, gamma: float = GAMMA) -> list[str | None]:
+    """The names of the classes of many heads; None for a head without a score."""
+    return [None if code < 0 else CLASSES[code] for code in purity_codes(positional, symbolic, gamma)]
+
+
+def purity_class(positional: float, symbolic: float, gamma: float = GAMMA) -> str | None:
+    """The class of one head at tolerance gamma (see `purity_codes`); None if it has no score."""
+    return purity_classes([positional], [symbolic], gamma)[0]
+
+
+def pure_regions(gamma: float = GAMMA) -> dict[str, tuple[float, float]]:
+    """The lower left corner of the square, gamma wide, in which a head counts as pure, by class."""
+    high = 1 - gamma
+    return {"positional": (high, 0.0), "symbolic": (0.0, high), "uniform": (high, high)}

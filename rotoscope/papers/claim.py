@@ -1,4 +1,4 @@
-"""A claim of a paper as data: what it says, what the paper found, how it is judged, and the function that computes it."""
+"""A claim of a paper as data: what it says, what the paper found, how it is judged, and the run it needs."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ __all__ = [
     "COSTS",
     "DIFFERENT",
     "FALSE",
+    "NEEDS",
     "NOT",
     "NOT_RUN",
     "REPRODUCED",
@@ -23,6 +24,8 @@ __all__ = [
     "Claim",
     "Cost",
     "Finding",
+    "Need",
+    "Run",
     "judged",
     "one_way",
 ]
@@ -35,6 +38,65 @@ NOT_RUN = "not run here"
 VERDICTS = (REPRODUCED, DIFFERENT, NOT, FALSE, NOT_RUN)
 COSTS = ("quick", "cpu", "gpu")
 Cost = Literal["quick", "cpu", "gpu", "endpoint"]
+Need = Literal[
+    "theory", "sequences", "profile", "canonical", "training", "roles", "geometry", "lengths", "onehop"
+]
+
+HERE = "computed by this run"
+EMBEDDED, TRAINED = f"{HERE} on the embedded model", f"{HERE} on the model it trained"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run that claims are judged on: what it takes to make it, and what stands in its place where that is more."""
+
+    cost: Cost
+    rests_on: tuple[str, str, str] = (HERE, HERE, HERE)
+    """At quick, cpu and gpu cost; {device} is where the stored models were trained."""
+
+
+_CHECKPOINTS = "(rotoscope train number|letter --preset paper, {device})"
+_STORED_LENGTHS = "stored measurement of trained models (rotoscope lengths stored)"
+_STORED_ROLES = "stored run (rotoscope dynamics number|letter)"
+
+NEEDS: dict[Need, Run] = {
+    "theory": Run(cost="quick"),
+    "sequences": Run(cost="quick"),
+    "profile": Run(cost="quick"),
+    "canonical": Run(
+        cost="cpu",
+        rests_on=("stored run (rotoscope canonical all --preset paper)", HERE, HERE),
+    ),
+    "training": Run(
+        cost="gpu",
+        rests_on=(
+            f"stored runs of three seeds {_CHECKPOINTS}",
+            f"stored runs of three seeds {_CHECKPOINTS}",
+            f"seed 0 trained by this run, seeds 1 and 2 stored {_CHECKPOINTS}",
+        ),
+    ),
+    "roles": Run(
+        cost="cpu",
+        rests_on=(_STORED_ROLES, EMBEDDED, TRAINED),
+    ),
+    "geometry": Run(
+        cost="cpu",
+        rests_on=(EMBEDDED, EMBEDDED, TRAINED),
+    ),
+    "lengths": Run(
+        cost="gpu",
+        rests_on=(
+            _STORED_LENGTHS,
+            _STORED_LENGTHS,
+            "seed 0 trained and measured by this run, the others stored (rotoscope lengths stored)",
+        ),
+    ),
+    "onehop": Run(
+        cost="endpoint",
+        rests_on=("finished runs of one-hop questions (--one-hop)",) * 3,
+    ),
+}
+"""The runs by name. Where a claim's run costs more than is asked for, it rests on what is stored."""
 
 
 @dataclass(frozen=True)
@@ -45,10 +107,9 @@ class Finding:
     verdict: str
     null: str = ""
     note: str = ""
-    rests_on: str = "computed by this run"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Claim:
     """One row of the ledger before it is filled in."""
 
@@ -58,21 +119,29 @@ class Claim:
     statement: str
     """In our own words."""
     paper_value: str
-    judged: str
-    """The rule that turns numbers into a verdict."""
+    rule: str
+    """How numbers become a verdict."""
+    needs: Need
+    """The run it is judged on: what it rests on and what it costs follow from it."""
     compute: Callable[[Workshop], Finding]
-    cost: Cost = "quick"
-    """What computing it anew takes; at a lower cost it rests on stored runs."""
+
+    @property
+    def cost(self) -> Cost:
+        """What recomputing it takes; at a lower cost it rests on stored runs."""
+        return NEEDS[self.needs].cost
 
     def command(self, cost: str, subject: str = "smollm2") -> str:
         """What gives its row at a cost, number for number."""
         model = "" if subject == "smollm2" else f" --model {subject}"
         return f"rotoscope reproduce {self.id} --cost {cost}{model}"
 
-    def anew(self, cost: str, subject: str = "smollm2") -> str:
+    def recompute(self, cost: str, subject: str = "smollm2") -> str:
         """What computes it without stored runs; empty where the given cost already does."""
         if self.cost == "endpoint":
-            return f"rotoscope lengths --endpoint URL --model NAME --out RUN, then rotoscope reproduce {self.id} --one-hop RUN"
+            return (
+                "rotoscope lengths --endpoint URL --model NAME --out RUN, then "
+                f"rotoscope reproduce {self.id} --one-hop RUN"
+            )
         return self.command(self.cost, subject) if COSTS.index(self.cost) > COSTS.index(cost) else ""
 
 

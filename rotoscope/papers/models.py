@@ -1,6 +1,8 @@
-"""P1: language models on binding prompts, and canonical tasks."""
+"""P1: language models on binding prompts."""
 
 from __future__ import annotations
+
+from functools import partial
 
 import pandas as pd
 
@@ -35,29 +37,13 @@ def anticorrelation(workshop: Workshop) -> Finding:
     return _beside_null(workshop, "correlation", strong, sign=-1)
 
 
-def positional_depth(workshop: Workshop) -> Finding:
-    return _beside_null(workshop, "positional decline", _statistic(workshop, "positional decline")["low"] > 0)
+def with_depth(name: str, workshop: Workshop) -> Finding:
+    """A difference between the halves of the layers whose interval lies above zero."""
+    return _beside_null(workshop, name, _statistic(workshop, name)["low"] > 0)
 
 
-def symbolic_depth(workshop: Workshop) -> Finding:
-    return _beside_null(workshop, "symbolic rise", _statistic(workshop, "symbolic rise")["low"] > 0)
-
-
-def slow_planes(workshop: Workshop) -> Finding:
-    return _beside_null(
-        workshop, "slow planes symbolic", _statistic(workshop, "slow planes symbolic")["value"] >= 0.9
-    )
-
-
-def fast_planes(workshop: Workshop) -> Finding:
-    positional = _statistic(workshop, "fast planes positional")["value"]
-    return _beside_null(workshop, "fast planes positional", positional >= 0.8)
-
-
-def fastest_plane(workshop: Workshop) -> Finding:
-    return _beside_null(
-        workshop, "fastest plane both", _statistic(workshop, "fastest plane both")["value"] >= 0.5
-    )
+def of_planes(name: str, least: float, workshop: Workshop) -> Finding:
+    return _beside_null(workshop, name, _statistic(workshop, name)["value"] >= least)
 
 
 def _peak(trace: pd.DataFrame, column: str) -> int:
@@ -67,7 +53,7 @@ def _peak(trace: pd.DataFrame, column: str) -> int:
 
 
 def _peaks(workshop: Workshop, example: str) -> list[str]:
-    """What the peak does, prompt by prompt, under the swap that says most: "stays", "follows" the content, or neither."""
+    """What the peak does, prompt by prompt, under the swap that says most: stay, follow the content, or neither."""
     table = workshop.traces
     found = []
     for _, trace in table[table["example"] == example].groupby("prompt"):
@@ -80,14 +66,14 @@ def _peaks(workshop: Workshop, example: str) -> list[str]:
 
 
 def traces(workshop: Workshop) -> Finding:
-    """The most positional head's peak stays through its telling swap; the most symbolic head's moves with the content."""
-    said, shares = [], []
+    """The most positional head's peak stays through its telling swap; the most symbolic head's moves."""
+    texts, shares = [], []
     for kind, expected in (("positional", "stays"), ("symbolic", "follows")):
         found = _peaks(workshop, f"most {kind}")
-        said.append(f"{kind} head: {expected} in {found.count(expected)} of {len(found)} prompts")
+        texts.append(f"{kind} head: {expected} in {found.count(expected)} of {len(found)} prompts")
         shares.append(found.count(expected) / len(found) if found else 0.0)
     verdict = judged(min(shares) >= 0.9, in_part=min(shares) > 0.5)
-    return Finding("; ".join(said), verdict, note=workshop.asked_of)
+    return Finding("; ".join(texts), verdict, note=workshop.asked_of)
 
 
 def _keys_alike(vectors: pd.DataFrame) -> float:
@@ -115,12 +101,15 @@ def exclusion_in_heads(workshop: Workshop) -> Finding:
     """Both sides of Theorem 1, on every head and prompt."""
     heads = workshop.profile.prompts.dropna(subset=["logit_variance", "d_pos", "d_sym"])
     share = heads["logit_variance"] / (heads["d_pos"] + heads["d_sym"]).clip(lower=1e-12)
-    value = f"largest share of the bound {share.max():.2f}, median {share.median():.2f}, {len(share):,} heads and prompts"
+    value = (
+        f"largest share of the bound {share.max():.2f}, median {share.median():.2f}, {len(share):,} heads and "
+        "prompts"
+    )
     return Finding(value, judged(bool((share <= 1 + 1e-5).all())), note=workshop.asked_of)
 
 
 def _as_their_planes(heads: pd.DataFrame, planes: pd.DataFrame) -> float:
-    """Rank correlation over heads: positional lean, and the mean lean of the head's planes weighted by their logits' norm."""
+    """Rank correlation over heads of their positional lean with that of their planes, weighted by logit norm."""
     planes = planes.assign(
         weight=planes["logit_norm"] ** 2,
         lean=(planes["positional_score"] - planes["symbolic_score"]) * planes["logit_norm"] ** 2,
@@ -140,15 +129,148 @@ def planes_decide(workshop: Workshop) -> Finding:
 
 
 CLAIMS = [
-    Claim("p1-metric", "p1", "definition of the scores", "a head's attention after a swap is what the model gives when the states it attends over are swapped", "by definition; measured there by permuting and running again", "the model's own attention after a permutation equals, to 1e-5 in every layer, what is read out of one plain pass", rebuilt),
-    Claim("p1-exclusion-heads", "p1", "Theorem 1", "a head that is nearly positional and nearly symbolic is nearly uniform: the variance of its logits is at most D_pos + D_sym", "proved", "no head of the model breaks it on any prompt", exclusion_in_heads),
-    Claim("p1-anticorrelation", "p1", "Fig. 2", "the two scores of a model's heads are strongly anti-correlated", "r = -0.91 (gemma-2-2b-it)", "r at most -.8, and beyond what a random model gives (intervals apart, by at least .05)", anticorrelation),
-    Claim("p1-depth-positional", "p1", "Fig. 2", "positional heads give way with depth", "median positional score .83 in the first half of the layers, .56 in the second", "the median falls from the first to the second half, beyond a random model (intervals apart, by at least .05)", positional_depth),
-    Claim("p1-depth-symbolic", "p1", "Fig. 2", "symbolic heads take over with depth", "the reverse of the positional medians", "the median rises from the first to the second half, beyond a random model (intervals apart, by at least .05)", symbolic_depth),
-    Claim("p1-slow-frequencies", "p1", "Fig. 3", "low frequencies act symbolically", "profiles of all heads", "median symbolic score of the slowest quarter of planes at least .9, beyond a random model (intervals apart, by at least .05)", slow_planes),
-    Claim("p1-fast-frequencies", "p1", "Fig. 3", "medium-high frequencies act positionally", "profiles of all heads", "median positional score of planes between 1/8 and 1/2 from the fastest at least .8, beyond a random model (intervals apart, by at least .05)", fast_planes),
-    Claim("p1-fastest-frequency", "p1", "Fig. 3", "the very highest frequencies score high on both", "profiles of all heads", "at least half of the heads have a fastest plane with both scores at least .9, beyond a random model (intervals apart, by at least .05)", fastest_plane),
-    Claim("p1-planes", "p1", "Fig. 3", "the planes with the largest logit norms decide how a head behaves", "shown for head 12:0", "rank correlation over heads between a head's positional minus symbolic score and its planes' (weighted by squared logit norm) at least .7, and .05 beyond a random model; with a difference from .3", planes_decide),
-    Claim("p1-traces", "p1", "Fig. 3", "under a swap a positional head's peak stays and a symbolic head's moves with the content", "shown for chosen heads", "both in nine of ten prompts, for the most positional and the most symbolic head and the swap that weighs most; with a difference if in more than half", traces),
-    Claim("p1-vectors", "p1", "Fig. 3C", "a positional head's keys lie together in its dominant plane, as in the toy model", "shown for head 12:0", "resultant of the keys' directions at least .9, and .05 above that of a random model's most positional head (with a difference from .7)", vectors),
-]  # fmt: skip
+    Claim(
+        id="p1-metric",
+        paper="p1",
+        where="definition of the scores",
+        statement=(
+            "a head's attention after a swap is what the model gives when the states it attends over are "
+            "swapped"
+        ),
+        paper_value="by definition; measured there by permuting and running again",
+        rule=(
+            "the model's own attention after a permutation equals, to 1e-5 in every layer, what is read out "
+            "of one plain pass"
+        ),
+        needs="profile",
+        compute=rebuilt,
+    ),
+    Claim(
+        id="p1-exclusion-heads",
+        paper="p1",
+        where="Theorem 1",
+        statement=(
+            "a head that is nearly positional and nearly symbolic is nearly uniform: the variance of its "
+            "logits is at most D_pos + D_sym"
+        ),
+        paper_value="proved",
+        rule="no head of the model breaks it on any prompt",
+        needs="profile",
+        compute=exclusion_in_heads,
+    ),
+    Claim(
+        id="p1-anticorrelation",
+        paper="p1",
+        where="Fig. 2",
+        statement="the two scores of a model's heads are strongly anti-correlated",
+        paper_value="r = -0.91 (gemma-2-2b-it)",
+        rule="r at most -.8, and beyond what a random model gives (intervals apart, by at least .05)",
+        needs="profile",
+        compute=anticorrelation,
+    ),
+    Claim(
+        id="p1-depth-positional",
+        paper="p1",
+        where="Fig. 2",
+        statement="positional heads give way with depth",
+        paper_value="median positional score .83 in the first half of the layers, .56 in the second",
+        rule=(
+            "the median falls from the first to the second half, beyond a random model (intervals apart, by "
+            "at least .05)"
+        ),
+        needs="profile",
+        compute=partial(with_depth, "positional decline"),
+    ),
+    Claim(
+        id="p1-depth-symbolic",
+        paper="p1",
+        where="Fig. 2",
+        statement="symbolic heads take over with depth",
+        paper_value="the reverse of the positional medians",
+        rule=(
+            "the median rises from the first to the second half, beyond a random model (intervals apart, by "
+            "at least .05)"
+        ),
+        needs="profile",
+        compute=partial(with_depth, "symbolic rise"),
+    ),
+    Claim(
+        id="p1-slow-frequencies",
+        paper="p1",
+        where="Fig. 3",
+        statement="low frequencies act symbolically",
+        paper_value="profiles of all heads",
+        rule=(
+            "median symbolic score of the slowest quarter of planes at least .9, beyond a random model "
+            "(intervals apart, by at least .05)"
+        ),
+        needs="profile",
+        compute=partial(of_planes, "slow planes symbolic", 0.9),
+    ),
+    Claim(
+        id="p1-fast-frequencies",
+        paper="p1",
+        where="Fig. 3",
+        statement="medium-high frequencies act positionally",
+        paper_value="profiles of all heads",
+        rule=(
+            "median positional score of planes between 1/8 and 1/2 from the fastest at least .8, beyond a "
+            "random model (intervals apart, by at least .05)"
+        ),
+        needs="profile",
+        compute=partial(of_planes, "fast planes positional", 0.8),
+    ),
+    Claim(
+        id="p1-fastest-frequency",
+        paper="p1",
+        where="Fig. 3",
+        statement="the very highest frequencies score high on both",
+        paper_value="profiles of all heads",
+        rule=(
+            "at least half of the heads have a fastest plane with both scores at least .9, beyond a random "
+            "model (intervals apart, by at least .05)"
+        ),
+        needs="profile",
+        compute=partial(of_planes, "fastest plane both", 0.5),
+    ),
+    Claim(
+        id="p1-planes",
+        paper="p1",
+        where="Fig. 3",
+        statement="the planes with the largest logit norms decide how a head behaves",
+        paper_value="shown for head 12:0",
+        rule=(
+            "rank correlation over heads between a head's positional minus symbolic score and its planes' "
+            "(weighted by squared logit norm) at least .7, and .05 beyond a random model; with a difference "
+            "from .3"
+        ),
+        needs="profile",
+        compute=planes_decide,
+    ),
+    Claim(
+        id="p1-traces",
+        paper="p1",
+        where="Fig. 3",
+        statement="under a swap a positional head's peak stays and a symbolic head's moves with the content",
+        paper_value="shown for chosen heads",
+        rule=(
+            "both in nine of ten prompts, for the most positional and the most symbolic head and the swap "
+            "that weighs most; with a difference if in more than half"
+        ),
+        needs="profile",
+        compute=traces,
+    ),
+    Claim(
+        id="p1-vectors",
+        paper="p1",
+        where="Fig. 3C",
+        statement="a positional head's keys lie together in its dominant plane, as in the toy model",
+        paper_value="shown for head 12:0",
+        rule=(
+            "resultant of the keys' directions at least .9, and .05 above that of a random model's most "
+            "positional head (with a difference from .7)"
+        ),
+        needs="profile",
+        compute=vectors,
+    ),
+]

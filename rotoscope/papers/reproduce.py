@@ -11,7 +11,7 @@ from typing import Any, Literal
 import pandas as pd
 
 from rotoscope.errors import RotoscopeError
-from rotoscope.papers import canonical, costs, lengths, models, multihop, theory
+from rotoscope.papers import canonical, costs, layers, learning, lengths, models, theory
 from rotoscope.papers.claim import COSTS, Claim
 from rotoscope.papers.workshop import Workshop
 from rotoscope.progress import progress
@@ -22,9 +22,8 @@ from rotoscope.settings.base import nearest
 
 __all__ = ["CLAIMS", "chosen", "reproduce"]
 
-CLAIMS: dict[str, Claim] = {
-    claim.id: claim for room in (theory, models, canonical, multihop, lengths, costs) for claim in room.CLAIMS
-}
+ROOMS = (theory, models, canonical, learning, layers, lengths, costs)
+CLAIMS: dict[str, Claim] = {claim.id: claim for room in ROOMS for claim in room.CLAIMS}
 
 
 def chosen(which: str | None = None) -> list[Claim]:
@@ -54,9 +53,9 @@ def reproduce(
 ) -> Ledger:
     """Judge claims and write the ledger. Runs are kept under `out` and used again; a stopped command goes on.
 
-    `quick` works from the embedded models and their stored runs, `cpu` computes in full what a CPU can, `gpu` also trains.
-    `subject` is the language model P1's claims are put to, `one_hop` are finished runs of frontier models on one-hop
-    questions (`rotoscope lengths --endpoint`), which P2's Table 3 is judged on.
+    `quick` works from the embedded models and their stored runs, `cpu` computes in full what a CPU can, `gpu` also
+    trains. `subject` is the language model P1's claims are put to, `one_hop` are finished runs of frontier models
+    on one-hop questions (`rotoscope lengths --endpoint`), which P2's Table 3 is judged on.
     """
     if cost not in COSTS:
         raise RotoscopeError(f"unknown cost '{cost}'; choose {', '.join(COSTS)}")
@@ -97,11 +96,11 @@ def _judge(claim: Claim, workshop: Workshop) -> dict[str, Any]:
         "our_value": found.value,
         "null_value": found.null,
         "verdict": found.verdict,
-        "judged": claim.judged,
+        "judged": claim.rule,
         "note": found.note,
-        "rests_on": found.rests_on if found.value else "",
+        "rests_on": workshop.rests_on(claim.needs) if found.value else "",
         "cost": claim.cost,
         "command": claim.command(workshop.cost, str(workshop.source_name)),
-        "anew": claim.anew(workshop.cost, str(workshop.source_name)),
+        "recompute": claim.recompute(workshop.cost, str(workshop.source_name)),
         "seconds": time.perf_counter() - began,
     }

@@ -19,7 +19,8 @@ def _statement(name: str, workshop: Workshop) -> Finding:
     verdict = OUTCOMES[row["verdict"]]
     note = ""
     if verdict in (FALSE, DIFFERENT):
-        note = f"instead: {row['correction']} ({'checked' if row['correction_holds'] else 'NOT confirmed'}); against it: {row['counterexample']}"
+        checked = "checked" if row["correction_holds"] else "NOT confirmed"
+        note = f"instead: {row['correction']} ({checked}); against it: {row['counterexample']}"
         verdict = verdict if row["correction_holds"] else NOT
     return Finding(row["figure"], verdict, note=note)
 
@@ -31,7 +32,8 @@ CLAIMS = [
         where=statement.source.split(maxsplit=1)[1],
         statement=statement.claim,
         paper_value="proved" if "Theorem" in statement.source or "Corollary" in statement.source else "stated",
-        judged="reproduced if the check finds no exception; with a difference if it holds under one more condition",
+        rule="reproduced if the check finds no exception; with a difference if it holds under one more condition",
+        needs="theory",
         compute=partial(_statement, statement.name),
     )
     for statement in STATEMENTS.values()

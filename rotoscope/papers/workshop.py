@@ -20,6 +20,7 @@ from rotoscope.analysis.profiling import profile
 from rotoscope.analysis.roles import roles
 from rotoscope.analysis.theory import theory
 from rotoscope.lab.training import train
+from rotoscope.papers.claim import COSTS, NEEDS, Need
 from rotoscope.reading import HeadReader, Subject, load
 from rotoscope.results import (
     Canonical,
@@ -38,7 +39,6 @@ from rotoscope.tasks.prompts import Prompts
 
 __all__ = ["Workshop"]
 
-HERE = "computed by this run"
 PROMPTS = {"quick": 6, "cpu": 16, "gpu": 16}
 PAIRS = {"quick": 32, "cpu": 64, "gpu": 256}
 LENGTH_INPUTS = 1000
@@ -50,7 +50,8 @@ STORED = Path(__file__).parents[1] / "models"
 class Workshop:
     """Makes runs at one cost: `quick` from the embedded models, `cpu` in full where a CPU can, `gpu` with training.
 
-    `subject` is the language model P1's claims are put to; `one_hop` are runs of one-hop questions to frontier models.
+    `subject` is the language model P1's claims are put to; `one_hop` are runs of one-hop questions to frontier
+    models.
     """
 
     def __init__(
@@ -64,6 +65,11 @@ class Workshop:
         self.folder, self.cost, self.source, self.device = folder, cost, subject, device
         self.source_name = subject if isinstance(subject, (str, Path)) else load(subject).name
         self.one_hop = [OneHopRun.open(run) for run in one_hop]
+
+    def rests_on(self, need: Need) -> str:
+        """What a run that claims need rests on at this cost."""
+        text = NEEDS[need].rests_on[COSTS.index(self.cost)]
+        return text.format(device=self.training("number")[0].run.device) if "{device}" in text else text
 
     def place(self, name: str) -> Path:
         """Where a run is kept: one per cost, so that none is taken for another."""
@@ -133,16 +139,13 @@ class Workshop:
             return Canonical.open(STORED / "canonical")
         return canonical_experiments("all", "paper", device=self.device, out=self.place("canonical"))
 
-    @property
-    def canonical_where(self) -> str:
-        return "stored run (rotoscope canonical all --preset paper)" if self.cost == "quick" else HERE
-
     @cache  # noqa: B019 - one workshop lives as long as the command
     def training(self, task: str) -> list[Training]:
-        """Paper runs of a task: those stored, or at gpu cost seed 0 trained anew beside the stored others."""
+        """Paper runs of a task: those stored, or at gpu cost seed 0 trained again beside the stored others."""
         runs = [Training.open(place) for place in (STORED / task, *sorted((STORED / task).glob("seed-*")))]
         if self.cost == "gpu":
-            runs[0] = train(task, "paper", out=self.place(task), on_evaluate=Watch(), device=self.device)  # type: ignore[arg-type]
+            out = self.place(task)
+            runs[0] = train(task, "paper", out=out, on_evaluate=Watch(), device=self.device)  # type: ignore[arg-type]
         return runs
 
     @cache  # noqa: B019
@@ -158,15 +161,6 @@ class Workshop:
         if self.cost == "quick":
             return Roles.open(STORED / task / "roles")
         return roles(self.model(task), device=self.device, out=self.place(f"roles-{task}"))
-
-    @property
-    def roles_where(self) -> str:
-        return "stored run (rotoscope dynamics number|letter)" if self.cost == "quick" else self.geometry_where
-
-    @property
-    def geometry_where(self) -> str:
-        """On which model of seed 0."""
-        return f"{HERE} on {'the model it trained' if self.cost == 'gpu' else 'the embedded model'}"
 
     @cache  # noqa: B019
     def geometry(self, task: str) -> Geometry:
@@ -189,13 +183,14 @@ class Workshop:
         names = set(stored.accuracy["model"])
         tables = {}
         for name, table in stored.tables.items():
-            anew = self._anew_lengths.tables[name]
-            anew = anew[anew["model"].isin(names)]
-            tables[name] = pd.concat([anew, table[~table["model"].isin(set(anew["model"]))]], ignore_index=True)
+            fresh = self._fresh_lengths.tables[name]
+            fresh = fresh[fresh["model"].isin(names)]
+            kept = table[~table["model"].isin(set(fresh["model"]))]
+            tables[name] = pd.concat([fresh, kept], ignore_index=True)
         return Lengths(stored.run, tables)
 
     @cached_property
-    def _anew_lengths(self) -> Lengths:
+    def _fresh_lengths(self) -> Lengths:
         trained = {f"{task}-0-{LONG}": self.model(task) for task in ("number", "letter")}
         return lengths(trained, inputs=LENGTH_INPUTS, device=self.device, out=self.place("lengths"))
 
@@ -203,22 +198,3 @@ class Workshop:
     def own_lengths(self, task: str) -> Lengths:
         """The embedded model's own curve, measured by this run."""
         return lengths(self.model(task), heads=False, device=self.device, out=self.place(f"lengths-{task}"))
-
-    @property
-    def lengths_where(self) -> str:
-        return (
-            "seed 0 trained and measured by this run, the others stored (rotoscope lengths stored)"
-            if self.cost == "gpu"
-            else "stored measurement of trained models (rotoscope lengths stored)"
-        )
-
-    @property
-    def trained_where(self) -> str:
-        """Which runs the trained models come from."""
-        device = self.training("number")[0].run.device
-        anew = (
-            "seed 0 trained by this run, seeds 1 and 2 stored"
-            if self.cost == "gpu"
-            else "stored runs of three seeds"
-        )
-        return f"{anew} (rotoscope train number|letter --preset paper, {device})"

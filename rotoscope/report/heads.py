@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rotoscope.maths.purity import CLASSES
+from rotoscope.maths.purity import CLASSES, GAMMA, pure_regions
 from rotoscope.report.columns import clean, column, columns, packed
 from rotoscope.report.salvage import Salvaged
-from rotoscope.results.aggregate import INDEX, frequency_table
+from rotoscope.results.aggregate import INDEX, INTERVAL, SCORES, frequency_table
 from rotoscope.results.profile import Profile
 from rotoscope.results.statistics import statistics
 
@@ -36,6 +36,7 @@ HEAD_COLUMNS = (
     "dominant_frequency_id",
 )
 MOST_NULL_POINTS = 3000
+BAND = [INTERVAL[0], 0.5, INTERVAL[1]]
 MOST_PLANES = 70_000
 SMALL = 3_000_000
 """Bytes of frequency scores up to which two bytes a score are spent."""
@@ -52,13 +53,15 @@ def heads_tab(found: Salvaged) -> dict[str, Any] | None:
             found.problems.append("the run has no heads yet")
         return None
     gamma = found.attempt("the tolerance gamma", lambda: profile.gamma)
+    gamma = GAMMA if gamma is None else gamma
     places = heads[["layer", "head"]].drop_duplicates().sort_values(["layer", "head"])
     nulls = found.attempt("the null", lambda: _nulls(profile, found.tables))
     taus = [float(tau) for tau in dict.fromkeys(heads["tau"])]
     at = [found.attempt(f"the heads at tau = {tau:g}", partial(_at, heads, places, tau)) for tau in taus]
     tab: dict[str, Any] = {
         "taus": [tau for tau, one in zip(taus, at, strict=True) if one],
-        "gamma": 0.1 if gamma is None else gamma,
+        "gamma": gamma,
+        "pure": pure_regions(gamma),
         "layer": column(places["layer"]),
         "head": column(places["head"]),
         "at": [one for one in at if one],
@@ -91,8 +94,8 @@ def _heads(profile: Profile, tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
 
 
 def _at(heads: pd.DataFrame, places: pd.DataFrame, tau: float) -> dict[str, Any]:
-    there = heads[heads["tau"] == tau].drop_duplicates(["layer", "head"])
-    rows = places.merge(there, on=["layer", "head"], how="left")
+    known = heads[heads["tau"] == tau].drop_duplicates(["layer", "head"])
+    rows = places.merge(known, on=["layer", "head"], how="left")
     found: dict[str, Any] = columns(rows, HEAD_COLUMNS)
     if not rows["missing_reason"].notna().any() if "missing_reason" in rows else True:
         found.pop("missing_reason", None)
@@ -118,11 +121,10 @@ def _nulls(profile: Profile, tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
 
 def _null_at(nulls: pd.DataFrame, tau: float) -> dict[str, Any]:
     """The null's points, thinned where they are very many, and the band that holds 95 % of its heads."""
-    rows = nulls[nulls["tau"] == tau].dropna(subset=["positional_score", "symbolic_score"])
+    rows = nulls[nulls["tau"] == tau].dropna(subset=SCORES)
     every = max(1, -(-len(rows) // MOST_NULL_POINTS))
-    scores = ["positional_score", "symbolic_score"]
-    bands = {score: column(rows[score].quantile([0.025, 0.5, 0.975])) for score in scores if len(rows)}
-    return {"null_points": columns(rows.iloc[::every], scores, 3), "null_band": bands, "null_heads": len(rows)}
+    bands = {score: column(rows[score].quantile(BAND)) for score in SCORES if len(rows)}
+    return {"null_points": columns(rows.iloc[::every], SCORES, 3), "null_band": bands, "null_heads": len(rows)}
 
 
 def _frequencies(profile: Profile, tables: dict[str, pd.DataFrame], taus: list[float]) -> dict[str, Any] | None:
@@ -150,7 +152,7 @@ def _frequencies(profile: Profile, tables: dict[str, pd.DataFrame], taus: list[f
     }
     for tau in taus:
         rows = whole[whole["tau"] == tau]
-        one = {score: grid(rows, score, bits) for score in ("positional_score", "symbolic_score")}
+        one = {score: grid(rows, score, bits) for score in SCORES}
         found["at"].append(one | {"null": bands.get(tau)})
     found["logit_norm"] = grid(whole[whole["tau"] == whole["tau"].iloc[0]], "logit_norm", 16)
     return found
@@ -160,13 +162,13 @@ def _angles(whole: pd.DataFrame, ids: list[int]) -> dict[str, Any]:
     """Angle by frequency id; layers with the same angles share one list."""
     wide = whole.groupby(["layer", "frequency_id"])["angle"].first().unstack().reindex(columns=ids)
     lists: list[list[Any]] = []
-    of: dict[str, int] = {}
+    by_layer: dict[str, int] = {}
     for layer, row in zip(wide.index, wide.to_numpy(dtype=float), strict=True):
         angles = clean(row.tolist(), 4)
         if angles not in lists:
             lists.append(angles)
-        of[str(layer)] = lists.index(angles)
-    return {"lists": lists, "of_layer": of}
+        by_layer[str(layer)] = lists.index(angles)
+    return {"lists": lists, "of_layer": by_layer}
 
 
 def _null_bands(tables: dict[str, pd.DataFrame]) -> dict[float, dict[str, Any]]:
@@ -174,18 +176,14 @@ def _null_bands(tables: dict[str, pd.DataFrame]) -> dict[float, dict[str, Any]]:
     table = tables.get("null_prompt_frequencies")
     if table is None:
         return {}
-    scores = ["positional_score", "symbolic_score"]
-    heads = table.groupby(["tau", "frequency_id", "draw", "layer", "head"])[scores].mean()
-    spread = heads.groupby(["tau", "frequency_id"]).quantile([0.025, 0.5, 0.975]).astype(float)
+    heads = table.groupby(["tau", "frequency_id", "draw", "layer", "head"])[SCORES].mean()
+    spread = heads.groupby(["tau", "frequency_id"]).quantile(BAND).astype(float)
     found: dict[float, dict[str, Any]] = {}
-    for tau, of in spread.groupby(level=0):
-        wide = of.droplevel(0).unstack()
-        found[float(tau)] = {
-            score: {
-                end: column(wide[score][q], 3) for end, q in (("low", 0.025), ("middle", 0.5), ("high", 0.975))
-            }
-            for score in scores
-        } | {"ids": [int(i) for i in wide.index]}
+    for tau, rows in spread.groupby(level=0):
+        wide = rows.droplevel(0).unstack()
+        ends = dict(zip(("low", "middle", "high"), BAND, strict=True))
+        bands = {score: {end: column(wide[score][q], 3) for end, q in ends.items()} for score in SCORES}
+        found[float(tau)] = bands | {"ids": [int(i) for i in wide.index]}
     return found
 
 

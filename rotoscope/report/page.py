@@ -12,7 +12,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from rotoscope import __version__
+from rotoscope import __version__, palette
 from rotoscope.errors import RotoscopeError
 
 __all__ = ["render_page"]
@@ -20,8 +20,20 @@ __all__ = ["render_page"]
 STYLE = "page.css"
 SCRIPTS = ("base.js", "plots.js", "overview.js", "card.js", "others.js", "main.js")
 EMPTY = ""
-"""Plotly makes an empty style element, to which it adds rules one by one, and clears style attributes: the policy allows
-just that."""
+"""Plotly makes an empty style element, to which it adds rules one by one, and clears style attributes: the policy
+allows just that."""
+WAITING = "This page draws itself with JavaScript, which is inside the file."
+PALETTE = {
+    "classes": palette.CLASS_COLOURS,
+    "symbols": palette.CLASS_SYMBOLS,
+    "series": palette.SERIES,
+    "measures": palette.MEASURE_COLOURS,
+    "verdicts": palette.PAGE_VERDICTS,
+    "query": palette.QUERY,
+    "swapped": palette.SWAPPED,
+    "block": palette.BLOCK,
+}
+"""What the script draws with."""
 
 
 def render_page(payloads: Sequence[dict[str, Any]], *, live: str | None = None) -> str:
@@ -30,10 +42,10 @@ def render_page(payloads: Sequence[dict[str, Any]], *, live: str | None = None) 
     `live` is an address of the same server that gives a fresh list of payloads as JSON; the page asks it every two
     seconds. Without it the page makes no request at all and works from a file.
     """
-    style, script, plotly = _asset(STYLE), _own_script(), _plotly()
+    style, script, plotly = _style(), _own_script(), _plotly()
     policy = _policy([plotly, script], [style, EMPTY], live)
     title = " and ".join(str(payload.get("title", "A run")) for payload in payloads) or "No run"
-    content = {"runs": list(payloads), "live": live, "version": __version__}
+    content = {"runs": list(payloads), "live": live, "version": __version__, "palette": PALETTE}
     return "\n".join(
         [
             "<!DOCTYPE html>",
@@ -49,7 +61,7 @@ def render_page(payloads: Sequence[dict[str, Any]], *, live: str | None = None) 
             "</head>",
             "<body>",
             *_spared(plotly),
-            '<div id="app"><p class="waiting">This page draws itself with JavaScript, which is inside the file.</p></div>',
+            f'<div id="app"><p class="waiting">{WAITING}</p></div>',
             f'<script type="application/json" id="content">{_json(content)}</script>',
             f"<script>{plotly}</script>",
             f"<script>{script}</script>",
@@ -100,6 +112,27 @@ def _hashes(texts: list[str]) -> str:
 @cache
 def _asset(name: str) -> str:
     return resources.files("rotoscope.report").joinpath("assets", name).read_text(encoding="utf-8")
+
+
+@cache
+def _style() -> str:
+    """The colours as variables, for day and for night, and our style sheet."""
+    light, dark = palette.THEMES["light"], palette.THEMES["dark"]
+    return "\n".join(
+        [
+            _variables(":root", "light", {**palette.CLASS_COLOURS, **light}),
+            "@media (prefers-color-scheme: dark) {",
+            _variables(':root:not([data-theme="light"])', "dark", dark),
+            "}",
+            _variables(':root[data-theme="dark"]', "dark", dark),
+            _asset(STYLE),
+        ]
+    )
+
+
+def _variables(selector: str, scheme: str, colours: dict[str, str]) -> str:
+    lines = "".join(f" --{name}: {colour};" for name, colour in colours.items())
+    return f"{selector} {{ color-scheme: {scheme};{lines} }}"
 
 
 @cache

@@ -7,10 +7,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from rotoscope.report.columns import clean
 from rotoscope.report.heads import heads_tab
 from rotoscope.report.salvage import Salvaged, salvage
 from rotoscope.report.tabs import TABS, tables_tab
+from rotoscope.results.caveats import with_missing_caveats
 from rotoscope.results.record import RunRecord
 from rotoscope.results.saved import SavedRun
 
@@ -26,7 +29,7 @@ TITLES = {
     "dynamics": "Heads over training, {task} task",
     "roles": "What the layers do, {task} task",
     "geometry": "Frequencies and planes, {task} task",
-    "lengths": "How far models carry",
+    "lengths": "How far models generalise",
     "onehop": "One-hop questions to {name}",
 }
 
@@ -75,17 +78,9 @@ def _title(found: Salvaged) -> str:
 
 
 def _warnings(found: Salvaged, tabs: dict[str, Any]) -> list[str]:
-    """The run's own warnings, then what the numbers on the page warn of."""
-    said = [str(warning) for warning in found.run.warnings]
+    """The run's own warnings, and for a profile what its heads warn of."""
     overview = tabs.get("overview")
     if not overview:
-        return said
-    if overview["null"] is None:
-        said.append("no null: nothing here says what a model that learned nothing would give")
-    first = overview["at"][0] if overview["at"] else {}
-    unstable = sum(stable is False for stable in first.get("stable", []))
-    if unstable and not any("resampled" in warning for warning in said):
-        said.append(
-            f"{unstable} heads change their class when the prompts are resampled (below 95 % stability)"
-        )
-    return said
+        return [str(warning) for warning in found.run.warnings]
+    heads = pd.DataFrame({"stable": overview["at"][0].get("stable", [])})
+    return with_missing_caveats(found.run.warnings, overview["null"], heads)

@@ -11,12 +11,12 @@ from html import escape
 from pathlib import Path
 from urllib.parse import quote
 
+from rotoscope.palette import KIND_COLOURS, STATE_COLOURS
 from rotoscope.report.found import Found
 
 __all__ = ["badge", "rows", "runs_page", "shown"]
 
 REFRESH_MS = 3000
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#8A6D00")
 
 STYLE = """
 :root { color-scheme: light dark; --line: #8884; --soft: #777; }
@@ -32,11 +32,9 @@ td { overflow-wrap: anywhere; }
 .picture img { background: #fff; }
 .when { white-space: nowrap; font-variant-numeric: tabular-nums; }
 .state { white-space: nowrap; }
-.going { color: #009E73; font-weight: 600; }
-.damaged { color: #D55E00; font-weight: 600; }
 .problem { color: var(--soft); font-size: .85em; }
 .bar { display: flex; gap: .8rem; align-items: center; margin: 0 0 .8rem; }
-"""
+""" + "".join(f".{state} {{ color: {hue}; font-weight: 600; }}\n" for state, hue in STATE_COLOURS.items())
 
 SCRIPT = """
 const form = document.getElementById('compare');
@@ -120,7 +118,7 @@ def _row(run: Found) -> str:
 
 def badge(kind: str) -> str:
     """A small drawing in place of a figure: the kind of the run in its own colour."""
-    colour = COLOURS[hashlib.sha256(kind.encode("utf-8", "replace")).digest()[0] % len(COLOURS)]
+    colour = KIND_COLOURS[hashlib.sha256(kind.encode("utf-8", "replace")).digest()[0] % len(KIND_COLOURS)]
     return (
         '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 104 66" role="img" aria-hidden="true">'
         f'<rect x="1" y="1" width="102" height="64" rx="6" fill="{colour}" fill-opacity=".15" stroke="{colour}"/>'

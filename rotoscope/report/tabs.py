@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from rotoscope.maths.purity import GAMMA, pure_regions, purity_codes
 from rotoscope.report.columns import clean, column, columns, table
 from rotoscope.report.salvage import Salvaged
+from rotoscope.results.aggregate import SCORES
 from rotoscope.results.canonical import Canonical
 from rotoscope.results.dynamics import Dynamics
 from rotoscope.results.gating import Gating
@@ -24,6 +26,7 @@ __all__ = ["TABS", "tables_tab"]
 
 Tab = dict[str, Any]
 CURVE = ("x", "y", "low", "high")
+SHOWN_SCORES = (*SCORES, "relative_entropy")
 
 
 def dynamics_tab(found: Salvaged) -> Tab | None:
@@ -40,42 +43,51 @@ def dynamics_tab(found: Salvaged) -> Tab | None:
     if accuracy is not None and "hops" in accuracy:
         for hops, rows in accuracy.sort_values("step").groupby("hops"):
             curves.append({"hops": int(hops), **columns(rows, ("step", "accuracy"))})
-    return {"series": series, "accuracy": curves, "gamma": 0.1}
+    return {"series": series, "accuracy": curves, "gamma": GAMMA, "pure": pure_regions()}
 
 
 def _track(rows: pd.DataFrame) -> Tab:
-    """Both scores as [step][head], with the steps and the heads."""
-    found: Tab = {}
-    wide: Any = rows
-    for name in ("positional_score", "symbolic_score", "relative_entropy"):
-        if name in rows:
-            wide = rows.pivot_table(index="step", columns=["layer", "head"], values=name, dropna=False)
-            found[name] = [clean(step) for step in np.round(wide.to_numpy(dtype=float), 4).tolist()]
-    found["steps"] = [int(step) for step in wide.index]
-    found["layer"] = [int(layer) for layer, _ in wide.columns]
-    found["head"] = [int(head) for _, head in wide.columns]
-    return found
+    """Both scores and the class as [step][head], with the steps and the heads."""
+    track = rows.set_index(["step", "layer", "head"])
+    track = track[~track.index.duplicated()].unstack(["layer", "head"]).sort_index()
+    wide = {name: track[name].sort_index(axis=1) for name in SHOWN_SCORES if name in rows}
+    first = wide["positional_score"]
+    codes = purity_codes(first, wide["symbolic_score"])
+    return {
+        **{
+            name: [clean(step) for step in np.round(t.to_numpy(dtype=float), 4).tolist()]
+            for name, t in wide.items()
+        },
+        "head_class": codes.tolist(),
+        "steps": [int(step) for step in first.index],
+        "layer": [int(layer) for layer, _ in first.columns],
+        "head": [int(head) for _, head in first.columns],
+    }
 
 
 def lengths_tab(found: Salvaged) -> Tab:
-    """Accuracy by length for every model, what the heads do there, and what was foretold."""
+    """Accuracy by length for every model, what the heads do there, and what was predicted."""
     run = Lengths(found.run, found.tables)
     curves = []
     for (model, task), rows in run.curve().groupby(["model", "task"], sort=False):
         curves.append({"name": clean(model), "group": clean(task), **_curve(rows, "length", "accuracy")})
     tables = [
-        ("predictions", "Foretold and measured lengths at which accuracy falls below a level", run.predictions),
-        ("decay", "Does the discrepancy of a head decay with length?", run.decay),
-        ("exponents", "Per head, the power of the length with which its discrepancy and its gap change", run.exponents),
-    ]  # fmt: skip
-    needs = {"predictions": "predicted", "decay": "heads", "exponents": "heads"}
-    made = [(title, make) for name, title, make in tables if needs[name] in found.tables]
+        ("predicted", "Predicted and measured lengths at which accuracy falls below a level", run.predictions),
+        ("heads", "Does the discrepancy of a head decay with length?", run.decay),
+        (
+            "heads",
+            "Per head, the power of the length with which its discrepancy and its gap change",
+            run.exponents,
+        ),
+    ]
+    made = [(title, make) for need, title, make in tables if need in found.tables]
     return {"curves": curves, "x": "length (tokens)", "tables": _made(found, made)}
 
 
 def onehop_tab(found: Salvaged) -> Tab:
     run = OneHopRun(found.run, found.tables)
     accuracy = run.accuracy()
+    title = "Accuracy by length; free: the model's own answer, restricted: the likeliest candidate"
     curves = []
     for (task, scoring), rows in accuracy.groupby(["task", "scoring"], sort=False):
         name = f"{task}, {scoring}"
@@ -83,8 +95,8 @@ def onehop_tab(found: Salvaged) -> Tab:
     return {
         "curves": curves,
         "x": "length (facts)",
-        "tables": [table(accuracy, "Accuracy by length; free: the model's own answer, restricted: the likeliest candidate")],
-    }  # fmt: skip
+        "tables": [table(accuracy, title)],
+    }
 
 
 def _curve(rows: pd.DataFrame, x: str, y: str) -> dict[str, list[Any]]:
@@ -122,26 +134,23 @@ def canonical_tab(found: Salvaged) -> Tab:
     return {"experiments": experiments, "tables": _made(found, tables)}
 
 
-def theory_tab(found: Salvaged) -> Tab | None:
-    if "statements" not in found.tables:
-        return None
-    statements = found.tables["statements"]
-    counts = {str(name): int(number) for name, number in statements["verdict"].value_counts().items()}
-    first = [name for name in ("name", "verdict", "source", "claim", "figure") if name in statements]
-    ordered = statements[[*first, *(name for name in statements if name not in first)]]
-    return {"verdicts": counts, "statements": table(ordered, "Statements", most=None), "front": len(first)}
+THEORY = ("statements", "Statements", ("name", "verdict", "source", "claim", "figure"))
+LEDGER = (
+    "ledger",
+    "Claims",
+    ("id", "verdict", "paper", "place", "statement", "paper_value", "our_value", "null_value"),
+)
 
 
-def ledger_tab(found: Salvaged) -> Tab | None:
-    """The claims of the papers, those columns first that one reads first."""
-    if "ledger" not in found.tables:
+def verdicts_tab(name: str, title: str, wanted: Sequence[str], found: Salvaged) -> Tab | None:
+    """A table with a verdict in every row, those columns first that one reads first."""
+    if name not in found.tables:
         return None
-    rows = found.tables["ledger"]
-    wanted = ("id", "verdict", "paper", "place", "statement", "paper_value", "our_value", "null_value")
-    first = [name for name in wanted if name in rows]
-    order = [*first, *(name for name in rows if name not in first)]
-    counts = {str(name): int(number) for name, number in rows["verdict"].value_counts().items()}
-    return {"verdicts": counts, "statements": table(rows[order], "Claims", most=None), "front": len(first)}
+    rows = found.tables[name]
+    first = [column for column in wanted if column in rows]
+    order = [*first, *(column for column in rows if column not in first)]
+    counts = {str(verdict): int(number) for verdict, number in rows["verdict"].value_counts().items()}
+    return {"verdicts": counts, "statements": table(rows[order], title, most=None), "front": len(first)}
 
 
 TABS: dict[str, dict[str, Callable[[Salvaged], Tab | None]]] = {
@@ -150,8 +159,8 @@ TABS: dict[str, dict[str, Callable[[Salvaged], Tab | None]]] = {
     "lengths": {"lengths": lengths_tab},
     "onehop": {"lengths": onehop_tab},
     "canonical": {"canonical": canonical_tab},
-    "theory": {"theory": theory_tab},
-    "ledger": {"ledger": ledger_tab},
+    "theory": {"theory": partial(verdicts_tab, *THEORY)},
+    "ledger": {"ledger": partial(verdicts_tab, *LEDGER)},
 }
 
 SHOWN_ELSEWHERE = {
@@ -182,7 +191,10 @@ def _summaries(found: Salvaged) -> list[tuple[str, Callable[[], pd.DataFrame]]]:
     if isinstance(run, Gating) and "conditions" in have:
         return [("Loss and accuracy by condition, with 95 % intervals over prompts", lambda: run.summary)]
     if isinstance(run, Roles) and {"attention", "agreement"} <= set(have):
-        return [("What every head does, and the role it has earned", run.table), ("When the answer arrives", run.arrivals)]  # fmt: skip
+        return [
+            ("What every head does, and the role it has earned", run.table),
+            ("When the answer arrives", run.arrivals),
+        ]
     if isinstance(run, Geometry) and "use" in have:
         return [("Frequencies every head uses", run.weighted_ids)]
     if isinstance(run, Profile) and "answers" in have:

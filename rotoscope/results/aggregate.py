@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 import pandas as pd
 
-from rotoscope.maths.purity import purity_class
+from rotoscope.maths.purity import purity_classes, purity_codes
 
 __all__ = [
     "AT_TAU",
@@ -15,10 +15,15 @@ __all__ = [
     "FREQUENCY_MEASURES",
     "INDEX",
     "MEASURES",
+    "SCORES",
+    "dominant_planes",
     "frequency_table",
     "frequency_use",
     "head_table",
+    "interval",
+    "plane_weights",
     "resampled_means",
+    "weighted_id",
 ]
 
 INDEX = ["layer", "head", "tau"]
@@ -61,21 +66,24 @@ FREQUENCY_MEASURES = [
 ]
 """Every number a plane of a head has on a prompt."""
 
+SCORES = ["positional_score", "symbolic_score"]
 REPLICATES = 1000
 STABLE = 0.95
+INTERVAL = (0.025, 0.975)
+"""The ends of a 95 % interval."""
 
 
 def head_table(prompts: pd.DataFrame, gamma: float) -> pd.DataFrame:
-    """One row per (layer, head, tau): means over prompts, spread, 95 % bootstrap intervals, class and its stability.
+    """One row per (layer, head, tau): means over prompts, spread, 95 % intervals, class and its stability.
 
     Prompts on which the head sees no swap do not count; a head that never sees one has no score, and
-    `missing_reason` says so. `class_stability` is the share of bootstrap resamples of the prompts in which the head
-    keeps its class; below 0.95 the head is marked unstable.
+    `missing_reason` says so. `class_stability` is the share of bootstrap resamples of the prompts in which
+    the head keeps its class; below 0.95 the head is marked unstable.
     """
     present = [name for name in MEASURES if name in prompts]
     groups = prompts.astype(dict.fromkeys(present, "float64")).groupby(INDEX, sort=True)
     heads = groups[present].mean()
-    for score in ("positional_score", "symbolic_score"):
+    for score in SCORES:
         heads[f"{score}_std"] = groups[score].std(ddof=1)
     heads["prompts"] = groups["positional_score"].count()
     heads = heads.reset_index()
@@ -85,38 +93,33 @@ def head_table(prompts: pd.DataFrame, gamma: float) -> pd.DataFrame:
     return _with_intervals(heads, prompts, gamma)
 
 
-def purity_classes(positional: pd.Series, symbolic: pd.Series, gamma: float) -> list[str | None]:
-    return [purity_class(p, s, gamma) for p, s in zip(positional, symbolic, strict=True)]
-
-
 def _with_intervals(heads: pd.DataFrame, prompts: pd.DataFrame, gamma: float) -> pd.DataFrame:
     count = prompts["prompt"].nunique()
-    columns = [f"{score}_{end}" for score in ("positional_score", "symbolic_score") for end in ("low", "high")]
+    columns = [f"{score}_{end}" for score in SCORES for end in ("low", "high")]
     heads[[*columns, "class_stability"]] = np.nan
     heads["stable"] = pd.array([pd.NA] * len(heads), dtype="boolean")
     if count < 2:
         return heads  # one prompt says nothing about the next
-    drawn = {
-        score: resampled_means(prompts, score) for score in ("positional_score", "symbolic_score")
-    }  # [replicates, heads * taus], in the order of the head table
+    drawn = {score: resampled_means(prompts, score) for score in SCORES}  # rows as in the head table
     scored = heads["prompts"] > 0
     for score, means in drawn.items():
-        ends = np.nanquantile(means[:, scored], [0.025, 0.975], axis=0)
+        ends = np.nanquantile(means[:, scored], INTERVAL, axis=0)
         heads.loc[scored, [f"{score}_low", f"{score}_high"]] = ends.T
-    p, s = drawn["positional_score"], drawn["symbolic_score"]
-    kept = np.select(
-        [heads["head_class"] == name for name in ("positional", "symbolic", "uniform")],
-        [
-            ((p >= 1 - gamma) & (s <= gamma)).mean(0),
-            ((s >= 1 - gamma) & (p <= gamma)).mean(0),
-            ((p >= 1 - gamma) & (s >= 1 - gamma)).mean(0),
-        ],
-        default=1
-        - (((p >= 1 - gamma) & ((s <= gamma) | (s >= 1 - gamma))) | ((s >= 1 - gamma) & (p <= gamma))).mean(0),
-    )
+    own = purity_codes(heads["positional_score"], heads["symbolic_score"], gamma)
+    resampled = purity_codes(drawn["positional_score"], drawn["symbolic_score"], gamma)
+    kept = (resampled == own).mean(0)
     heads.loc[scored, "class_stability"] = kept[scored]
     heads.loc[scored, "stable"] = kept[scored] >= STABLE
     return heads
+
+
+def interval(spread: np.ndarray) -> tuple[float, float]:
+    """Where 95 % of resampled values lie; what is not a number does not count."""
+    known = spread[~np.isnan(spread)]
+    if not len(known):
+        return float("nan"), float("nan")
+    low, high = np.quantile(known, INTERVAL)
+    return float(low), float(high)
 
 
 def resampled_means(
@@ -133,8 +136,8 @@ def resampled_means(
         )
         count = len(wide)
         times = np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), size=replicates)
-        there = ~np.isnan(wide)
-        means: np.ndarray = (times @ np.where(there, wide, 0.0)) / (times @ there)
+        known = ~np.isnan(wide)
+        means: np.ndarray = (times @ np.where(known, wide, 0.0)) / (times @ known)
     return means
 
 
@@ -144,22 +147,41 @@ def frequency_table(prompts: pd.DataFrame) -> pd.DataFrame:
         [*FREQUENCY_INDEX, "angle"], sort=True
     )
     table = groups[FREQUENCY_MEASURES].mean()
-    for score in ("positional_score", "symbolic_score"):
+    for score in SCORES:
         table[f"{score}_std"] = groups[score].std(ddof=1)
     return table.reset_index()
+
+
+def plane_weights(planes: pd.DataFrame, by: list[str], scaling: float = 1.0) -> pd.Series:
+    """How much each head uses each plane: the softmax over its planes of their largest logit over keys.
+
+    `scaling` is what the logits were multiplied by; divided by it they are plain products of query and key.
+    """
+    above = planes["max_logit"] - planes.groupby(by)["max_logit"].transform("max")
+    raw = np.exp(above / scaling)
+    weights: pd.Series = raw / raw.groupby([planes[name] for name in by]).transform("sum")
+    return weights
+
+
+def weighted_id(planes: pd.DataFrame, by: list[str], weights: pd.Series) -> pd.Series:
+    """The weighted-average frequency id of every head."""
+    return (weights * planes["frequency_id"]).groupby([planes[name] for name in by]).sum()
+
+
+def dominant_planes(planes: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+    """Of every head the plane with the largest logit, indexed by the head."""
+    return planes.loc[planes.groupby(by)["max_logit"].idxmax()].set_index(by)
 
 
 def frequency_use(frequencies: pd.DataFrame) -> pd.DataFrame:
     """Which frequencies a head uses: weighted-average and dominant id, one row per (layer, head, tau).
 
-    Weights are the softmax over planes of the plane's largest logit, averaged over prompts (what fits P2's Table 1).
-    The un-rotated remainder has no frequency and does not take part; a head without planes has no row.
+    Weights are the softmax over planes of the plane's largest logit, averaged over prompts (what fits P2's
+    Table 1). The un-rotated remainder has no frequency and does not take part; a head without planes has no row.
     """
-    planes = frequencies[frequencies["frequency_id"] > 0]
-    rows = []
-    for key, plane in planes.groupby(INDEX, sort=True):
-        logits = plane["max_logit"].to_numpy()
-        weight = np.exp(logits - logits.max())
-        ids = plane["frequency_id"].to_numpy()
-        rows.append((*key, float((weight / weight.sum()) @ ids), int(ids[logits.argmax()])))
-    return pd.DataFrame(rows, columns=[*INDEX, "weighted_frequency_id", "dominant_frequency_id"])
+    planes = frequencies[(frequencies["frequency_id"] > 0) & frequencies["max_logit"].notna()]
+    used = {
+        "weighted_frequency_id": weighted_id(planes, INDEX, plane_weights(planes, INDEX)),
+        "dominant_frequency_id": dominant_planes(planes, INDEX)["frequency_id"],
+    }
+    return pd.DataFrame(used).rename_axis(INDEX).reset_index()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from rotoscope.results.saved import SavedRun
+from rotoscope.results.table import Table
 
 __all__ = ["Canonical"]
 
@@ -16,25 +17,12 @@ class Canonical(SavedRun):
 
     kind = "canonical"
 
-    @property
-    def accuracy(self) -> pd.DataFrame:
-        """One row per (experiment, theta, seed, step)."""
-        return self.tables["accuracy"]
-
-    @property
-    def positions(self) -> pd.DataFrame:
-        """One row per (experiment, theta, seed, step, position): accuracy and weight on the target."""
-        return self.tables["positions"]
-
-    @property
-    def scores(self) -> pd.DataFrame:
-        """One row per (experiment, theta, seed): the metric on heads whose mechanism is known."""
-        return self.tables["scores"]
-
-    @property
-    def vectors(self) -> pd.DataFrame:
-        """Key and query vectors of single heads along training (seed 0)."""
-        return self.tables["vectors"]
+    accuracy = Table("One row per (experiment, theta, seed, step).")
+    positions = Table(
+        "One row per (experiment, theta, seed, step, position): accuracy and weight on the target."
+    )
+    scores = Table("One row per (experiment, theta, seed): the metric on heads whose mechanism is known.")
+    vectors = Table("Key and query vectors of single heads along training (seed 0).")
 
     @property
     def experiments(self) -> list[str]:

@@ -6,8 +6,9 @@ import numpy as np
 import pandas as pd
 
 from rotoscope.errors import RunError
-from rotoscope.maths.purity import CLASSES, purity_class
+from rotoscope.maths.purity import CLASSES, GAMMA, purity_classes
 from rotoscope.results.saved import SavedRun
+from rotoscope.results.table import Table
 from rotoscope.results.training import LEARNED, Training, first_above
 
 __all__ = ["GAMMAS", "Dynamics"]
@@ -33,10 +34,9 @@ class Dynamics(SavedRun):
             )
         return cls(training.run, {"scores": training.tables["scores"], "accuracy": training.metrics})
 
-    @property
-    def scores(self) -> pd.DataFrame:
-        """One row per (step, layer, head, tau): both scores, entropy and effective swaps, means over inputs."""
-        return self.tables["scores"]
+    scores = Table(
+        "One row per (step, layer, head, tau): both scores, entropy and effective swaps, means over inputs."
+    )
 
     @property
     def accuracy(self) -> pd.DataFrame | None:
@@ -58,7 +58,7 @@ class Dynamics(SavedRun):
         """How many layers the model has."""
         return int(self.scores["layer"].max()) + 1
 
-    def at(self, *, queries: str | None = None, tau: float | None = None, gamma: float = 0.1) -> pd.DataFrame:
+    def at(self, *, queries: str | None = None, tau: float | None = None, gamma: float = GAMMA) -> pd.DataFrame:
         """The scores of one kind of query and one tau, with the class of every head at tolerance gamma."""
         table = self.scores
         table = table[table["queries"] == (table["queries"].iloc[0] if queries is None else queries)]
@@ -67,8 +67,8 @@ class Dynamics(SavedRun):
             if len(table)
             else table
         )
-        pairs = zip(table["positional_score"], table["symbolic_score"], strict=True)
-        return table.assign(head_class=[purity_class(p, s, gamma) for p, s in pairs]).reset_index(drop=True)
+        classes = purity_classes(table["positional_score"], table["symbolic_score"], gamma)
+        return table.assign(head_class=classes).reset_index(drop=True)
 
     def purity(self, gammas: tuple[float, ...] = GAMMAS, queries: str | None = None) -> pd.DataFrame:
         """How many heads are in each class, by step and tolerance."""
@@ -85,7 +85,7 @@ class Dynamics(SavedRun):
             parts.append(counts)
         return pd.concat(parts, ignore_index=True).rename_axis(columns=None)
 
-    def pure_from(self, gamma: float = 0.1, queries: str | None = None) -> pd.DataFrame:
+    def pure_from(self, gamma: float = GAMMA, queries: str | None = None) -> pd.DataFrame:
         """For every head: where it ends, when it first was pure of that kind, and since when it has stayed so."""
         rows = []
         for (layer, head), track in self.at(queries=queries, gamma=gamma).groupby(["layer", "head"]):
@@ -114,11 +114,11 @@ class Dynamics(SavedRun):
         assert self.accuracy is not None
         return first_above(self.accuracy, threshold)
 
-    def waiting(self, gamma: float = 0.1, threshold: float = LEARNED) -> pd.DataFrame:
+    def waiting(self, gamma: float = GAMMA, threshold: float = LEARNED) -> pd.DataFrame:
         """P2 section 3.3: for each number of hops, when it is learned, beside when the heads it needs become pure.
 
-        P2's account: hop h of the number task waits for the h-th positional head, and every letter hop for the last
-        symbolic one. Here are the steps at which that many heads had first been pure.
+        P2's account: hop h of the number task waits for the h-th positional head, and every letter hop for the
+        last symbolic one. Here are the steps at which that many heads had first been pure.
         """
         pure = self.pure_from(gamma)
         when = {
@@ -141,7 +141,7 @@ class Dynamics(SavedRun):
         columns = {"learned_at": "Int64", "as_many_positional_at": "Int64", "last_symbolic_at": "Int64"}
         return pd.DataFrame(rows).astype(columns)
 
-    def alignment(self, gamma: float = 0.1) -> pd.DataFrame:
+    def alignment(self, gamma: float = GAMMA) -> pd.DataFrame:
         """Rank correlation over steps between the mean accuracy and the number of heads in each class."""
         assert self.accuracy is not None
         counts = self.purity((gamma,)).set_index("step").drop(columns="gamma")
@@ -161,5 +161,5 @@ class Dynamics(SavedRun):
 
     def __repr__(self) -> str:
         final = self.at()[lambda t: t["step"] == t["step"].max()]["head_class"].value_counts()
-        said = ", ".join(f"{n} {name}" for name, n in final.items())
-        return f"Dynamics({len(self.steps)} steps up to {self.steps[-1]}; at the end {said})"
+        counts = ", ".join(f"{number} {name}" for name, number in final.items())
+        return f"Dynamics({len(self.steps)} steps up to {self.steps[-1]}; at the end {counts})"

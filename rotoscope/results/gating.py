@@ -7,7 +7,9 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
+from rotoscope.results.aggregate import interval
 from rotoscope.results.saved import SavedRun
+from rotoscope.results.table import Table
 
 __all__ = ["Gating"]
 
@@ -15,7 +17,7 @@ KEYS = ["condition", "action", "head_group", "control", "first_id", "last_id", "
 
 
 class Gating(SavedRun):
-    """A gating run: what a model loses when frequencies are taken from its heads, beside random heads of the same layers."""
+    """A gating run: what a model loses without frequencies in its heads, beside random heads of the same layers."""
 
     kind = "gating"
 
@@ -31,15 +33,11 @@ class Gating(SavedRun):
         one = settings.get("keep") is not None or settings.get("remove") is not None or settings.get("silence")
         return not one if "bands" in settings else not settings.get("scores")
 
-    @property
-    def conditions(self) -> pd.DataFrame:
-        """One row per (condition, source, prompt): loss and accuracy under the gate."""
-        return self.tables["conditions"]
-
-    @property
-    def gated_heads(self) -> pd.DataFrame:
-        """Scores of every head before and under the gate, where they were asked for."""
-        return self.tables.get("gated_heads", pd.DataFrame())
+    conditions = Table("One row per (condition, source, prompt): loss and accuracy under the gate.")
+    gated_heads = Table(
+        "Scores of every head before and under the gate, where they were asked for.",
+        optional=True,
+    )
 
     @cached_property
     def summary(self) -> pd.DataFrame:
@@ -54,7 +52,7 @@ class Gating(SavedRun):
                 values = group.groupby("prompt")[measure].mean().to_numpy()
                 dice = np.random.default_rng(0)
                 means = dice.choice(values, size=(1000, len(values))).mean(1)
-                low, high = np.quantile(means, [0.025, 0.975])
+                low, high = interval(means)
                 row |= {measure: values.mean(), f"{measure}_low": low, f"{measure}_high": high}
             rows.append(row)
         return pd.DataFrame(rows)

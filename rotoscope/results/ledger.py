@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import pandas as pd
 
 from rotoscope.results.saved import SavedRun
@@ -14,10 +16,10 @@ class Ledger(SavedRun):
 
     kind = "ledger"
 
-    @property
+    @cached_property
     def rows(self) -> pd.DataFrame:
-        """One row per claim: the paper's value, ours, the null's, the rule, the verdict and the command behind it."""
-        return self.tables["ledger"]
+        """One row per claim: the paper's value, ours, the null's, rule, verdict and the command behind it."""
+        return self.tables["ledger"].rename(columns={"anew": "recompute"})  # what runs of 0.1.0 call it
 
     def counts(self) -> pd.Series:
         """How many claims have each verdict."""
@@ -43,8 +45,10 @@ class Ledger(SavedRun):
                 f"`{row.command}`",
             )
             lines.append("| " + " | ".join(str(c).replace("|", "\\|").replace("\n", " ") for c in cells) + " |")
-        said = ", ".join(f"{n} {verdict}" for verdict, n in self.counts().items())
-        return f"{len(self.rows)} claims: {said}.\n\n" + "\n".join(lines) + "\n"
+        return f"{len(self.rows)} claims: {self._counted()}.\n\n" + "\n".join(lines) + "\n"
+
+    def _counted(self) -> str:
+        return ", ".join(f"{number} {verdict}" for verdict, number in self.counts().items())
 
     def __repr__(self) -> str:
-        return f"Ledger({', '.join(f'{n} {verdict}' for verdict, n in self.counts().items())})"
+        return f"Ledger({self._counted()})"

@@ -1,4 +1,4 @@
-"""How far models carry: accuracy by length, what their heads do there, and what was foretold."""
+"""How far models generalise: accuracy by length, what their heads do there, and what was predicted."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import math
 import numpy as np
 import pandas as pd
 
+from rotoscope.results.aggregate import INTERVAL
 from rotoscope.results.onehop import wilson
 from rotoscope.results.saved import SavedRun
+from rotoscope.results.table import Table
 
 __all__ = ["LEVELS", "Lengths"]
 
@@ -17,7 +19,7 @@ DRAWS = 400
 
 
 def crossing(lengths: np.ndarray, accuracy: np.ndarray, level: float) -> float:
-    """The length at which accuracy first falls below a level, interpolated in the logarithm; infinite if it never does."""
+    """The length at which accuracy first falls below a level, interpolated in the logarithm; infinite if never."""
     below = np.flatnonzero(accuracy < level)
     if not len(below):
         return math.inf
@@ -33,32 +35,20 @@ class Lengths(SavedRun):
 
     kind = "lengths"
 
-    @property
-    def accuracy(self) -> pd.DataFrame:
-        """One row per (model, length, hops), with a 95 % interval."""
-        return self.tables["accuracy"]
-
-    @property
-    def heads(self) -> pd.DataFrame:
-        """One row per (model, length, layer, head, input, place on the path)."""
-        return self.tables["heads"]
-
-    @property
-    def classes(self) -> pd.DataFrame:
-        """By (model, layer, head): scores and class at training length (gamma = .1), angle of the plane used most."""
-        return self.tables["classes"]
-
-    @property
-    def predicted(self) -> pd.DataFrame:
-        """For inputs of training length, the length at which each is foretold to fail."""
-        return self.tables["predicted"]
+    accuracy = Table("One row per (model, length, hops), with a 95 % interval.")
+    heads = Table("One row per (model, length, layer, head, input, place on the path).")
+    classes = Table(
+        "By (model, layer, head): scores and class at training length (gamma = .1), angle of the plane "
+        "used most."
+    )
+    predicted = Table("For inputs of training length, the length at which each is predicted to fail.")
 
     def curve(self) -> pd.DataFrame:
         """Accuracy over all hop counts by (model, task, length), with a 95 % interval."""
         rows = []
-        for (model, task, length), of in self.accuracy.groupby(["model", "task", "length"], sort=False):
-            count = int(of["inputs"].sum())
-            right = round(float((of["accuracy"] * of["inputs"]).sum()))
+        for (model, task, length), hops in self.accuracy.groupby(["model", "task", "length"], sort=False):
+            count = int(hops["inputs"].sum())
+            right = round(float((hops["accuracy"] * hops["inputs"]).sum()))
             low, high = wilson(right, count)
             rows.append(
                 {
@@ -74,7 +64,7 @@ class Lengths(SavedRun):
         return pd.DataFrame(rows)
 
     def gaps(self) -> pd.DataFrame:
-        """By (model, task, layer, head, length): discrepancy (mean, worst, quantiles), gap, attention, both losses."""
+        """By (model, task, layer, head, length): discrepancy (mean, quantiles), gap, attention, both losses."""
         groups = self.heads.groupby(["model", "task", "layer", "head", "length"], sort=False)
         found = groups[["discrepancy", "gap", "attention", "gap_loss", "dispersion_loss"]].mean()
         spread = groups["discrepancy"].quantile([0.0, 0.1, 0.5, 0.9]).unstack()
@@ -84,17 +74,16 @@ class Lengths(SavedRun):
     def exponents(self, seed: int = 0) -> pd.DataFrame:
         """Per head, the power of the length with which its mean discrepancy and gap to the right token change.
 
-        Least squares in logarithms over lengths; the interval resamples the queries of every length. A gap that is not
-        positive on average has no logarithm: its exponent is missing.
+        Least squares in logarithms over lengths; the interval resamples the queries of every length. A gap that is
+        not positive on average has no logarithm: its exponent is missing.
         """
         dice = np.random.default_rng(seed)
         rows = []
-        for (model, task, layer, head), of in self.heads.groupby(
-            ["model", "task", "layer", "head"], sort=False
-        ):
-            row = {"model": model, "task": task, "layer": layer, "head": head}
+        keys = ["model", "task", "layer", "head"]
+        for key, queries in self.heads.groupby(keys, sort=False):
+            row = dict(zip(keys, key, strict=True))
             for name in ("discrepancy", "gap"):
-                values = [(n, g[name].to_numpy()) for n, g in of.groupby("length")]
+                values = [(n, g[name].to_numpy()) for n, g in queries.groupby("length")]
                 means = np.array([v.mean() for _, v in values])
                 drawn = np.stack(
                     [v[dice.integers(len(v), size=(DRAWS, len(v)))].mean(1) for _, v in values], axis=1
@@ -103,7 +92,7 @@ class Lengths(SavedRun):
                 row[f"{name}_exponent"] = _slopes(x, means[None])[0]
                 slopes = _slopes(x, drawn)
                 enough = np.isfinite(slopes).mean() > 0.5
-                ends = np.nanquantile(slopes, [0.025, 0.975]) if enough else (np.nan, np.nan)
+                ends = np.nanquantile(slopes, INTERVAL) if enough else (np.nan, np.nan)
                 row[f"{name}_low"], row[f"{name}_high"] = ends
             rows.append(row)
         return pd.DataFrame(rows)
@@ -111,8 +100,8 @@ class Lengths(SavedRun):
     def decay(self, limit: float = 0.2) -> pd.DataFrame:
         """The verdict on "decays for positional heads, stays for symbolic ones", computed from the exponents.
 
-        A head's discrepancy decays if the interval of its exponent lies below -limit, and stays if it lies above; by
-        class at training length, how many do which.
+        A head's discrepancy decays if the interval of its exponent lies below -limit, and stays if it lies above;
+        by class at training length, how many do which.
         """
         table = self.exponents().merge(self.classes, on=["model", "task", "layer", "head"])
         decays, stays = table["discrepancy_high"] < -limit, table["discrepancy_low"] > -limit
@@ -131,16 +120,16 @@ class Lengths(SavedRun):
     def predictions(self, seed: int = 0) -> pd.DataFrame:
         """Predicted against measured lengths at which accuracy falls below 90 % and 50 %, with intervals.
 
-        Of the prediction: inputs resampled. Of the measurement: the two curves of its 95 % interval. `log2_error` is how
-        many doublings the prediction is off.
+        Of the prediction: inputs resampled. Of the measurement: the two curves of its 95 % interval. `log2_error` is
+        how many doublings the prediction is off.
         """
         dice = np.random.default_rng(seed)
         curves = self.curve()
         rows = []
-        for (model, task), of in self.predicted.groupby(["model", "task"], sort=False):
+        for (model, task), inputs in self.predicted.groupby(["model", "task"], sort=False):
             curve = curves[curves["model"] == model].sort_values("length")
             n = curve["length"].to_numpy(dtype=float)
-            fails = of["fails_at"].to_numpy()
+            fails = inputs["fails_at"].to_numpy()
             for level in LEVELS:
                 draws = [_falls(dice.choice(fails, len(fails)), level) for _ in range(DRAWS)]
                 predicted = _falls(fails, level)
@@ -152,8 +141,8 @@ class Lengths(SavedRun):
                         "task": task,
                         "level": level,
                         "predicted": predicted,
-                        "predicted_low": float(np.quantile(draws, 0.025, method="nearest")),
-                        "predicted_high": float(np.quantile(draws, 0.975, method="nearest")),
+                        "predicted_low": float(np.quantile(draws, INTERVAL[0], method="nearest")),
+                        "predicted_high": float(np.quantile(draws, INTERVAL[1], method="nearest")),
                         "measured": measured,
                         "measured_low": crossing(n, curve["low"].to_numpy(), level),
                         "measured_high": crossing(n, curve["high"].to_numpy(), level),
@@ -164,8 +153,8 @@ class Lengths(SavedRun):
 
     def __repr__(self) -> str:
         ends = self.predictions().query("level == 0.5")
-        said = ", ".join(f"{row.model}: {row.measured:.0f}" for row in ends.itertuples())
-        return f"Lengths(accuracy falls below 50 % at {said})"
+        lengths = ", ".join(f"{row.model}: {row.measured:.0f}" for row in ends.itertuples())
+        return f"Lengths(accuracy falls below 50 % at {lengths})"
 
 
 def _slopes(x: np.ndarray, values: np.ndarray) -> np.ndarray:

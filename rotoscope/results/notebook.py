@@ -5,7 +5,8 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from rotoscope.maths.purity import CLASSES
+from rotoscope.palette import CLASS_COLOURS
+from rotoscope.results.caveats import with_missing_caveats
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
 
 __all__ = ["profile_html"]
 
-COLOURS = {"positional": "#D55E00", "symbolic": "#0072B2", "uniform": "#8A8A8A", "mixed": "#CC79A7"}
 SIDE, EDGE = 200, 24
 MOST_POINTS = 1500
 
@@ -25,14 +25,12 @@ def profile_html(profile: Profile) -> str:
     summary = profile.summary()
     r = "undefined" if summary.correlation is None else f"{summary.correlation:.2f}"
     counts = ", ".join(
-        f'<span style="color:{COLOURS[name]}">●</span> {number} {name}'
+        f'<span style="color:{CLASS_COLOURS[name]}">●</span> {number} {name}'
         for name, number in summary.classes.items()
     )
     prompts = profile.prompts["prompt"].nunique()
-    warnings = [escape(str(warning)) for warning in profile.run.warnings]
-    if profile.null_name is None:
-        warnings.append("no null: nothing here says what a model that learned nothing would give")
-    listed = "".join(f"<li>{warning}</li>" for warning in warnings)
+    noted = with_missing_caveats(profile.run.warnings, profile.null_name, heads)
+    listed = "".join(f"<li>{escape(caveat)}</li>" for caveat in noted)
     return (
         '<div style="display:flex;gap:1.5em;align-items:flex-start;flex-wrap:wrap">'
         f"{_plane(heads)}"
@@ -51,15 +49,17 @@ def _plane(heads: pd.DataFrame) -> str:
     scored = scored.iloc[:: max(1, -(-len(scored) // MOST_POINTS))]
     places = zip(scored["positional_score"], scored["symbolic_score"], scored["head_class"], strict=True)
     points = "".join(
-        f'<circle cx="{EDGE + SIDE * p:.1f}" cy="{8 + SIDE * (1 - s):.1f}" r="2.6" fill="{COLOURS[name]}" '
+        f'<circle cx="{EDGE + SIDE * p:.1f}" cy="{8 + SIDE * (1 - s):.1f}" r="2.6" fill="{CLASS_COLOURS[name]}" '
         'fill-opacity="0.75"/>'
         for p, s, name in places
-        if name in CLASSES
+        if name in CLASS_COLOURS
     )
     low, words = 8 + SIDE, 'font-size="11" font-family="sans-serif" fill="currentColor"'
     return (
-        f'<svg width="{SIDE + EDGE + 8}" height="{SIDE + 32}" role="img" aria-label="positional-symbolic plane">'
-        f'<rect x="{EDGE}" y="8" width="{SIDE}" height="{SIDE}" fill="none" stroke="currentColor" stroke-opacity="0.4"/>'
+        f'<svg width="{SIDE + EDGE + 8}" height="{SIDE + 32}" role="img" '
+        'aria-label="positional-symbolic plane">'
+        f'<rect x="{EDGE}" y="8" width="{SIDE}" height="{SIDE}" fill="none" stroke="currentColor" '
+        'stroke-opacity="0.4"/>'
         f'{points}<text x="{EDGE}" y="{low + 16}" {words}>positional score →</text>'
         f'<text transform="translate(14 {low}) rotate(-90)" {words}>symbolic score →</text></svg>'
     )

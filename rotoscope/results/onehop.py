@@ -1,4 +1,4 @@
-"""How well a language model answers one-hop questions, by length, beside the figures P2 prints."""
+"""How well a language model answers one-hop questions, by length."""
 
 from __future__ import annotations
 
@@ -10,34 +10,12 @@ import numpy as np
 import pandas as pd
 
 from rotoscope.results.saved import SavedRun
+from rotoscope.results.table import Table
 from rotoscope.tasks.onehop import Question, Status
 
-__all__ = ["PAPER", "OneHopRun", "answer_row", "answered_keys", "answers_table", "question_key", "wilson"]
+__all__ = ["OneHopRun", "answer_row", "answered_keys", "answers_table", "question_key", "wilson"]
 
 KEYS = ("task", "length", "run", "question")
-SCREENED_LENGTH, SCREENED_ACCURACY = 16, 0.85
-
-# P2, Table 3: accuracy by length, number then letter task for each model.
-PAPER_MODELS = ("GPT 5.4", "GPT 5.5", "Sonnet 3.7")
-TABLE_3 = {
-    12: (0.98, 0.96, 0.55, 0.87, 0.40, 0.92),
-    16: (0.87, 0.98, 0.56, 0.95, 0.34, 0.89),
-    24: (0.73, 1.00, 0.42, 0.96, 0.22, 0.88),
-    32: (0.45, 0.99, 0.23, 0.96, 0.15, 0.88),
-    48: (0.17, 0.99, 0.21, 0.77, 0.11, 0.80),
-    64: (0.14, 0.98, 0.12, 0.84, 0.08, 0.87),
-    80: (0.10, 0.96, 0.10, 0.75, 0.06, 0.89),
-    100: (0.08, 0.85, 0.07, 0.66, 0.06, 0.86),
-    200: (0.08, 0.52, 0.06, 0.55, 0.05, 0.77),
-    300: (0.06, 0.40, 0.04, 0.50, 0.05, 0.80),
-}
-PAPER = pd.DataFrame(
-    [
-        {"task": task, "length": length, **dict(zip(PAPER_MODELS, row[first::2], strict=True))}
-        for first, task in enumerate(("number", "letter"))
-        for length, row in TABLE_3.items()
-    ]
-)
 
 
 def answer_row(
@@ -103,9 +81,9 @@ class OneHopRun(SavedRun):
     """One-hop questions put to a language model. `answers` has one row per question.
 
     Two ways of scoring: "free" is the model's own answer, which has to be the expected one and nothing else;
-    "restricted" is the most likely of the candidates, for models that we run ourselves. On the letter task a model that
-    only repeats the letter it is asked about is right under restricted scoring, because one candidate begins with it:
-    look at "free" there, where the digit has to be found too.
+    "restricted" is the most likely of the candidates, for models that we run ourselves. On the letter task a
+    model that only repeats the letter it is asked about is right under restricted scoring, because one candidate
+    begins with it: look at "free" there, where the digit has to be found too.
     """
 
     kind = "onehop"
@@ -115,14 +93,13 @@ class OneHopRun(SavedRun):
         """The model that was asked."""
         return str(self.run.settings["model"])
 
-    @property
-    def answers(self) -> pd.DataFrame:
-        """One row per question: what was expected, what was answered, and whether that is right."""
-        return self.tables["answers"]
+    answers = Table("One row per question: what was expected, what was answered, and whether that is right.")
 
     def accuracy(self) -> pd.DataFrame:
-        """One row per (task, scoring, length): mean and standard deviation over runs, Wilson's 95 % interval over all
-        questions, and chance. Questions that were too long for the model are counted apart."""
+        """One row per (task, scoring, length): mean and standard deviation over runs, 95 % interval, chance.
+
+        The interval is Wilson's over all questions. Questions that were too long for the model are counted apart.
+        """
         rows = []
         ways = {"free": "correct", "restricted": "ranked_correct"}
         for (task, length), asked in self.answers.groupby(["task", "length"]):
@@ -151,34 +128,11 @@ class OneHopRun(SavedRun):
                 )
         return pd.DataFrame(rows).sort_values(["task", "scoring", "length"], ignore_index=True)
 
-    def screening(self) -> dict[str, Any]:
-        """P2's rule for taking a model into its table: at least 85 % on the letter task at length 16, answered in one
-        word and not with a chain of thought (an answer of several words is never right here)."""
-        found = self.accuracy()
-        cell = found[
-            (found["task"] == "letter") & (found["length"] == SCREENED_LENGTH) & (found["scoring"] == "free")
-        ]
-        if cell.empty or not cell["questions"].iloc[0]:
-            return {"selected": None, "reason": "the letter task was not asked at length 16"}
-        row = cell.iloc[0]
-        return {
-            "selected": bool(row["mean"] >= SCREENED_ACCURACY),
-            "accuracy": float(row["mean"]),
-            "low": float(row["low"]),
-            "high": float(row["high"]),
-            "single_answers": float(row["single_answers"]),
-            "questions": int(row["questions"]),
-        }
-
-    def beside_paper(self) -> pd.DataFrame:
-        """Our accuracy beside P2's Table 3; empty where P2 has no figure for a length."""
-        ours = self.accuracy()[["task", "scoring", "length", "mean", "std"]]
-        return ours.merge(PAPER, on=["task", "length"], how="left")
-
     def statuses(self) -> pd.DataFrame:
         """How many answers were single words, several words, malformed, or not given because of the length."""
         counts = self.answers.groupby(["task", "length"])["status"].value_counts()
         return counts.unstack(fill_value=0).reset_index().rename_axis(columns=None)
 
     def __repr__(self) -> str:
-        return f"OneHopRun({self.name!r}: {len(self.answers)} questions, lengths {np.unique(self.answers['length']).tolist()})"
+        lengths = np.unique(self.answers["length"]).tolist()
+        return f"OneHopRun({self.name!r}: {len(self.answers)} questions, lengths {lengths})"

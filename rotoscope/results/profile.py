@@ -10,10 +10,12 @@ import pandas as pd
 
 from rotoscope.errors import RotoscopeError
 from rotoscope.results.aggregate import INDEX, MEASURES, frequency_table, frequency_use, head_table
+from rotoscope.results.caveats import caveats
 from rotoscope.results.notebook import profile_html
 from rotoscope.results.saved import SavedRun
 from rotoscope.results.statistics import by_position, statistics
 from rotoscope.results.summary import Summary, summarise
+from rotoscope.results.table import Table
 
 __all__ = ["Profile"]
 
@@ -27,10 +29,14 @@ class Profile(SavedRun):
     kind = "profile"
     derived = frozenset({"heads", "frequencies", "nulls"})
 
-    @property
-    def prompts(self) -> pd.DataFrame:
-        """One row per (prompt, layer, head, tau)."""
-        return self.tables["prompts"]
+    prompts = Table("One row per (prompt, layer, head, tau).")
+    sinks = Table("Positions that draw attention whatever they say; empty if there are none.", optional=True)
+    traces = Table("Attention before and after a swap of the example heads.", made_with="examples=True")
+    vectors = Table(
+        "Query and keys of the example heads in the plane whose logits vary most.", made_with="examples=True"
+    )
+    answers = Table("What the model itself answered; empty if the task expects nothing.", optional=True)
+    _planes = Table("Every plane on every prompt.", name="prompt_frequencies", made_with="frequencies=True")
 
     @cached_property
     def heads(self) -> pd.DataFrame:
@@ -43,7 +49,7 @@ class Profile(SavedRun):
     @cached_property
     def frequencies(self) -> pd.DataFrame:
         """One row per (layer, head, tau, frequency_id); id 1 is the fastest plane, id 0 what does not rotate."""
-        return frequency_table(self._asked_for("prompt_frequencies", "frequencies=True"))
+        return frequency_table(self._planes)
 
     @cached_property
     def nulls(self) -> pd.DataFrame:
@@ -66,26 +72,6 @@ class Profile(SavedRun):
             parts.append(part)
         return pd.concat(parts, ignore_index=True)
 
-    def _asked_for(self, name: str, how: str) -> pd.DataFrame:
-        if name not in self.tables:
-            raise RotoscopeError(f"this profile was made without {how}")
-        return self.tables[name]
-
-    @property
-    def sinks(self) -> pd.DataFrame:
-        """Positions that draw attention whatever they say; empty if there are none."""
-        return self.tables.get("sinks", pd.DataFrame())
-
-    @property
-    def traces(self) -> pd.DataFrame:
-        """Attention before and after a swap of the example heads."""
-        return self._asked_for("traces", "examples=True")
-
-    @property
-    def vectors(self) -> pd.DataFrame:
-        """Query and keys of the example heads in the plane whose logits vary most."""
-        return self._asked_for("vectors", "examples=True")
-
     @property
     def null_name(self) -> str | None:
         """Which null stands beside the scores."""
@@ -97,11 +83,6 @@ class Profile(SavedRun):
         if "queries" not in self.tables:
             raise RotoscopeError("this profile has one query per prompt; its rows are in .prompts")
         return self.tables["queries"]
-
-    @property
-    def answers(self) -> pd.DataFrame:
-        """What the model itself answered where the task expects something; empty if it expects nothing."""
-        return self.tables.get("answers", pd.DataFrame())
 
     @property
     def accuracy(self) -> float | None:
@@ -137,6 +118,10 @@ class Profile(SavedRun):
     def by_position(self, bins: int = 8) -> pd.DataFrame:
         """Accuracy and likelihood of the answer, and the attention it gets, by where the asked fact stands."""
         return by_position(self.answers, bins)
+
+    def caveats(self) -> list[str]:
+        """What a reader must know before trusting the scores."""
+        return caveats(self)
 
     def stored_tables(self) -> dict[str, pd.DataFrame]:
         """What a run folder holds: the tables per prompt, and those made from them, for other tools to read."""

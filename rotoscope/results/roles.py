@@ -5,6 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from rotoscope.results.saved import SavedRun
+from rotoscope.results.table import Table
 
 __all__ = ["Roles"]
 
@@ -22,28 +23,21 @@ class Roles(SavedRun):
         """The multi-hop task of the model: number or letter."""
         return str(self.run.settings["task"])
 
-    @property
-    def attention(self) -> pd.DataFrame:
-        """By (layer, head, hops, path_index): mean attention on itself, on the token pointed at, and further ahead."""
-        return self.tables["attention"]
-
-    @property
-    def arrival(self) -> pd.DataFrame:
-        """By (hops, path_index, layer): accuracy when that position attends to itself only from that layer on."""
-        return self.tables["arrival"]
-
-    @property
-    def flow(self) -> pd.DataFrame:
-        """By (layer, hops, path_index, ahead): how often a linear probe reads the token so many hops ahead.
-
-        Layer 0 is the embedding, layer l the state after l layers; `null_accuracy` is that of an untrained model.
-        """
-        return self.tables["flow"]
-
-    @property
-    def agreement(self) -> pd.DataFrame:
-        """By (layer, hops, path_index): how often what can be read is what the idealised composition puts there."""
-        return self.tables["agreement"]
+    attention = Table(
+        "By (layer, head, hops, path_index): mean attention on itself, on the token pointed at, and "
+        "further ahead."
+    )
+    arrival = Table(
+        "By (hops, path_index, layer): accuracy when that position attends to itself only from that layer on."
+    )
+    flow = Table(
+        "By (layer, hops, path_index, ahead): how often a linear probe reads the token so many hops "
+        "ahead. Layer 0 is the embedding, layer l the state after l layers; `null_accuracy` is that of an "
+        "untrained model."
+    )
+    agreement = Table(
+        "By (layer, hops, path_index): how often what can be read is what the idealised composition puts there."
+    )
 
     def table(self) -> pd.DataFrame:
         """One row per head: its attention at positions that point on, and the role it has earned.
@@ -68,13 +62,13 @@ class Roles(SavedRun):
         return table.join(after, on="layer").reset_index()
 
     def arrivals(self) -> pd.DataFrame:
-        """For every place on the path: when the answer is there, causally and legibly.
+        """For every place on the path: when the answer has arrived causally, and when it is decodable.
 
         `arrived_before_layer` is the first layer from which blocking the place costs nothing; 0 means that the place
-        never needed to look at anything, so nothing that matters passes through it alone; one more than the number of
-        layers means that the answer never arrives, the model being wrong without any blocking. `readable_after` is the number
-        of layers after which a probe reads the answer there, from then on. One hop a layer would make that at least the
-        number of hops left: where it is fewer, some layer did more than one (`shortcut`).
+        never needed to look at anything, so nothing that matters passes through it alone; one more than the number
+        of layers means that the answer never arrives, the model being wrong without any blocking. `readable_after`
+        is the number of layers after which a probe reads the answer there, from then on. One hop a layer would make
+        that at least the number of hops left: where it is fewer, some layer did more than one (`shortcut`).
         """
         rows = []
         for (hops, step), track in self.arrival.groupby(["hops", "path_index"]):
@@ -84,15 +78,15 @@ class Roles(SavedRun):
             read = flow[(flow["hops"] == hops) & (flow["path_index"] == step) & (flow["ahead"] == left)]
             unread = read.loc[read["accuracy"] < ARRIVED, "layer"]
             after = int(unread.max()) + 1 if len(unread) else 0
-            legible = after <= int(read["layer"].max())
+            decodable = after <= int(read["layer"].max())
             rows.append(
                 {
                     "hops": hops,
                     "path_index": step,
                     "hops_left": left,
                     "arrived_before_layer": int(fails.max()) + 1 if len(fails) else 0,
-                    "readable_after": after if legible else None,
-                    "shortcut": legible and after < left,
+                    "readable_after": after if decodable else None,
+                    "shortcut": decodable and after < left,
                 }
             )
         return pd.DataFrame(rows).astype({"readable_after": "Int64"})

@@ -8,8 +8,9 @@ import numpy as np
 import pandas as pd
 
 from rotoscope.maths.purity import CLASSES
+from rotoscope.results.aggregate import SCORES
 
-__all__ = ["Summary", "summarise"]
+__all__ = ["Summary", "correlation", "depth_medians", "figures", "first_half", "median", "summarise"]
 
 
 @dataclass(frozen=True)
@@ -28,19 +29,59 @@ class Summary:
     classes: dict[str, int]
 
 
+def first_half(layers: np.ndarray, count: int) -> np.ndarray:
+    """Which rows stand in the first half of so many layers; the middle one of an odd number belongs to it."""
+    half: np.ndarray = np.asarray(layers) < count / 2
+    return half
+
+
+def correlation(positional: np.ndarray, symbolic: np.ndarray) -> np.ndarray:
+    """Pearson's r of the two scores over heads (last axis); NaN where either does not vary."""
+    if not positional.shape[-1]:
+        return np.full(positional.shape[:-1], np.nan)
+    p, s = (scores - scores.mean(-1, keepdims=True) for scores in (positional, symbolic))
+    size = np.sqrt((p * p).sum(-1) * (s * s).sum(-1))
+    return np.divide((p * s).sum(-1), size, out=np.full(np.shape(size), np.nan), where=size > 0)
+
+
+def depth_medians(positional: np.ndarray, symbolic: np.ndarray, early: np.ndarray) -> dict[str, np.ndarray]:
+    """Medians over the heads (last axis) of the first and of the second half of the layers, and how far apart."""
+    found = {
+        f"{half}_{kind}": median(scores[..., mask])
+        for kind, scores in (("positional", positional), ("symbolic", symbolic))
+        for half, mask in (("early", early), ("late", ~early))
+    }
+    found["positional_decline"] = found["early_positional"] - found["late_positional"]
+    found["symbolic_rise"] = found["late_symbolic"] - found["early_symbolic"]
+    return found
+
+
+def median(scores: np.ndarray) -> np.ndarray:
+    """Over the last axis; of nothing it is NaN."""
+    return np.median(scores, axis=-1) if scores.shape[-1] else np.full(scores.shape[:-1], np.nan)
+
+
+def figures(heads: pd.DataFrame, positional: str, symbolic: str) -> dict[str, float]:
+    """Correlation and medians by depth of the named scores in a head table."""
+    scored = heads.dropna(subset=[positional, symbolic])
+    p, s = (scored[score].to_numpy(dtype=float) for score in (positional, symbolic))
+    early = first_half(scored["layer"].to_numpy(), heads["layer"].max() + 1)
+    found = {"correlation": correlation(p, s), **depth_medians(p, s, early)}
+    return {name: float(value) for name, value in found.items()}
+
+
 def summarise(heads: pd.DataFrame) -> Summary:
     """Summarise a head table at one tau."""
-    scored = heads.dropna(subset=["positional_score", "symbolic_score"])
-    early = scored["layer"] < (heads["layer"].max() + 1) / 2
-    positional, symbolic = scored["positional_score"], scored["symbolic_score"]
-    varies = len(scored) > 2 and positional.std() > 0 and symbolic.std() > 0
+    scored = heads.dropna(subset=SCORES)
+    found = figures(heads, *SCORES)
+    known = len(scored) > 2 and not np.isnan(found["correlation"])
     return Summary(
         heads=len(heads),
         missing=len(heads) - len(scored),
-        correlation=float(np.corrcoef(positional, symbolic)[0, 1]) if varies else None,
-        early_positional=float(positional[early].median()),
-        late_positional=float(positional[~early].median()),
-        early_symbolic=float(symbolic[early].median()),
-        late_symbolic=float(symbolic[~early].median()),
+        correlation=found["correlation"] if known else None,
+        early_positional=found["early_positional"],
+        late_positional=found["late_positional"],
+        early_symbolic=found["early_symbolic"],
+        late_symbolic=found["late_symbolic"],
         classes={name: int((scored["head_class"] == name).sum()) for name in CLASSES},
     )

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import pandas as pd
-
 from rotoscope.results.saved import SavedRun
+from rotoscope.results.table import Table
 
 __all__ = ["TheoryRun"]
 
@@ -14,10 +13,9 @@ class TheoryRun(SavedRun):
 
     kind = "theory"
 
-    @property
-    def statements(self) -> pd.DataFrame:
-        """One row per statement: verdict, what was checked, the number that decides, correction, counterexample."""
-        return self.tables["statements"]
+    statements = Table(
+        "One row per statement: verdict, what was checked, the number that decides, correction, counterexample."
+    )
 
     def __repr__(self) -> str:
         counts = self.statements["verdict"].value_counts()

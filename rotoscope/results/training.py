@@ -9,6 +9,7 @@ import pandas as pd
 
 from rotoscope.results.record import RunRecord
 from rotoscope.results.saved import SavedRun, Tables
+from rotoscope.results.table import Table
 
 __all__ = ["Training"]
 
@@ -37,15 +38,10 @@ class Training(SavedRun):
         """Which multi-hop task was trained: number or letter."""
         return str(self.run.settings["task"])
 
-    @property
-    def metrics(self) -> pd.DataFrame:
-        """One row per (step, hops): accuracy on held-out sequences, loss since the evaluation before."""
-        return self.tables["metrics"]
-
-    @property
-    def test(self) -> pd.DataFrame:
-        """Final accuracy by number of hops on the test sequences."""
-        return self.tables["test"]
+    metrics = Table(
+        "One row per (step, hops): accuracy on held-out sequences, loss since the evaluation before."
+    )
+    test = Table("Final accuracy by number of hops on the test sequences.")
 
     def learned(self, threshold: float = LEARNED) -> pd.Series:
         """For each number of hops, the first step from which accuracy is at least the threshold."""

@@ -19,6 +19,7 @@ import rotoscope as rs
 from rotoscope.analysis import endpoints
 from rotoscope.analysis.endpoints import Estimate, count_tokens, estimate, one_hop_endpoint
 from rotoscope.errors import EndpointError, RunError
+from rotoscope.papers.tables import screening
 from rotoscope.reading.loading import embedded_file
 from rotoscope.results import OneHopRun
 from rotoscope.tasks import OneHopPlan
@@ -234,7 +235,7 @@ def test_several_words_are_no_answer() -> None:
         run = one_hop_endpoint(server.url, "m", PLAN)
     assert set(run.answers["status"]) == {"not single"}
     assert not run.answers["correct"].any()
-    assert run.screening()["selected"] is False
+    assert screening(run)["selected"] is False
 
 
 def test_concurrency_is_a_limit() -> None:

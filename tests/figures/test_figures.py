@@ -1,54 +1,41 @@
+"""Figures of a profile show its numbers where they belong."""
+
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
+import pandas as pd
 import pytest
+from matplotlib.colors import to_hex
 
 import rotoscope as rs
-from rotoscope.figures import all_figures, frequency_profiles, layer_map, plane, save_figure, swap_traces
+from rotoscope.figures import (
+    all_figures,
+    by_position,
+    depth,
+    frequency_grid,
+    frequency_norms,
+    frequency_profiles,
+    frequency_summary,
+    head_paths,
+    layer_map,
+    plane,
+    save_figure,
+    swap_traces,
+    vectors,
+)
+from rotoscope.palette import CLASS_COLOURS, NULL, POSITIONAL, SYMBOLIC
+from rotoscope.reading import HeadReader
+from tests.figures.drawn import bars, image, line, names, points, ticks
 from tests.models import tiny, tokens
+
+SCORES = ["positional_score", "symbolic_score"]
 
 
 @pytest.fixture(scope="module")
 def found() -> rs.Profile:
     return rs.profile(tiny("llama"), tokens=tokens(3, 14))
-
-
-def test_plane_shows_every_head(found: rs.Profile) -> None:
-    axes = plane(found).axes[0]
-    drawn = np.concatenate([group.get_offsets() for group in axes.collections])
-    expected = found.at()[["positional_score", "symbolic_score"]].to_numpy()
-    assert sorted(map(tuple, np.round(drawn, 5))) == sorted(map(tuple, np.round(expected, 5)))
-    assert (axes.get_xlabel(), axes.get_ylabel()) == ("positional score", "symbolic score")
-
-
-def test_map_shows_scores_where_heads_stand(found: rs.Profile) -> None:
-    left, middle, _ = layer_map(found).axes[:3]
-    for axes, column in ((left, "positional_score"), (middle, "symbolic_score")):
-        grid = axes.images[0].get_array()
-        assert grid.shape == (3, 4)
-        row = found.at().query("layer == 2 and head == 1").iloc[0]
-        assert grid[2, 1] == pytest.approx(row[column])
-
-
-def test_caption_says_what_was_measured(found: rs.Profile) -> None:
-    text = plane(found).get_supxlabel()
-    assert "3 prompts" in text
-    assert "τ = 0.0001" in text
-    assert "no null" in text
-
-
-def test_vector_and_pixels(found: rs.Profile, tmp_path) -> None:
-    files = save_figure(plane(found), tmp_path / "plane")
-    assert [file.suffix for file in files] == [".pdf", ".png"]
-    assert files[0].read_bytes().startswith(b"%PDF")
-    assert b"/Type3" not in files[0].read_bytes()  # fonts are embedded as TrueType, editable
-    assert files[1].read_bytes().startswith(b"\x89PNG")
-
-
-def test_missing_heads_are_left_empty() -> None:
-    nothing = rs.profile(tiny("mistral"), tokens=tokens(1, 20), blocks=[(0, 4), (4, 8)])
-    assert np.ma.masked_invalid(layer_map(nothing).axes[0].images[0].get_array()).mask.all()
-    plane(nothing)
 
 
 @pytest.fixture(scope="module")
@@ -58,31 +45,185 @@ def full() -> rs.Profile:
     )
 
 
-def test_every_figure_of_a_full_profile(full: rs.Profile, tmp_path) -> None:
-    names = []
-    for name, figure in all_figures(full):
-        save_figure(figure, tmp_path / name)
-        names.append(name)
-    assert names == [
+def same_points(drawn: np.ndarray, expected: np.ndarray) -> None:
+    """The same points, whatever their order."""
+    assert sorted(map(tuple, np.round(drawn, 5))) == sorted(map(tuple, np.round(expected, 5)))
+
+
+def test_plane_shows_every_head_in_its_colour(found: rs.Profile) -> None:
+    axes = plane(found).axes[0]
+    assert names(axes) == ("positional score", "symbolic score")
+    for k, (name, colour) in enumerate(CLASS_COLOURS.items()):
+        rows = found.at().query("head_class == @name")
+        same_points(points(axes, k), rows[SCORES].to_numpy())
+        assert axes.collections[k].get_label() == f"{name} ({len(rows)})"
+        assert to_hex(axes.collections[k].get_facecolor()[0]).upper() == colour if len(rows) else True
+    squares = {tuple(np.round(patch.get_bbox().bounds, 6)) for patch in axes.patches}
+    assert squares == {(0.9, 0, 0.1, 0.1), (0, 0.9, 0.1, 0.1), (0.9, 0.9, 0.1, 0.1)}
+
+
+def test_plane_shows_the_null_behind(full: rs.Profile) -> None:
+    axes = plane(full).axes[0]
+    assert axes.collections[0].get_label() == "random null"
+    same_points(points(axes), full.nulls[SCORES].to_numpy())
+
+
+def test_map_shows_scores_where_heads_stand(found: rs.Profile) -> None:
+    left, middle, right = layer_map(found).axes[:3]
+    heads = found.at().set_index(["layer", "head"])
+    for axes, column in ((left, "positional_score"), (middle, "symbolic_score")):
+        np.testing.assert_allclose(image(axes), heads[column].unstack())
+        assert axes.get_title(loc="left") == column.replace("_", " ")
+    codes = heads["head_class"].map(list(CLASS_COLOURS).index).unstack()
+    np.testing.assert_array_equal(image(right), codes)
+    assert left.get_ylabel() == "layer"
+
+
+def test_caption_says_what_was_measured(found: rs.Profile, full: rs.Profile) -> None:
+    text = plane(found).get_supxlabel()
+    assert "3 prompts" in text
+    assert "τ = 0.0001" in text
+    assert "no null" in text
+    assert "null: random, 2 draws" in plane(full).get_supxlabel()
+
+
+def test_vector_and_pixels(found: rs.Profile, tmp_path: Path) -> None:
+    files = save_figure(plane(found), tmp_path / "plane")
+    assert [file.suffix for file in files] == [".pdf", ".png"]
+    assert files[0].read_bytes().startswith(b"%PDF")
+    assert b"/Type3" not in files[0].read_bytes()  # fonts are embedded as TrueType, editable
+    assert files[1].read_bytes().startswith(b"\x89PNG")
+
+
+def test_missing_heads_are_left_empty() -> None:
+    nothing = rs.profile(tiny("mistral"), tokens=tokens(1, 20), blocks=[(0, 4), (4, 8)])
+    assert np.isnan(image(layer_map(nothing).axes[0])).all()
+    plane(nothing)
+
+
+def test_every_figure_of_a_full_profile_can_be_written(full: rs.Profile, tmp_path: Path) -> None:
+    made = dict(all_figures(full))
+    assert list(made) == [
         "plane", "layer_map", "depth", "swap_traces", "vectors", "frequency_summary", "frequency_profiles",
         "frequency_norms", "head_paths", "frequency_grid",
     ]  # fmt: skip
-    assert "null: random, 2 draws" in plane(full).get_supxlabel()
+    save_figure(made["frequency_grid"], tmp_path / "grid")
+
+
+@pytest.mark.parametrize("score", SCORES)
+def test_depth_shows_the_subject_over_its_null(full: rs.Profile, score: str) -> None:
+    axes = depth(full).axes[SCORES.index(score)]
+    assert axes.get_title(loc="left") == score.replace("_", " ")
+    hue = {"positional_score": POSITIONAL, "symbolic_score": SYMBOLIC}[score]
+    for label, heads, colour in ((full.name, full.at(), hue), ("random null", full.nulls, NULL)):
+        medians = heads.groupby("layer")[score].median()
+        np.testing.assert_allclose(line(axes, label), np.column_stack((medians.index, medians)))
+        assert next(one for one in axes.lines if one.get_label() == label).get_color() == colour
+    real, null = (line(axes, label)[:, 1] for label in (full.name, "random null"))
+    assert not np.allclose(real, null)
+    assert names(axes)[0] == "layer"
+
+
+def test_frequency_summary_shows_the_subject_over_its_null(full: rs.Profile) -> None:
+    for axes, score in zip(frequency_summary(full).axes, SCORES, strict=True):
+        for label, planes in ((full.name, full.frequencies), ("random null", full.null_frequencies)):
+            medians = planes.groupby("frequency_id")[score].median()
+            np.testing.assert_allclose(line(axes, label), np.column_stack((medians.index, medians)))
 
 
 def test_frequency_profile_draws_the_heads_numbers(full: rs.Profile) -> None:
     axes = frequency_profiles(full, {"this one": (1, 2)}).axes[0]
     rows = full.frequencies.query("layer == 1 and head == 2")
-    drawn = {line.get_label(): line.get_ydata() for line in axes.lines}
-    assert np.allclose(drawn["positional score"], rows["positional_score"])
-    assert np.allclose(drawn["symbolic score"], rows["symbolic_score"])
-    assert len(axes.collections) == 2  # the null's bands
+    for score in SCORES:
+        expected = rows[["frequency_id", score]].to_numpy()
+        np.testing.assert_allclose(line(axes, score.replace("_", " ")), expected)
+    for band, score in zip(axes.collections, SCORES, strict=True):  # the null's middle 90 %
+        ends = full.null_frequencies.groupby("frequency_id")[score].quantile([0.05, 0.95])
+        heights = band.get_paths()[0].vertices[:, 1]
+        assert (heights.min(), heights.max()) == pytest.approx((ends.min(), ends.max()))
 
 
-def test_traces_draw_attention_before_and_after(full: rs.Profile) -> None:
+def test_norms_by_layer_and_of_single_heads(full: rs.Profile) -> None:
+    left, right = frequency_norms(full, {"this one": (1, 2)}).axes[:2]
+    means = full.frequencies.groupby(["layer", "frequency_id"])["logit_norm"].mean().unstack()
+    np.testing.assert_allclose(image(left), np.log10(means + 1e-3))
+    assert names(left) == ("frequency id (1 = fastest)", "layer")
+    assert ticks(left, "x")[0] == "1"
+    rows = full.frequencies.query("layer == 1 and head == 2")
+    np.testing.assert_allclose(line(right, "1:2, this one"), rows[["frequency_id", "logit_norm"]])
+
+
+def test_a_path_runs_over_positional_and_symbolic_scores(full: rs.Profile) -> None:
+    axes = head_paths(full, {"this one": (1, 2)}).axes[0]
+    assert names(axes) == ("positional score", "symbolic score")
+    rows = full.frequencies.query("layer == 1 and head == 2")
+    np.testing.assert_allclose(points(axes, 0), rows[SCORES])
+    np.testing.assert_allclose(np.column_stack(axes.lines[0].get_data()), rows[SCORES])
+    np.testing.assert_array_equal(axes.collections[0].get_array(), rows["frequency_id"])
+    np.testing.assert_allclose(points(axes, 1), full.at().query("layer == 1 and head == 2")[SCORES])
+
+
+def test_the_grid_has_every_head_in_its_cell(full: rs.Profile) -> None:
+    axes = frequency_grid(full).axes[0]
+    positional, symbolic = axes.collections
+    assert (positional.get_label(), symbolic.get_label()) == ("positional score", "symbolic score")
+    for curves, score in ((positional, SCORES[0]), (symbolic, SCORES[1])):
+        curve = curves.get_segments()[4 * 1 + 2]  # layer 1, head 2 of four heads
+        rows = full.frequencies.query("layer == 1 and head == 2")
+        np.testing.assert_allclose(1 + 0.9 - 0.8 * rows[score], curve[:, 1])
+        assert ((curve[:, 0] > 2) & (curve[:, 0] < 3)).all()
+
+
+def test_traces_draw_attention_before_and_after_the_swap(full: rs.Profile) -> None:
+    """After the swap means what the counterfactual logits give when the two blocks change places."""
     rows = full.traces[full.traces["example"] == "most symbolic"]
-    drawn = next(ax for ax in swap_traces(full).axes if "most symbolic" in ax.get_title(loc="left"))
-    assert np.allclose(drawn.lines[0].get_ydata(), rows[rows["block"] >= 0]["attention"])
-    assert np.allclose(drawn.lines[1].get_ydata(), rows[rows["block"] >= 0]["attention_swapped"])
-    whole = full.traces.groupby("example")[["attention", "attention_swapped"]].sum()
-    assert np.allclose(whole, 1, atol=1e-5)
+    layer, head, first, second = (
+        int(rows[name].iloc[0]) for name in ("layer", "head", "first_block", "second_block")
+    )
+    axes = next(ax for ax in swap_traces(full).axes if "most symbolic" in ax.get_title(loc="left"))
+    assert axes.get_title(loc="left") == f"{layer}:{head}, most symbolic: blocks {first} and {second} swapped"
+    grids: list[np.ndarray] = []
+    HeadReader(tiny("llama")).read(
+        tokens(3, 14)[:1],
+        [13],
+        lambda one: grids.append(one.at(0).logits()[0, head].numpy()) if one.layer == layer else None,
+    )
+    order = np.arange(14)
+    order[[first, second]] = second, first  # every token is a block
+    for label, contents in (("before", np.arange(14)), ("after the swap", order)):
+        weights = np.exp(grids[0][np.arange(14), contents])
+        np.testing.assert_allclose(line(axes, label)[:, 1], (weights / weights.sum())[:13], rtol=1e-4)
+    assert not np.allclose(line(axes, "before"), line(axes, "after the swap"), atol=1e-3)
+
+
+def test_vectors_meet_after_turning_by_their_distance(full: rs.Profile) -> None:
+    rows = full.vectors[full.vectors["example"] == "most positional"]
+    column = list(full.vectors["example"].unique()).index("most positional")
+    figure = vectors(full)
+    upper, lower = figure.axes[column], figure.axes[column + full.vectors["example"].nunique()]
+    keys, query = rows[rows["kind"] == "key"], rows[rows["kind"] == "query"].iloc[0]
+    still = keys["re"].to_numpy() + 1j * keys["im"].to_numpy()
+    distance = keys["position"].to_numpy(dtype=float) - float(query["position"])
+    met = still * np.exp(1j * distance * float(query["angle"]))
+    np.testing.assert_allclose(points(upper), np.column_stack((still.real, still.imag)), rtol=1e-5)
+    np.testing.assert_allclose(points(lower), np.column_stack((met.real, met.imag)), rtol=1e-3, atol=1e-5)
+    np.testing.assert_array_equal(upper.collections[0].get_array(), keys["position"])
+
+
+def test_answers_by_place_are_the_tables(found: rs.Profile) -> None:
+    asked = np.arange(24)
+    answers = pd.DataFrame(
+        {
+            "correct": (asked < 6).astype(float),
+            "asked_block": asked.astype(float),
+            "log_likelihood": -0.1 * asked,
+            "asked_attention": 0.01 * asked,
+        }
+    )
+    run = rs.Profile(found.run, {**found.tables, "answers": answers})
+    table = run.by_position(4)
+    for axes, column in zip(
+        by_position(run, 4).axes, ("accuracy", "log_likelihood", "asked_attention"), strict=True
+    ):
+        np.testing.assert_allclose(bars(axes), table[["place", column]])
+    assert table["accuracy"].tolist() == [1, 0, 0, 0]

@@ -1,15 +1,28 @@
-"""Figures of training, roles and geometry show the numbers of their results."""
+"""Figures of training, roles, geometry and lengths show the numbers of their results."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
+
 import numpy as np
+import pandas as pd
 import pytest
+import torch
+from matplotlib.colors import to_hex
 
 import rotoscope as rs
 from rotoscope import figures as draw
-from rotoscope.analysis import find_geometry, find_roles, trace
+from rotoscope.analysis.lengths import stored_lengths
 from rotoscope.maths.purity import CLASSES
-from rotoscope.results import Dynamics
+from rotoscope.palette import CLASS_COLOURS, TASK_COLOURS
+from rotoscope.papers.tables import TABLE_1
+from rotoscope.results import Dynamics, Geometry, Lengths, Roles
+from rotoscope.tasks import letter
+from tests.figures.drawn import image, line, names, points, ticks
+
+MODELS = Path(rs.__file__).parent / "models"
+SCORES = ["positional_score", "symbolic_score"]
 
 
 @pytest.fixture(scope="module")
@@ -17,26 +30,48 @@ def number() -> Dynamics:
     return rs.dynamics("number")
 
 
+@pytest.fixture(scope="module")
+def roles() -> Roles:
+    return Roles.open(MODELS / "letter" / "roles")
+
+
+@pytest.fixture(scope="module")
+def lengths() -> Lengths:
+    """Two models of the stored measurement."""
+    whole = stored_lengths()
+    kept = {name: t[t["model"].isin(["letter-0-22500", "number-0-22500"])] for name, t in whole.tables.items()}
+    return Lengths(whole.run, kept)
+
+
 def test_accuracy_curves_are_the_tables(number: Dynamics) -> None:
     axes = draw.training_accuracy(number, rs.dynamics("letter")).axes
     assert [a.get_title() for a in axes] == ["number task", "letter task"]
-    curve = next(line for line in axes[0].lines if line.get_label() == "3")
     expected = number.accuracy.query("hops == 3")
-    np.testing.assert_allclose(curve.get_ydata(), expected["accuracy"])
-    ticks = [float(line.get_xdata()[0]) for line in axes[0].lines if len(line.get_xdata()) == 2]
-    assert ticks == number.learned().tolist()
+    np.testing.assert_allclose(line(axes[0], "3"), expected[["step", "accuracy"]])
+    marks = [float(one.get_xdata()[0]) for one in axes[0].lines if len(one.get_xdata()) == 2]
+    assert marks == number.learned().tolist()
 
 
 def test_the_plane_at_a_step_shows_that_step(number: Dynamics) -> None:
     axes = draw.plane_over_training(number, steps=[0, 22_500]).axes
     for panel, step in zip(axes, (0, 22_500), strict=False):
         now = number.at().query("step == @step")
-        np.testing.assert_allclose(
-            panel.collections[0].get_offsets(),
-            now[["positional_score", "symbolic_score"]].to_numpy(),
-            atol=1e-6,
-        )
+        np.testing.assert_allclose(points(panel), now[SCORES], atol=1e-6)
+        np.testing.assert_array_equal(panel.collections[0].get_array(), now["layer"])
         assert f"step {step:,}" in panel.get_title()
+        assert names(axes[0]) == ("positional score", "symbolic score")
+
+
+def test_every_head_has_its_curves(number: Dynamics) -> None:
+    axes = draw.scores_over_training(number).axes
+    assert [a.get_title() for a in axes] == [f"{layer}:0" for layer in range(12)]
+    track = number.at().query("layer == 7").sort_values("step")
+    for label, column in (
+        ("positional", SCORES[0]),
+        ("symbolic", SCORES[1]),
+        ("entropy", "relative_entropy"),
+    ):
+        np.testing.assert_allclose(line(axes[7], label), track[["step", column]], atol=1e-6)
 
 
 def test_strips_show_the_class_of_every_head(number: Dynamics) -> None:
@@ -46,35 +81,138 @@ def test_strips_show_the_class_of_every_head(number: Dynamics) -> None:
     final = number.pure_from(0.1)["head_class"].map(CLASSES.index).to_numpy()
     np.testing.assert_array_equal(codes[:, -1], final)
     assert (codes[:, 0] == CLASSES.index("uniform")).all()
+    assert [to_hex(mesh.cmap(k)).upper() for k in range(4)] == [CLASS_COLOURS[name] for name in CLASSES]
 
 
-def test_every_figure_of_a_run_is_drawn(number: Dynamics, tmp_path) -> None:
-    made = dict(draw.training_figures(number))
-    assert list(made) == [
+def test_waiting_marks_when_heads_became_pure(number: Dynamics) -> None:
+    axes = draw.waiting(number).axes[0]
+    pure = number.pure_from().dropna(subset=["first_pure"])
+    marks = {
+        (float(one.get_xdata()[0]), float(one.get_ydata()[0]), one.get_marker())
+        for one in axes.lines
+        if len(one.get_xdata()) == 1
+    }
+    signs = {"positional": "s", "symbolic": "o"}
+    assert marks == {(row.first_pure, row.layer, signs[row.head_class]) for row in pure.itertuples()}
+    hops = [float(one.get_xdata()[0]) for one in axes.lines if len(one.get_xdata()) == 2]
+    assert hops == number.learned().tolist()
+    assert axes.yaxis_inverted()
+
+
+def test_every_figure_of_a_run_has_its_name(number: Dynamics) -> None:
+    assert [name for name, _ in draw.training_figures(number)] == [
         "plane_over_training", "scores_over_training", "purity_over_training", "training_accuracy", "waiting",
     ]  # fmt: skip
-    assert len(made["scores_over_training"].axes) == 12
-    assert "count from 0" in made["waiting"].get_supxlabel()
-    for name, figure in made.items():
-        files = draw.save_figure(figure, tmp_path / name)
-        assert all(file.stat().st_size > 5000 for file in files)
 
 
-def test_roles_flow_and_geometry_are_drawn() -> None:
-    found = find_roles("letter", inputs=40, fitted=2000, device="cpu")
-    bars = draw.role_attention(found).axes[0].containers
-    np.testing.assert_allclose([bar.get_height() for bar in bars[1]], found.table()["on_pointed"], atol=1e-6)
-    curves = draw.answer_arrival(found).axes[3].lines
-    of = found.arrival.query("hops == 4 and path_index == 0")["accuracy"]
-    np.testing.assert_allclose(curves[0].get_ydata(), of)
-    grid = draw.legible_flow(found).axes[-2].images[0].get_array()
-    assert grid.shape == (13, 5)
-    flow = trace("letter", fitted=2000, device="cpu")
-    figure = draw.information_flow(flow)
-    said = [text.get_text() for text in figure.axes[0].texts]
-    assert len(said) == 13 * 17
-    assert said.count(flow.sequence.answer) >= 13
-    shape = find_geometry("letter", inputs=10, device="cpu")
-    points = draw.frequency_use(shape).axes[0].lines[0].get_xdata()
-    np.testing.assert_allclose(points, shape.weighted_ids()["product_weighted_id"])
-    assert len(draw.dominant_planes(shape, layers=[0, 3]).axes) == 6
+def test_bars_are_shares_of_attention(roles: Roles) -> None:
+    axes = draw.role_attention(roles).axes[0]
+    table = roles.table()
+    bars = {bar.get_label(): np.array([one.get_height() for one in bar]) for bar in axes.containers}
+    np.testing.assert_allclose(bars["itself"], table["on_self"], atol=1e-6)
+    np.testing.assert_allclose(bars["token pointed at"], table["on_pointed"], atol=1e-6)
+    np.testing.assert_allclose(sum(bars.values()), 1, atol=1e-6)
+    named = {int(text.get_position()[0]): text.get_text() for text in axes.texts}
+    assert named == {k: role[:3] for k, role in enumerate(table["role"]) if role != "none"}
+
+
+def test_arrival_and_what_is_decodable(roles: Roles) -> None:
+    axes = draw.answer_arrival(roles).axes[3]
+    assert axes.get_title() == "4 hops"
+    for label, place in (("last token", 0), ("1 hop on", 1), ("3 hops on", 3)):
+        rows = roles.arrival.query(f"hops == 4 and path_index == {place}")
+        np.testing.assert_allclose(line(axes, label), rows[["layer", "accuracy"]])
+    panels = {axes.get_title(): axes for axes in draw.decodable_flow(roles).axes}
+    for title, place in (("last token", 0), ("3 hops on", 3)):
+        rows = roles.flow.query(f"hops == 4 and path_index == {place}").set_index(["layer", "ahead"])
+        np.testing.assert_allclose(image(panels[title]), rows["accuracy"].unstack())
+        assert list(ticks(panels[title], "x").values())[:2] == ["itself", "+1"]
+
+
+def test_information_flow_labels_states_and_draws_attention() -> None:
+    one = letter(hops=2, count=1, seed=0)[0]
+    last = len(one.tokens) - 1
+    cells = pd.DataFrame(
+        [
+            {"layer": layer, "position": p, "token": one.tokens[p], "ahead": None if p == 0 else 0}
+            for layer in range(3)
+            for p in range(len(one.tokens))
+        ]
+    )
+    attention = torch.zeros(2, 1, last + 1, last + 1)
+    attention[1, 0, last, one.path[1]] = 1.0
+    flow = SimpleNamespace(sequence=one, answered=one.answer, cells=cells, attention=attention)
+    axes = draw.information_flow(flow).axes[0]
+    texts = {tuple(text.get_position()): text.get_text() for text in axes.texts}
+    assert texts[(0, 1)] == "?"
+    assert texts[(last, 2)] == one.tokens[last]
+    (arrow,) = [patch for patch in axes.patches if hasattr(patch, "get_arrowstyle")]
+    assert arrow._posA_posB == [(float(one.path[1]), 1.3), (last, 1.7)]
+    assert "right" in axes.get_title()
+
+
+@pytest.fixture(scope="module")
+def shape() -> Geometry:
+    """Twelve layers of one head, four planes each; layer l uses plane 1 + l % 4 most."""
+    rows = [
+        {
+            "layer": layer,
+            "head": 0,
+            "frequency_id": f,
+            "angle": 1 / f,
+            "max_logit": 3.0 if f == 1 + layer % 4 else 1.0,
+        }
+        for layer in range(12)
+        for f in range(1, 5)
+    ]
+    use = pd.DataFrame(rows)
+    use = use.assign(weight=0.25, product_weight=np.where(use["max_logit"] == 3, 1.0, 0.0))
+    vectors = pd.DataFrame(
+        [
+            {"layer": 3, "head": 0, "kind": kind, "token": token, "re": re, "im": 0.5}
+            for kind in ("query", "key")
+            for token, re in (("a3", 1.0), ("ab", 2.0))
+        ]
+    )
+    return Geometry({"settings": {"task": "letter"}}, {"use": use, "vectors": vectors})
+
+
+def test_frequency_use_and_planes(shape: Geometry) -> None:
+    axes = draw.frequency_use(shape, printed=TABLE_1).axes[0]
+    grid = shape.use.set_index(["layer", "frequency_id"])["max_logit"].unstack() / 3
+    np.testing.assert_allclose(image(axes), grid)
+    assert line(axes, "weighted average").tolist() == [[1 + k % 4, k] for k in range(12)]
+    assert line(axes, "P2 Table 1").tolist() == [[x, k] for k, x in enumerate(TABLE_1["letter"])]
+    assert len(draw.frequency_use(shape).axes[0].lines) == 1
+    queries, keys = draw.dominant_planes(shape, layers=[3]).axes[:2]
+    assert points(queries).tolist() == [[2.0, 0.5]]  # what looks for a letter
+    assert points(keys).tolist() == [[1.0, 0.5], [2.0, 0.5]]
+    assert "layer 3, id 4" in queries.get_title()
+
+
+def test_accuracy_by_length(lengths: Lengths) -> None:
+    axes = draw.length_accuracy(lengths).axes[0]
+    for task, model in (("number", "number-0-22500"), ("letter", "letter-0-22500")):
+        curve = lengths.curve().query(f"model == '{model}'")
+        np.testing.assert_allclose(line(axes, task), curve[["length", "accuracy"]])
+        drawn = next(one for one in axes.lines if one.get_label() == task)
+        assert drawn.get_color() == TASK_COLOURS[task]
+    assert ticks(axes, "x")[850.0] == "850"
+
+
+def test_discrepancy_attention_and_prediction_by_length(lengths: Lengths) -> None:
+    panel = draw.length_discrepancy(lengths).axes[0]
+    gaps = lengths.gaps().query("task == 'number'").sort_values("length")
+    kinds = lengths.classes.set_index(["model", "layer"])["head_class"]
+    for drawn, layer in zip(panel.lines, range(12), strict=False):
+        rows = gaps[gaps["layer"] == layer]
+        np.testing.assert_allclose(drawn.get_ydata(), rows["discrepancy"] / rows["discrepancy"].iloc[0])
+        assert drawn.get_color() == CLASS_COLOURS[kinds[("number-0-22500", layer)]]
+    attention, lost = draw.length_attention(lengths, "number-0-22500").axes[:2]
+    for axes, column in ((attention, "attention"), (lost, "gap_loss")):
+        np.testing.assert_allclose(image(axes), gaps.set_index(["layer", "length"])[column].unstack())
+    axes = draw.length_prediction(lengths).axes[0]
+    assert names(axes) == ("measured length", "length predicted from training length alone")
+    drawn_points = {tuple(np.concatenate(bars.lines[0].get_data())) for bars in axes.containers}
+    table = lengths.predictions().query("measured < inf and predicted < inf")
+    assert drawn_points == set(table[["measured", "predicted"]].itertuples(index=False, name=None))

@@ -3,13 +3,14 @@ from __future__ import annotations
 import numpy as np
 
 from rotoscope.figures import one_hop_accuracy
-from rotoscope.figures.style import POSITIONAL, SYMBOLIC
+from rotoscope.palette import POSITIONAL, SYMBOLIC
+from rotoscope.papers.tables import TABLE_3
 from tests.results.test_onehop import made
 
 
 def test_draws_accuracy_chance_and_the_papers_curves() -> None:
     run = made({("number", 12, 0, 1)})
-    figure = one_hop_accuracy(run)
+    figure = one_hop_accuracy(run, printed=TABLE_3)
     left, right = figure.axes
     table = run.accuracy().set_index(["task", "length"])
     for ax, task, hue in ((left, "number", POSITIONAL), (right, "letter", SYMBOLIC)):

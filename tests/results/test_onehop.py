@@ -11,9 +11,10 @@ from scipy.stats import binomtest
 
 import rotoscope as rs
 from rotoscope.errors import RunError
+from rotoscope.papers.tables import TABLE_3, beside_table_3, screening
 from rotoscope.results import OneHopRun, RunRecord
 from rotoscope.results.journal import Journal
-from rotoscope.results.onehop import PAPER, answer_row, answers_table, wilson
+from rotoscope.results.onehop import answer_row, answers_table, wilson
 from rotoscope.tasks import OneHopPlan
 
 PLAN = OneHopPlan(lengths=(16, 12), runs=2, questions=4)
@@ -24,9 +25,9 @@ def made(wrong: set[tuple[str, int, int, int]] = frozenset(), long: int = 99) ->
     rows = []
     for run, question in PLAN:
         key = (question.task, question.length, run, question.number)
-        said = "?" if key in wrong else question.answer
+        answer = "?" if key in wrong else question.answer
         too_long = question.length > long
-        rows.append(answer_row(run, question, "" if too_long else said, "too long" if too_long else "answered"))
+        rows.append(answer_row(run, question, "" if too_long else answer, "too long" if too_long else "answered"))
     return OneHopRun(RunRecord(settings={"model": "knows"}), {"answers": answers_table(reversed(rows))})
 
 
@@ -64,27 +65,27 @@ def test_too_long_is_counted_apart() -> None:
     run = made(long=12)
     assert (cell(run, "letter", 16)["questions"], cell(run, "letter", 16)["too_long"]) == (0, 8)
     assert math.isnan(cell(run, "letter", 16)["mean"])
-    assert run.screening()["selected"] is None
+    assert screening(run)["selected"] is None
     counts = run.statuses().set_index(["task", "length"])
     assert counts.loc[("letter", 16), "too long"] == 8
     assert counts.loc[("letter", 12), "answered"] == 8
 
 
 def test_screening_rule() -> None:
-    assert made().screening()["selected"] is True
-    one = made({("letter", 16, 0, 0)}).screening()
+    assert screening(made())["selected"] is True
+    one = screening(made({("letter", 16, 0, 0)}))
     assert (one["selected"], one["accuracy"], one["questions"]) == (True, 0.875, 8)
-    two = made({("letter", 16, 0, 0), ("letter", 16, 1, 3)}).screening()
+    two = screening(made({("letter", 16, 0, 0), ("letter", 16, 1, 3)}))
     assert (two["selected"], two["accuracy"]) == (False, 0.75)
     other_task = {("number", 16, run, k) for run in range(2) for k in range(4)}
-    assert made(other_task).screening()["selected"] is True
+    assert screening(made(other_task))["selected"] is True
 
 
 def test_beside_the_paper() -> None:
-    table = made().beside_paper().set_index(["task", "length"])
+    table = beside_table_3(made()).set_index(["task", "length"])
     assert table.loc[("number", 12), ["GPT 5.4", "GPT 5.5", "Sonnet 3.7"]].tolist() == [0.98, 0.55, 0.40]
     assert table.loc[("letter", 16), ["GPT 5.4", "GPT 5.5", "Sonnet 3.7"]].tolist() == [0.98, 0.95, 0.89]
-    assert len(PAPER) == 20
+    assert len(TABLE_3) == 20
 
 
 def test_saved_and_opened(tmp_path: Path) -> None:

@@ -3,10 +3,8 @@
 const content = JSON.parse(document.getElementById("content").textContent);
 let runs = content.runs;
 
-const CLASSES = ["positional", "symbolic", "uniform", "mixed"];
-const COLOURS = { positional: "#D55E00", symbolic: "#0072B2", uniform: "#8A8A8A", mixed: "#CC79A7" };
-const SYMBOLS = { positional: "square", symbolic: "circle", uniform: "diamond", mixed: "triangle-up" };
-const PALETTE = ["#009E73", "#E69F00", "#56B4E9", "#7A3E9D", "#D55E00", "#0072B2", "#CC79A7", "#8A8A8A"];
+const { classes: COLOURS, symbols: SYMBOLS, series: PALETTE, measures: HUES, verdicts: VERDICTS, query: QUERY, swapped: SWAPPED, block: BLOCK } = content.palette;
+const CLASSES = Object.keys(COLOURS);
 
 const state = {
   run: 0, tab: null, tau: 0, head: null, measure: "class", classes: new Set(CLASSES), low: null, high: null,
@@ -134,7 +132,7 @@ function grid(table, { go, render, what, front } = {}) {
   function details(k) {
     const behind = table.names.map((name, c) => [name, c]).slice(shown).filter(([, c]) => !missing(table.columns[c][k]) && table.columns[c][k] !== "");
     return el("tr", { class: "more" }, el("td", { colspan: shown }, el("dl", {}, behind.flatMap(([name, c]) =>
-      [el("dt", {}, words(name)), el("dd", { class: name === "command" || name === "anew" ? "code" : null }, show(table.columns[c][k], c))]))));
+      [el("dt", {}, words(name)), el("dd", { class: ["command", "recompute", "anew"].includes(name) ? "code" : null }, show(table.columns[c][k], c))]))));
   }
   /** A row that opens and closes what lies behind it. */
   function opening(row, made) {

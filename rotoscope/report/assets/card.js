@@ -80,11 +80,11 @@ function examplePictures(name) {
   const tab = heads(), made = [];
   const trace = tab.traces && tab.traces[name];
   if (trace) {
-    const of = (block) => trace.position.filter((_, c) => trace.block[c] === block);
-    const shade = (block) => { const at = of(block); return at.length ? [{ type: "rect", yref: "paper", x0: Math.min(...at) - 0.5, x1: Math.max(...at) + 0.5, y0: 0, y1: 1, line: { width: 0 }, fillcolor: "#E6C200", opacity: 0.25, layer: "below" }] : []; };
+    const positions = (block) => trace.position.filter((_, c) => trace.block[c] === block);
+    const shade = (block) => { const at = positions(block); return at.length ? [{ type: "rect", yref: "paper", x0: Math.min(...at) - 0.5, x1: Math.max(...at) + 0.5, y0: 0, y1: 1, line: { width: 0 }, fillcolor: BLOCK, opacity: 0.25, layer: "below" }] : []; };
     const before = (y, title, own) => ({ type: "scatter", mode: "lines", x: trace.position, y, name: title, line: own });
     made.push(el("h3", {}, "A telling swap (" + trace.example + ")"), picture("swap-" + name, "Attention of head " + name + " before and after its telling swap", () => ({
-      traces: [before(trace.attention, "before", { color: colour("ink"), width: 1.4 }), before(trace.attention_swapped, "after", { color: "#009E73", width: 1.4, dash: "dot" })],
+      traces: [before(trace.attention, "before", { color: colour("ink"), width: 1.4 }), before(trace.attention_swapped, "after", { color: SWAPPED, width: 1.4, dash: "dot" })],
       layout: { xaxis: { title: { text: "position" } }, yaxis: { title: { text: "attention" }, rangemode: "tozero" }, shapes: [...shade(trace.first_block), ...shade(trace.second_block)], showlegend: true, margin: { l: 40, r: 6, t: 22, b: 34 } },
     }), () => ({ names: ["position", "block", "attention", "attention_swapped"], rows: trace.position.map((p, c) => [p, trace.block[c], trace.attention[c], trace.attention_swapped[c]]) }),
     { size: "low", note: "blocks " + trace.first_block + " and " + trace.second_block + " swapped, first prompt" }).root);
@@ -110,7 +110,7 @@ function vectorPicture(name, vectors) {
       layout.annotations.push({ xref: "paper", yref: "paper", x: side ? 0.54 : 0, y: 1.0, yanchor: "bottom", xanchor: "left", text: title, showarrow: false });
       if (query >= 0) {
         const size = Math.max(1e-9, Math.hypot(vectors.re[query], vectors.im[query]));
-        layout.annotations.push({ x: vectors.re[query] / size * reach * 0.9, y: vectors.im[query] / size * reach * 0.9, ax: 0, ay: 0, xref: "x" + n, yref: "y" + n, axref: "x" + n, ayref: "y" + n, showarrow: true, arrowhead: 2, arrowwidth: 2, arrowcolor: "#D62728", text: "" });
+        layout.annotations.push({ x: vectors.re[query] / size * reach * 0.9, y: vectors.im[query] / size * reach * 0.9, ax: 0, ay: 0, xref: "x" + n, yref: "y" + n, axref: "x" + n, ayref: "y" + n, showarrow: true, arrowhead: 2, arrowwidth: 2, arrowcolor: QUERY, text: "" });
       }
     });
     return { traces, layout };

@@ -21,12 +21,12 @@ function drawDynamics(panel) {
       traces.push({ type: "scatter", mode: "lines", x, y, line: { color: colour("null"), width: 0.8 }, opacity: 0.6, hoverinfo: "skip", showlegend: false });
     }
     for (const name of CLASSES) {
-      const of = series.layer.map((_, k) => k).filter((k) => classOf(p[k], s[k], tab.gamma) === name);
-      const labels = together(of, p, s, (k) => headName(series.layer[k], series.head[k]));
-      traces.push({ type: "scatter", mode: few ? "markers+text" : "markers", name: name + " (" + of.length + ")", x: of.map((k) => p[k]), y: of.map((k) => s[k]), text: labels, customdata: of.map((k) => headName(series.layer[k], series.head[k])), textposition: "top right", textfont: { size: 10 }, hovertemplate: "%{customdata}<br>positional %{x:.3f}, symbolic %{y:.3f}<extra></extra>", marker: { size: 10, color: COLOURS[name], symbol: SYMBOLS[name], opacity: 0.85 } });
+      const members = series.layer.map((_, k) => k).filter((k) => CLASSES[series.head_class[now][k]] === name);
+      const labels = together(members, p, s, (k) => headName(series.layer[k], series.head[k]));
+      traces.push({ type: "scatter", mode: few ? "markers+text" : "markers", name: name + " (" + members.length + ")", x: members.map((k) => p[k]), y: members.map((k) => s[k]), text: labels, customdata: members.map((k) => headName(series.layer[k], series.head[k])), textposition: "top right", textfont: { size: 10 }, hovertemplate: "%{customdata}<br>positional %{x:.3f}, symbolic %{y:.3f}<extra></extra>", marker: { size: 10, color: COLOURS[name], symbol: SYMBOLS[name], opacity: 0.85 } });
     }
-    return { traces, layout: { xaxis: { ...PLANE_AXES.xaxis, range: [-0.05, 1.2] }, yaxis: { ...PLANE_AXES.yaxis, range: [-0.05, 1.08] }, shapes: corners(tab.gamma), showlegend: true, margin: { l: 46, r: 8, t: 26, b: 40 } } };
-  }, () => ({ names: ["step", "layer", "head", "positional_score", "symbolic_score"], rows: series.steps.flatMap((step, t) => series.layer.map((layer, k) => [step, layer, series.head[k], series.positional_score[t][k], series.symbolic_score[t][k]])) }),
+    return { traces, layout: { xaxis: { ...PLANE_AXES.xaxis, range: [-0.05, 1.2] }, yaxis: { ...PLANE_AXES.yaxis, range: [-0.05, 1.08] }, shapes: corners(tab), showlegend: true, margin: { l: 46, r: 8, t: 26, b: 40 } } };
+  }, () => ({ names: ["step", "layer", "head", "positional_score", "symbolic_score", "head_class"], rows: series.steps.flatMap((step, t) => series.layer.map((layer, k) => [step, layer, series.head[k], series.positional_score[t][k], series.symbolic_score[t][k], CLASSES[series.head_class[t][k]]])) }),
   { size: "tall", note: "class at γ = " + tab.gamma + "; queries: " + (series ? series.queries : "") + ", τ = " + (series ? short(series.tau) : "") });
 
   const mark = () => [{ type: "line", yref: "paper", x0: place(steps[now]), x1: place(steps[now]), y0: 0, y1: 1, line: { color: colour("ink"), width: 1.5, dash: "dot" } }];
@@ -58,14 +58,14 @@ function drawDynamics(panel) {
 }
 
 /** Names of points; those that lie on top of each other share one label. */
-function together(of, p, s, name) {
-  const labels = of.map(() => "");
-  const taken = of.map(() => false);
-  of.forEach((k, a) => {
+function together(points, p, s, name) {
+  const labels = points.map(() => "");
+  const taken = points.map(() => false);
+  points.forEach((k, a) => {
     if (taken[a]) return;
-    const close = of.map((_, b) => b).filter((b) => !taken[b] && Math.abs(p[of[b]] - p[k]) < 0.06 && Math.abs(s[of[b]] - s[k]) < 0.03);
+    const close = points.map((_, b) => b).filter((b) => !taken[b] && Math.abs(p[points[b]] - p[k]) < 0.06 && Math.abs(s[points[b]] - s[k]) < 0.03);
     close.forEach((b) => { taken[b] = true; });
-    labels[a] = close.length > 6 ? close.length + " heads" : close.map((b) => name(of[b])).join(" ");
+    labels[a] = close.length > 6 ? close.length + " heads" : close.map((b) => name(points[b])).join(" ");
   });
   return labels;
 }
@@ -111,11 +111,10 @@ function drawCanonical(panel) {
 
 /** From the positional hue to the symbolic one. */
 function shade(share) {
-  const from = [213, 94, 0], to = [0, 114, 178];
+  const channels = (hue) => [1, 3, 5].map((k) => parseInt(hue.slice(k, k + 2), 16));
+  const from = channels(COLOURS.positional), to = channels(COLOURS.symbolic);
   return "rgb(" + from.map((v, k) => Math.round(v + share * (to[k] - v))).join(",") + ")";
 }
-
-const VERDICTS = { corrected: "class-mixed", difference: "class-mixed", false: "class-positional", "not ": "class-positional", holds: "class-symbolic", reproduced: "class-symbolic" };
 
 /** A tab of statements with verdicts: the theory lab's, or the ledger's. */
 const drawVerdicts = (which) => (panel) => {
@@ -126,8 +125,7 @@ const drawVerdicts = (which) => (panel) => {
   };
   const render = (name, value) => {
     if (name !== "verdict") return null;
-    const key = Object.keys(VERDICTS).find((word) => String(value).includes(word));
-    return el("span", { class: "verdict " + (VERDICTS[key] || "") }, value);
+    return el("span", { class: "verdict" + (VERDICTS[value] ? " class-" + VERDICTS[value] : "") }, value);
   };
   const place = el("div");
   const fill = () => {
@@ -167,11 +165,11 @@ function drawCompare(panel) {
   const plane = picture("compare", "Heads in the plane, from the first run to the second", () => {
     const rows = state.all ? found.rows : changed, traces = [];
     for (const name of CLASSES) {
-      const of = rows.filter((row) => row.is === name);
-      traces.push({ type: "scatter", mode: "lines", x: of.flatMap((r) => [r.from[0], r.to[0], null]), y: of.flatMap((r) => [r.from[1], r.to[1], null]), line: { color: COLOURS[name], width: 1 }, opacity: 0.5, hoverinfo: "skip", showlegend: false });
-      traces.push({ type: "scatter", mode: "markers", name: "to " + name, x: of.map((r) => r.to[0]), y: of.map((r) => r.to[1]), customdata: of.map((r) => r.name), text: of.map((r) => r.name + ": " + r.was + " → " + r.is), hovertemplate: "%{text}<extra></extra>", marker: { size: 9, color: COLOURS[name], symbol: "arrow", angle: of.map((r) => Math.atan2(r.to[0] - r.from[0], r.to[1] - r.from[1]) * 180 / Math.PI), angleref: "up" } });
+      const members = rows.filter((row) => row.is === name);
+      traces.push({ type: "scatter", mode: "lines", x: members.flatMap((r) => [r.from[0], r.to[0], null]), y: members.flatMap((r) => [r.from[1], r.to[1], null]), line: { color: COLOURS[name], width: 1 }, opacity: 0.5, hoverinfo: "skip", showlegend: false });
+      traces.push({ type: "scatter", mode: "markers", name: "to " + name, x: members.map((r) => r.to[0]), y: members.map((r) => r.to[1]), customdata: members.map((r) => r.name), text: members.map((r) => r.name + ": " + r.was + " → " + r.is), hovertemplate: "%{text}<extra></extra>", marker: { size: 9, color: COLOURS[name], symbol: "arrow", angle: members.map((r) => Math.atan2(r.to[0] - r.from[0], r.to[1] - r.from[1]) * 180 / Math.PI), angleref: "up" } });
     }
-    return { traces, layout: { ...PLANE_AXES, shapes: corners(heads() ? heads().gamma : 0.1), showlegend: true, margin: { l: 46, r: 8, t: 26, b: 40 } } };
+    return { traces, layout: { ...PLANE_AXES, shapes: corners(runs[0].tabs.overview), showlegend: true, margin: { l: 46, r: 8, t: 26, b: 40 } } };
   }, () => ({ names: ["layer", "head", "class_before", "class_after", "positional_before", "symbolic_before", "positional_after", "symbolic_after"], rows: found.rows.map((r) => [r.layer, r.head, r.was, r.is, ...r.from, ...r.to]) }),
   { size: "tall", note: "arrows from the first run to the second", click: (point) => { if (point.customdata) choose(point.customdata); } });
   const check = el("input", { type: "checkbox", onchange: (event) => { state.all = event.target.checked; plane.draw(); } });

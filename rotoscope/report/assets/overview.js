@@ -21,7 +21,7 @@ function shown(k) {
   return state.stability === "stable" ? now.stable[k] === true : now.stable[k] === false;
 }
 
-function said(k) {
+function described(k) {
   const tab = heads(), now = at();
   return headName(tab.layer[k], tab.head[k]) + " " + (className(k) || "no score") + "<br>positional " + number(now.positional_score[k]) + ", symbolic " + number(now.symbolic_score[k]);
 }
@@ -41,10 +41,9 @@ function planeFigure() {
   }
   const many = tab.layer.length > 1500;
   for (const name of CLASSES) {
-    const of = [];
-    for (let k = 0; k < tab.layer.length; k++) if (className(k) === name && shown(k)) of.push(k);
+    const shownHeads = tab.layer.map((_, k) => k).filter((k) => className(k) === name && shown(k));
     traces.push({
-      type: "scatter", mode: "markers", name, x: of.map((k) => now.positional_score[k]), y: of.map((k) => now.symbolic_score[k]), customdata: of, text: of.map(said), hovertemplate: "%{text}<extra></extra>",
+      type: "scatter", mode: "markers", name, x: shownHeads.map((k) => now.positional_score[k]), y: shownHeads.map((k) => now.symbolic_score[k]), customdata: shownHeads, text: shownHeads.map(described), hovertemplate: "%{text}<extra></extra>",
       marker: { size: many ? 5 : 9, color: COLOURS[name], symbol: SYMBOLS[name], opacity: many ? 0.6 : 0.8, line: { width: many ? 0 : 0.6, color: colour("paper") } },
     });
   }
@@ -52,7 +51,7 @@ function planeFigure() {
 }
 
 function planeShapes() {
-  const shapes = corners(heads().gamma), k = headIndex(state.head);
+  const shapes = corners(heads()), k = headIndex(state.head);
   if (k < 0 || missing(at().positional_score[k])) return shapes;
   shapes.push({
     type: "circle", xsizemode: "pixel", ysizemode: "pixel", xanchor: at().positional_score[k], yanchor: at().symbolic_score[k], x0: -9, x1: 9, y0: -9, y1: 9,
@@ -65,7 +64,6 @@ const MEASURES = {
   class: "class", positional_score: "positional score", symbolic_score: "symbolic score", class_stability: "stability of the class",
   relative_entropy: "entropy (of uniform)", swapped_mass: "attention on what is swapped", weighted_frequency_id: "weighted frequency id",
 };
-const HUES = { positional_score: "#D55E00", symbolic_score: "#0072B2", class_stability: "#009E73", relative_entropy: "#7A3E9D", swapped_mass: "#8A6D00", weighted_frequency_id: "#56708A" };
 
 function mapFigure() {
   const tab = heads(), now = at(), measure = now[state.measure] || state.measure === "class" ? state.measure : "class";
@@ -73,7 +71,7 @@ function mapFigure() {
   const blank = () => Array.from({ length: layers }, () => new Array(wide).fill(null));
   const z = blank(), text = blank();
   tab.layer.forEach((layer, k) => {
-    text[layer][tab.head[k]] = said(k);
+    text[layer][tab.head[k]] = described(k);
     if (!shown(k)) return;
     const code = now.head_class[k];
     z[layer][tab.head[k]] = measure === "class" ? (code < 0 ? null : code) : now[measure][k];
@@ -81,8 +79,8 @@ function mapFigure() {
   const few = layers * wide < 1000;
   const trace = { type: "heatmap", z, text, hovertemplate: "%{text}<extra></extra>", hoverongaps: true, xgap: few ? 2 : 0.5, ygap: few ? 1 : 0.5 };
   if (measure === "class") {
-    trace.colorscale = CLASSES.flatMap((name, k) => [[k / 4, COLOURS[name]], [(k + 1) / 4, COLOURS[name]]]);
-    Object.assign(trace, { zmin: -0.5, zmax: 3.5, showscale: false });
+    trace.colorscale = CLASSES.flatMap((name, k) => [k, k + 1].map((end) => [end / CLASSES.length, COLOURS[name]]));
+    Object.assign(trace, { zmin: -0.5, zmax: CLASSES.length - 0.5, showscale: false });
   } else {
     const share = measure !== "weighted_frequency_id";
     Object.assign(trace, { colorscale: [[0, colour("sheet")], [1, HUES[measure]]], zmin: share ? 0 : undefined, zmax: share ? 1 : undefined, colorbar: { thickness: 8, len: 0.6, outlinewidth: 0 } });

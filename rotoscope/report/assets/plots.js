@@ -80,27 +80,18 @@ function drawAll() {
   }
 }
 
-/** The squares of the plane in which a head counts as pure. */
-function corners(gamma) {
-  const square = (x, y, name) => ({
-    type: "rect", x0: x ? 1 - gamma : 0, x1: x ? 1 : gamma, y0: y ? 1 - gamma : 0, y1: y ? 1 : gamma, layer: "below",
+/** The squares of the plane in which a head counts as pure, as the run gives them. */
+function corners({ gamma, pure }) {
+  return Object.entries(pure).map(([name, [x, y]]) => ({
+    type: "rect", x0: x, x1: x + gamma, y0: y, y1: y + gamma, layer: "below",
     line: { width: 1, color: COLOURS[name] }, fillcolor: COLOURS[name], opacity: 0.16,
-  });
-  return [square(1, 0, "positional"), square(0, 1, "symbolic"), square(1, 1, "uniform")];
+  }));
 }
 
 const PLANE_AXES = {
   xaxis: { range: [-0.03, 1.03], title: { text: "positional score" }, dtick: 0.2 },
   yaxis: { range: [-0.03, 1.03], title: { text: "symbolic score" }, dtick: 0.2 },
 };
-
-function classOf(p, s, gamma) {
-  if (missing(p) || missing(s)) return null;
-  if (p >= 1 - gamma && s <= gamma) return "positional";
-  if (s >= 1 - gamma && p <= gamma) return "symbolic";
-  if (p >= 1 - gamma && s >= 1 - gamma) return "uniform";
-  return "mixed";
-}
 
 /** Text that Plotly shows as it is: it would read tags and entities. */
 const plain = (text) => String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
