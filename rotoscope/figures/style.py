@@ -17,6 +17,7 @@ __all__ = ["CLASS_COLOURS", "caption", "colour_map", "new_figure", "save_figure"
 # From the Okabe-Ito palette, which stays apart under the common kinds of colour blindness.
 POSITIONAL, SYMBOLIC, UNIFORM, MIXED = "#D55E00", "#0072B2", "#8A8A8A", "#CC79A7"
 NULL = "#9A9A9A"
+DPI = 200
 CLASS_COLOURS = {"positional": POSITIONAL, "symbolic": SYMBOLIC, "uniform": UNIFORM, "mixed": MIXED}
 CLASS_MARKERS = {"positional": "s", "symbolic": "o", "uniform": "D", "mixed": "^"}
 
@@ -63,6 +64,6 @@ def save_figure(figure: Figure, path: str | Path) -> list[Path]:
     for suffix in (".pdf", ".png"):
         file = stem.with_name(stem.name + suffix)
         with styled():
-            replace_file(file, partial(figure.savefig, format=suffix[1:], dpi=200))
+            replace_file(file, partial(figure.savefig, format=suffix[1:], dpi=DPI))
         files.append(file)
     return files

@@ -61,7 +61,7 @@ def test_every_figure_of_a_run_is_drawn(number: Dynamics, tmp_path) -> None:
 
 
 def test_roles_flow_and_geometry_are_drawn() -> None:
-    found = find_roles("letter", inputs=40, fitted=2000, device="cpu")
+    found = find_roles("letter", inputs=40, fitted=200, device="cpu")
     bars = draw.role_attention(found).axes[0].containers
     np.testing.assert_allclose([bar.get_height() for bar in bars[1]], found.table()["on_pointed"], atol=1e-6)
     curves = draw.answer_arrival(found).axes[3].lines
@@ -69,7 +69,7 @@ def test_roles_flow_and_geometry_are_drawn() -> None:
     np.testing.assert_allclose(curves[0].get_ydata(), of)
     grid = draw.legible_flow(found).axes[-2].images[0].get_array()
     assert grid.shape == (13, 5)
-    flow = trace("letter", fitted=2000, device="cpu")
+    flow = trace("letter", fitted=1000, device="cpu")
     figure = draw.information_flow(flow)
     said = [text.get_text() for text in figure.axes[0].texts]
     assert len(said) == 13 * 17
