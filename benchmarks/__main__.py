@@ -1,9 +1,10 @@
 """Run every benchmark."""
 
-from benchmarks import canonical, multihop, page, swaps
+from benchmarks import canonical, command_line, multihop, page, swaps
 
 if __name__ == "__main__":
     swaps.main()
     canonical.main()
     multihop.main()
     page.main()
+    command_line.main()

@@ -9,9 +9,16 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, Literal, Self, get_args, get_origin
 
-from beartype import BeartypeConf, beartype
+import numpy as np
+from beartype import BeartypeConf, BeartypeHintOverrides, beartype
 
-CONFIGURATION = BeartypeConf(is_pep484_tower=True)  # an int will do for a float
+# A number out of a table will do for a number, and an int for a float.
+NUMBERS = {
+    int: int | np.integer,
+    float: float | int | np.floating | np.integer,
+    bool: bool | np.bool_,
+}
+CONFIGURATION = BeartypeConf(hint_overrides=BeartypeHintOverrides(NUMBERS))
 
 
 @cache

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
+from typing import Any
 
 # Before torch starts, and for the programs that tests start: several processes on few cores must not fight for threads.
 os.environ |= {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "MKL_NUM_THREADS": "1"}
@@ -41,11 +43,38 @@ def _seeded() -> None:
     torch.manual_seed(0)
 
 
-@pytest.fixture(scope="session")
-def mini(tmp_path_factory: pytest.TempPathFactory) -> dict[str, rs.results.Training]:
-    """Both tasks, trained here with the mini preset, every head watched."""
-    place = tmp_path_factory.mktemp("mini")
+@pytest.fixture(autouse=True, scope="session")
+def _coarse_pictures() -> None:
+    """Most of the time of a figure goes into its pixels, and few tests look at them."""
+    from rotoscope.figures import style
+
+    style.DPI = 50
+
+
+Trainings = dict[str, rs.results.Training]
+"""By task."""
+SMALL = {
+    "hops": 1, "target": 4, "window": 2, "letters": 8, "alphabet": 4, "digits": 2, "layers": 2, "width": 32, "steps": 300,
+    "warmup": 20, "batch": 64, "learning_rate": 3e-3, "train_sequences": 6000, "validation_sequences": 200,
+    "test_sequences": 200,
+}  # fmt: skip
+"""One hop among four tokens: learned in seconds."""
+
+
+def both_tasks(place: Path, **settings: Any) -> Trainings:
+    watch = {"on_evaluate": rs.analysis.Watch(), "device": "cpu"}
     return {
-        task: rs.lab.train(task, "mini", out=place / task, on_evaluate=rs.analysis.Watch(), device="cpu")
-        for task in ("number", "letter")
+        task: rs.lab.train(task, "mini", out=place / task, **watch, **settings) for task in ("number", "letter")
     }
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Trainings:
+    """Both tasks, learned here by a very small model, every head watched."""
+    return both_tasks(tmp_path_factory.mktemp("trained"), **SMALL)
+
+
+@pytest.fixture(scope="session")
+def mini(tmp_path_factory: pytest.TempPathFactory) -> Trainings:
+    """The same with the mini preset: a minute, for slow tests."""
+    return both_tasks(tmp_path_factory.mktemp("mini"))

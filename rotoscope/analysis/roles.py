@@ -280,7 +280,7 @@ def trace(
     if unknown:
         raise TaskError(f"'{unknown[0]}' is no token of the {others.task} task this model was trained on")
     row = torch.tensor([[ids[word] for word in one.tokens]], device=model.device)
-    chains = _chains(pointed_at(replace(others, tokens=row))[0].tolist(), others.path.shape[1] - 1)
+    chains = _chains(pointed_at(replace(others[:1], tokens=row))[0].tolist(), others.path.shape[1] - 1)
     probes = Probes.fit(model, others)
     states = residuals(model, row)[:, 0]
     states = torch.cat((states, torch.ones_like(states[..., :1])), dim=-1)

@@ -34,6 +34,7 @@ __all__ = [
     "styled",
 ]
 
+DPI = 200
 SETTINGS = {
     "font.family": "DejaVu Sans",
     "font.size": 9,
@@ -130,6 +131,6 @@ def save_figure(figure: Figure, path: str | Path) -> list[Path]:
     for suffix in (".pdf", ".png"):
         file = stem.with_name(stem.name + suffix)
         with styled():
-            replace_file(file, partial(figure.savefig, format=suffix[1:], dpi=200))
+            replace_file(file, partial(figure.savefig, format=suffix[1:], dpi=DPI))
         files.append(file)
     return files

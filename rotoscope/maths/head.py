@@ -16,7 +16,7 @@ import torch
 
 from rotoscope.errors import RotoscopeError
 from rotoscope.maths.rotation import counterfactual_logits, turn
-from rotoscope.shapes import Float, Tensor
+from rotoscope.shapes import Float, Int, Tensor
 
 __all__ = ["RotaryHead"]
 
@@ -88,9 +88,8 @@ class RotaryHead:
     ) -> bool:
         """Whether permuting the keys' contents leaves every logit where it is."""
         if permuting:
-            return all(
-                bool((after - before).abs().max() <= tolerance) for _, before, after in self._permuted(x)
-            )
+            _, before, after = self._permuted(x)
+            return bool((after - before).abs().max() <= tolerance)
         keys = self.logits(x)[:-1, :-1]
         return bool((keys - keys.diagonal()[:, None]).abs().max() <= tolerance)
 
@@ -99,22 +98,19 @@ class RotaryHead:
     ) -> bool:
         """Whether every logit follows its content under a permutation."""
         if permuting:
-            return all(
-                bool((after - before[order]).abs().max() <= tolerance)
-                for order, before, after in self._permuted(x)
-            )
+            orders, before, after = self._permuted(x)
+            return bool((after - before[orders]).abs().max() <= tolerance)
         keys = self.logits(x)[:-1, :-1]
         return bool((keys - keys.diagonal()[None, :]).abs().max() <= tolerance)
 
-    def _permuted(self, x: Tensor) -> list[tuple[Tensor, Tensor, Tensor]]:
-        """(order, real logits before, real logits after) for every permutation of the keys."""
+    def _permuted(
+        self, x: Float[Tensor, "n width"]
+    ) -> tuple[Int[Tensor, "permutations keys"], Float[Tensor, "keys"], Float[Tensor, "permutations keys"]]:
+        """All permutations of the keys, and the real logits before and after each."""
         n = x.shape[0] - 1
         if n > MOST_PERMUTED:
             raise RotoscopeError(f"{n} keys have too many permutations; decide it by the matrix instead")
-        before = self.logits(x).diagonal()[:-1]
-        found = []
-        for order in itertools.permutations(range(n)):
-            index = torch.tensor(order)
-            after = self.logits(torch.cat((x[index], x[-1:]))).diagonal()[:-1]
-            found.append((index, before, after))
-        return found
+        orders = torch.tensor(list(itertools.permutations(range(n))))
+        query = x[-1:].expand(len(orders), 1, -1)
+        after = self.real_logits(torch.cat((x[orders], query), dim=1))
+        return orders, self.real_logits(x)[:-1], after[:, :-1]

@@ -40,13 +40,19 @@ class Settings:
             if name not in cls.names():
                 hint = nearest(name, cls.names())
                 raise RotoscopeError(f"unknown setting '{name}': {hint}there are {', '.join(cls.names())}")
-        return cls(**changes) if given is None else dataclasses.replace(given, **changes)
+        plain = cls.plain(changes)
+        return cls(**plain) if given is None else dataclasses.replace(given, **plain)
+
+    @classmethod
+    def plain(cls, changes: dict[str, Any]) -> dict[str, Any]:
+        """Values as the fields hold them: where a field has several values, a list or a single one will do in Python."""
+        return {key: tuple(value) if isinstance(value, list) else value for key, value in changes.items()}
 
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> Self:
         """Settings from a run's record; what this version does not know is left out."""
         known = {key: value for key, value in stored.items() if key in cls.names()}
-        return cls(**{key: tuple(v) if isinstance(v, list) else v for key, v in known.items()})
+        return cls(**cls.plain(known))
 
     def stored(self) -> dict[str, Any]:
         """As they stand in `run.json`."""

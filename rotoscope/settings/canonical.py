@@ -68,7 +68,6 @@ class CanonicalSettings(ToyTraining):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "angles", tuple(float(angle) for angle in self.angles))
         if not self.angles:
             raise RotoscopeError("the list of angles is empty; give at least one angle, 0 for NoPE")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from rotoscope.errors import RotoscopeError
 from rotoscope.settings.base import Settings
@@ -40,16 +40,18 @@ class GateSettings(Settings):
     scores: bool = True
     """One gate: also score every head under it."""
 
+    @classmethod
+    def plain(cls, changes: dict[str, Any]) -> dict[str, Any]:
+        """Frequency ids and heads as lists will do in Python."""
+        found = super().plain(changes)
+        for name in ("keep", "remove"):
+            if not isinstance(found.get(name, ""), str | None):
+                found[name] = ",".join(str(int(plane)) for plane in found[name]) or "none"
+        if not isinstance(found.get("heads", ""), str):
+            found["heads"] = ",".join(f"{layer}:{head}" for layer, head in found["heads"])
+        return found
+
     def __post_init__(self) -> None:
-        for name in ("keep", "remove"):  # in Python, a list of frequency ids may be given
-            value = getattr(self, name)
-            if value is not None and not isinstance(value, str):
-                ids = ",".join(str(int(plane)) for plane in value)
-                object.__setattr__(self, name, ids or "none")
-        if not isinstance(self.heads, str):
-            named = ",".join(f"{layer}:{head}" for layer, head in self.heads)
-            object.__setattr__(self, "heads", named)
-        object.__setattr__(self, "groups", tuple(self.groups))
         if (self.keep is not None) + (self.remove is not None) + self.silence > 1:
             raise RotoscopeError("say one of: keep (--keep), remove (--remove), silence (--silence)")
         if self.controls < 0 or self.bands < 1:

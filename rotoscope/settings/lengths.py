@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from rotoscope.errors import RotoscopeError
 from rotoscope.settings.base import Settings
@@ -26,11 +26,14 @@ class LengthsSettings(Settings):
     seed: int = 0
     """Of the sequences."""
 
+    @classmethod
+    def plain(cls, changes: dict[str, Any]) -> dict[str, Any]:
+        """Lengths in any order, each once."""
+        wanted = changes.get("lengths")
+        return changes if wanted is None else changes | {"lengths": tuple(sorted({int(n) for n in wanted}))}
+
     def __post_init__(self) -> None:
-        if self.lengths is not None:
-            wanted = tuple(sorted({int(length) for length in self.lengths}))
-            if not wanted:
-                raise RotoscopeError("the list of lengths is empty; give at least one length")
-            object.__setattr__(self, "lengths", wanted)
+        if self.lengths is not None and not self.lengths:
+            raise RotoscopeError("the list of lengths is empty; give at least one length")
         if self.inputs < 1:
             raise RotoscopeError(f"at least one input is needed, found {self.inputs}")

@@ -69,21 +69,26 @@ class ProfileSettings(Settings):
     prove: bool = True
     """Check that the model's own attention is rebuilt; leave it on unless you time things."""
 
-    def __post_init__(self) -> None:
-        def settle(name: str, value: Any) -> None:
-            object.__setattr__(self, name, value)
+    @classmethod
+    def plain(cls, changes: dict[str, Any]) -> dict[str, Any]:
+        """A single tau, positions as a list, and the heads in place of `frequencies=True` will do in Python."""
+        found = dict(changes)
+        if "tau" in found:
+            found["tau"] = check_tau(found["tau"])
+        if "vary" in found:
+            found["vary"] = (found["vary"],) if isinstance(found["vary"], str) else tuple(found["vary"])
+        if not isinstance(found.get("queries", ""), str):
+            found["queries"] = ",".join(str(int(position)) for position in found["queries"])
+        if not isinstance(found.get("frequencies", True), bool):
+            found |= {"frequencies": True, "heads": found["frequencies"]}
+        if found.get("heads") is not None:
+            found["heads"] = ",".join(f"{layer}:{head}" for layer, head in sorted(head_pairs(found["heads"])))
+        return found
 
-        settle("tau", check_tau(self.tau))
-        settle("vary", (self.vary,) if isinstance(self.vary, str) else tuple(self.vary))
-        if not isinstance(self.queries, str):
-            settle("queries", ",".join(str(int(position)) for position in self.queries))
-        if not isinstance(self.frequencies, bool):  # in Python, the heads themselves may be given
-            settle("heads", self.frequencies)
-            settle("frequencies", True)
-        if self.heads is not None:
-            if not self.frequencies:
-                raise RotoscopeError("heads are named for single frequencies: give --frequencies too")
-            settle("heads", ",".join(f"{layer}:{head}" for layer, head in sorted(head_pairs(self.heads))))
+    def __post_init__(self) -> None:
+        check_tau(self.tau)
+        if self.heads is not None and not self.frequencies:
+            raise RotoscopeError("heads are named for single frequencies: give --frequencies too")
         if self.null_draws < 1:
             raise RotoscopeError(f"a null needs at least one draw, found {self.null_draws}")
         if self.null == "none" and (self.null_draws > 1 or self.null_per_layer):

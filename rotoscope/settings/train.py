@@ -81,8 +81,6 @@ class TrainSettings(Settings):
     def __post_init__(self) -> None:
         if self.task not in TASKS:
             raise RotoscopeError(f"unknown task '{self.task}'; choose {' or '.join(TASKS)}")
-        object.__setattr__(self, "nope", tuple(self.nope))
-        object.__setattr__(self, "betas", tuple(self.betas))
         for name in (
             "train_sequences",
             "validation_sequences",
@@ -146,13 +144,21 @@ class WatchSettings(Settings):
     tau: tuple[float, ...] = (1e-4,)
     """Temperature of the swap weights; several are possible."""
 
+    @classmethod
+    def plain(cls, changes: dict[str, Any]) -> dict[str, Any]:
+        """A single tau and a single kind of queries will do in Python."""
+        found = super().plain(changes)
+        if "tau" in found:
+            found["tau"] = check_tau(found["tau"])
+        if isinstance(found.get("queries"), str):
+            found["queries"] = (found["queries"],)
+        return found
+
     def __post_init__(self) -> None:
-        queries = (self.queries,) if isinstance(self.queries, str) else tuple(self.queries)
-        object.__setattr__(self, "queries", queries)
-        object.__setattr__(self, "tau", check_tau(self.tau))
+        check_tau(self.tau)
         if self.inputs < 1:
             raise RotoscopeError(f"at least one input is needed to score heads on, found {self.inputs}")
-        for name in queries:
+        for name in self.queries:
             if name not in ("last", "path", "all"):
                 raise RotoscopeError(f"unknown queries '{name}'; choose last, path or all")
 

@@ -29,11 +29,12 @@ def close(found: pd.DataFrame, expected: pd.DataFrame, atol: float = 2e-5) -> No
         np.testing.assert_allclose(both[name], both[f"{name}_expected"], atol=atol, err_msg=name)
 
 
-def test_watched_scores_are_those_of_the_checkpoints(mini: dict[str, rs.results.Training]) -> None:
-    for task, run in mini.items():
+def test_watched_scores_are_those_of_the_checkpoints(trained: dict[str, rs.results.Training]) -> None:
+    for task, run in trained.items():
         watched = rs.dynamics(run)
         read = rs.dynamics(run.folder, queries="last", task=task, device="cpu")
-        assert read.steps == [0, 50, 150, 300, 600]
+        assert read.steps == list(TrainSettings.of(run.run.settings).kept)
+        assert len(read.steps) >= 4
         close(read.scores, watched.scores)
         accuracy = read.accuracy.merge(run.metrics, on=["step", "hops"], suffixes=("", "_whole"))
         np.testing.assert_allclose(accuracy["accuracy"], accuracy["accuracy_whole"], atol=0.12)  # fewer inputs
@@ -41,17 +42,17 @@ def test_watched_scores_are_those_of_the_checkpoints(mini: dict[str, rs.results.
 
 @pytest.mark.parametrize("queries", ["last", "path", "all"])
 def test_all_layers_at_once_and_layer_by_layer_agree(
-    mini: dict[str, rs.results.Training], queries: str
+    trained: dict[str, rs.results.Training], queries: str
 ) -> None:
-    run = mini["number"]
+    run = trained["number"]
     samples = rs.lab.training_sequences(TrainSettings.read(run.run.settings), "validation", count=40)
-    found = score_heads(run.model, samples, queries).assign(step=600)
+    found = score_heads(run.model, samples, queries).assign(step=300)
     read = rs.dynamics(run.folder, queries=queries, inputs=40, device="cpu")
-    close(found, read.scores[read.scores["step"] == 600])
+    close(found, read.scores[read.scores["step"] == 300])
 
 
-def test_a_swap_carried_out_gives_the_same_scores(mini: dict[str, rs.results.Training]) -> None:
-    run = mini["letter"]
+def test_a_swap_carried_out_gives_the_same_scores(trained: dict[str, rs.results.Training]) -> None:
+    run = trained["letter"]
     samples = rs.lab.training_sequences(TrainSettings.read(run.run.settings), "validation", count=12)
     found = score_heads(run.model, samples)
     twin = swap_by_swap(run.model, samples.tokens).mean(1)
@@ -94,23 +95,25 @@ def test_checkpoints_of_another_architecture(tmp_path: Path, smollm2: rs.Subject
 
 
 def test_a_corrupt_checkpoint_is_left_out_and_named(
-    mini: dict[str, rs.results.Training], tmp_path: Path
+    trained: dict[str, rs.results.Training], tmp_path: Path
 ) -> None:
-    shutil.copytree(mini["letter"].folder, tmp_path / "run")
+    shutil.copytree(trained["letter"].folder, tmp_path / "run")
     weights = tmp_path / "run" / "checkpoint-150" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:500])
     found = rs.dynamics(tmp_path / "run", queries="last", inputs=20, device="cpu")
-    assert found.steps == [0, 50, 300, 600]
+    assert found.steps == [0, 50, 300]
     assert "checkpoint-150 was left out" in found.run.warnings[0]
 
 
-def test_another_task_and_empty_folders_are_named(mini: dict[str, rs.results.Training], tmp_path: Path) -> None:
+def test_another_task_and_empty_folders_are_named(
+    trained: dict[str, rs.results.Training], tmp_path: Path
+) -> None:
     with pytest.raises(ModelError, match="trained on the letter task, not on the number task"):
-        rs.dynamics(mini["letter"].folder, task="number")
+        rs.dynamics(trained["letter"].folder, task="number")
     with pytest.raises(ModelError, match="trained on the letter task, not on the number task"):
-        rs.dynamics(mini["letter"].folder, task="number", queries="all")
+        rs.dynamics(trained["letter"].folder, task="number", queries="all")
     with pytest.raises(ModelError, match="does not know the words of the number task"):
-        rs.dynamics(mini["letter"].folder, prompts=rs.tasks.number(5), queries="last")
+        rs.dynamics(trained["letter"].folder, prompts=rs.tasks.number(5), queries="last")
     with pytest.raises(ModelError, match="holds no checkpoints"):
         rs.dynamics(tmp_path)
     with pytest.raises(ModelError, match="no such folder"):
@@ -121,7 +124,7 @@ def test_another_task_and_empty_folders_are_named(mini: dict[str, rs.results.Tra
         rs.analysis.Watch(inputs=0)
 
 
-def test_a_killed_scoring_goes_on(mini: dict[str, rs.results.Training], tmp_path: Path, monkeypatch) -> None:
+def test_a_killed_scoring_goes_on(trained: dict[str, rs.results.Training], tmp_path: Path, monkeypatch) -> None:
     from rotoscope.analysis import dynamics as module
 
     scored: list[int] = []
@@ -135,11 +138,11 @@ def test_a_killed_scoring_goes_on(mini: dict[str, rs.results.Training], tmp_path
 
     monkeypatch.setattr(module, "profile", counting)
     with pytest.raises(KeyboardInterrupt):
-        rs.dynamics(mini["letter"].folder, queries="last", inputs=10, out=tmp_path / "d", device="cpu")
+        rs.dynamics(trained["letter"].folder, queries="last", inputs=10, out=tmp_path / "d", device="cpu")
     scored.clear()
     monkeypatch.setattr(module, "profile", lambda *a, **k: scored.append(1) or real(*a, **k))
-    rs.dynamics(mini["letter"].folder, queries="last", inputs=10, out=tmp_path / "d", device="cpu")
-    assert len(scored) == 3  # five checkpoints, two were done
+    rs.dynamics(trained["letter"].folder, queries="last", inputs=10, out=tmp_path / "d", device="cpu")
+    assert len(scored) == 2  # four checkpoints, two were done
 
 
 def made_up(classes: dict[int, list[tuple[float, float]]], accuracy: dict[int, list[float]]) -> Dynamics:
@@ -231,7 +234,6 @@ def test_what_the_paper_runs_of_three_seeds_show(task: str, place: Path) -> None
         assert max(learned) - min(learned) <= 400
         assert not (pure == "positional").any()
         assert (pure == "symbolic").sum() >= 8
-    assert run.run.timings["watching_s"] <= 0.15 * run.run.timings["training_s"]
     assert len(heads.steps) >= 90
 
 

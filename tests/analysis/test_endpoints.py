@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import pandas as pd
@@ -24,6 +24,7 @@ from rotoscope.reading.loading import embedded_file
 from rotoscope.results import OneHopRun
 from rotoscope.tasks import OneHopPlan
 from tests.server import free_port, refused, said, scripted, serve, wait_until_ready
+from tests.waiting import wait_until
 
 PLAN = OneHopPlan(lengths=(12, 16), runs=1, questions=3)
 ANSWERS = {question.text: question.answer for _, question in PLAN}
@@ -86,11 +87,10 @@ def test_refused_connection() -> None:
 
 
 def test_an_absent_server_is_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be tried for ten minutes otherwise."""
     monkeypatch.setattr(endpoints, "FIRST_CONTACT", 0.3)
-    began = time.monotonic()
     with pytest.raises(EndpointError, match="no connection"):
         one_hop_endpoint(f"http://127.0.0.1:{free_port()}/v1", "m", PLAN, patience=600)
-    assert time.monotonic() - began < 20
 
 
 @pytest.mark.parametrize(
@@ -150,6 +150,7 @@ def test_a_wait_beyond_the_patience_is_not_begun() -> None:
 
 def test_server_errors_and_time_outs_are_survived() -> None:
     seen: Counter[str] = Counter()
+    again: defaultdict[str, threading.Event] = defaultdict(threading.Event)
 
     def script(number: int, request: dict) -> tuple:
         text = request["messages"][0]["content"]
@@ -157,7 +158,8 @@ def test_server_errors_and_time_outs_are_survived() -> None:
         if seen[text] == 1 and number % 2:
             return refused(503, "loading")
         if seen[text] == 1:
-            time.sleep(1.2)
+            again[text].wait(30)  # for whoever asks again
+        again[text].set()
         return right(number, request)
 
     with scripted(script) as server:
@@ -239,13 +241,15 @@ def test_several_words_are_no_answer() -> None:
 
 
 def test_concurrency_is_a_limit() -> None:
-    now, most, lock = [0], [0], threading.Lock()
+    now, most, lock, three = [0], [0], threading.Lock(), threading.Event()
 
     def script(number: int, request: dict) -> tuple:
         with lock:
             now[0] += 1
             most[0] = max(most[0], now[0])
-        time.sleep(0.1)
+            if now[0] == 3:
+                three.set()
+        three.wait(30)  # nobody is answered before three are waiting
         with lock:
             now[0] -= 1
         return right(number, request)
@@ -326,9 +330,7 @@ def test_killed_and_resumed(tmp_path: Path) -> None:
     out = tmp_path / "run"
     with scripted(script) as server:
         process = subprocess.Popen([sys.executable, "-c", KILLED, server.url, str(out)])
-        deadline = time.monotonic() + 60
-        while len(_lines(out)) < 5 and time.monotonic() < deadline:
-            time.sleep(0.02)
+        wait_until(lambda: len(_lines(out)) >= 5)
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
         kept = _lines(out)
@@ -363,8 +365,7 @@ def test_real_server_killed_and_restarted(tmp_path: Path, monkeypatch: pytest.Mo
     second: list[subprocess.Popen[bytes]] = []
 
     def accident() -> None:
-        while len(_lines(out)) < 4:
-            time.sleep(0.02)
+        wait_until(lambda: len(_lines(out)) >= 4)
         first.kill()
         first.wait()
         second.append(serve(weights, port))

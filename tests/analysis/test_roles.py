@@ -31,13 +31,13 @@ from rotoscope.results.geometry import frequency_use
 BOTH = pytest.mark.parametrize("task", ["number", "letter"])
 
 
-@pytest.fixture(scope="session")
-def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, rs.results.Roles]:
-    place = tmp_path_factory.mktemp("roles")
-    return {
-        task: roles(task, inputs=120, fitted=3000, device="cpu", out=place / task)
-        for task in ("number", "letter")
-    }
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param((60, 1000), id="few"), pytest.param((120, 3000), id="many", marks=pytest.mark.slow)],
+)
+def found(request: pytest.FixtureRequest) -> dict[str, rs.results.Roles]:
+    inputs, fitted = request.param
+    return {task: roles(task, inputs=inputs, fitted=fitted, device="cpu") for task in ("number", "letter")}
 
 
 @BOTH
@@ -118,7 +118,7 @@ def test_named_heads_earn_their_names(found: dict[str, rs.results.Roles]) -> Non
 def test_attention_shares_by_hand() -> None:
     subject = rs.load("letter", device="cpu")
     samples = sequences_for(subject.model.config, 40, seed=0, first=HELD_OUT)
-    table = roles(subject, inputs=40, fitted=2000).attention.set_index(["layer", "head", "hops", "path_index"])
+    table = roles(subject, inputs=40, fitted=40).attention.set_index(["layer", "head", "hops", "path_index"])
     weights = attention_of(GPTJ.from_transformers(subject.model), samples.tokens)
     for layer, hops, step, name, ahead in (
         (0, 2, 0, "on_pointed", 1),
@@ -166,15 +166,18 @@ def test_farthest_right_by_hand() -> None:
     assert farthest_right(right).tolist() == [2, 0, -1]
 
 
-def test_roles_are_saved_and_read_back(found: dict[str, rs.results.Roles]) -> None:
-    again = roles("number", inputs=120, fitted=3000, device="cpu")
-    for name, table in found["number"].tables.items():
+def test_roles_are_saved_and_read_back(tmp_path: Path) -> None:
+    written, again = (
+        roles("number", inputs=8, fitted=40, device="cpu", out=out) for out in (tmp_path / "run", None)
+    )
+    for name, table in rs.open(tmp_path / "run").tables.items():
         pd.testing.assert_frame_equal(table, again.tables[name])
+        pd.testing.assert_frame_equal(table, written.tables[name])
 
 
 def test_one_input_of_ones_own() -> None:
     one = rs.tasks.letter(8, first=HELD_OUT)[6]
-    shown = trace("letter", " ".join(one.tokens), fitted=2000, device="cpu")
+    shown = trace("letter", " ".join(one.tokens), fitted=1000, device="cpu")
     assert shown.sequence == one
     assert shown.answered == one.answer
     cells = shown.cells.set_index(["layer", "position"])

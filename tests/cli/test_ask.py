@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ import rotoscope as rs
 from rotoscope.tasks import OneHopPlan
 from tests.analysis.test_onehop import subject
 from tests.server import refused, said, scripted
+from tests.waiting import wait_until
 
 PLAN = OneHopPlan(lengths=(12, 16), runs=1, questions=2)
 ANSWERS = {question.text: question.answer for _, question in PLAN}
@@ -133,11 +133,8 @@ def test_interrupted_at_the_keyboard(run, tmp_path: Path) -> None:
             "--no-figures", "--out", str(out),
         ]  # fmt: skip
         process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
-        deadline = time.monotonic() + 60
-        while len(server.asked) < 4 and time.monotonic() < deadline:
-            time.sleep(0.02)
+        wait_until(lambda: len(server.asked) >= 4)
         os.kill(process.pid, signal.SIGINT)
-        time.sleep(0.3)
         gate.set()
         _, problem = process.communicate(timeout=30)
         assert process.returncode == 130

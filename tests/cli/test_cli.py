@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import resource
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +13,7 @@ import pytest
 import rotoscope as rs
 from tests.models import from_config, tiny
 from tests.reading.test_load import word_tokenizer
+from tests.waiting import wait_until
 
 ROTOSCOPE = str(Path(sys.executable).with_name("rotoscope"))
 
@@ -182,12 +181,10 @@ def test_bad_input_is_one_sentence_and_code_2(
     assert not out.exists() or not any(out.rglob("*.parquet"))
 
 
-def test_help_is_quick_and_does_not_import_torch() -> None:
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+def test_help_does_not_import_torch() -> None:
+    """What it would cost: benchmarks/command_line.py."""
     asked = subprocess.run([ROTOSCOPE, "--help"], capture_output=True, text=True, check=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert "profile" in asked.stdout
-    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 0.7
     probe = "import sys; from rotoscope.cli import main\ntry: main(['profile', '--help'])\nexcept SystemExit: pass\nassert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", probe], capture_output=True, check=True)
 
@@ -201,9 +198,7 @@ def test_interrupt_keeps_what_is_done(model: Path, tmp_path: Path) -> None:
     started = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
     )
-    deadline = time.monotonic() + 60
-    while not list(out.glob("pieces/*/*.done.json")) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_until(lambda: list(out.glob("pieces/*/*.done.json")))
     started.send_signal(signal.SIGINT)
     _, problem = started.communicate(timeout=30)
     assert started.returncode == 130

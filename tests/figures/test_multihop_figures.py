@@ -174,7 +174,7 @@ def shape() -> Geometry:
             for token, re in (("a3", 1.0), ("ab", 2.0))
         ]
     )
-    return Geometry({"settings": {"task": "letter"}}, {"use": use, "vectors": vectors})
+    return Geometry(RunRecord(settings={"task": "letter"}), {"use": use, "vectors": vectors})
 
 
 def test_frequency_use_and_planes(shape: Geometry) -> None:

@@ -34,9 +34,11 @@ POINT = """([k, layer, head]) => {
 def click_head(page: Any, where: int, layer: int, head: int) -> None:
     """Click on a head in the plane (0) or in the map (1)."""
     x, y = page.evaluate(POINT, [where, layer, head])
+    hovered = f"document.querySelectorAll('#panel .plot')[{where}]._hoverdata"
+    page.evaluate(f"{hovered} = undefined")
     page.mouse.move(x - 3, y - 2)
     page.mouse.move(x, y)
-    page.wait_for_timeout(120)
+    page.wait_for_function(f"{hovered}?.length")
     page.mouse.click(x, y)
     page.wait_for_selector("#card-title")
 
@@ -167,12 +169,10 @@ def test_pictures_follow_their_place(visit: Visit, profile: rs.Profile) -> None:
     height = "document.querySelector('#panel .plot')._fullLayout.height"
     before = page.evaluate(height)
     page.click("#notes summary")
-    page.wait_for_timeout(400)
-    assert page.evaluate(height) < before - 10
+    page.wait_for_function(f"{height} < {before - 10}")
     assert page.evaluate("document.querySelector('#panel figcaption').getBoundingClientRect().bottom") <= 900
     page.set_viewport_size({"width": 1200, "height": 800})
-    page.wait_for_timeout(400)
-    assert page.evaluate("document.querySelector('#panel .plot')._fullLayout.width") < 400
+    page.wait_for_function("document.querySelector('#panel .plot')._fullLayout.width < 400")
 
 
 def test_overview_fits_a_laptop_and_a_telephone(visit: Visit, profile: rs.Profile) -> None:
@@ -302,7 +302,8 @@ def test_a_live_page_renews_itself(browser: Any, profile: rs.Profile, other: rs.
         watched.page.goto(f"{home}/#head=1:1")
         watched.page.wait_for_selector("#card-title")
         watched.page.evaluate("document.getElementById('card-title').dataset.old = 'yes'")
-        watched.page.wait_for_timeout(2400)
+        for _ in range(2):  # when it is asked again, it has dealt with the answer before
+            watched.page.wait_for_event("response", lambda response: response.url.endswith("/payload"))
         assert watched.page.query_selector("[data-old]"), "nothing changed, so nothing is drawn again"
         payloads["now"] = [run_payload(other)]
         watched.page.wait_for_selector("#card-title:not([data-old])", timeout=5000)

@@ -27,7 +27,9 @@ def made(wrong: set[tuple[str, int, int, int]] = frozenset(), long: int = 99) ->
         key = (question.task, question.length, run, question.number)
         answer = "?" if key in wrong else question.answer
         too_long = question.length > long
-        rows.append(answer_row(run, question, "" if too_long else answer, "too long" if too_long else "answered"))
+        rows.append(
+            answer_row(run, question, "" if too_long else answer, "too long" if too_long else "answered")
+        )
     return OneHopRun(RunRecord(settings={"model": "knows"}), {"answers": answers_table(reversed(rows))})
 
 

@@ -67,15 +67,16 @@ def index_function(ids: torch.Tensor, letters: int) -> torch.Tensor:
 def proper_letter_input(n: int, alphabet: int, digits: int, dice: random.Random) -> list[int]:
     """Ids of a proper sequence: every (letter, letter) pair has exactly one earlier match, and not itself."""
     tokens: list[tuple[int, int, bool]] = []  # first letter, second letter or digit, is a pair with a digit
+    begun = [0] * alphabet  # how many pairs begin with each letter
     for _ in range(n):
-        firsts = [first for first, *_ in tokens]
-        single = [letter for letter in range(alphabet) if firsts.count(letter) == 1]
+        single = [letter for letter in range(alphabet) if begun[letter] == 1]
         if single and dice.random() < 0.6:
             sought = dice.choice(single)
             others = [letter for letter in range(alphabet) if letter != sought]
             tokens.append((dice.choice(others), sought, False))
         else:
             tokens.append((dice.randrange(alphabet), dice.randrange(digits), True))
+        begun[tokens[-1][0]] += 1
     return [
         first * digits + second if digit else alphabet * digits + first * alphabet + second
         for first, second, digit in tokens
@@ -85,15 +86,9 @@ def proper_letter_input(n: int, alphabet: int, digits: int, dice: random.Random)
 def retrieval_function(ids: list[int], alphabet: int, digits: int) -> list[int]:
     """Retrieval: at a (letter, letter) pair, copy the earlier pair that begins with the second letter."""
     border = alphabet * digits
-
-    def first(token: int) -> int:
-        return token // digits if token < border else (token - border) // alphabet
-
+    begins: dict[int, int] = {}  # the first token that begins with each letter
     found = []
-    for p, token in enumerate(ids):
-        if token < border:
-            found.append(token)
-        else:
-            sought = (token - border) % alphabet
-            found.append(next(ids[q] for q in range(p) if first(ids[q]) == sought))
+    for token in ids:
+        found.append(token if token < border else begins[(token - border) % alphabet])
+        begins.setdefault(token // digits if token < border else (token - border) // alphabet, token)
     return found
