@@ -16,7 +16,7 @@ from jaxtyping import install_import_hook
 import tests.checked  # noqa: F401  the hook looks it up by name
 
 if (
-    "ROTOSCOPE_UNCHECKED" not in os.environ
+    "UNCHECKED_SHAPES" not in os.environ
 ):  # tests/breakages want to be quick, and noticed by the tests themselves
     install_import_hook("rotoscope", "tests.checked.checked")
 

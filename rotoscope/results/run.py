@@ -107,16 +107,22 @@ class Run(Generic[R]):
         if key not in self._pieces and self.folder is not None and not self._overwrite:
             found = _read_piece(self._place, key)
             if found is not None:
-                self._pieces[key] = found
+                self._take(key, found)
         return key in self._pieces
+
+    def _take(self, key: str, tables: Tables) -> None:
+        """Into the run; a result that is there already gets new tables, and is made again where one of its own grows."""
+        self._pieces[key] = tables
+        if self._result is not None and not tables.keys() & self._result.tables.keys():
+            self._result.tables |= tables
+        else:
+            self._result = None
 
     def add(self, key: str, tables: Mapping[str, pd.DataFrame]) -> None:
         """Keep a piece; it is on disk, whole, when this returns."""
         if not KEY.fullmatch(key):
             raise ValueError(f"'{key}' cannot be the key of a piece")
-        self._pieces[key] = dict(tables)
-        if self._result is not None:
-            self._result.tables |= tables
+        self._take(key, dict(tables))
         if self.folder is None:
             return
         self.begin()

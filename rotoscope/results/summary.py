@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -41,10 +42,10 @@ def correlation(positional: np.ndarray, symbolic: np.ndarray) -> np.ndarray:
         return np.full(positional.shape[:-1], np.nan)
     p, s = (scores - scores.mean(-1, keepdims=True) for scores in (positional, symbolic))
     size = np.sqrt((p * p).sum(-1) * (s * s).sum(-1))
-    return np.divide((p * s).sum(-1), size, out=np.full(np.shape(size), np.nan), where=size > 0)
+    return np.asarray(np.divide((p * s).sum(-1), size, out=np.full(np.shape(size), np.nan), where=size > 0))
 
 
-def depth_medians(positional: np.ndarray, symbolic: np.ndarray, early: np.ndarray) -> dict[str, np.ndarray]:
+def depth_medians(positional: np.ndarray, symbolic: np.ndarray, early: np.ndarray) -> dict[str, Any]:
     """Medians over the heads (last axis) of the first and of the second half of the layers, and how far apart."""
     found = {
         f"{half}_{kind}": median(scores[..., mask])
@@ -58,7 +59,7 @@ def depth_medians(positional: np.ndarray, symbolic: np.ndarray, early: np.ndarra
 
 def median(scores: np.ndarray) -> np.ndarray:
     """Over the last axis; of nothing it is NaN."""
-    return np.median(scores, axis=-1) if scores.shape[-1] else np.full(scores.shape[:-1], np.nan)
+    return np.asarray(np.median(scores, axis=-1) if scores.shape[-1] else np.full(scores.shape[:-1], np.nan))
 
 
 def figures(heads: pd.DataFrame, positional: str, symbolic: str) -> dict[str, float]:

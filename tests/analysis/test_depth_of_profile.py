@@ -19,9 +19,11 @@ from rotoscope.analysis.variation import vary
 from rotoscope.errors import ModelError, RotoscopeError, RunError
 from rotoscope.reading import HeadReader
 from rotoscope.results.aggregate import frequency_use
+from rotoscope.settings import ProfileSettings
 from tests.models import ARCHITECTURES, GROUPED, from_config, tiny, tokens
 
 TAUS = (1e-4, 1e-2, 1.0)
+PLAIN = ProfileSettings(null="none", examples=False)
 LAYOUTS = {"half-split": "llama", "interleaved": "cohere", "partial": "phi", "from a table": "gptj"}
 
 
@@ -89,7 +91,7 @@ def test_frequencies_equal_the_twin_on_every_layout(name: str) -> None:
 def test_frequencies_of_three_smollm2_heads(smollm2: rs.Subject) -> None:
     heads = [(0, 3), (14, 1), (29, 8)]
     ids = torch.tensor([rs.tasks.binding(smollm2, 3, 1)[0].tokens])[:, -24:]
-    found = rs.profile(smollm2, tokens=ids, tau=TAUS, frequencies=heads).frequencies
+    found = rs.profile(smollm2, tokens=ids, tau=TAUS, frequencies=heads, null="none").frequencies
     assert len(found) == 3 * 32 * len(TAUS)
     twin = plane_twin(HeadReader(smollm2.model), ids, None, heads)
     rows = found.set_index(["layer", "head", "frequency_id", "tau"])
@@ -198,7 +200,7 @@ def test_verdicts_come_from_the_intervals() -> None:
         apart = row["low"] > row["null_high"] or row["high"] < row["null_low"]
         assert row["verdict"] == ("beyond the null" if apart else "also in the null")
         assert row["low"] - 0.15 <= row["value"] <= row["high"] + 0.15
-    alone = rs.profile(tiny("llama"), tokens=tokens(6, 20)).statistics()
+    alone = rs.profile(tiny("llama"), tokens=tokens(6, 20), null="none").statistics()
     assert "verdict" not in alone
 
 
@@ -223,10 +225,10 @@ def test_intervals_hold_the_mean_and_unstable_heads_are_marked() -> None:
 
 
 def test_sink_in_a_block_is_found_and_warned_about(smollm2: rs.Subject) -> None:
-    inside = rs.profile(smollm2, rs.tasks.binding(smollm2, 8, 2, prefix="none"))
+    inside = rs.profile(smollm2, rs.tasks.binding(smollm2, 8, 2, prefix="none"), PLAIN)
     assert any("sink inside a block" in warning for warning in inside.run.warnings)
     assert inside.sinks[inside.sinks["in_block"]]["position"].eq(0).all()
-    chat = rs.profile(smollm2, rs.tasks.binding(smollm2, 8, 2, prefix="chat"))
+    chat = rs.profile(smollm2, rs.tasks.binding(smollm2, 8, 2, prefix="chat"), PLAIN)
     assert not chat.sinks["in_block"].any()
     first = chat.sinks[chat.sinks["position"] == 0]
     assert len(first) == 2
@@ -248,7 +250,7 @@ def test_a_word_that_draws_attention_in_some_layers_is_a_sink(
 
     def profiled(name: str) -> rs.Profile:
         monkeypatch.setattr(task, "_words", lambda file: [name if old == "Silas" else old for old in names])
-        return rs.profile(smollm2, rs.tasks.binding(smollm2, 128, 1))
+        return rs.profile(smollm2, rs.tasks.binding(smollm2, 128, 1), PLAIN)
 
     plain, drawn = profiled("Silas"), profiled("Theo")
     assert not plain.sinks["in_block"].any()
@@ -262,7 +264,7 @@ def test_a_word_that_draws_attention_in_some_layers_is_a_sink(
 
 def test_early_layers_turn_symbolic_when_the_sink_is_swapped(smollm2: rs.Subject) -> None:
     chat, start = (
-        rs.profile(smollm2, rs.tasks.binding(smollm2, 16, 2, prefix=p)).summary() for p in ("chat", "start")
+        rs.profile(smollm2, rs.tasks.binding(smollm2, 16, 2, prefix=p), PLAIN).summary() for p in ("chat", "start")
     )
     assert chat.early_positional > 0.8
     assert start.early_symbolic > 0.9
@@ -270,7 +272,7 @@ def test_early_layers_turn_symbolic_when_the_sink_is_swapped(smollm2: rs.Subject
 
 
 def test_by_position(smollm2: rs.Subject) -> None:
-    found = rs.profile(smollm2, rs.tasks.binding(smollm2, 6, 12))
+    found = rs.profile(smollm2, rs.tasks.binding(smollm2, 6, 12), PLAIN)
     table = found.by_position(bins=3)
     assert table["answers"].sum() == 12
     assert table["asked_attention"].between(0, 1).all()
@@ -280,9 +282,9 @@ def test_by_position(smollm2: rs.Subject) -> None:
 
 
 def test_equal_symbols_of_a_task(smollm2: rs.Subject) -> None:
-    found = rs.profile(smollm2, rs.tasks.binding(smollm2, 12, 2, granularity="symbol"))
+    found = rs.profile(smollm2, rs.tasks.binding(smollm2, 12, 2, granularity="symbol"), PLAIN)
     assert found.heads["equal_symbol_positional_score"].notna().all()
-    assert "equal_symbol_positional_score" not in rs.profile(smollm2, rs.tasks.binding(smollm2, 4, 1)).heads
+    assert "equal_symbol_positional_score" not in rs.profile(smollm2, rs.tasks.binding(smollm2, 4, 1), PLAIN).heads
 
 
 def test_input_permutation_agrees_in_the_first_layer(smollm2: rs.Subject) -> None:
@@ -295,7 +297,7 @@ def test_input_permutation_agrees_in_the_first_layer(smollm2: rs.Subject) -> Non
 
 
 def test_variations_say_what_changes(smollm2: rs.Subject) -> None:
-    table = vary(smollm2, ["tau", "prefix"], pairs=8, count=1)
+    table = vary(smollm2, ["tau", "prefix"], prompts=rs.tasks.binding(smollm2, 8, 1))
     assert table["varied"].iloc[0] == "base"
     assert table["changes"].iloc[0] == ""
     assert set(table[table["varied"] == "prefix"]["setting"]) == {"start", "fact", "none"}

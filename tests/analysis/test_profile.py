@@ -46,7 +46,7 @@ def test_block_scores_equal_the_models_own_attention(name: str, blocks) -> None:
 @pytest.mark.parametrize("equal_length", [True, False])
 def test_smollm2_equals_the_twin(smollm2: rs.Subject, equal_length: bool) -> None:
     prompts = rs.tasks.binding(smollm2, pairs=5, count=1, seed=3, equal_length=equal_length)
-    found = rs.profile(smollm2, prompts, tau=TAUS)
+    found = rs.profile(smollm2, prompts, tau=TAUS, null="none")
     reader = HeadReader(smollm2.model)
     ids = torch.tensor([prompts[0].tokens])
     for tau in TAUS:
@@ -130,7 +130,7 @@ def test_several_queries() -> None:
 
 def test_accuracy_is_the_models_own(smollm2: rs.Subject) -> None:
     prompts = rs.tasks.repeats(smollm2, length=12, count=3, seed=1)
-    answers = rs.profile(smollm2, prompts).answers
+    answers = rs.profile(smollm2, prompts, null="none").answers
     assert len(answers) == 3 * 11
     with torch.no_grad():
         logits = smollm2.model(torch.tensor([prompts[1].tokens])).logits[0]
@@ -160,22 +160,22 @@ def stop_after(monkeypatch: pytest.MonkeyPatch, batches: int) -> list[int]:
 
 def test_killed_run_goes_on_where_it_was(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, ids = tiny("llama"), tokens(5, 12)
-    whole = rs.profile(model, tokens=ids, batch_tokens=12)
+    whole = rs.profile(model, tokens=ids, null="none", batch_tokens=12)
     with monkeypatch.context() as patch:
         stop_after(patch, 3)
         with pytest.raises(Interrupted):
-            rs.profile(model, tokens=ids, batch_tokens=12, out=tmp_path / "run")
+            rs.profile(model, tokens=ids, null="none", batch_tokens=12, out=tmp_path / "run")
     with pytest.raises(RunError, match="not finished"):
         rs.open(tmp_path / "run")
     with monkeypatch.context() as patch:
         done = stop_after(patch, 9)
-        resumed = rs.profile(model, tokens=ids, batch_tokens=12, out=tmp_path / "run")
+        resumed = rs.profile(model, tokens=ids, null="none", batch_tokens=12, out=tmp_path / "run")
     assert done == [3, 4]
     pd.testing.assert_frame_equal(resumed.prompts, whole.prompts)
     assert not (tmp_path / "run" / "pieces").exists()
     with monkeypatch.context() as patch:
         done = stop_after(patch, 0)  # a finished run is opened, not computed
-        again = rs.profile(model, tokens=ids, batch_tokens=12, out=tmp_path / "run")
+        again = rs.profile(model, tokens=ids, null="none", batch_tokens=12, out=tmp_path / "run")
     pd.testing.assert_frame_equal(again.heads, whole.heads)
 
 
