@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
 from rotoscope.reading import HeadReader
-from rotoscope.reading.sites import Call, Site
+from rotoscope.reading.sites import Call, Site, attending
 
 
 @dataclass
@@ -123,8 +123,42 @@ def model_scores(
         if layers is None or site.layer in layers:
             found[site.layer] = _site_scores(site, call, blocks, tau, at_once)
 
-    with torch.no_grad():
+    with torch.no_grad(), attending(reader.model, "eager"):
         reader._run(tokens, on_call)
+    return found
+
+
+def model_planes(reader: HeadReader, ids: torch.Tensor, pairs: Sequence[tuple[int, int]]) -> dict:
+    """(layer, head, frequency id) -> logits [position, content] of one plane at the last position, from the model itself.
+
+    The states a layer attends over are moved, one place further each time, and the model projects and rotates them again
+    where they then stand; of its finished queries and keys, one plane at a time is multiplied. `pairs` are a head's
+    rotating dimensions, fastest plane first, as the architecture lays them out; id 0 is what is left, if anything.
+    """
+    found: dict[tuple[int, int, int], torch.Tensor] = {}
+    n = ids.shape[1]
+
+    def on_call(site: Site, call: Call) -> None:
+        tables = site.rotation(call)
+        query = site.project(call, *tables).query[0, :, -1].double()  # [heads, d]
+        for shift in range(n):
+            order = torch.arange(n).roll(shift)  # content order[p] stands at position p
+            moved = replace(call, arguments={**call.arguments, "hidden_states": call.hidden[:, order]})
+            made = site.project(moved, *tables)
+            keys = made.key[0].repeat_interleave(len(query) // made.key.shape[1], 0).double()  # [heads, n, d]
+            rest = [d for d in range(query.shape[-1]) if d not in itertools.chain(*pairs)]
+            for plane, dimensions in enumerate([rest, *pairs]):
+                if not dimensions:
+                    continue
+                logits = made.scaling * (keys[..., dimensions] * query[:, None, dimensions]).sum(
+                    -1
+                )  # [heads, n]
+                for head, row in enumerate(logits):
+                    matrix = found.setdefault((site.layer, head, plane), torch.zeros(n, n, dtype=torch.float64))
+                    matrix[torch.arange(n), order] = row
+
+    with torch.no_grad():
+        reader._run(ids, on_call)
     return found
 
 

@@ -18,10 +18,9 @@ from rotoscope.analysis.batches import prompts_hash
 from rotoscope.analysis.profiling import profile
 from rotoscope.errors import ModelError, RotoscopeError, RunError, TaskError
 from rotoscope.lab.checkpoints import sequences_for
-from rotoscope.lab.gptj import GPTJ, LayerState
+from rotoscope.lab.gptj import GPTJ, LayerState, head_logits
 from rotoscope.lab.sequences import training_sequences
 from rotoscope.lab.training import Evaluation
-from rotoscope.maths.rotation import counterfactual_logits
 from rotoscope.maths.swaps import swap_scores
 from rotoscope.progress import progress
 from rotoscope.reading import find_checkpoints, load, own_model
@@ -43,11 +42,15 @@ MEASURED = ("positional_score", "symbolic_score", "entropy", "relative_entropy",
 
 
 class Watch:
-    """Scores all heads of a model in training; give it to `rs.lab.train` as `on_evaluate`."""
+    """Scores all heads of a model in training; give it to `rs.lab.train` as `on_evaluate`.
+
+    The first evaluation of a model proves it against the reader (`GPTJ.prove`); `proof` is the largest difference found.
+    """
 
     def __init__(
         self, inputs: int = 200, queries: Sequence[QueryKind] = ("last",), tau: float | Sequence[float] = 1e-4
     ) -> None:
+        self.proof: float | None = None
         self.inputs, self.queries, self.taus = inputs, tuple(queries), check_tau(tau)
         if inputs < 1:
             raise RotoscopeError(f"at least one input is needed to score heads on, found {inputs}")
@@ -62,6 +65,7 @@ class Watch:
     def __call__(self, evaluation: Evaluation) -> dict[str, pd.DataFrame]:
         samples = evaluation.held_out[: self.inputs]
         parts = [score_heads(evaluation.model, samples, asked, self.taus) for asked in self.queries]
+        self.proof = evaluation.model.proof
         table = pd.concat(parts, ignore_index=True)
         table.insert(0, "step", evaluation.step)
         return {"scores": table}
@@ -77,6 +81,8 @@ def score_heads(
     model: GPTJ, samples: MultiHops, queries: QueryKind = "last", tau: float | Sequence[float] = 1e-4
 ) -> pd.DataFrame:
     """Mean scores of all heads of a GPT-J, all layers at once, over inputs and the positions asked."""
+    if model.proof is None:
+        model.prove()
     taus = check_tau(tau)
     states: list[LayerState] = []
     model.logits(samples.tokens, visit=states.append)
@@ -104,10 +110,7 @@ def _at(
     """Scores of every layer's heads at one position, layers that rotate alike taken together."""
     parts: dict[int, Tensor] = {}
     for group in _alike(states):
-        query = torch.stack([torch.view_as_real(state.query[:, :, position]) for state in group])
-        keys = torch.stack([torch.view_as_real(state.key[:, :, : position + 1]) for state in group])
-        scale = (2 * keys.shape[-2]) ** -0.5
-        scores = swap_scores(counterfactual_logits(query, keys, group[0].angles, scale), taus)
+        scores = swap_scores(head_logits(group, position), taus)
         entropy = scores.entropy[..., None].expand_as(scores.positional)
         relative = entropy / math.log(position + 1)
         made = torch.stack((scores.positional, scores.symbolic, entropy, relative, scores.effective_swaps))

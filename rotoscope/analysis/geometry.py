@@ -6,12 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import torch
 
 from rotoscope.analysis.profiling import profile
-from rotoscope.lab.checkpoints import sequences_for
-from rotoscope.lab.gptj import GPTJ, LayerState
-from rotoscope.reading import Subject, load
+from rotoscope.lab.checkpoints import load_multihop, sequences_for
+from rotoscope.reading import HeadReader, LayerHeads, Subject
 from rotoscope.results.geometry import Geometry, frequency_use
 from rotoscope.results.run import Run
 from rotoscope.tasks.multihop import MultiHops
@@ -32,11 +30,11 @@ def geometry(
     show_progress: bool | None = None,
 ) -> Geometry:
     """Frequency use of every head at the last token, and mean query and key vectors by token in its dominant plane."""
-    who = load(subject, device=device)
-    samples = sequences_for(who.model.config, inputs, seed=seed, first=HELD_OUT)
+    subject = load_multihop(subject, device)
+    samples = sequences_for(subject.model.config, inputs, seed=seed, first=HELD_OUT)
     settings = {
-        "model": who.name,
-        "fingerprint": who.fingerprint,
+        "model": subject.name,
+        "fingerprint": subject.fingerprint,
         "task": samples.task,
         "inputs": inputs,
         "seed": seed,
@@ -44,45 +42,41 @@ def geometry(
     run = Run(Geometry, settings, out, overwrite=overwrite)
     if run.finished is not None:
         return run.finished
-    model = GPTJ.from_transformers(who.model)
     planes = profile(
-        who, samples, frequencies=True, null="none", examples=False, show_progress=show_progress
+        subject, samples, frequencies=True, null="none", examples=False, show_progress=show_progress
     ).frequencies
-    use = frequency_use(planes, scaling=model.shape.head_width**-0.5)
-    run.add("tables", {"use": use, "vectors": _vectors(model, samples, use)})
+    config = subject.model.config
+    use = frequency_use(planes, scaling=(config.n_embd // config.n_head) ** -0.5)
+    run.add("tables", {"use": use, "vectors": _vectors(HeadReader(subject.model), samples, use)})
     return run.finish()
 
 
-@torch.no_grad()
-def _vectors(model: GPTJ, samples: MultiHops, use: pd.DataFrame) -> pd.DataFrame:
+def _vectors(reader: HeadReader, samples: MultiHops, use: pd.DataFrame) -> pd.DataFrame:
     """Mean un-rotated query and key of every token, in the dominant plane of every head."""
+    use = use[use["frequency_id"] > 0]
     dominant = use.loc[use.groupby(["layer", "head"])["max_logit"].idxmax()].set_index(["layer", "head"])
-    tokens = samples.tokens.to(model.device)
     parts = []
 
-    def visit(state: LayerState) -> None:
-        for head in range(state.query.shape[1]):
-            plane = int(dominant.loc[(state.layer, head), "frequency_id"]) - 1
-            for kind, vectors in (("query", state.query), ("key", state.key)):
-                points = torch.view_as_real(vectors[:, head, :, plane]).cpu()
-                rows = pd.DataFrame(
-                    {
-                        "token_id": tokens.cpu().flatten().numpy(),
-                        "re": points[..., 0].flatten().numpy(),
-                        "im": points[..., 1].flatten().numpy(),
-                    }
+    def visit(layer: LayerHeads) -> None:
+        group = layer.query.shape[2]
+        for head in range(layer.query.shape[1] * group):
+            plane = int(dominant.loc[(layer.layer, head), "frequency_id"]) - 1
+            of_head = {
+                "query": layer.query[:, head // group, head % group],
+                "key": layer.keys[:, head // group],
+            }
+            for kind, vectors in of_head.items():
+                points = vectors[..., 2 * plane : 2 * plane + 2].flatten(0, 1).cpu().numpy()
+                rows = pd.DataFrame(points, columns=["re", "im"]).assign(
+                    token_id=samples.tokens.cpu().flatten().numpy()
                 )
-                groups = rows.groupby("token_id")
-                mean = groups[["re", "im"]].mean()
-                spread = groups[["re", "im"]].std(ddof=0).pow(2).sum(axis=1).pow(0.5)
-                table = mean.assign(spread=spread, count=groups.size()).reset_index()
-                table.insert(0, "kind", kind)
-                table.insert(0, "frequency_id", plane + 1)
-                table.insert(0, "head", head)
-                table.insert(0, "layer", state.layer)
-                parts.append(table)
+                groups = rows.groupby("token_id")[["re", "im"]]
+                spread = groups.std(ddof=0).pow(2).sum(axis=1).pow(0.5)
+                table = groups.mean().assign(spread=spread, count=groups.size()).reset_index()
+                about = {"layer": layer.layer, "head": head, "frequency_id": plane + 1, "kind": kind}
+                parts.append(pd.DataFrame(about, index=table.index).join(table))
 
-    model.logits(tokens, visit=visit)
+    reader.read(samples.tokens, tuple(range(samples.length)), visit)
     table = pd.concat(parts, ignore_index=True)
     table["token"] = [samples.vocabulary[k] for k in table["token_id"]]
     return table

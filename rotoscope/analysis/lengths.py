@@ -1,15 +1,17 @@
-"""How far a multi-hop model carries: accuracy on longer inputs, what its heads do there, and what could be foretold.
+"""How far a multi-hop model generalises: accuracy on longer inputs, what its heads do there, and what was predicted.
 
-**Longer inputs**: the target window is extended in front of the sequence, so path and distances stay what they were and only
-the number of tokens to be ignored grows.
+**Longer inputs**: the target window is extended in front of the sequence, so path and distances stay what they were and
+only the number of tokens to be ignored grows.
 
-**Heads**: at every position of the path, the head's largest logit minus the next (discrepancy), the logit of the right token
-minus its best competitor (gap), and the attention on the right token. What that attention lacks, -log p, is split in two: what
-the best competitor alone would cost, log(1 + e^-gap), and the rest, which many weak competitors cost (dispersion).
+**Heads**: at every position of the path, the head's largest logit minus the next (discrepancy), the logit of the right
+token minus its best competitor (gap), and the attention on the right token. What that attention lacks, -log p, is split in
+two: what the best competitor alone would cost, log(1 + e^-gap), and the rest, which many weak competitors cost
+(dispersion).
 
-**Prediction**, from the model at training length alone: queries and keys are taken there; a key of the target window is set,
-by rotation, at every distance that longer inputs would have, and the attention it would draw is summed. An input is foretold to
-fail at the first length at which the front tokens would draw more than half of the attention of some head the answer needs.
+**Prediction**, from the model at training length alone: queries and keys are taken there; a key of the target window is
+set, by rotation, at every distance that longer inputs would have, and the attention it would draw is summed. An input is
+predicted to fail at the first length at which the front tokens would draw more than half of the attention of some head
+the answer needs.
 """
 
 from __future__ import annotations
@@ -23,15 +25,15 @@ from typing import Any
 import pandas as pd
 import torch
 
-from rotoscope.analysis.dynamics import score_heads
+from rotoscope.analysis.profiling import profile
 from rotoscope.analysis.roles import HELD_OUT, blocked
-from rotoscope.errors import ModelError, TaskError
-from rotoscope.lab.checkpoints import own_task, sequences_for
-from rotoscope.lab.gptj import GPTJ, LayerState, as_real
+from rotoscope.errors import TaskError
+from rotoscope.lab.checkpoints import load_multihop, sequences_for
+from rotoscope.lab.gptj import GPTJ
 from rotoscope.maths.discrepancy import discrepancy
 from rotoscope.maths.purity import purity_classes
 from rotoscope.progress import Progress, progress
-from rotoscope.reading import Subject, find_checkpoints, load
+from rotoscope.reading import Depths, HeadReader, LayerHeads, Subject, find_checkpoints
 from rotoscope.results.lengths import Lengths
 from rotoscope.results.onehop import wilson
 from rotoscope.results.roles import ARRIVED
@@ -69,11 +71,6 @@ def lengths(
     """
     wanted = LengthsSettings.make(settings, **changes)
     models = _models(source, device)
-    for name, subject in models.items():
-        if own_task(subject) is None:
-            raise ModelError(
-                f"{name} is no multi-hop model; language models are asked one-hop questions instead (rotoscope ask)"
-            )
     first = next(iter(models.values()))
     chosen = wanted.lengths or tuple(_fitting(models))
     for name, subject in models.items():
@@ -115,21 +112,20 @@ def stored_lengths() -> Lengths:
 
 
 def _models(source: Any, device: str | None) -> dict[str, Subject]:
+    named: Mapping[Any, Any]
     if isinstance(source, Mapping):
-        return {str(name): load(one, device=device, dtype=torch.float32) for name, one in source.items()}
-    if isinstance(source, (list, tuple)):
-        return {str(one): load(one, device=device, dtype=torch.float32) for one in source}
-    if isinstance(source, Subject):
-        return {source.name: source}
-    place = Path(str(source))
-    if place.is_dir() and not (place / "config.json").is_file():
-        found = find_checkpoints(place)
-        trained = {step: one for step, one in found.items() if step > 0}
-        return {
-            f"{place.name} step {s}": load(one, device=device, dtype=torch.float32)
-            for s, one in trained.items()
-        }
-    return {str(source): load(source, device=device, dtype=torch.float32)}
+        named = source
+    elif isinstance(source, (Subject, torch.nn.Module)):
+        subject = load_multihop(source, device)
+        return {subject.name: subject}
+    elif isinstance(source, (list, tuple)):
+        named = {one: one for one in source}
+    elif Path(str(source)).is_dir() and not (Path(str(source)) / "config.json").is_file():
+        place = Path(str(source))
+        named = {f"{place.name} step {s}": one for s, one in find_checkpoints(place).items() if s > 0}
+    else:
+        named = {source: source}
+    return {str(name): load_multihop(one, device) for name, one in named.items()}
 
 
 @dataclass(frozen=True)
@@ -143,15 +139,18 @@ class _Measured:
     settings: LengthsSettings
 
     def measure(self, bar: Progress) -> None:
-        model = GPTJ.from_transformers(self.subject.model)
+        depths = Depths(HeadReader(self.subject.model))
+        # Thousands of tokens need attention that never holds n x n weights, which transformers' GPT-J has not.
+        fast = GPTJ.from_transformers(self.subject.model)
+        fast.prove(depths.reader)
         for n in self.lengths:
-            self._piece("accuracy", lambda n=n: self._accuracy(model, n), n)  # type: ignore[misc]
+            self._piece("accuracy", lambda n=n: self._accuracy(fast, n), n)  # type: ignore[misc]
             if self.settings.heads and n <= HEAD_LENGTHS:
-                self._piece("heads", lambda n=n: self._heads(model, n), n)  # type: ignore[misc]
+                self._piece("heads", lambda n=n: self._heads(depths.reader, n), n)  # type: ignore[misc]
             bar.advance(n)
-        self._piece("classes", lambda: head_classes(model, self._sequences(200, 0)))
+        self._piece("classes", lambda: head_classes(self.subject, self._sequences(200, 0)))
         inputs = self.settings.inputs
-        self._piece("predicted", lambda: predict(model, self._sequences(inputs, 0), self.lengths[-1]))
+        self._piece("predicted", lambda: predict(depths, self._sequences(inputs, 0), self.lengths[-1]))
 
     def _piece(self, table: str, make: Callable[[], pd.DataFrame], length: int = 0) -> None:
         """A table of this model, or what it has at one length."""
@@ -182,8 +181,8 @@ class _Measured:
         )
         rows = []
         for hops in samples.settings["hops"]:
-            of = samples.hops == hops
-            count, correct = int(of.sum()), int(right[of].sum())
+            asked = samples.hops == hops
+            count, correct = int(asked.sum()), int(right[asked].sum())
             low, high = wilson(correct, count)
             rows.append(
                 {
@@ -197,127 +196,109 @@ class _Measured:
             )
         return pd.DataFrame(rows)
 
-    @torch.no_grad()
-    def _heads(self, model: GPTJ, n: int) -> pd.DataFrame:
+    def _heads(self, reader: HeadReader, n: int) -> pd.DataFrame:
         """One row per layer, head, input and pointing position of the path."""
         samples = self._longer(n, HEAD_INPUTS)
-        parts = []
-        for k in range(0, len(samples), 4):
-            parts.append(_gaps(model, samples[k : k + 4]).assign(length=n))
+        parts = [_gaps(reader, samples[k : k + 4]).assign(length=n) for k in range(0, len(samples), 4)]
         return pd.concat(parts, ignore_index=True)
 
 
-def _gaps(model: GPTJ, samples: MultiHops) -> pd.DataFrame:
+def _gaps(reader: HeadReader, samples: MultiHops) -> pd.DataFrame:
     """Discrepancy, gap, attention on the token pointed at and its two losses, for every layer and pointing position."""
-    states: list[LayerState] = []
-    model.logits(samples.tokens, visit=states.append)
-    places = torch.arange(samples.length, device=samples.tokens.device)
+    path = samples.path.clamp(min=0)
+    places, index = path.unique(return_inverse=True)
     rows = []
-    for state in states:
-        turns = state.turns(samples.length)
-        for step in range(samples.path.shape[1] - 1):
+
+    def visit(layer: LayerHeads) -> None:
+        everywhere = layer.real()  # [inputs, heads, places, n]
+        for step in range(path.shape[1] - 1):
             asks = (samples.hops > step).nonzero()[:, 0]
-            here, there = samples.path[asks, step], samples.path[asks, step + 1]
-            query = as_real(state.query[asks, :, here] * turns[here][:, None])
-            keys = as_real(state.key[asks] * turns)  # [asks, heads, n, d]
-            logits = (keys @ query[..., None])[..., 0] / query.shape[-1] ** 0.5
-            seen = places[None] <= here[:, None]
-            logits = logits.masked_fill(~seen[:, None], -torch.inf)
-            right = logits.gather(-1, there[:, None, None].expand(-1, logits.shape[1], 1))
-            others = logits.scatter(-1, there[:, None, None].expand(-1, logits.shape[1], 1), -torch.inf)
+            logits = everywhere[asks, :, index[asks, step]]
+            target = path[asks, step + 1, None, None].expand(-1, logits.shape[1], 1)
+            right = logits.gather(-1, target)
+            others = logits.scatter(-1, target, -torch.inf)
             gap = right[..., 0] - others.amax(-1)
             lacking = logits.logsumexp(-1) - right[..., 0]  # -log of the attention on the right token
             alone = torch.nn.functional.softplus(-gap)
             values = torch.stack((discrepancy(logits), gap, (-lacking).exp(), alone, lacking - alone), dim=-1)
+            hops = samples.hops[asks].cpu().numpy()
             for head in range(values.shape[1]):
                 table = pd.DataFrame(values[:, head].cpu().numpy(), columns=list(HEAD_MEASURES))
-                rows.append(
-                    table.assign(
-                        layer=state.layer, head=head, path_index=step, hops=samples.hops[asks].cpu().numpy()
-                    )
-                )
+                rows.append(table.assign(layer=layer.layer, head=head, path_index=step, hops=hops))
+
+    reader.read(samples.tokens, tuple(places.tolist()), visit)
     return pd.concat(rows, ignore_index=True)
 
 
 HEAD_MEASURES = ("discrepancy", "gap", "attention", "gap_loss", "dispersion_loss")
 
 
-@torch.no_grad()
-def head_classes(model: GPTJ, samples: MultiHops) -> pd.DataFrame:
+def head_classes(subject: Subject, samples: MultiHops) -> pd.DataFrame:
     """What each head is at training length, and the angle of the plane it uses most."""
-    table = score_heads(model, samples)[["layer", "head", "positional_score", "symbolic_score"]]
+    found = profile(subject, samples, frequencies=True, null="none", examples=False, show_progress=False)
+    table = found.heads[["layer", "head", "positional_score", "symbolic_score"]]
     kinds = purity_classes(table["positional_score"], table["symbolic_score"])
-    angles: list[float] = []
-
-    def visit(state: LayerState) -> None:
-        turns = state.turns(samples.length)
-        query = (state.query[:, :, -1] * turns[-1])[:, :, None]
-        logits = (query * (state.key * turns).conj()).real  # [inputs, heads, n, planes]
-        angles.extend(state.angles[logits.amax(2).mean(0).argmax(-1)].tolist())
-
-    model.logits(samples.tokens, visit=visit)
-    return table.assign(head_class=kinds, dominant_angle=angles)
+    planes = found.frequencies
+    strongest = planes.loc[planes.groupby(["layer", "head"])["max_logit"].idxmax()]
+    return table.assign(head_class=kinds, dominant_angle=strongest["angle"].to_numpy())
 
 
-@torch.no_grad()
-def predict(model: GPTJ, samples: MultiHops, longest: int) -> pd.DataFrame:
-    """The length at which each input is foretold to fail, from queries and keys at training length.
+def predict(depths: Depths, samples: MultiHops, longest: int) -> pd.DataFrame:
+    """The length at which each input is predicted to fail, from queries and keys at training length.
 
     Needed are, at every position of the path, the layers before which the answer has not arrived there (found by
     blocking, as in `roles`). `fails_at` is infinite where nothing up to `longest` draws half of the attention.
     """
-    states: list[LayerState] = []
-    model.logits(samples.tokens, visit=states.append)
+    layers: list[LayerHeads] = []
+    depths.reader.read(samples.tokens, tuple(range(samples.length)), layers.append)
     extra = longest - samples.length
-    rows = []
+    parts = []
     for hops in samples.settings["hops"]:
-        of = (samples.hops == hops).nonzero()[:, 0]
-        fails_at = torch.full((len(of),), torch.inf, dtype=torch.float64, device=of.device)
-        where = torch.full((len(of),), -1, device=of.device)
+        rows = (samples.hops == hops).nonzero()[:, 0]
+        fails_at = torch.full((len(rows),), torch.inf, dtype=torch.float64, device=rows.device)
+        where = torch.full((len(rows),), -1, device=rows.device)
         for step in range(hops):
-            fails = [
-                layer for layer, right in enumerate(blocked(model, samples[of[:64]], step)) if right < ARRIVED
-            ]
-            for layer in range(min(max(fails) + 1, len(states)) if fails else 0):
-                share = _front_share(states[layer], samples, of, step, extra)
-                over = share > 0.5  # [inputs, extra tokens]
+            accuracy = blocked(depths, samples[rows[:64]], step)
+            fails = [layer for layer, right in enumerate(accuracy) if right < ARRIVED]
+            for layer in range(min(max(fails) + 1, len(layers)) if fails else 0):
+                over = _front_share(layers[layer], samples, rows, step, extra) > 0.5  # [inputs, extra tokens]
                 first = torch.where(over.any(1), over.long().argmax(1) + 1 + samples.length, torch.inf).double()
                 where = torch.where(first < fails_at, layer, where)
                 fails_at = torch.minimum(fails_at, first)
-        rows.append(
+        parts.append(
             pd.DataFrame({"hops": hops, "fails_at": fails_at.cpu().numpy(), "layer": where.cpu().numpy()})
         )
-    return pd.concat(rows, ignore_index=True)
+    return pd.concat(parts, ignore_index=True)
 
 
 def _front_share(
-    state: LayerState, samples: MultiHops, of: Tensor, step: int, extra: int
+    layer: LayerHeads, samples: MultiHops, rows: Tensor, step: int, extra: int
 ) -> Float[Tensor, "inputs extra"]:
     """The share of attention that 1, 2, ... front tokens would draw from the path's position `step`; the worst head.
 
     Front tokens lie on no path. Each stands for the mean over the target window's own keys but the answer's, set at its
     distance by rotation.
     """
-    window, here = samples.settings["target"], samples.path[of, step]
-    answer = samples.path[of].gather(1, samples.hops[of, None])[:, 0]
-    others = torch.arange(window, device=of.device)[None] != answer[:, None]  # [inputs, window]
-    query = state.query[of, :, here]  # [inputs, heads, planes]
-    scale = (2 * query.shape[-1]) ** -0.5
-    product = (query[:, :, None] * state.key[of, :, :window].conj()) * scale
-    parts = torch.cat((product.real, -product.imag), dim=-1).double()
+    window, here = samples.settings["target"], samples.path[rows, step]
+    answer = samples.path[rows].gather(1, samples.hops[rows, None])[:, 0]
+    others = torch.arange(window, device=rows.device)[None] != answer[:, None]  # [inputs, window]
+    planes, still = layer.layout.planes, layer.layout.remainder
+    query = layer.query.flatten(1, 2)[rows, :, here, None]  # [inputs, heads, 1, d]
+    keys = layer.keys.repeat_interleave(layer.query.shape[2], 1)[rows, :, :window]
+    turning, fixed = zip(*(x.double().split((2 * planes, still), dim=-1) for x in (query, keys)), strict=True)
+    (a, b), (c, d) = (x.unflatten(-1, (-1, 2)).unbind(-1) for x in turning)
+    # The query turned by a distance, times a key: one part goes with its cosine, the other with its sine.
+    parts = layer.scaling * torch.cat((a * c + b * d, a * d - b * c), dim=-1)
+    constant = layer.scaling * (fixed[0] * fixed[1]).sum(-1)  # [inputs, heads, window]
+    angles = layer.layout.angles.to(rows.device)
     front = []
-    for k in range(len(of)):
+    for k in range(len(rows)):
         distance = (
             here[k] + 1 + torch.arange(extra, device=here.device)
-        )  # the nearest stands right before the sequence
-        phases = distance.double()[:, None] * state.angles.double()
-        logits = (
-            parts[k][:, others[k]] @ torch.cat((phases.cos(), phases.sin()), dim=-1).T
-        )  # [heads, window - 1, extra]
-        front.append(logits.logsumexp(1) - math.log(max(window - 1, 1)))
-    turns = state.turns(samples.length)
-    inside = as_real(state.key[of] * turns) @ as_real(query * turns[here][:, None])[..., None]
-    seen = torch.arange(samples.length, device=here.device)[None] <= here[:, None]
-    base = (scale * inside[..., 0]).masked_fill(~seen[:, None], -torch.inf).logsumexp(-1).double()
+        )  # the nearest stands before the sequence
+        phases = distance.double()[:, None] * angles
+        logits = parts[k][:, others[k]] @ torch.cat((phases.cos(), phases.sin()), dim=-1).T
+        front.append((logits + constant[k][:, others[k], None]).logsumexp(1) - math.log(max(window - 1, 1)))
+    base = layer.real()[rows, :, here].logsumexp(-1).double()
     drawn = torch.logcumsumexp(torch.stack(front), dim=-1)  # [inputs, heads, extra]
     return torch.sigmoid(drawn - base[..., None]).amax(1)

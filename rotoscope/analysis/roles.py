@@ -23,10 +23,10 @@ import pandas as pd
 import torch
 
 from rotoscope.errors import TaskError
-from rotoscope.lab.checkpoints import sequences_for
-from rotoscope.lab.gptj import GPTJ, LayerState, as_real
+from rotoscope.lab.checkpoints import load_multihop, sequences_for
+from rotoscope.lab.gptj import GPTJ, GPTJShape
 from rotoscope.progress import progress
-from rotoscope.reading import Subject, load
+from rotoscope.reading import Depths, HeadReader, Subject
 from rotoscope.results.roles import Roles
 from rotoscope.results.run import Run
 from rotoscope.shapes import Bool, Float, Int, Tensor
@@ -37,7 +37,8 @@ __all__ = ["Probes", "Trace", "attention_of", "blocked", "ideal_hop", "roles", "
 HELD_OUT = 2_000_000
 """Rows of the task from here on were seen by no training run."""
 RIDGE = 1e-3
-AT_ONCE = 2000
+AT_ONCE = 128
+"""Sequences in a run: few enough for what lies between two operations to stay in the cache."""
 
 
 def roles(
@@ -52,13 +53,13 @@ def roles(
     show_progress: bool | None = None,
 ) -> Roles:
     """Which layer does Index, Retrieval or Reflexive, and how the answer travels, on `inputs` fresh sequences."""
-    who = load(subject, device=device)
-    model = GPTJ.from_transformers(who.model)
-    samples = sequences_for(who.model.config, inputs, seed=seed, first=HELD_OUT).to(model.device)
-    others = sequences_for(who.model.config, fitted, seed=seed, first=2 * HELD_OUT).to(model.device)
+    subject = load_multihop(subject, device)
+    config = subject.model.config
+    samples = sequences_for(config, inputs, seed=seed, first=HELD_OUT).to(subject.device)
+    others = sequences_for(config, fitted, seed=seed, first=2 * HELD_OUT).to(subject.device)
     settings = {
-        "model": who.name,
-        "fingerprint": who.fingerprint,
+        "model": subject.name,
+        "fingerprint": subject.fingerprint,
         "task": samples.task,
         "inputs": inputs,
         "fitted": fitted,
@@ -69,21 +70,23 @@ def roles(
         return run.finished
     kinds = sorted(int(h) for h in samples.hops.unique())
     work = sum(kinds) + 3
-    with torch.no_grad(), progress("roles", work, show_progress) as bar:
-        tables = {"attention": _attention(model, samples)}
+    depths = Depths(HeadReader(subject.model))
+    with progress("roles", work, show_progress) as bar:
+        tables = {"attention": _attention(depths.reader, samples)}
         bar.advance()
         parts = []
         for hops in kinds:
             some = samples[samples.hops == hops]
             for step in range(hops):
-                for layer, right in enumerate(blocked(model, some, step)):
+                for layer, right in enumerate(blocked(depths, some, step)):
                     row = {"hops": hops, "path_index": step, "layer": layer}
                     parts.append({**row, "accuracy": right, "inputs": len(some)})
                 bar.advance()
         tables["arrival"] = pd.DataFrame(parts)
-        trained = Probes.fit(model, others).judge(model, samples)
+        trained = Probes.fit(depths, others).judge(depths, samples)
         bar.advance()
-        blank = GPTJ.initialise(model.shape, seed, model.device)
+        fresh = GPTJ.initialise(GPTJShape.from_config(config), seed, subject.device)
+        blank = Depths(HeadReader(fresh.to_transformers()))
         untrained = Probes.fit(blank, others).judge(blank, samples)
         bar.advance()
         keys = ["layer", "hops", "path_index", "ahead"]
@@ -99,49 +102,36 @@ def roles(
     return run.finish()
 
 
-@torch.no_grad()
-def attention_of(model: GPTJ, tokens: Int[Tensor, "batch n"]) -> Float[Tensor, "layers batch heads n n"]:
-    """Every head's attention weights, from its un-rotated queries and keys."""
-    n = tokens.shape[1]
-    hidden = torch.ones(n, n, dtype=torch.bool, device=tokens.device).triu(1)
-    found = []
-
-    def visit(state: LayerState) -> None:
-        turns = state.turns(n)
-        query, key = as_real(state.query * turns), as_real(state.key * turns)
-        logits = query @ key.mT / query.shape[-1] ** 0.5
-        found.append(logits.masked_fill(hidden, -torch.inf).softmax(-1))
-
-    model.logits(tokens, visit=visit)
+def attention_of(reader: HeadReader, tokens: Int[Tensor, "batch n"]) -> Float[Tensor, "layers batch heads n n"]:
+    """Every head's attention weights at every position."""
+    found: list[Tensor] = []
+    reader.read(tokens, tuple(range(tokens.shape[1])), lambda layer: found.append(layer.attention()))
     return torch.stack(found)
 
 
-def _attention(model: GPTJ, samples: MultiHops) -> pd.DataFrame:
+def _attention(reader: HeadReader, samples: MultiHops) -> pd.DataFrame:
     """Mean attention of the positions that point on, by layer, head and hop count, over what they could look at."""
     most = samples.path.shape[1] - 1
     names = ["on_self", "on_pointed", *(f"on_{k}_ahead" for k in range(2, most + 1))]
     rows = []
     for some in _chunks(samples):
-        weights = attention_of(model, some.tokens)  # [layers, batch, heads, n, n]
+        weights = attention_of(reader, some.tokens)  # [layers, batch, heads, n, n]
         for step in range(most):
             asks = some.hops > step
             here = some.path[asks, step]
             count = torch.arange(int(asks.sum()), device=here.device)
             mine = weights[:, asks][:, count, :, here]  # [count, layers, heads, n]
-            for ahead, name in enumerate(names):
-                there = step + ahead
-                if there > most:
-                    continue
-                reaches = some.hops[asks] >= there
-                place = some.path[asks, there].clamp(min=0)
+            for ahead, name in enumerate(names[: most - step + 1]):
+                reaches = some.hops[asks] >= step + ahead
+                place = some.path[asks, step + ahead].clamp(min=0)
                 share = mine[count, :, :, place] * reaches[:, None, None]  # [count, layers, heads]
                 for hops in some.hops[asks].unique().tolist():
-                    of = some.hops[asks] == hops
-                    mass = share[of].sum(0).cpu()
+                    alike = some.hops[asks] == hops
+                    mass = share[alike].sum(0).cpu()
                     for layer in range(mass.shape[0]):
                         for head in range(mass.shape[1]):
                             rows.append(
-                                (layer, head, hops, step, name, float(mass[layer, head]), int(of.sum()))
+                                (layer, head, hops, step, name, float(mass[layer, head]), int(alike.sum()))
                             )
     table = pd.DataFrame(rows, columns=["layer", "head", "hops", "path_index", "what", "mass", "inputs"])
     sums = table.groupby(["layer", "head", "hops", "path_index", "what"])[["mass", "inputs"]].sum()
@@ -157,19 +147,18 @@ def _chunks(samples: MultiHops) -> list[MultiHops]:
     return [samples[k : k + AT_ONCE] for k in range(0, len(samples), AT_ONCE)]
 
 
-def blocked(model: GPTJ, samples: MultiHops, step: int) -> list[float]:
+def blocked(depths: Depths, samples: MultiHops, step: int) -> list[float]:
     """Accuracy when, from layer 0, 1, ... on, the path's position `step` may attend to itself only."""
-    n, layers = samples.length, model.shape.layers
-    causal = torch.ones(n, n, dtype=torch.bool, device=samples.tokens.device).tril()
+    layers = depths.reader.layers
     right = [0] * (layers + 1)
     for some in _chunks(samples):
-        alone = causal.repeat(len(some), 1, 1)
-        rows, here = torch.arange(len(some), device=causal.device), some.path[:, step]
+        rows, here = torch.arange(len(some), device=some.hops.device), some.path[:, step]
+        alone = torch.ones(len(some), samples.length, samples.length, dtype=torch.bool, device=here.device)
         alone[rows, here] = False
         alone[rows, here, here] = True
-        for first, entering in enumerate(residuals(model, some.tokens)):
-            final = model.residual(some.tokens, mask=lambda _, a=alone: a, resume=(first, entering))  # type: ignore[misc]
-            right[first] += int((model.decode(final[:, -1]).argmax(-1) == some.answer).sum())
+        for first, entering in enumerate(depths.states(some.tokens)):
+            logits = depths.enter(some.tokens, first, entering, visible=dict.fromkeys(range(layers), alone))
+            right[first] += int((logits[:, 0].argmax(-1) == some.answer).sum())
     return [count / len(samples) for count in right]
 
 
@@ -192,9 +181,9 @@ class Probes:
         self.weights = weights
 
     @classmethod
-    def fit(cls, model: GPTJ, samples: MultiHops) -> Probes:
+    def fit(cls, depths: Depths, samples: MultiHops) -> Probes:
         """Least squares from states (and a constant) to one-hot tokens, slightly damped."""
-        states, tokens, known, _ = _path_states(model, samples)  # [layers, rows, width + 1], [rows, ahead]
+        states, tokens, known, _ = _path_states(depths, samples)  # [layers, rows, width + 1], [rows, ahead]
         vocabulary = len(samples.vocabulary)
         weights = []
         for state in states.double():
@@ -214,9 +203,9 @@ class Probes:
         """The token each state decodes to at every distance."""
         return torch.einsum("lrw,lawv->lrav", states, self.weights).argmax(-1)
 
-    def judge(self, model: GPTJ, samples: MultiHops) -> Judged:
+    def judge(self, depths: Depths, samples: MultiHops) -> Judged:
         """How often each read-out is right, and how often the farthest one that is right is the ideal one."""
-        states, tokens, known, where = _path_states(model, samples)
+        states, tokens, known, where = _path_states(depths, samples)
         right = (self.read(states) == tokens) & known  # [layers, rows, ahead]
         hops, step = where.T.tolist()
         farthest = farthest_right(right)
@@ -231,11 +220,11 @@ class Probes:
         flow, agreement = [], []
         for h in sorted(set(hops)):
             for m in range(h):
-                of = (where[:, 0] == h) & (where[:, 1] == m)
+                alike = (where[:, 0] == h) & (where[:, 1] == m)
                 for layer in range(len(states)):
-                    agreement.append((layer, h, m, float(agrees[layer, of.cpu()].mean()), int(of.sum())))
+                    agreement.append((layer, h, m, float(agrees[layer, alike.cpu()].mean()), int(alike.sum())))
                     for ahead in range(h - m + 1):
-                        flow.append((layer, h, m, ahead, float(right[layer, of, ahead].float().mean())))
+                        flow.append((layer, h, m, ahead, float(right[layer, alike, ahead].float().mean())))
         return Judged(
             pd.DataFrame(flow, columns=["layer", "hops", "path_index", "ahead", "accuracy"]),
             pd.DataFrame(agreement, columns=["layer", "hops", "path_index", "agreement", "inputs"]),
@@ -256,7 +245,6 @@ def farthest_right(right: Bool[Tensor, "... ahead"]) -> Int[Tensor, "..."]:
     return torch.where(right, distance, -1).amax(-1)
 
 
-@torch.no_grad()
 def trace(
     subject: str | Path | Subject | tuple[Any, Any],
     tokens: str | Sequence[str] | None = None,
@@ -267,35 +255,33 @@ def trace(
     device: str | None = None,
 ) -> Trace:
     """The flow of information through one input, of your own or drawn: P2's Fig. 3 for any sequence."""
-    who = load(subject, device=device)
-    model = GPTJ.from_transformers(who.model)
-    others = sequences_for(who.model.config, fitted, seed=seed, first=2 * HELD_OUT).to(model.device)
+    subject = load_multihop(subject, device)
+    config, depths = subject.model.config, Depths(HeadReader(subject.model))
+    others = sequences_for(config, fitted, seed=seed, first=2 * HELD_OUT).to(subject.device)
     if tokens is None:
         wanted = max(others.settings["hops"]) if hops is None else hops
-        one = sequences_for(who.model.config, 1, seed=seed, first=HELD_OUT, hops=(wanted,))[0]
+        one = sequences_for(config, 1, seed=seed, first=HELD_OUT, hops=(wanted,))[0]
     else:
         one = solve(others.task, tokens.split() if isinstance(tokens, str) else tokens)
     ids = {word: k for k, word in enumerate(others.vocabulary)}
     unknown = [word for word in one.tokens if word not in ids]
     if unknown:
         raise TaskError(f"'{unknown[0]}' is no token of the {others.task} task this model was trained on")
-    row = torch.tensor([[ids[word] for word in one.tokens]], device=model.device)
+    row = torch.tensor([[ids[word] for word in one.tokens]], device=subject.device)
     chains = _chains(pointed_at(replace(others[:1], tokens=row))[0].tolist(), others.path.shape[1] - 1)
-    probes = Probes.fit(model, others)
-    states = residuals(model, row)[:, 0]
-    states = torch.cat((states, torch.ones_like(states[..., :1])), dim=-1)
-    read = probes.read(states)  # [layers + 1, n, ahead]
+    states = _with_constant(depths.states(row)[:, 0])
+    read = Probes.fit(depths, others).read(states)  # [layers + 1, n, ahead]
     cells = []
     for layer in range(read.shape[0]):
         for place, chain in enumerate(chains):
-            right = [k for k, there in enumerate(chain) if int(read[layer, place, k]) == int(row[0, there])]
+            right = [k for k, other in enumerate(chain) if int(read[layer, place, k]) == int(row[0, other])]
             ahead = max(right, default=None)
             word = None if ahead is None else one.tokens[chain[ahead]]
             cells.append(
                 {"layer": layer, "position": place, "ahead": ahead, "token": word, "reachable": len(chain) - 1}
             )
-    weights = attention_of(model, row)[:, 0].cpu()  # [layers, heads, n, n]
-    answer = others.vocabulary[int(model.logits(row).argmax())]
+    weights = attention_of(depths.reader, row)[:, 0].cpu()  # [layers, heads, n, n]
+    answer = others.vocabulary[int(depths.reader.read(row).argmax())]
     return Trace(one, answer, pd.DataFrame(cells), weights)
 
 
@@ -321,8 +307,7 @@ class Trace:
     attention: Float[Tensor, "layers heads n n"]
 
 
-@torch.no_grad()
-def _path_states(model: GPTJ, samples: MultiHops) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _path_states(depths: Depths, samples: MultiHops) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """States before the first and after every layer at all positions of all paths.
 
     Returns states [layers + 1, rows, width + 1] (with a constant), the tokens [rows, ahead] along the rest of the path,
@@ -331,7 +316,7 @@ def _path_states(model: GPTJ, samples: MultiHops) -> tuple[Tensor, Tensor, Tenso
     most = samples.path.shape[1] - 1
     states, tokens, known, where = [], [], [], []
     for some in _chunks(samples):
-        layers = residuals(model, some.tokens)  # [layers + 1, batch, n, width]
+        layers = depths.states(some.tokens)  # [layers + 1, batch, n, width]
         for step in range(most + 1):  # the answer's own place too: there only the token itself can be read
             asks = some.hops >= step
             rows = torch.arange(len(some), device=some.hops.device)[asks]
@@ -342,14 +327,9 @@ def _path_states(model: GPTJ, samples: MultiHops) -> tuple[Tensor, Tensor, Tenso
             tokens.append(some.tokens[asks].gather(1, places.clamp(min=0)))
             known.append(exists)
             where.append(torch.stack((some.hops[asks], torch.full_like(rows, step)), dim=1))
-    found = torch.cat(states, dim=1)
-    found = torch.cat((found, torch.ones_like(found[..., :1])), dim=-1)
+    found = _with_constant(torch.cat(states, dim=1))
     return found, torch.cat(tokens), torch.cat(known), torch.cat(where)
 
 
-@torch.no_grad()
-def residuals(model: GPTJ, tokens: Int[Tensor, "batch n"]) -> Float[Tensor, "layers_and_one batch n width"]:
-    """The residual stream before the first layer and after every layer."""
-    found: list[Tensor] = []
-    final = model.residual(tokens, visit=lambda state: found.append(state.residual))
-    return torch.stack([*found, final])
+def _with_constant(states: Float[Tensor, "... width"]) -> Float[Tensor, "... width_and_one"]:
+    return torch.cat((states, torch.ones_like(states[..., :1])), dim=-1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import shutil
 from collections.abc import Sequence
@@ -13,10 +14,11 @@ from safetensors.torch import save_file
 
 from rotoscope.errors import ModelError
 from rotoscope.lab.gptj import GPTJ
+from rotoscope.reading import Subject, load
 from rotoscope.results.files import disk_errors
 from rotoscope.tasks.multihop import MULTIHOP, PAD, MultiHops
 
-__all__ = ["save_checkpoint", "sequences_for", "word_tokenizer"]
+__all__ = ["load_multihop", "save_checkpoint", "sequences_for", "word_tokenizer"]
 
 
 def word_tokenizer(vocabulary: Sequence[str]) -> Any:
@@ -77,3 +79,18 @@ def sequences_for(config: Any, count: int, **changes: Any) -> MultiHops:
         )
     sizes = {k: v for k, v in about.items() if k != "task"}
     return MULTIHOP[about["task"]](count, **{**sizes, **changes})
+
+
+def load_multihop(source: Any, device: str | torch.device | None = None) -> Subject:
+    """A multi-hop GPT-J to measure, in float32; one in memory in another precision is copied, not converted."""
+    in_memory = isinstance(source, (Subject, tuple, torch.nn.Module))
+    subject = load(source, device=device, dtype=None if in_memory else torch.float32)
+    kind = subject.model.config.model_type
+    if kind != "gptj":
+        raise ModelError(
+            f"{subject.name} is no multi-hop model: this works on GPT-J models, found one of type '{kind}'; language "
+            "models are asked one-hop questions instead (rotoscope ask)"
+        )
+    if subject.model.dtype == torch.float32:
+        return subject
+    return Subject(copy.deepcopy(subject.model).float(), subject.tokenizer, subject.name, subject.source)

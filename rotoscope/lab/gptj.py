@@ -3,21 +3,29 @@
 Each block normalises once and runs attention and MLP beside one another. Rotation turns neighbouring pairs of
 dimensions, so queries and keys are held as complex numbers, one per plane, and a turn is one product. Planes beyond the
 rotary dimensions, and all planes of a NoPE layer, have the angle 0.
+
+This model is for training, and for scoring while training. It counts as read only after `GPTJ.prove` has compared it with
+what the reader takes out of the same weights in transformers' own model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.nn import functional as F
 
-from rotoscope.errors import ModelError
+from rotoscope.errors import ModelError, UnprovenError
+from rotoscope.maths.rotation import counterfactual_logits
+from rotoscope.reading import HeadReader, LayerHeads
+from rotoscope.reading.heads import PROOF_TOLERANCE
+from rotoscope.reading.loading import keep_still
 from rotoscope.shapes import Float, Int, Tensor
 
-__all__ = ["GPTJ", "GPTJShape", "LayerState", "as_real"]
+__all__ = ["GPTJ", "GPTJShape", "LayerState", "head_logits"]
 
 
 @dataclass(frozen=True)
@@ -51,6 +59,22 @@ class GPTJShape:
     def head_width(self) -> int:
         return self.width // self.heads
 
+    @classmethod
+    def from_config(cls, config: Any) -> GPTJShape:
+        """The sizes in a transformers configuration."""
+        if config.model_type != "gptj":
+            raise ModelError(f"this works on GPT-J models, found one of type '{config.model_type}'")
+        return cls(
+            vocabulary=config.vocab_size,
+            layers=config.n_layer,
+            heads=config.n_head,
+            width=config.n_embd,
+            rotary=config.rotary_dim,
+            nope=tuple(getattr(config, "nope_layers", ()) or ()),
+            positions=config.n_positions,
+            dropout=config.resid_pdrop,
+        )
+
 
 @dataclass(frozen=True)
 class LayerState:
@@ -64,20 +88,22 @@ class LayerState:
     angles: Float[Tensor, "planes"]
     rotates: bool
 
-    def turns(self, n: int) -> Tensor:
-        """e^(i p g) for positions 0 .. n - 1 [n, planes]: what rotation multiplies queries and keys with."""
-        places = torch.arange(n, device=self.angles.device, dtype=torch.float64)
-        phases = places[:, None] * self.angles.double()
-        return torch.complex(phases.cos(), phases.sin()).to(self.query.dtype)
+
+def head_logits(
+    states: Sequence[LayerState], position: int
+) -> Float[Tensor, "layers batch heads keys_and_query keys_and_query"]:
+    """Counterfactual logits at a position, all at once for layers that rotate alike."""
+    query = torch.stack([torch.view_as_real(state.query[:, :, position]) for state in states])
+    keys = torch.stack([torch.view_as_real(state.key[:, :, : position + 1]) for state in states])
+    return counterfactual_logits(query, keys, states[0].angles, (2 * keys.shape[-2]) ** -0.5)
 
 
-def as_real(planes: Tensor) -> Tensor:
+def _as_real(planes: Tensor) -> Tensor:
     """Complex planes as neighbouring pairs of dimensions, the form products are taken in."""
     return torch.view_as_real(planes).flatten(-2)
 
 
 Visit = Callable[[LayerState], None]
-Mask = Callable[[int], Tensor | None]
 
 
 class GPTJ:
@@ -91,6 +117,8 @@ class GPTJ:
         angles[: shape.rotary // 2] = 1.0 / (10000**half)
         self.angles = angles.to(self.device)
         """How far each plane turns per position; a NoPE layer turns none of them."""
+        self.proof: float | None = None
+        """The largest difference `prove` found; None before."""
         self._turns: dict[int, Tensor] = {}
 
     @classmethod
@@ -134,34 +162,8 @@ class GPTJ:
         *,
         dropout: float = 0.0,
         visit: Visit | None = None,
-        mask: Mask | None = None,
     ) -> Float[Tensor, "batch vocabulary"]:
-        """What the model says after the last token.
-
-        `visit` is shown every layer's input, queries and keys; `mask(layer)` may say which keys [batch, n, n] each
-        position sees there, instead of all up to itself.
-        """
-        residual = self.residual(tokens, dropout=dropout, visit=visit, mask=mask)
-        return self.decode(residual[:, -1])
-
-    def decode(self, residual: Float[Tensor, "... width"]) -> Float[Tensor, "... vocabulary"]:
-        """The next-token logits a residual stream stands for."""
-        w = self.weights
-        last = F.layer_norm(
-            residual, (self.shape.width,), w["transformer.ln_f.weight"], w["transformer.ln_f.bias"]
-        )
-        return F.linear(last, w["lm_head.weight"], w["lm_head.bias"])
-
-    def residual(
-        self,
-        tokens: Int[Tensor, "batch n"],
-        *,
-        dropout: float = 0.0,
-        visit: Visit | None = None,
-        mask: Mask | None = None,
-        resume: tuple[int, Tensor] | None = None,
-    ) -> Float[Tensor, "batch n width"]:
-        """The residual stream after the last layer; `resume` goes on from what entered some layer."""
+        """What the model says after the last token; `visit` is shown every layer's input, queries and keys."""
         n = tokens.shape[1]
         if n > self.shape.positions:
             raise ModelError(f"{n} tokens are more than the {self.shape.positions} positions of the model")
@@ -170,8 +172,8 @@ class GPTJ:
             return F.dropout(x, dropout) if dropout else x
 
         turns = self._turned(n)
-        first, x = resume or (0, dropped(F.embedding(tokens, self.weights["transformer.wte.weight"])))
-        for layer in range(first, self.shape.layers):
+        x = dropped(F.embedding(tokens, self.weights["transformer.wte.weight"]))
+        for layer in range(self.shape.layers):
             front = f"transformer.h.{layer}."
             w = {name: self.weights[front + name] for name in _BLOCK}
             inside = F.layer_norm(x, (self.shape.width,), w["ln_1.weight"], w["ln_1.bias"])
@@ -183,21 +185,56 @@ class GPTJ:
                     LayerState(layer, x, both[0], both[1], self.angles_of(layer), layer not in self.shape.nope)
                 )
             turned = both if layer in self.shape.nope else both * turns
-            query, key = as_real(turned)
-            seen = mask(layer) if mask is not None else None
-            attended = F.scaled_dot_product_attention(
-                query,
-                key,
-                mixed[2],
-                attn_mask=None if seen is None else seen[:, None],
-                is_causal=seen is None,
-                dropout_p=dropout,
-            )
+            query, key = _as_real(turned)
+            attended = F.scaled_dot_product_attention(query, key, mixed[2], is_causal=True, dropout_p=dropout)
             attended = F.linear(attended.transpose(1, 2).flatten(-2), w["attn.out_proj.weight"])
             wide = F.gelu(F.linear(inside, w["mlp.fc_in.weight"], w["mlp.fc_in.bias"]), approximate="tanh")
             thought = F.linear(wide, w["mlp.fc_out.weight"], w["mlp.fc_out.bias"])
             x = x + dropped(attended) + dropped(thought)
-        return x
+        w = self.weights
+        last = F.layer_norm(
+            x[:, -1], (self.shape.width,), w["transformer.ln_f.weight"], w["transformer.ln_f.bias"]
+        )
+        return F.linear(last, w["lm_head.weight"], w["lm_head.bias"])
+
+    @torch.no_grad()
+    def prove(self, reader: HeadReader | None = None) -> float:
+        """Compare queries, keys, angles, logits of the heads and of the model with what a reader reads.
+
+        The reader is one of the same weights in a transformers model, which is made where none is given. Returns, and
+        keeps as `proof`, the largest difference relative to the size of what was compared.
+        """
+        theirs = reader or HeadReader(self.to_transformers())
+        states: list[LayerState] = []
+        layers: list[LayerHeads] = []
+        tokens = theirs.proof_tokens
+        n = tokens.shape[1]
+        places = torch.arange(n, device=tokens.device)
+        shuffled = torch.randperm(n, generator=torch.Generator().manual_seed(0)).to(tokens.device)
+        read = theirs.read(tokens, tuple(range(n)), layers.append)[:, 0]
+        found = {"next-token logits": _difference(self.logits(tokens, visit=states.append), read)}
+        for state, heads in zip(states, layers, strict=True):
+            ours, read = head_logits([state], n - 1)[0], heads.at(n - 1).logits()
+            moved = [logits[..., places, shuffled].softmax(-1) for logits in (ours, read)]
+            angles = F.pad(heads.layout.angles, (0, len(state.angles) - heads.layout.planes))
+            off = (state.angles.double().cpu() - angles).abs() / angles.clamp(min=1e-30)
+            found |= {
+                f"queries of layer {state.layer}": _difference(
+                    _as_real(state.query), heads.query.flatten(1, 2)
+                ),
+                f"keys of layer {state.layer}": _difference(_as_real(state.key), heads.keys),
+                f"angles of layer {state.layer}": float(off.max()),
+                f"head logits of layer {state.layer}": _difference(ours, read),
+                f"attention of layer {state.layer} after a permutation": _difference(*moved),
+            }
+        worst = max(found, key=lambda name: found[name])
+        if not found[worst] <= PROOF_TOLERANCE:
+            raise UnprovenError(
+                f"the GPT-J that is trained here and transformers' own differ in the {worst} by {found[worst]:.2g} "
+                f"(allowed {PROOF_TOLERANCE:g}); scores of the model in training would be wrong, so none are given"
+            )
+        self.proof = found[worst]
+        return self.proof
 
     def angles_of(self, layer: int) -> Float[Tensor, "planes"]:
         """The angles of a layer's planes; ids count from 1 in this order."""
@@ -236,6 +273,18 @@ class GPTJ:
             **({"nope_layers": list(shape.nope)} if shape.nope else {}),
         )
 
+    def to_transformers(self) -> Any:
+        """The same model as a transformers GPTJForCausalLM."""
+        from transformers import GPTJForCausalLM
+
+        with torch.random.fork_rng(
+            devices=[]
+        ):  # weights drawn here are replaced, and must not shift other draws
+            model = GPTJForCausalLM(self.config())
+        model.load_state_dict(self.state())
+        keep_still(model)
+        return model.to(self.device).eval()
+
     def state(self) -> dict[str, Tensor]:
         """The weights as transformers stores them: q, k and v apart."""
         state: dict[str, Tensor] = {}
@@ -266,21 +315,8 @@ class GPTJ:
     @classmethod
     def from_transformers(cls, model: Any) -> GPTJ:
         """The same model, read off a transformers GPTJForCausalLM in memory."""
-        config = model.config
-        if config.model_type != "gptj":
-            raise ModelError(f"this works on GPT-J models, found one of type '{config.model_type}'")
-        shape = GPTJShape(
-            vocabulary=config.vocab_size,
-            layers=config.n_layer,
-            heads=config.n_head,
-            width=config.n_embd,
-            rotary=config.rotary_dim,
-            nope=tuple(getattr(config, "nope_layers", ()) or ()),
-            positions=config.n_positions,
-            dropout=config.resid_pdrop,
-        )
-        device = next(model.parameters()).device
-        return cls.from_state(shape, model.state_dict(), device)
+        shape = GPTJShape.from_config(model.config)
+        return cls.from_state(shape, model.state_dict(), next(model.parameters()).device)
 
 
 _BLOCK = (
@@ -304,3 +340,9 @@ _ENDS = (
 
 def _names(shape: GPTJShape) -> list[str]:
     return [*_ENDS, *(f"transformer.h.{layer}.{name}" for layer in range(shape.layers) for name in _BLOCK)]
+
+
+def _difference(ours: Tensor, theirs: Tensor) -> float:
+    """The largest difference, relative to the largest value; NaN is the largest of all."""
+    found = float((ours - theirs).abs().max() / theirs.abs().max())
+    return math.inf if math.isnan(found) else found

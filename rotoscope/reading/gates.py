@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import torch
 from transformers import AttentionInterface, AttentionMaskInterface
-from transformers.masking_utils import eager_mask, sdpa_mask
 
 from rotoscope.reading.heads import HeadReader, LayerHeads
 from rotoscope.reading.layout import Layout
-from rotoscope.reading.sites import RotaryTableSite, readable_attention
+from rotoscope.reading.sites import RotaryTableSite, attending, readable_attention, registered, replaced
 from rotoscope.shapes import Bool, Tensor
 
 __all__ = ["Gate", "gated", "silence"]
@@ -64,12 +63,38 @@ class _Closed:
         return query.masked_fill(self.dimensions.to(query.device)[None, :, None, :], 0.0)
 
 
-_closed: dict[int, _Closed] = {}
+@contextmanager
+def gated(reader: HeadReader, gate: Gate) -> Iterator[None]:
+    """A context in which the model runs with a gate closed: `with gated(reader, gate): model(tokens)`.
+
+    Gates may be nested, on one model or on several: inside, everything closed by any of them is closed.
+    """
+    model = reader.model
+    closed: dict[int, _Closed] = {}
+    with readable_attention(model), ExitStack() as stack:
+        for site in reader.sites:
+            dimensions = gate.closes(site.layer, reader.head_counts[site.layer], reader.layouts[site.layer])
+            one = _Closed(dimensions, gate.silent(site.layer))
+            if one.dimensions is None and not one.heads:
+                continue
+            if isinstance(site, RotaryTableSite):
+                attend = partial(_attend_from_table, site.module._attn, one)
+                stack.enter_context(replaced(site.module, "_attn", attend))
+            else:
+                closed[id(site.module)] = one
+        if closed:
+            before = model.config._attn_implementation
+            mask = AttentionMaskInterface._global_mapping[before]
+            name = stack.enter_context(registered(partial(_attend, closed, before), mask))
+            stack.enter_context(attending(model, name))
+        yield
 
 
-def _attend(module: Any, query: Tensor, *args: Any, inner: str, **kwargs: Any) -> tuple[Tensor, Any]:
+def _attend(
+    closed: Mapping[int, _Closed], inner: str, module: Any, query: Tensor, *args: Any, **kwargs: Any
+) -> tuple[Tensor, Any]:
     """The module's own attention, with the gate before and behind it."""
-    gate = _closed.get(id(module))
+    gate = closed.get(id(module))
     attention: Any = AttentionInterface._global_mapping.get(inner)
     if attention is None:
         attention = sys.modules[type(module).__module__].eager_attention_forward  # type: ignore[attr-defined]
@@ -80,42 +105,6 @@ def _attend(module: Any, query: Tensor, *args: Any, inner: str, **kwargs: Any) -
         output = output.clone()
         output[:, :, gate.heads] = 0.0  # [batch, n, heads, d]
     return output, weights
-
-
-for _inner, _mask in (("sdpa", sdpa_mask), ("eager", eager_mask)):
-    AttentionInterface.register(f"rotoscope_gate_{_inner}", partial(_attend, inner=_inner))
-    AttentionMaskInterface.register(f"rotoscope_gate_{_inner}", _mask)
-
-
-@contextmanager
-def gated(reader: HeadReader, gate: Gate) -> Iterator[None]:
-    """A context in which the model runs with a gate closed: `with gated(reader, gate): model(tokens)`."""
-    model = reader.model
-    with readable_attention(model):
-        before = model.config._attn_implementation
-        tables: list[Any] = []
-        try:
-            for site in reader.sites:
-                heads = reader.head_counts[site.layer]
-                closed = _Closed(
-                    gate.closes(site.layer, heads, reader.layouts[site.layer]), gate.silent(site.layer)
-                )
-                if closed.dimensions is None and not closed.heads:
-                    continue
-                if isinstance(site, RotaryTableSite):
-                    site.module._attn = partial(_attend_from_table, site.module._attn, closed)
-                    tables.append(site.module)
-                else:
-                    _closed[id(site.module)] = closed
-            if _closed:
-                model.set_attn_implementation(f"rotoscope_gate_{before}")
-            yield
-        finally:
-            for module in tables:
-                del module._attn
-            if _closed:
-                _closed.clear()
-                model.set_attn_implementation(before)
 
 
 def _attend_from_table(

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -21,7 +22,7 @@ from rotoscope.errors import TaskError, UnprovenError
 from rotoscope.maths.attention import attention_weights
 from rotoscope.maths.rotation import turn
 from rotoscope.reading.layout import Layout, find_layout
-from rotoscope.reading.sites import Call, Site, find_sites, readable_attention, short_tables
+from rotoscope.reading.sites import Call, Site, attending, find_sites, readable_attention, short_tables
 from rotoscope.shapes import Bool, Float, Tensor
 
 __all__ = ["HeadReader", "LayerHeads", "QueryHeads"]
@@ -46,8 +47,37 @@ class LayerHeads:
     softcap: float | None
     sinks: Float[Tensor, "heads"] | None
     layout: Layout
-    residual_norm: Float[Tensor, "batch n"] | None = None
-    """How large the residual stream is at every position, where it could be seen."""
+    residual: Float[Tensor, "batch n width"] | None = None
+    """The residual stream that enters the layer, where it could be seen."""
+
+    @property
+    def residual_norm(self) -> Float[Tensor, "batch n"] | None:
+        """How large the residual stream is at every position."""
+        return None if self.residual is None else self.residual.float().norm(dim=-1)
+
+    def real(self) -> Float[Tensor, "batch heads queries n"]:
+        """The real logits of all query positions at once; hidden positions are -inf."""
+        rows = torch.tensor(self.positions, device=self.cos.device)
+        query = self._turned(self.query, self.cos[rows], self.sin[rows]).flatten(2, 3)
+        products = (
+            query @ self._turned(self.keys, self.cos, self.sin).mT
+        )  # [batch, key_heads, group * queries, n]
+        logits = self.capped(self.scaling * products.unflatten(2, self.query.shape[2:4]).flatten(1, 2))
+        return logits.masked_fill(~self.visible, -torch.inf)
+
+    def attention(self) -> Float[Tensor, "batch heads queries n"]:
+        """The attention weights of all query positions at once."""
+        return attention_weights(self.real(), None if self.sinks is None else self.sinks[:, None])
+
+    def _turned(self, vectors: Tensor, cos: Tensor, sin: Tensor) -> Float[Tensor, "... d"]:
+        """Vectors [..., positions, d] as they stand at their positions."""
+        pairs, rest = vectors.split((2 * self.layout.planes, self.layout.remainder), dim=-1)
+        turned = turn(pairs.unflatten(-1, (-1, 2)), cos.to(pairs), sin.to(pairs)).flatten(-2)
+        return torch.cat((turned, rest), dim=-1)
+
+    def capped(self, logits: Tensor) -> Tensor:
+        """Logits under the model's soft-cap, where it has one."""
+        return logits if self.softcap is None else self.softcap * torch.tanh(logits / self.softcap)
 
     def at(self, index: int) -> QueryHeads:
         """What the heads do at one of the query positions."""
@@ -105,7 +135,7 @@ class QueryHeads:
 
     def real(self, *, capped: bool = True) -> Float[Tensor, "batch heads n"]:
         """The head's real logits, with or without the model's soft-cap; hidden positions are -inf."""
-        logits = self._capped(self._products) if capped else self._products
+        logits = self.heads.capped(self._products) if capped else self._products
         return logits.masked_fill(~self.visible, -torch.inf)
 
     @cached_property
@@ -135,7 +165,7 @@ class QueryHeads:
         rows, group = seen.shape[3], seen.shape[4]
         logits = seen.flatten(3, 4) @ keys.mT  # [batch, key_heads, offsets, a * group, b]
         logits = logits.unflatten(3, (rows, group)).movedim(4, 2).flatten(1, 2)
-        logits = self._capped(logits)
+        logits = self.heads.capped(logits)
         hidden = ~self.visible[positions]
         return logits.masked_fill(hidden[:, :, None], -torch.inf) if bool(hidden.any()) else logits
 
@@ -143,10 +173,6 @@ class QueryHeads:
         """The whole counterfactual logit matrix A[p, c] of every head."""
         everything = torch.arange(self.position + 1, device=self.keys.device)[None]
         return self.gather(everything, everything)[:, :, 0]
-
-    def _capped(self, logits: Tensor) -> Tensor:
-        cap = self.heads.softcap
-        return logits if cap is None else cap * torch.tanh(logits / cap)
 
 
 def _parents(model: Any, sites: list[Site]) -> list[Any]:
@@ -156,6 +182,7 @@ def _parents(model: Any, sites: list[Site]) -> list[Any]:
 
 
 Visit = Callable[[LayerHeads], None]
+OnCall = Callable[[Site, Call], None]
 
 
 class HeadReader:
@@ -166,19 +193,18 @@ class HeadReader:
         self.device = next(model.parameters()).device
         generator = torch.Generator().manual_seed(seed)
         vocabulary = int(model.config.get_text_config().vocab_size)
-        tokens = torch.randint(0, vocabulary, (1, PROOF_TOKENS), generator=generator).to(self.device)
-        was_training = model.training
-        model.eval()
-        try:
-            with torch.no_grad(), readable_attention(model):
-                self.sites = find_sites(model, tokens)
-                self.blocks = _parents(model, self.sites)
-                self.layouts: list[Layout] = []
-                self.head_counts: list[int] = []
-                self.proof: list[float] = []
-                self._run(tokens, lambda site, call: self._learn(site, call, prove))
-        finally:
-            model.train(was_training)
+        self.proof_tokens = torch.randint(0, vocabulary, (1, PROOF_TOKENS), generator=generator).to(self.device)
+        self.layouts: list[Layout] = []
+        self.head_counts: list[int] = []
+        self.proof: list[float] = []
+        with self._ready():
+            self.sites = find_sites(model, self.proof_tokens)
+            self.blocks = _parents(model, self.sites)
+            eager: list[Call] = []
+            if prove:
+                with attending(model, "eager"):
+                    self._run(self.proof_tokens, lambda _, call: eager.append(call))
+            self._run(self.proof_tokens, lambda site, call: self._learn(site, call, eager))
         if len(self.layouts) != len(self.sites):
             raise UnprovenError(
                 f"found {len(self.sites)} attention modules but only {len(self.layouts)} were called"
@@ -190,7 +216,11 @@ class HeadReader:
         return len(self.sites)
 
     def read(
-        self, tokens: Tensor, queries: tuple[int, ...], visit: Visit, keep: tuple[int, ...] = (-1,)
+        self,
+        tokens: Tensor,
+        queries: tuple[int, ...] = (),
+        visit: Visit | None = None,
+        keep: tuple[int, ...] = (-1,),
     ) -> Float[Tensor, "batch kept vocabulary"]:
         """Run the model once on tokens [batch, n]; `visit` gets one layer after the other.
 
@@ -203,36 +233,39 @@ class HeadReader:
                 f"a prompt of {n} tokens is longer than the model's context of {longest}; "
                 "use fewer pairs or a shorter text"
             )
+        on_call: OnCall | None = None
+        if visit is not None:
+            on_call = lambda site, call: visit(self._heads(site, call, queries))  # noqa: E731
+        with self._ready():
+            return self._run(tokens.to(self.device), on_call, keep)
+
+    @contextmanager
+    def _ready(self) -> Iterator[None]:
+        """The model without dropout and gradients, attending in a way that can be read; left as it was."""
         was_training = self.model.training
         self.model.eval()
         try:
             with torch.no_grad(), readable_attention(self.model):
-                return self._run(
-                    tokens.to(self.device),
-                    lambda site, call: visit(self._heads(site, call, queries)),
-                    keep,
-                )
+                yield
         finally:
             self.model.train(was_training)
 
-    def _run(
-        self, tokens: Tensor, on_call: Callable[[Site, Call], None], keep: tuple[int, ...] = (-1,)
-    ) -> Tensor:
+    def _run(self, tokens: Tensor, on_call: OnCall | None, keep: tuple[int, ...] = (-1,)) -> Tensor:
         handles = []
         self._residual: dict[int, Tensor] = {}
-        for layer, block in enumerate(self.blocks):
+        for layer, (block, site) in enumerate(zip(self.blocks, self.sites, strict=True)):
+            if on_call is None:
+                break
 
             def note(module: Any, args: Any, kwargs: Any, layer: int = layer) -> None:
                 hidden = args[0] if args else kwargs.get("hidden_states")
                 if isinstance(hidden, Tensor):
-                    self._residual[layer] = hidden.float().norm(dim=-1)
-
-            handles.append(block.register_forward_pre_hook(note, with_kwargs=True))
-        for site in self.sites:
+                    self._residual = {layer: hidden}
 
             def hook(module: Any, args: Any, kwargs: Any, output: Any, site: Site = site) -> None:
                 on_call(site, Call.bind(module, args, kwargs))
 
+            handles.append(block.register_forward_pre_hook(note, with_kwargs=True))
             handles.append(site.module.register_forward_hook(hook, with_kwargs=True))
         options: dict[str, Any] = {"use_cache": False}
         positions = torch.tensor(keep or (-1,), device=tokens.device)
@@ -243,17 +276,18 @@ class HeadReader:
             with short_tables(self.sites, tokens.shape[1]):
                 output = self.model(tokens, **options)
         finally:
+            self._residual = {}
             for handle in handles:
                 handle.remove()
         logits: Tensor = output.logits if trims else output.logits[:, positions]
         return logits[:, : len(keep)]
 
-    def _learn(self, site: Site, call: Call, prove: bool) -> None:
+    def _learn(self, site: Site, call: Call, eager: list[Call]) -> None:
         layout = find_layout(site, call)
         self.layouts.append(layout)
         self.head_counts.append(site.project_unrotated(call).query.shape[1])
-        if prove:
-            self.proof.append(self.prove_layer(site, call))
+        if eager:
+            self.proof.append(self.prove_layer(site, call, eager[site.layer]))
 
     def _heads(self, site: Site, call: Call, queries: tuple[int, ...]) -> LayerHeads:
         layout = self.layouts[site.layer]
@@ -277,29 +311,34 @@ class HeadReader:
             softcap=projected.softcap,
             sinks=None if projected.sinks is None else projected.sinks.to(width),
             layout=layout,
-            residual_norm=self._residual.get(site.layer),
+            residual=self._residual.get(site.layer),
         )
 
-    def prove_layer(self, site: Site, call: Call) -> float:
-        """Permute the module's input, let the model attend, and compare with the prediction from A.
+    def prove_layer(self, site: Site, call: Call, eager: Call) -> float:
+        """Permute the module's input, let the model attend, and compare with what was read.
 
-        Returns the largest difference of an attention weight. Comparing without a permutation would prove
-        nothing: un-rotating and re-rotating cancel. Half-precision modules are proven on a float32 copy.
+        The model attends in its own eager code under the mask it made itself (`eager`); the prediction comes from the
+        call as it will be read. Returns the largest difference of an attention weight, predicted from A and from the
+        keys themselves. Comparing without a permutation would prove nothing: un-rotating and re-rotating cancel.
+        Half-precision modules are proven on a float32 copy.
         """
         if call.hidden.dtype in (torch.bfloat16, torch.float16):
             site = replace(site, module=copy.deepcopy(site.module).float())
-            arguments = dict(call.arguments, hidden_states=call.hidden.float())
-            call = replace(call, arguments=arguments)
+            call = replace(call, arguments=dict(call.arguments, hidden_states=call.hidden.float()))
         n = call.hidden.shape[1]
         generator = torch.Generator().manual_seed(site.layer)
         shuffled = torch.cat((torch.randperm(n - 1, generator=generator), torch.tensor([n - 1])))
         shuffled = shuffled.to(call.hidden.device)
-        own = site.attend(call, call.hidden[:, shuffled])[:, :, -1].float()
-        query = self._heads(site, call, (n - 1,)).at(0)
+        own = site.attend(eager, call.hidden[:, shuffled])[:, :, -1].float()
+        heads = self._heads(site, call, (n - 1,))
+        query = heads.at(0)
         positions = torch.arange(n, device=shuffled.device)
         moved = query.logits()[:, :, positions, shuffled]  # content shuffled[p] at position p
-        predicted = attention_weights(moved, query.sinks).float()
-        difference = float((own - predicted).abs().max())
+        predicted = (
+            attention_weights(moved, query.sinks),
+            replace(heads, keys=heads.keys[:, :, shuffled]).attention()[:, :, 0],
+        )
+        difference = float(max((own - weights.float()).abs().max() for weights in predicted))
         if not difference <= PROOF_TOLERANCE:
             raise UnprovenError(
                 f"architecture '{self.model.config.model_type}', layer {site.layer}: the model's own attention "

@@ -36,22 +36,29 @@ def load(
     """Load the model to study.
 
     `source` is an embedded name ("smollm2", "number", "letter"), a local folder (of a training run: its last
-    checkpoint), a `.gguf` file, a hub id ("org/model"; this one goes to the network), or a `(model, tokenizer)`
-    pair already in memory. Only safetensors weights are read, and no code that comes with a model is run.
+    checkpoint), a `.gguf` file, a hub id ("org/model"; this one goes to the network), or what is already in memory: a
+    model, a `(model, tokenizer)` pair or a `Subject`. Only safetensors weights are read, and no code that comes with a
+    model is run.
 
     `device` defaults to a GPU where there is one, `dtype` to the one the weights are stored in (float32 for
-    "number" and "letter"). A pair in memory is taken as it is, on the device and in the precision it has.
+    "number" and "letter"). A model in memory stays as it is, on the device and in the precision it has, unless you name
+    others: then it is moved or converted in place, as `model.to` does it, and everyone who holds it sees that. A
+    `Subject` is never changed itself; where anything is asked for, a new one comes back.
     """
     if isinstance(source, Subject):
-        return source
-    if isinstance(source, torch.nn.Module):
-        source = (source, None)
-    if isinstance(source, tuple):
-        model, tokenizer = source
-        if device is not None:
-            model = model.to(pick_device(device))
-        if dtype not in (None, "auto"):
-            model = model.to(getattr(torch, dtype) if isinstance(dtype, str) else dtype)
+        if device is None and dtype in (None, "auto") and name is None:
+            return source
+        _convert(source.model, device, dtype)
+        return Subject(source.model, source.tokenizer, name or source.name, source.source)
+    if isinstance(source, (tuple, torch.nn.Module)):
+        pair: tuple[Any, Any] = source if isinstance(source, tuple) else (source, None)
+        model, tokenizer = pair
+        if not hasattr(getattr(model, "config", None), "model_type"):
+            raise ModelError(
+                f"a {type(model).__name__} in memory has no transformers configuration; rotoscope reads transformers "
+                "models: give one, or a (model, tokenizer) pair"
+            )
+        _convert(model, device, dtype)
         title = name or getattr(model, "name_or_path", "") or model.config.model_type
         return Subject(model, tokenizer, title, {"kind": "memory"})
     text = str(source)
@@ -85,13 +92,28 @@ def load(
     raise ModelError(f"no model called '{text}': {hint}give one of {known}, a folder, a .gguf file or a hub id")
 
 
+def _convert(model: Any, device: str | torch.device | None, dtype: torch.dtype | str | None) -> None:
+    """Move and convert a model in memory where that was asked for."""
+    asked: Any = None if dtype in (None, "auto") else dtype
+    if isinstance(asked, str):
+        asked = getattr(torch, asked, None)
+    if dtype not in (None, "auto") and not (isinstance(asked, torch.dtype) and asked.is_floating_point):
+        raise ModelError(
+            f"dtype '{dtype}' is no floating-point type of torch; give float32, bfloat16 or float16"
+        )
+    if device is not None:
+        model.to(pick_device(device))
+    if asked is not None:
+        model.to(asked)
+
+
 def own_model(name: str) -> Path | None:
     """The folder of a model trained by rotoscope itself: weights, tables of its training, card."""
     return Path(__file__).parents[1] / "models" / name if name in OWN else None
 
 
 def embedded_file(name: str) -> Path:
-    """The weights file of an embedded model, found without importing the package that carries it."""
+    """The weights file of an embedded model, found without importing the package that holds it."""
     package, file = EMBEDDED[name]
     spec = importlib.util.find_spec(package)
     folders = list(spec.submodule_search_locations or []) if spec else []
@@ -133,7 +155,7 @@ def _from_folder(
             raise ModelError(
                 f"{place} holds a model but no tokenizer that transformers can load ({problem})"
             ) from problem
-    _keep_still(model)
+    keep_still(model)
     try:
         model = model.to(pick_device(device)).eval()
     except RuntimeError as problem:
@@ -144,7 +166,7 @@ def _from_folder(
     return Subject(model, tokenizer, name, source)
 
 
-def _keep_still(model: Any) -> None:
+def keep_still(model: Any) -> None:
     """Layers that a GPT-J of ours was trained without rotation in (`nope_layers` in its configuration)."""
     for layer in getattr(model.config, "nope_layers", None) or ():
         attention = model.transformer.h[layer].attn

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -25,9 +25,9 @@ from transformers.masking_utils import eager_mask
 from rotoscope.errors import NoRotaryError, NumberError, UnprovenError
 from rotoscope.shapes import Bool, Float, Tensor
 
-__all__ = ["Call", "InterfaceSite", "Projected", "RotaryTableSite", "Site", "find_sites"]
+__all__ = ["Call", "InterfaceSite", "Projected", "RotaryTableSite", "Site", "attending", "find_sites"]
 
-CAPTURE, DISCOVER = "rotoscope_capture", "rotoscope_discover"
+CAPTURE = "rotoscope_capture"
 
 
 @dataclass(frozen=True)
@@ -63,20 +63,49 @@ def _capture(
     raise _Stop(Projected(query, key, scale, softcap, s_aux))
 
 
-_discovered: list[nn.Module] = []
+AttentionInterface.register(CAPTURE, _capture)
+AttentionMaskInterface.register(CAPTURE, eager_mask)
 
 
-def _discover(
-    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any
-) -> tuple[Tensor, None]:
-    _discovered.append(module)
-    copies = query.shape[1] // value.shape[1]
-    return value.repeat_interleave(copies, dim=1).transpose(1, 2), None
+@contextmanager
+def registered(function: Callable[..., Any], mask: Callable[..., Any]) -> Iterator[str]:
+    """A way of attending that transformers knows by a name of its own as long as the context is open."""
+    name = f"rotoscope_{id(function):x}"
+    AttentionInterface.register(name, function)
+    AttentionMaskInterface.register(name, mask)
+    try:
+        yield name
+    finally:
+        del AttentionInterface._global_mapping[name], AttentionMaskInterface._global_mapping[name]
 
 
-for _name, _function in ((CAPTURE, _capture), (DISCOVER, _discover)):
-    AttentionInterface.register(_name, _function)
-    AttentionMaskInterface.register(_name, eager_mask)
+@contextmanager
+def attending(model: Any, implementation: str) -> Iterator[None]:
+    """Let a whole model attend in another way for a while."""
+    before = model.config._attn_implementation
+    if before == implementation:
+        yield
+        return
+    try:
+        model.set_attn_implementation(implementation)
+        yield
+    finally:
+        model.set_attn_implementation(before)
+
+
+@contextmanager
+def replaced(module: nn.Module, name: str, value: Any) -> Iterator[None]:
+    """Put something in the place of a module's method; what stood there, also another replacement, comes back."""
+    own = vars(module)
+    before = own.get(name)
+    own[name] = value
+    try:
+        yield
+    finally:
+        if before is None:
+            del own[name]
+        else:
+            own[name] = before
 
 
 @dataclass(frozen=True)
@@ -120,13 +149,6 @@ class Call:
         row = mask[0, 0, rows, :n]
         return row if row.dtype == torch.bool else row > torch.finfo(row.dtype).min / 2
 
-    def additive_mask(self, dtype: torch.dtype) -> Tensor:
-        """The same mask in the form that eager attention adds to its logits."""
-        n = self.hidden.shape[1]
-        seen = self.visible(torch.arange(n, device=self.hidden.device))
-        lowest = torch.finfo(dtype).min
-        return torch.zeros_like(seen, dtype=dtype).masked_fill(~seen, lowest)[None, None]
-
 
 @dataclass(frozen=True)
 class Site(ABC):
@@ -145,7 +167,10 @@ class Site(ABC):
 
     @abstractmethod
     def attend(self, call: Call, hidden: Tensor) -> Float[Tensor, "batch heads n n"]:
-        """The model's own attention weights on other hidden states, computed by its own eager code."""
+        """The model's own attention weights on other hidden states, computed by its own eager code.
+
+        The call must come from a model that was `attending` eagerly: then it holds the mask that model made.
+        """
 
     def project_unrotated(self, call: Call) -> Projected:
         cos, sin = self.rotation(call)
@@ -178,7 +203,7 @@ class InterfaceSite(Site):
             embeddings: Any = torch.complex(cos, sin).expand(own.shape)
         else:
             embeddings = (cos.expand(own[0].shape), sin.expand(own[1].shape))
-        with _attending(self.module, CAPTURE):
+        with _module_attending(self.module, CAPTURE):
             try:
                 call.run(self.module, position_embeddings=embeddings)
             except _Stop as stop:
@@ -186,11 +211,8 @@ class InterfaceSite(Site):
         raise UnprovenError(_never_attended(self.module))
 
     def attend(self, call: Call, hidden: Tensor) -> Tensor:
-        with _attending(self.module, "eager"):
-            output = call.run(
-                self.module, hidden_states=hidden, attention_mask=call.additive_mask(hidden.dtype)
-            )
-        return _weights_of(self.module, output)
+        with _module_attending(self.module, "eager"):
+            return _weights_of(self.module, call.run(self.module, hidden_states=hidden))
 
 
 class RotaryTableSite(Site):
@@ -209,28 +231,19 @@ class RotaryTableSite(Site):
         def stop(query: Tensor, key: Tensor, *_: Any, **__: Any) -> NoReturn:
             raise _Stop(Projected(query, key, 1.0 / float(self.module.scale_attn)))
 
-        table, gate = self.module.embed_positions, vars(self.module).get("_attn")
+        table = self.module.embed_positions
         self.module.embed_positions = torch.cat((sin, cos), dim=-1)
-        self.module._attn = stop
         try:
-            call.run(self.module, position_ids=ids)
+            with replaced(self.module, "_attn", stop):
+                call.run(self.module, position_ids=ids)
         except _Stop as stopped:
             return stopped.projected
         finally:
             self.module.embed_positions = table
-            del self.module._attn
-            if gate is not None:  # the model is running gated
-                self.module._attn = gate
         raise UnprovenError(_never_attended(self.module))
 
     def attend(self, call: Call, hidden: Tensor) -> Tensor:
-        output = call.run(
-            self.module,
-            hidden_states=hidden,
-            attention_mask=call.additive_mask(torch.float32),
-            output_attentions=True,
-        )
-        return _weights_of(self.module, output)
+        return _weights_of(self.module, call.run(self.module, hidden_states=hidden, output_attentions=True))
 
 
 @contextmanager
@@ -248,8 +261,8 @@ def short_tables(sites: Sequence[Site], n: int) -> Iterator[None]:
 
 
 @contextmanager
-def _attending(module: nn.Module, implementation: str) -> Iterator[None]:
-    """Let a module attend in another way for a moment."""
+def _module_attending(module: nn.Module, implementation: str) -> Iterator[None]:
+    """Let one module attend in another way for a moment."""
     config: Any = module.config
     before = config._attn_implementation
     config._attn_implementation_internal = implementation
@@ -274,14 +287,10 @@ def _never_attended(module: nn.Module) -> str:
 def readable_attention(model: Any) -> Iterator[None]:
     """Kernels that hide their mask (flash, flex) make room for SDPA or eager attention, and come back."""
     before = model.config._attn_implementation
-    if before in ("sdpa", "eager") or before.startswith("rotoscope_"):
+    if before not in ("sdpa", "eager") and not before.startswith("rotoscope_"):
+        before = "sdpa" if getattr(model, "_supports_sdpa", False) else "eager"
+    with attending(model, before):
         yield
-        return
-    model.set_attn_implementation("sdpa" if getattr(model, "_supports_sdpa", False) else "eager")
-    try:
-        yield
-    finally:
-        model.set_attn_implementation(before)
 
 
 def find_sites(model: Any, tokens: Tensor) -> list[Site]:
@@ -290,20 +299,21 @@ def find_sites(model: Any, tokens: Tensor) -> list[Site]:
     tables = [m for m in model.modules() if hasattr(m, "_attn") and hasattr(m, "embed_positions")]
     if tables:
         return [RotaryTableSite(module, layer) for layer, module in enumerate(tables)]
-    before = model.config._attn_implementation
-    _discovered.clear()
+    modules: list[nn.Module] = []
+
+    def discover(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any) -> Any:
+        modules.append(module)
+        copies = query.shape[1] // value.shape[1]
+        return value.repeat_interleave(copies, dim=1).transpose(1, 2), None
+
     try:
-        model.set_attn_implementation(DISCOVER)
-        model(tokens, use_cache=False)
-        modules = list(_discovered)
+        with registered(discover, eager_mask) as observing, attending(model, observing):
+            model(tokens, use_cache=False)
     except (KeyError, ValueError, TypeError, RuntimeError, AttributeError) as problem:
         raise UnprovenError(
             f"architecture '{name}': its attention cannot be observed through transformers' attention "
             f"interface ({problem}); rotoscope reads models that attend through it, GPT-J and CodeGen"
         ) from problem
-    finally:
-        _discovered.clear()
-        model.set_attn_implementation(before)
     rotating = [m for m in modules if "position_embeddings" in inspect.signature(m.forward).parameters]
     if not modules:
         raise UnprovenError(

@@ -16,9 +16,9 @@ __all__ = ["Subject"]
 SAMPLES_PER_WEIGHT = 64
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Subject:
-    """A transformers model with its tokenizer. `source` says where it came from, in plain words."""
+    """A transformers model with its tokenizer, if it has one. `source` says where it came from, in plain words."""
 
     model: Any
     tokenizer: Any
@@ -47,3 +47,9 @@ class Subject:
         """Where the model is: the device of its first parameter."""
         device: torch.device = next(self.model.parameters()).device
         return device
+
+    def __repr__(self) -> str:
+        config = self.model.config
+        layers = getattr(config.get_text_config(), "num_hidden_layers", "unknown")
+        dtype = str(self.model.dtype).removeprefix("torch.")
+        return f"Subject({self.name!r}: {config.model_type}, {layers} layers, {self.device}, {dtype})"

@@ -21,52 +21,23 @@ from rotoscope.reading import HeadReader
 from rotoscope.results.aggregate import frequency_use
 from rotoscope.settings import ProfileSettings
 from tests.models import ARCHITECTURES, GROUPED, from_config, tiny, tokens
+from tests.twin import model_planes
 
 TAUS = (1e-4, 1e-2, 1.0)
 PLAIN = ProfileSettings(null="none", examples=False)
 LAYOUTS = {"half-split": "llama", "interleaved": "cohere", "partial": "phi", "from a table": "gptj"}
+PAIRS = {
+    "llama": [(k, k + 8) for k in range(8)],
+    "cohere": [(2 * k, 2 * k + 1) for k in range(8)],
+    "phi": [(k, k + 4) for k in range(4)],
+    "gptj": [(2 * k, 2 * k + 1) for k in range(4)],
+    "smollm2": [(k, k + 32) for k in range(32)],
+}
+"""Which two dimensions of a head turn together, fastest plane first, as the architectures define it."""
 
 
 def limit(tau: float) -> float:
     return 2e-4 if tau == 1e-4 else 2e-5
-
-
-def plane_twin(reader: HeadReader, ids: torch.Tensor, blocks, heads) -> dict:
-    """Every plane by brute force: (layer, head, id) -> logit matrix of that plane from rotated queries and keys."""
-    found = {}
-    n = ids.shape[1]
-
-    def visit(layer) -> None:
-        group = layer.query.shape[2]
-        for at, head in heads:
-            if at != layer.layer:
-                continue
-            query = layer.query[0, head // group, head % group, 0].double()
-            keys = layer.keys[0, head // group].double()
-            cos, sin = layer.cos.double(), layer.sin.double()
-            for plane in range(layer.layout.planes):
-                two = slice(2 * plane, 2 * plane + 2)
-
-                def rotated(v, p, plane=plane, cos=cos, sin=sin):
-                    c, s = cos[p, plane], sin[p, plane]
-                    return torch.stack((v[0] * c - v[1] * s, v[1] * c + v[0] * s))
-
-                turned = rotated(query[two], n - 1)
-                matrix = torch.tensor(
-                    [
-                        [layer.scaling * float(rotated(keys[c, two], p) @ turned) for c in range(n)]
-                        for p in range(n)
-                    ]
-                )
-                matrix[~layer.visible[0]] = -torch.inf
-                found[at, head, plane + 1] = matrix.double()
-            if layer.layout.remainder:
-                width = 2 * layer.layout.planes
-                row = layer.scaling * keys[:, width:] @ query[width:]
-                found[at, head, 0] = row[None].expand(n, n).clone()
-
-    reader.read(ids, (n - 1,), visit)
-    return found
 
 
 @pytest.mark.parametrize("name", LAYOUTS.values(), ids=LAYOUTS)
@@ -74,7 +45,7 @@ def test_frequencies_equal_the_twin_on_every_layout(name: str) -> None:
     model, ids = tiny(name), tokens(1, 9)
     found = rs.profile(model, tokens=ids, tau=TAUS, frequencies=True).frequencies
     reader = HeadReader(model)
-    twin = plane_twin(reader, ids, None, [(layer, head) for layer in range(3) for head in range(4)])
+    twin = model_planes(reader, ids, PAIRS[name])
     assert len(found) == len(twin) * len(TAUS)
     rows = found.set_index(["layer", "head", "frequency_id", "tau"])
     for (layer, head, plane), matrix in twin.items():
@@ -93,7 +64,8 @@ def test_frequencies_of_three_smollm2_heads(smollm2: rs.Subject) -> None:
     ids = torch.tensor([rs.tasks.binding(smollm2, 3, 1)[0].tokens])[:, -24:]
     found = rs.profile(smollm2, tokens=ids, tau=TAUS, frequencies=heads, null="none").frequencies
     assert len(found) == 3 * 32 * len(TAUS)
-    twin = plane_twin(HeadReader(smollm2.model), ids, None, heads)
+    planes = model_planes(HeadReader(smollm2.model), ids, PAIRS["smollm2"])
+    twin = {key: matrix for key, matrix in planes.items() if key[:2] in heads}
     rows = found.set_index(["layer", "head", "frequency_id", "tau"])
     for (layer, head, plane), matrix in twin.items():
         expected = rs.swap_scores(matrix, TAUS)

@@ -1,4 +1,4 @@
-"""How far models carry: longer inputs, heads and prediction against plain computations, and the stored measurements."""
+"""How far models generalise: longer inputs, heads and prediction against plain computations, and the stored measurements."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import pytest
 import torch
 
 import rotoscope as rs
+from rotoscope.analysis import lengths as module
 from rotoscope.analysis.lengths import _front_share, _gaps, head_classes, lengths, predict, stored_lengths
 from rotoscope.analysis.roles import HELD_OUT, attention_of
 from rotoscope.errors import ModelError, TaskError
-from rotoscope.lab import GPTJ
 from rotoscope.lab.checkpoints import sequences_for
-from rotoscope.lab.gptj import LayerState
+from rotoscope.reading import Depths, HeadReader, LayerHeads
 from rotoscope.results import Lengths, RunRecord
 from rotoscope.results.lengths import crossing
 
@@ -26,7 +26,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Lengths:
     return lengths(["number", "letter"], lengths=(17, 50, 100), inputs=40, device="cpu", out=place)
 
 
-def test_the_letter_model_carries_and_the_number_model_does_not(both: Lengths) -> None:
+def test_the_letter_model_generalises_and_the_number_model_does_not(both: Lengths) -> None:
     at = both.curve().pivot(index="length", columns="model", values="accuracy")
     assert at.loc[17].tolist() == [1.0, 1.0]
     assert at.loc[100, "letter"] >= 0.95
@@ -48,43 +48,53 @@ def test_accuracy_is_that_of_transformers(both: Lengths) -> None:
 
 def test_gaps_and_losses_by_hand() -> None:
     subject = rs.load("letter", device="cpu")
-    model = GPTJ.from_transformers(subject.model)
+    reader = HeadReader(subject.model)
     samples = sequences_for(subject.model.config, 4, first=HELD_OUT, front=8)
-    table = _gaps(model, samples)
-    weights = attention_of(model, samples.tokens)
+    table = _gaps(reader, samples)
+    weights = attention_of(reader, samples.tokens)
     for row in (0, 3):
         hops = int(samples.hops[row])  # noqa: F841 - in the query below
-        here, there = int(samples.path[row, 0]), int(samples.path[row, 1])
+        here, target = int(samples.path[row, 0]), int(samples.path[row, 1])
         for layer in (0, 5):
             p = weights[layer, row, 0, here, : here + 1].double()
             logs = p.log()
-            others = torch.cat((logs[:there], logs[there + 1 :]))
-            of = table.query("layer == @layer and path_index == 0 and hops == @hops").iloc[0]
-            assert of["attention"] == pytest.approx(float(p[there]), abs=1e-5)
-            assert of["gap"] == pytest.approx(float(logs[there] - others.max()), abs=1e-3)
+            others = torch.cat((logs[:target], logs[target + 1 :]))
+            found = table.query("layer == @layer and path_index == 0 and hops == @hops").iloc[0]
+            assert found["attention"] == pytest.approx(float(p[target]), abs=1e-5)
+            assert found["gap"] == pytest.approx(float(logs[target] - others.max()), abs=1e-3)
             top = logs.topk(2).values
-            assert of["discrepancy"] == pytest.approx(float(top[0] - top[1]), abs=1e-3)
-            assert of["gap_loss"] + of["dispersion_loss"] == pytest.approx(-math.log(float(p[there])), abs=1e-3)
-            assert of["gap_loss"] == pytest.approx(math.log1p(math.exp(-of["gap"])), abs=1e-3)
+            assert found["discrepancy"] == pytest.approx(float(top[0] - top[1]), abs=1e-3)
+            assert found["gap_loss"] + found["dispersion_loss"] == pytest.approx(
+                -math.log(float(p[target])), abs=1e-3
+            )
+            assert found["gap_loss"] == pytest.approx(math.log1p(math.exp(-found["gap"])), abs=1e-3)
 
 
 def test_what_front_tokens_would_draw_against_a_literal_sum() -> None:
     """Every front token set at its distance one by one, logits added up in plain Python."""
     subject = rs.load("number", device="cpu")
-    model = GPTJ.from_transformers(subject.model)
     samples = sequences_for(subject.model.config, 8, first=HELD_OUT)
-    states: list[LayerState] = []
-    with torch.no_grad():
-        model.logits(samples.tokens, visit=states.append)
-        state, of = states[1], torch.tensor([5])
-        share = _front_share(state, samples, of, 0, extra=6)[0]
+    layers: list[LayerHeads] = []
+    HeadReader(subject.model).read(samples.tokens, tuple(range(samples.length)), layers.append)
+    share = _front_share(layers[1], samples, torch.tensor([5]), 0, extra=6)[0]
     here, answer = int(samples.path[5, 0]), int(samples.path[5, int(samples.hops[5])])
-    query, angles = state.query[5, 0, here].numpy().astype(complex), state.angles.double().numpy()
-    scale = (2 * len(angles)) ** -0.5
+    angles = 1 / 10000 ** (np.arange(0, 128, 2) / 128)
+    scale = 128**-0.5
+    attn, inside = subject.model.transformer.h[1].attn, []
+    handle = attn.register_forward_pre_hook(
+        lambda _, args, kwargs: inside.append(kwargs["hidden_states"]), with_kwargs=True
+    )
+    with torch.no_grad():
+        subject.model(samples.tokens)
+        handle.remove()
+        planes = [
+            (attn.q_proj(inside[0]), attn.k_proj(inside[0]))[k][5].numpy().astype(complex) for k in (0, 1)
+        ]
+    queries, keys = (x[:, 0::2] + 1j * x[:, 1::2] for x in planes)
+    query = queries[here]
 
     def logit(content: int, distance: int) -> float:
-        key = state.key[5, 0, content].numpy().astype(complex)
-        return scale * float((np.conj(key) * query * np.exp(1j * distance * angles)).real.sum())
+        return scale * float((np.conj(keys[content]) * query * np.exp(1j * distance * angles)).real.sum())
 
     base = sum(math.exp(logit(p, here - p)) for p in range(here + 1))
     drawn = 0.0
@@ -135,8 +145,6 @@ def test_exponents_and_decay_by_hand() -> None:
 
 
 def test_a_finished_run_and_half_a_run_are_read_back(both: Lengths, tmp_path, monkeypatch) -> None:
-    from rotoscope.analysis import lengths as module
-
     calls: list[int] = []
     real = module._Measured._accuracy
 
@@ -168,12 +176,31 @@ def test_lengths_that_do_not_fit_and_models_of_another_kind(smollm2: rs.Subject,
 
 def test_the_angle_a_head_uses_most() -> None:
     subject = rs.load("number", device="cpu")
-    model = GPTJ.from_transformers(subject.model)
-    table = head_classes(model, sequences_for(subject.model.config, 40, first=HELD_OUT)).set_index("layer")
+    table = head_classes(subject, sequences_for(subject.model.config, 40, first=HELD_OUT)).set_index("layer")
     assert table.loc[1, "head_class"] == "positional"
     assert table.loc[1, "dominant_angle"] == pytest.approx(1.0)
     assert table.loc[8, "dominant_angle"] < 0.5
-    assert len(predict(model, sequences_for(subject.model.config, 8, first=HELD_OUT), 60)) == 8
+
+
+def test_predicted_to_fail_where_half_is_drawn_from_a_head_the_answer_still_needs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Shares by hand: they rise by a hundredth a token, faster in layers the answer has already passed."""
+    subject = rs.load("letter", device="cpu")
+    samples = sequences_for(subject.model.config, 4, hops=(1,), first=HELD_OUT)
+
+    def share(layer, samples, rows, step, extra):
+        steepness = {0: 0.005, 1: 0.01}.get(layer.layer, 1.0)
+        return (steepness * torch.arange(1, extra + 1)).clamp(max=1.0).expand(len(rows), extra)
+
+    monkeypatch.setattr(module, "_front_share", share)
+    depths = Depths(HeadReader(subject.model))
+    for arrives, fails_at, layer in ((2, 17 + 51, 1), (1, 17 + 101, 0), (0, math.inf, -1), (3, 17 + 1, 2)):
+        accuracy = [0.9] * arrives + [1.0] * (13 - arrives)
+        monkeypatch.setattr(module, "blocked", lambda *_, accuracy=accuracy: accuracy)
+        found = predict(depths, samples, longest=300)
+        assert found["fails_at"].tolist() == [fails_at] * 4
+        assert found["layer"].tolist() == [layer] * 4
 
 
 def test_what_the_stored_measurements_of_eight_models_show() -> None:

@@ -14,6 +14,7 @@ from rotoscope.analysis.geometry import geometry
 from rotoscope.analysis.roles import (
     HELD_OUT,
     Probes,
+    _attention,
     attention_of,
     blocked,
     farthest_right,
@@ -23,12 +24,21 @@ from rotoscope.analysis.roles import (
 )
 from rotoscope.analysis.theory.inputs import index_function, retrieval_function
 from rotoscope.errors import ModelError, TaskError
-from rotoscope.lab import GPTJ
+from rotoscope.lab import GPTJ, GPTJShape
 from rotoscope.lab.checkpoints import sequences_for
 from rotoscope.papers.tables import beside_table_1
+from rotoscope.reading import Depths, HeadReader
 from rotoscope.results.geometry import frequency_use
 
 BOTH = pytest.mark.parametrize("task", ["number", "letter"])
+
+
+def small() -> tuple[GPTJ, None]:
+    """An untrained model that says which task it is for."""
+    shape = GPTJShape(len(rs.tasks.letter(1).vocabulary), layers=2, heads=2, width=32, rotary=8, nope=(1,))
+    model = GPTJ.initialise(shape, 3).to_transformers()
+    model.config.rotoscope = {"task": "letter"}
+    return model, None
 
 
 @pytest.fixture(
@@ -45,7 +55,7 @@ def test_attention_is_the_models_own(task: str) -> None:
     subject = rs.load(task, device="cpu")
     samples = sequences_for(subject.model.config, 3, first=HELD_OUT)
     own = subject.model(samples.tokens, output_attentions=True).attentions
-    weights = attention_of(GPTJ.from_transformers(subject.model), samples.tokens)
+    weights = attention_of(HeadReader(subject.model), samples.tokens)
     for layer, expected in enumerate(own):
         torch.testing.assert_close(weights[layer], expected, atol=2e-5, rtol=1e-4)
 
@@ -66,8 +76,8 @@ def test_the_ideal_composition_is_that_of_the_functions(task: str) -> None:
         for layer in range(6):
             for step in range(hops):
                 ahead = ideal_hop(task, layer, hops, step)
-                there = places[int(samples.path[k, step + ahead])]
-                assert state[places[int(samples.path[k, step])]] == ids[there], (layer, step)
+                target = places[int(samples.path[k, step + ahead])]
+                assert state[places[int(samples.path[k, step])]] == ids[target], (layer, step)
             state = (
                 index_function(torch.tensor([state]), 120)[0].tolist()
                 if task == "number"
@@ -79,14 +89,36 @@ def test_the_ideal_composition_is_that_of_the_functions(task: str) -> None:
 def test_blocking_against_plain_runs(task: str) -> None:
     """Blocked from layer 0 the last token is alone in the world; blocked from no layer it answers as ever."""
     subject = rs.load(task, device="cpu")
-    model = GPTJ.from_transformers(subject.model)
     samples = sequences_for(subject.model.config, 200, hops=(2,), first=HELD_OUT)
+    right = blocked(Depths(HeadReader(subject.model)), samples, 0)
     with torch.no_grad():
-        right = blocked(model, samples, 0)
         alone = subject.model(samples.tokens[:, -1:]).logits[:, -1].argmax(-1)
         whole = subject.model(samples.tokens).logits[:, -1].argmax(-1)
     assert right[0] == pytest.approx(float((alone == samples.answer).float().mean()))
     assert right[-1] == pytest.approx(float((whole == samples.answer).float().mean()))
+
+
+def test_blocking_position_by_position() -> None:
+    """The blocks called one by one, with a mask that hides everything but itself from one position of the path."""
+    model = rs.load("number", device="cpu").model
+    samples = sequences_for(model.config, 24, hops=(3,), first=HELD_OUT)
+    n, lowest = samples.length, torch.finfo(torch.float32).min
+    causal = torch.full((n, n), lowest).triu(1).repeat(24, 1, 1, 1)
+    alone = causal.clone()
+    for row, here in enumerate(samples.path[:, 1].tolist()):
+        alone[row, 0, here] = lowest
+        alone[row, 0, here, here] = 0.0
+    expected = []
+    with torch.no_grad():
+        for first in range(13):
+            x = model.transformer.wte(samples.tokens)
+            for layer, block in enumerate(model.transformer.h):
+                mask = alone if layer >= first else causal
+                x = block(x, attention_mask=mask, position_ids=torch.arange(n)[None])[0]
+            answer = model.lm_head(model.transformer.ln_f(x))[:, -1].argmax(-1)
+            expected.append(float((answer == samples.answer).float().mean()))
+    assert blocked(Depths(HeadReader(model)), samples, 1) == pytest.approx(expected)
+    assert expected[0] < 0.5 < expected[-1]
 
 
 @BOTH
@@ -118,8 +150,9 @@ def test_named_heads_earn_their_names(found: dict[str, rs.results.Roles]) -> Non
 def test_attention_shares_by_hand() -> None:
     subject = rs.load("letter", device="cpu")
     samples = sequences_for(subject.model.config, 40, seed=0, first=HELD_OUT)
-    table = roles(subject, inputs=40, fitted=40).attention.set_index(["layer", "head", "hops", "path_index"])
-    weights = attention_of(GPTJ.from_transformers(subject.model), samples.tokens)
+    reader = HeadReader(subject.model)
+    table = _attention(reader, samples).set_index(["layer", "head", "hops", "path_index"])
+    weights = attention_of(reader, samples.tokens)
     for layer, hops, step, name, ahead in (
         (0, 2, 0, "on_pointed", 1),
         (2, 3, 1, "on_2_ahead", 2),
@@ -150,15 +183,35 @@ def test_what_can_be_read_and_what_an_untrained_model_would_give(
 def test_probes_read_what_was_written() -> None:
     """A model that does nothing: its states are its embeddings, so the token itself is read and nothing further on."""
     samples = rs.tasks.letter(600)
-    from rotoscope.lab import GPTJShape
-
     model = GPTJ.initialise(GPTJShape(len(samples.vocabulary), layers=1, width=160, rotary=160), 0)
     for name, weight in model.weights.items():
         if name.endswith(("out_proj.weight", "fc_out.weight")):
             weight.zero_()
-    judged = Probes.fit(model, samples).judge(model, rs.tasks.letter(300, first=5000))
+    depths = Depths(HeadReader(model.to_transformers()))
+    judged = Probes.fit(depths, samples).judge(depths, rs.tasks.letter(300, first=5000))
     assert (judged.flow.query("ahead == 0")["accuracy"] > 0.99).all()
     assert (judged.flow.query("ahead == hops - path_index and hops == 1")["accuracy"] < 0.3).all()
+
+
+def test_probes_are_judged_on_sequences_they_were_not_fitted_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, list[torch.Tensor]] = {"fit": [], "judge": []}
+    fit, judge = Probes.fit.__func__, Probes.judge
+
+    def fitting(cls, depths, samples):
+        seen["fit"].append(samples.tokens)
+        return fit(cls, depths, samples)
+
+    def judging(self, depths, samples):
+        seen["judge"].append(samples.tokens)
+        return judge(self, depths, samples)
+
+    monkeypatch.setattr(Probes, "fit", classmethod(fitting))
+    monkeypatch.setattr(Probes, "judge", judging)
+    roles(small(), inputs=8, fitted=40)
+    assert [len(tokens) for tokens in seen["fit"]] == [40, 40]  # the model, and its untrained null
+    assert [len(tokens) for tokens in seen["judge"]] == [8, 8]
+    fitted = {tuple(row) for row in seen["fit"][0].tolist()}
+    assert not fitted & {tuple(row) for row in seen["judge"][0].tolist()}
 
 
 def test_farthest_right_by_hand() -> None:
@@ -167,9 +220,7 @@ def test_farthest_right_by_hand() -> None:
 
 
 def test_roles_are_saved_and_read_back(tmp_path: Path) -> None:
-    written, again = (
-        roles("number", inputs=8, fitted=40, device="cpu", out=out) for out in (tmp_path / "run", None)
-    )
+    written, again = (roles(small(), inputs=8, fitted=40, out=out) for out in (tmp_path / "run", None))
     for name, table in rs.open(tmp_path / "run").tables.items():
         pd.testing.assert_frame_equal(table, again.tables[name])
         pd.testing.assert_frame_equal(table, written.tables[name])
@@ -225,3 +276,20 @@ def test_the_number_model_turns_fast_and_the_letter_model_slowly(tmp_path: Path)
     angle = np.unwrap(np.arctan2(integers["im"], integers["re"]))
     turn = np.polyfit(integers["token"].astype(int), angle, 1)[0]
     assert abs(abs(turn) - 1.0) < 0.1  # and queries of t turned by t angles
+
+
+def test_vectors_are_those_of_the_projections() -> None:
+    """Layer 0 by hand: embedding, norm, projection, and the two neighbouring dimensions of the dominant plane."""
+    model, _ = small()
+    found = geometry(model, inputs=20)
+    vectors = found.vectors.query("layer == 0").set_index(["head", "kind", "token_id"])
+    block = model.transformer.h[0]
+    with torch.no_grad():
+        inside = block.ln_1(model.transformer.wte.weight)
+        projected = {"query": block.attn.q_proj(inside), "key": block.attn.k_proj(inside)}
+    for (head, kind, token), row in vectors.iterrows():
+        first = 16 * head + 2 * (int(row["frequency_id"]) - 1)
+        expected = projected[kind][token, first : first + 2].tolist()
+        assert [row["re"], row["im"]] == pytest.approx(expected, abs=1e-6)
+        assert row["spread"] == pytest.approx(0.0, abs=1e-6)
+    assert {head for head, _, _ in vectors.index} == {0, 1}

@@ -9,9 +9,12 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, GPTJForCausalLM
 
 import rotoscope as rs
-from rotoscope.errors import ModelError
-from rotoscope.lab import GPTJ, GPTJShape, save_checkpoint
-from rotoscope.lab.checkpoints import sequences_for
+from rotoscope.analysis.dynamics import Watch, score_heads
+from rotoscope.errors import ModelError, UnprovenError
+from rotoscope.lab import GPTJ, GPTJShape, gptj, save_checkpoint
+from rotoscope.lab.checkpoints import load_multihop, sequences_for
+from rotoscope.lab.training import Evaluation, TrainSettings
+from rotoscope.reading import HeadReader
 
 SHAPES = {
     "as in P2": {"layers": 3, "heads": 1, "width": 64, "rotary": 64},
@@ -33,8 +36,8 @@ def awake(shape: GPTJShape, seed: int = 0) -> GPTJ:
 @pytest.mark.parametrize("sizes", SHAPES.values(), ids=list(SHAPES))
 def test_logits_are_those_of_transformers(sizes: dict) -> None:
     model = awake(GPTJShape(40, positions=2048, **sizes))
-    theirs = GPTJForCausalLM(model.config()).eval()
-    theirs.load_state_dict(model.state(), strict=True)
+    theirs = model.to_transformers()
+    assert type(theirs) is GPTJForCausalLM
     for n in (2, 17, 2000):
         tokens = torch.randint(0, 40, (2, n))
         with torch.no_grad():
@@ -126,3 +129,71 @@ def test_the_embedded_models_answer_in_bfloat16_too() -> None:
         assert (weights / task / "model.safetensors").stat().st_size <= 6e6
         tables = sum(f.stat().st_size for f in (weights / task).rglob("*.parquet"))
         assert tables <= 2e6
+
+
+PROVEN = {
+    **SHAPES,
+    "four heads, one layer without rotation": {"layers": 3, "heads": 4, "width": 64, "rotary": 8, "nope": (1,)},
+}
+
+
+@pytest.mark.parametrize("sizes", PROVEN.values(), ids=list(PROVEN))
+def test_ours_is_proven_against_the_reader(sizes: dict) -> None:
+    model = awake(GPTJShape(40, positions=64, **sizes))
+    state = torch.random.get_rng_state()
+    assert model.prove() == model.proof <= 1e-5
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert model.prove(HeadReader(model.to_transformers())) == model.proof
+
+
+BREAKAGES = ["angles", "scale", "rotation", "keys", "NoPE", "attention"]
+
+
+@pytest.mark.parametrize("initial", [False, True], ids=["awake", "as initialised"])
+@pytest.mark.parametrize("broken", BREAKAGES)
+def test_a_broken_one_is_not_scored(broken: str, initial: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    samples = rs.tasks.letter(4)
+    shape = GPTJShape(len(samples.vocabulary), **PROVEN["four heads, one layer without rotation"])
+    model = GPTJ.initialise(shape, 0) if initial else awake(shape)
+    right = gptj.counterfactual_logits
+    if broken == "angles":
+        model.angles = model.angles * torch.tensor([1.0, 1.0, 1.0, 1.001, 1.0, 1.0, 1.0, 1.0])
+    elif broken == "scale":
+        monkeypatch.setattr(gptj, "counterfactual_logits", lambda q, k, a, scale: right(q, k, a, 1.01 * scale))
+    elif broken == "rotation":
+        monkeypatch.setattr(gptj, "counterfactual_logits", lambda q, k, a, scale: right(q, k, -a, scale))
+    elif broken == "keys":
+        real = gptj.LayerState
+        monkeypatch.setattr(gptj, "LayerState", lambda n, x, q, k, *rest: real(n, x, q, k.flip(1), *rest))
+    elif broken == "NoPE":
+        monkeypatch.setattr(GPTJ, "angles_of", lambda self, layer: self.angles)
+    else:
+        attend = torch.nn.functional.scaled_dot_product_attention
+        wrong = lambda q, k, v, is_causal, dropout_p: attend(q, k, v, is_causal=False)  # noqa: E731
+        monkeypatch.setattr(gptj.F, "scaled_dot_product_attention", wrong)
+    with pytest.raises(UnprovenError, match="trained here and transformers' own differ in the"):
+        score_heads(model, samples)
+    assert model.proof is None
+
+
+def test_a_watch_tells_how_well_its_model_was_proven() -> None:
+    settings = TrainSettings("letter", layers=2, width=32, positions=64)
+    samples = settings.sequences("validation", count=4)
+    watch = Watch(inputs=4)
+    assert watch.proof is None
+    watch(Evaluation(0, awake(settings.shape(len(samples.vocabulary))), samples, settings))
+    assert 0 < watch.proof <= 1e-5
+
+
+def test_a_model_in_half_precision_is_measured_in_float32_on_a_copy(tmp_path: Path) -> None:
+    samples = rs.tasks.number(2)
+    model = awake(GPTJShape(len(samples.vocabulary), layers=1, width=32, rotary=32))
+    folder = save_checkpoint(tmp_path / "small", model, samples, dtype=torch.bfloat16)
+    assert load_multihop(folder).model.dtype == torch.float32
+    half = rs.load(folder)
+    assert half.model.dtype == torch.bfloat16
+    measured = load_multihop(half)
+    assert measured.model.dtype == torch.float32
+    assert half.model.dtype == torch.bfloat16
+    whole = rs.load(folder, dtype=torch.float32)
+    assert load_multihop(whole) is whole

@@ -11,6 +11,7 @@ import transformers as tf
 from rotoscope.errors import NoRotaryError, NumberError, TaskError, UnprovenError
 from rotoscope.reading import HeadReader, LayerHeads, heads
 from rotoscope.reading.layout import Layout
+from rotoscope.reading.sites import Call
 from tests.models import ARCHITECTURES, GROUPED, from_config, tiny, tokens
 
 LAYERS = {"cohere2": 5, "smollm3": 5, "llama4": 4}
@@ -56,6 +57,27 @@ def test_a_broken_reader_does_not_pass(name: str, mutation: str, monkeypatch: py
             return replace(layout, order=rolled)
 
         monkeypatch.setattr(heads, "find_layout", shuffled)
+    with pytest.raises(UnprovenError, match="differs from what was read"):
+        HeadReader(tiny(name))
+
+
+@pytest.mark.parametrize("name", ["gemma2", "gemma3", "mistral", "cohere2", "gpt_oss", "llama4"])
+@pytest.mark.parametrize("mistake", ["no window", "one more", "one less"])
+def test_a_misread_window_does_not_pass(name: str, mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model attends under the mask it made itself, so a reader that sees other keys is found out."""
+    right = Call.visible
+
+    def misread(self: Call, rows: torch.Tensor) -> torch.Tensor:
+        seen = right(self, rows)
+        causal = torch.arange(seen.shape[1])[None, :] <= rows[:, None]
+        if mistake == "no window":
+            return causal
+        further = torch.cat((seen[:, 1:], seen[:, -1:]), dim=1)  # the window's start one position earlier
+        later = torch.cat((torch.zeros_like(seen[:, :1]), seen[:, :-1]), dim=1)
+        later |= torch.eye(seen.shape[1], dtype=torch.bool)[rows]
+        return (seen | further) & causal if mistake == "one more" else seen & later
+
+    monkeypatch.setattr(Call, "visible", misread)
     with pytest.raises(UnprovenError, match="differs from what was read"):
         HeadReader(tiny(name))
 
@@ -119,6 +141,20 @@ def test_real_logits_reproduce_attention_at_any_query() -> None:
             query = found[layer].at(index)
             ours = heads.attention_weights(query.real(), query.sinks)
             assert torch.allclose(ours, weights[:, :, position, : position + 1], atol=1e-5)
+        assert torch.allclose(found[layer].attention(), weights[:, :, (5, 13, 19)], atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["gemma2", "phi", "gptj", "deepseek_v3", "smollm3"])
+def test_attention_of_all_positions_at_once(name: str) -> None:
+    """Soft-caps, windows, partial rotation, other key widths, layers without rotation."""
+    model = tiny(name)
+    model.set_attn_implementation("eager")
+    found: list[torch.Tensor] = []
+    HeadReader(model).read(tokens(), tuple(range(20)), lambda layer: found.append(layer.attention()))
+    with torch.no_grad():
+        own = model(tokens(), use_cache=False, output_attentions=True).attentions
+    for ours, weights in zip(found, own, strict=True):
+        assert torch.allclose(ours, weights, atol=1e-5)
 
 
 @pytest.mark.parametrize(

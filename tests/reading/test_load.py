@@ -133,3 +133,33 @@ def test_a_pair_in_memory_is_moved_and_converted_only_when_asked() -> None:
     assert rs.load((model, None), device="cpu", dtype=torch.float32).model.dtype == torch.float32
     with pytest.raises(RotoscopeError, match="device"):
         rs.load((model, None), device="nowhere")
+
+
+def test_a_bare_model_and_a_subject_take_the_keywords_too() -> None:
+    model = tiny("llama")
+    bare = rs.load(model, name="mine", dtype="float64", device="cpu")
+    assert (bare.name, bare.tokenizer, bare.model) == ("mine", None, model)
+    assert model.dtype == torch.float64  # in place, as model.to does it
+    assert rs.load(model).name == "llama"
+    words = word_tokenizer()
+    subject = rs.load((model, words), name="first")
+    other = rs.load(subject, name="second", dtype=torch.float32)
+    assert (subject.name, other.name, other.tokenizer) == ("first", "second", words)
+    assert other.model.dtype == torch.float32
+    assert other.source == subject.source
+    assert rs.load(subject, dtype="auto") is subject
+    with pytest.raises(ModelError, match="device 'nowhere' cannot be used"):
+        rs.load(subject, device="nowhere")
+
+
+def test_what_is_in_memory_but_no_model_of_transformers() -> None:
+    with pytest.raises(ModelError, match="a Linear in memory has no transformers configuration"):
+        rs.load(torch.nn.Linear(2, 2))
+    for wrong in ("float23", "int64", "nn"):
+        with pytest.raises(ModelError, match=f"'{wrong}' is no floating-point type"):
+            rs.load(tiny("llama"), dtype=wrong)
+
+
+def test_a_subject_is_shown_in_one_line() -> None:
+    assert repr(rs.load(tiny("llama"), name="mine")) == "Subject('mine': llama, 3 layers, cpu, float32)"
+    assert "gptj, 3 layers" in repr(rs.load(tiny("gptj")))
