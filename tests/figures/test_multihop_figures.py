@@ -18,6 +18,7 @@ from rotoscope.maths.purity import CLASSES
 from rotoscope.palette import CLASS_COLOURS, TASK_COLOURS
 from rotoscope.papers.tables import TABLE_1
 from rotoscope.results import Dynamics, Geometry, Lengths, Roles
+from rotoscope.results.record import RunRecord
 from rotoscope.tasks import letter
 from tests.figures.drawn import image, line, names, points, ticks
 
