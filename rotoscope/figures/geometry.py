@@ -78,7 +78,7 @@ def dominant_planes(run: Geometry, layers: Sequence[int] | None = None) -> Figur
             reach = float(np.hypot(rows["re"], rows["im"]).max()) * 1.08
             for axes, kind in zip(panels[:, column], ("query", "key"), strict=True):
                 points = rows[rows["kind"] == kind]
-                order, label = _ordered(run.task, kind, points["token"])
+                order, label = _ordered(run.task, kind, points["token"].tolist())
                 known = order >= 0
                 rest = points[~known]
                 axes.plot(rest["re"], rest["im"], ".", color="#CFCFCF", ms=3)

@@ -104,8 +104,8 @@ def test_halves_of_an_odd_number_of_layers_and_their_medians() -> None:
     early = first_half(layers, 3)
     assert early.tolist() == [True] * 4 + [False] * 2
     p, s = np.array([1.0, 0.9, 0.8, 0.7, 0.2, 0.1]), np.array([0.0, 0.1, 0.2, 0.3, 0.8, 0.7])
-    found = depth_medians(p, s, early)
-    assert {name: round(float(value), 6) for name, value in found.items()} == {
+    found = depth_medians(p[None], s[None], early)
+    assert {name: round(float(value[0]), 6) for name, value in found.items()} == {
         "early_positional": 0.85,
         "late_positional": 0.15,
         "early_symbolic": 0.15,
