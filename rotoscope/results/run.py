@@ -63,6 +63,7 @@ class Run(Generic[R]):
         self._overwrite = overwrite
         self._pieces: dict[str, Tables] = {}
         self._result: R | None = None
+        self._joined = False
         self._log: Journal | None = None
         self._began = time.perf_counter()
         if self.folder is not None:
@@ -107,7 +108,7 @@ class Run(Generic[R]):
         if key not in self._pieces and self.folder is not None and not self._overwrite:
             found = _read_piece(self._place, key)
             if found is not None:
-                self._pieces[key] = found
+                self._pieces[key], self._joined = found, False
         return key in self._pieces
 
     def add(self, key: str, tables: Mapping[str, pd.DataFrame]) -> None:
@@ -115,8 +116,7 @@ class Run(Generic[R]):
         if not KEY.fullmatch(key):
             raise ValueError(f"'{key}' cannot be the key of a piece")
         self._pieces[key] = dict(tables)
-        if self._result is not None:
-            self._result.tables |= tables
+        self._joined = False
         if self.folder is None:
             return
         self.begin()
@@ -132,6 +132,7 @@ class Run(Generic[R]):
                 if marker.name.removesuffix(DONE) not in wanted:
                     marker.unlink()
         self._pieces = {key: tables for key, tables in self._pieces.items() if key in wanted}
+        self._joined = False
         for key in wanted:
             if not self.done(key):
                 raise RunError(f"the run in {self.folder} is damaged: its piece {key} is missing")
@@ -204,7 +205,10 @@ class Run(Generic[R]):
     def result(self) -> R:
         """The run as far as it is made, as the type it will have; pieces that are added later join it."""
         if self._result is None:
-            self._result = self.kind(self.record, put_together(self._pieces.values()))
+            self._result = self.kind(self.record, {})
+        if not self._joined:
+            self._result.tables |= put_together(self._pieces.values())
+            self._joined = True
         return self._result
 
     def finish(self, *, timings: Mapping[str, float] | None = None, **record: Any) -> R:
