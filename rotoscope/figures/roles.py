@@ -101,12 +101,12 @@ def information_flow(trace: Traced) -> Figure:
 
 def answer_arrival(roles: Roles) -> Figure:
     """Accuracy when one place on the path may look only at itself from a layer on."""
-    kinds = sorted(roles.arrival["hops"].unique())
+    kinds = sorted(int(hops) for hops in roles.arrival["hops"].unique())
     with drawing(2.5 * len(kinds) + 0.6, 2.9, 1, len(kinds), sharey=True) as (figure, panels):
         for axes, hops in zip(panels, kinds, strict=True):
             rows = roles.arrival[roles.arrival["hops"] == hops]
             for step, curve in rows.groupby("path_index"):
-                label = "last token" if step == 0 else f"{_hops(step)} on"
+                label = "last token" if step == 0 else f"{_hops(int(step))} on"
                 axes.plot(
                     curve["layer"],
                     curve["accuracy"],

@@ -139,7 +139,7 @@ def _verdict(low: float, high: float, null_low: float, null_high: float) -> str 
 
 
 def _early(heads: pd.DataFrame, table: pd.DataFrame) -> np.ndarray:
-    return first_half(heads["layer"].to_numpy(), table["layer"].max() + 1)
+    return first_half(heads["layer"].to_numpy(), int(table["layer"].max()) + 1)
 
 
 def _place(rows: pd.DataFrame, _: pd.DataFrame) -> np.ndarray:

@@ -65,10 +65,10 @@ def median(scores: np.ndarray) -> np.ndarray:
 def figures(heads: pd.DataFrame, positional: str, symbolic: str) -> dict[str, float]:
     """Correlation and medians by depth of the named scores in a head table."""
     scored = heads.dropna(subset=[positional, symbolic])
-    p, s = (scored[score].to_numpy(dtype=float) for score in (positional, symbolic))
-    early = first_half(scored["layer"].to_numpy(), heads["layer"].max() + 1)
+    p, s = (scored[score].to_numpy(dtype=float)[None] for score in (positional, symbolic))
+    early = first_half(scored["layer"].to_numpy(), int(heads["layer"].max()) + 1)
     found = {"correlation": correlation(p, s), **depth_medians(p, s, early)}
-    return {name: float(value) for name, value in found.items()}
+    return {name: float(value[0]) for name, value in found.items()}
 
 
 def summarise(heads: pd.DataFrame) -> Summary:

@@ -35,7 +35,7 @@ SCORES = ["positional_score", "symbolic_score"]
 
 @pytest.fixture(scope="module")
 def found() -> rs.Profile:
-    return rs.profile(tiny("llama"), tokens=tokens(3, 14))
+    return rs.profile(tiny("llama"), tokens=tokens(3, 14), null="none")
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +96,7 @@ def test_vector_and_pixels(found: rs.Profile, tmp_path: Path) -> None:
 
 
 def test_missing_heads_are_left_empty() -> None:
-    nothing = rs.profile(tiny("mistral"), tokens=tokens(1, 20), blocks=[(0, 4), (4, 8)])
+    nothing = rs.profile(tiny("mistral"), tokens=tokens(1, 20), blocks=[(0, 4), (4, 8)], null="none")
     assert np.isnan(image(layer_map(nothing).axes[0])).all()
     plane(nothing)
 
@@ -185,7 +185,7 @@ def test_traces_draw_attention_before_and_after_the_swap(full: rs.Profile) -> No
     grids: list[np.ndarray] = []
     HeadReader(tiny("llama")).read(
         tokens(3, 14)[:1],
-        [13],
+        (13,),
         lambda one: grids.append(one.at(0).logits()[0, head].numpy()) if one.layer == layer else None,
     )
     order = np.arange(14)

@@ -10,6 +10,7 @@ from rotoscope import figures as draw
 from rotoscope.maths.discrepancy import index_worst, retrieval_worst
 from rotoscope.maths.target_weight import positional_target_weight, symbolic_target_weight
 from rotoscope.results import Canonical, Gating
+from rotoscope.results.record import RunRecord
 from rotoscope.tasks import number
 from tests.figures.drawn import bars, image, line, names, points, ticks
 
@@ -58,7 +59,7 @@ def canonical() -> Canonical:
         for row in range(3)
     ]
     tables = {"accuracy": accuracy, "positions": positions, "scores": scores, "vectors": vectors}
-    return Canonical({"settings": SETTINGS}, {name: pd.DataFrame(rows) for name, rows in tables.items()})
+    return Canonical(RunRecord(settings=SETTINGS), {name: pd.DataFrame(rows) for name, rows in tables.items()})
 
 
 def test_accuracy_by_angle(canonical: Canonical) -> None:
@@ -108,7 +109,7 @@ def test_loss_by_band() -> None:
     ]  # fmt: skip
     rows += [rows[k] | {"condition": "nothing gated", "first_id": 0, "last_id": 0, "loss": 0.5} for k in (0, 4)]
     gating = Gating(
-        {"settings": {"model": "m", "task": "binding", "prompts": 1, "passages": 1}},
+        RunRecord(settings={"model": "m", "task": "binding", "prompts": 1, "passages": 1}),
         {"conditions": pd.DataFrame(rows)},
     )
     axes = draw.gate_bands(gating).axes

@@ -14,6 +14,7 @@ import pytest
 
 import rotoscope as rs
 from benchmarks.page import synthetic
+from rotoscope import palette
 from rotoscope.cli import main
 from rotoscope.errors import RotoscopeError, RunError
 from rotoscope.report import render_page, run_payload, write_report
@@ -73,6 +74,22 @@ def test_policy_allows_only_what_is_in_the_file(page: str) -> None:
     assert [digest(text) for text in scripts] == rules["script-src"].split()
     assert [*map(digest, styles), digest("")] == rules["style-src"].split()
     assert len(scripts) == 2
+
+
+def test_colours_are_those_of_every_figure(page: str) -> None:
+    """Written into the page from the palette: no colour and no rule of its own in script or style sheet."""
+    parts = Parts(page)
+    given = json.loads(next(text for text in parts.texts("script") if text.startswith('{"runs"')))["palette"]
+    assert given["classes"] == palette.CLASS_COLOURS
+    style = "".join(parts.texts("style"))
+    for name, colour in (palette.CLASS_COLOURS | palette.THEMES["light"]).items():
+        assert f"--{name}: {colour};" in style.partition("@media")[0]
+    for name, colour in palette.THEMES["dark"].items():
+        assert style.count(f"--{name}: {colour};") >= 2  # chosen by the system, and by hand
+    assets = Path(rs.__file__).parent / "report" / "assets"
+    for file in assets.iterdir():
+        assert not re.search(r"#[0-9a-fA-F]{6}\b", file.read_text(encoding="utf-8")), file.name
+    assert "1 - gamma" not in parts.texts("script")[-1]
 
 
 def test_only_the_server_itself_may_be_asked(profile: rs.Profile) -> None:

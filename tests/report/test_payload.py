@@ -15,9 +15,10 @@ import pytest
 
 import rotoscope as rs
 from rotoscope.analysis.lengths import stored_lengths
+from rotoscope.maths.purity import CLASSES
 from rotoscope.report import run_payload
 from rotoscope.report.columns import clean, packed, table
-from rotoscope.results import KINDS, Canonical, Gating, Lengths, TheoryRun, Training
+from rotoscope.results import KINDS, Canonical, Dynamics, Gating, Lengths, TheoryRun, Training
 from rotoscope.results.files import write_table
 from rotoscope.results.record import RunRecord
 from rotoscope.results.run import Run
@@ -239,6 +240,53 @@ def test_dynamics() -> None:
     curve = payload["tabs"]["dynamics"]["accuracy"][0]
     of = run.accuracy[run.accuracy["hops"] == 1]
     np.testing.assert_allclose(curve["accuracy"], of["accuracy"], atol=6e-5)
+
+
+def test_dynamics_of_several_heads_a_layer() -> None:
+    """Every score stands under its own layer and head, with the class it has at that step."""
+    rows = [
+        {"step": step, "layer": layer, "head": head, "queries": "last", "tau": 1e-4,
+         "positional_score": (10 * layer + head + step) / 100, "symbolic_score": 0.95 if layer == 1 else 0.5}
+        for step in (0, 80)
+        for layer in (0, 1)
+        for head in (0, 1, 2)
+    ]  # fmt: skip
+    run = Dynamics(RunRecord(settings={"task": "number"}), {"scores": pd.DataFrame(rows[::-1])})
+    tab = strict(run_payload(run))["tabs"]["dynamics"]
+    series = tab["series"][0]
+    assert series["layer"] == [0, 0, 0, 1, 1, 1]
+    assert series["head"] == [0, 1, 2, 0, 1, 2]
+    assert series["steps"] == [0, 80]
+    places = zip(series["layer"], series["head"], strict=True)
+    assert series["positional_score"][1] == [(10 * layer + head + 80) / 100 for layer, head in places]
+    names = [[CLASSES[code] for code in step] for step in series["head_class"]]
+    assert names == [["mixed"] * 3 + ["mixed", "mixed", "mixed"], ["mixed"] * 3 + ["uniform"] * 3]
+    for step, classes in zip(series["steps"], names, strict=True):
+        assert (
+            run.at()[lambda t, step=step: t["step"] == step]
+            .sort_values(["layer", "head"])["head_class"]
+            .tolist()
+            == classes
+        )
+    assert tab["pure"] == {"positional": [0.9, 0], "symbolic": [0, 0.9], "uniform": [0.9, 0.9]}
+
+
+def test_a_head_without_a_score_has_no_class_at_that_step() -> None:
+    rows = [
+        {
+            "step": step,
+            "layer": 0,
+            "head": 0,
+            "queries": "last",
+            "tau": 1e-4,
+            "positional_score": score,
+            "symbolic_score": 0.0,
+        }
+        for step, score in ((0, math.nan), (5, 0.95))
+    ]
+    run = Dynamics(RunRecord(settings={"task": "number"}), {"scores": pd.DataFrame(rows)})
+    series = strict(run_payload(run))["tabs"]["dynamics"]["series"][0]
+    assert series["head_class"] == [[-1], [CLASSES.index("positional")]]
 
 
 def test_lengths() -> None:

@@ -1,0 +1,80 @@
+"""What a reader must know: found in the tables, and said once."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+import rotoscope as rs
+from rotoscope.results.caveats import NO_NULL, caveats, with_missing_caveats
+from tests.models import tiny, tokens
+
+
+@pytest.fixture(scope="module")
+def plain() -> rs.Profile:
+    return rs.profile(tiny("llama"), tokens=tokens(3, 14), null="none")
+
+
+def without(profile: rs.Profile, **columns: object) -> rs.Profile:
+    """The same profile with other values in its prompts."""
+    return rs.Profile(profile.run, {**profile.tables, "prompts": profile.prompts.assign(**columns)})
+
+
+def test_a_run_notes_its_caveats_once(plain: rs.Profile) -> None:
+    assert plain.run.warnings == caveats(plain) == plain.caveats()
+    assert plain.run.warnings.count(NO_NULL) == 1
+    assert plain._repr_html_().count("no null") == 1
+    beside = rs.profile(tiny("llama"), tokens=tokens(3, 14), null="random", null_draws=1)
+    assert NO_NULL not in beside.run.warnings
+
+
+def test_each_caveat_has_its_cause(plain: rs.Profile) -> None:
+    fails = pd.DataFrame({"correct": [True, False, False, False]})
+    asked = rs.Profile(plain.run, {**plain.tables, "answers": fails})
+    assert any("answers 25% of these prompts" in text for text in caveats(asked))
+    assert any("puts 10% of its attention" in text for text in caveats(without(plain, swapped_mass=0.1)))
+    assert not any("of its attention on" in text for text in caveats(without(plain, swapped_mass=0.5)))
+    assert any("fewer than two swaps" in text for text in caveats(without(plain, effective_swaps=1.0)))
+    assert not any("fewer than two" in text for text in caveats(without(plain, effective_swaps=9.0)))
+
+
+def test_heads_that_change_class_are_counted(plain: rs.Profile) -> None:
+    wobbling = without(plain, positional_score=(plain.prompts["prompt"] == 0) * 1.0, symbolic_score=0.0)
+    assert "12 of 12 heads change class" in " ".join(caveats(wobbling))
+    steady = without(plain, positional_score=1.0, symbolic_score=0.0)
+    assert not any("change class" in text for text in caveats(steady))
+
+
+@pytest.mark.parametrize(
+    ("position", "inside", "advice"), [(1, True, "--prefix chat"), (9, True, "leave such a word")]
+)
+def test_sinks(plain: rs.Profile, position: int, inside: bool, advice: str) -> None:
+    sink = {
+        "prompt": 0,
+        "position": position,
+        "token_text": "x",
+        "attention_mass": 0.5,
+        "largest_layer_mass": 0.9,
+    }
+    found = caveats(
+        rs.Profile(plain.run, {**plain.tables, "sinks": pd.DataFrame([sink | {"in_block": inside}])})
+    )
+    assert any(f"position {position} ('x') draws 50%" in text and advice in text for text in found)
+    outside = pd.DataFrame([sink | {"in_block": False}])
+    found = caveats(rs.Profile(plain.run, {**plain.tables, "sinks": outside}))
+    assert any("outside the blocks" in text for text in found)
+
+
+def test_older_and_unfinished_runs_are_completed() -> None:
+    """A run of an earlier version did not note that it had no null; one that is going has noted nothing."""
+    heads = pd.DataFrame({"stable": [True, False, None]})
+    assert with_missing_caveats(["old"], None, heads) == [
+        NO_NULL,
+        "old",
+        "1 of 3 heads change class when the prompts are resampled: more prompts, or a wider gamma",
+    ]
+    assert with_missing_caveats([NO_NULL, "3 heads ... resampled"], None, heads) == [
+        NO_NULL,
+        "3 heads ... resampled",
+    ]
+    assert with_missing_caveats([], "random", pd.DataFrame()) == []
