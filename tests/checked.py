@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any, Literal, Self, get_args, get_origin
 
 import numpy as np
-from beartype import BeartypeConf, BeartypeHintOverrides, beartype
+from beartype import BeartypeConf, FrozenDict, beartype
 
 # A number out of a table will do for a number, and an int for a float.
 NUMBERS = {
@@ -18,7 +18,7 @@ NUMBERS = {
     float: float | int | np.floating | np.integer,
     bool: bool | np.bool_,
 }
-CONFIGURATION = BeartypeConf(hint_overrides=BeartypeHintOverrides(NUMBERS))
+CONFIGURATION = BeartypeConf(hint_overrides=FrozenDict(NUMBERS))
 
 
 @cache
