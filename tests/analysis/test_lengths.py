@@ -1,4 +1,4 @@
-"""How far models carry: longer inputs, heads and prediction against plain computations, and the stored measurements."""
+"""How far models generalise: longer inputs, heads and prediction against plain computations, and the stored measurements."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Lengths:
     return lengths(["number", "letter"], lengths=(17, 50, 100), inputs=40, device="cpu", out=place)
 
 
-def test_the_letter_model_carries_and_the_number_model_does_not(both: Lengths) -> None:
+def test_the_letter_model_generalises_and_the_number_model_does_not(both: Lengths) -> None:
     at = both.curve().pivot(index="length", columns="model", values="accuracy")
     assert at.loc[17].tolist() == [1.0, 1.0]
     assert at.loc[100, "letter"] >= 0.95
@@ -54,18 +54,20 @@ def test_gaps_and_losses_by_hand() -> None:
     weights = attention_of(model, samples.tokens)
     for row in (0, 3):
         hops = int(samples.hops[row])  # noqa: F841 - in the query below
-        here, there = int(samples.path[row, 0]), int(samples.path[row, 1])
+        here, target = int(samples.path[row, 0]), int(samples.path[row, 1])
         for layer in (0, 5):
             p = weights[layer, row, 0, here, : here + 1].double()
             logs = p.log()
-            others = torch.cat((logs[:there], logs[there + 1 :]))
-            of = table.query("layer == @layer and path_index == 0 and hops == @hops").iloc[0]
-            assert of["attention"] == pytest.approx(float(p[there]), abs=1e-5)
-            assert of["gap"] == pytest.approx(float(logs[there] - others.max()), abs=1e-3)
+            others = torch.cat((logs[:target], logs[target + 1 :]))
+            head = table.query("layer == @layer and path_index == 0 and hops == @hops").iloc[0]
+            assert head["attention"] == pytest.approx(float(p[target]), abs=1e-5)
+            assert head["gap"] == pytest.approx(float(logs[target] - others.max()), abs=1e-3)
             top = logs.topk(2).values
-            assert of["discrepancy"] == pytest.approx(float(top[0] - top[1]), abs=1e-3)
-            assert of["gap_loss"] + of["dispersion_loss"] == pytest.approx(-math.log(float(p[there])), abs=1e-3)
-            assert of["gap_loss"] == pytest.approx(math.log1p(math.exp(-of["gap"])), abs=1e-3)
+            assert head["discrepancy"] == pytest.approx(float(top[0] - top[1]), abs=1e-3)
+            assert head["gap_loss"] + head["dispersion_loss"] == pytest.approx(
+                -math.log(float(p[target])), abs=1e-3
+            )
+            assert head["gap_loss"] == pytest.approx(math.log1p(math.exp(-head["gap"])), abs=1e-3)
 
 
 def test_what_front_tokens_would_draw_against_a_literal_sum() -> None:
@@ -76,8 +78,8 @@ def test_what_front_tokens_would_draw_against_a_literal_sum() -> None:
     states: list[LayerState] = []
     with torch.no_grad():
         model.logits(samples.tokens, visit=states.append)
-        state, of = states[1], torch.tensor([5])
-        share = _front_share(state, samples, of, 0, extra=6)[0]
+        state, head = states[1], torch.tensor([5])
+        share = _front_share(state, samples, head, 0, extra=6)[0]
     here, answer = int(samples.path[5, 0]), int(samples.path[5, int(samples.hops[5])])
     query, angles = state.query[5, 0, here].numpy().astype(complex), state.angles.double().numpy()
     scale = (2 * len(angles)) ** -0.5

@@ -65,8 +65,8 @@ def test_the_ideal_composition_is_that_of_the_functions(task: str) -> None:
         for layer in range(6):
             for step in range(hops):
                 ahead = ideal_hop(task, layer, hops, step)
-                there = places[int(samples.path[k, step + ahead])]
-                assert state[places[int(samples.path[k, step])]] == ids[there], (layer, step)
+                target = places[int(samples.path[k, step + ahead])]
+                assert state[places[int(samples.path[k, step])]] == ids[target], (layer, step)
             state = (
                 index_function(torch.tensor([state]), 120)[0].tolist()
                 if task == "number"

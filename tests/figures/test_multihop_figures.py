@@ -65,15 +65,15 @@ def test_roles_flow_and_geometry_are_drawn() -> None:
     bars = draw.role_attention(found).axes[0].containers
     np.testing.assert_allclose([bar.get_height() for bar in bars[1]], found.table()["on_pointed"], atol=1e-6)
     curves = draw.answer_arrival(found).axes[3].lines
-    of = found.arrival.query("hops == 4 and path_index == 0")["accuracy"]
-    np.testing.assert_allclose(curves[0].get_ydata(), of)
+    expected = found.arrival.query("hops == 4 and path_index == 0")["accuracy"]
+    np.testing.assert_allclose(curves[0].get_ydata(), expected)
     grid = draw.legible_flow(found).axes[-2].images[0].get_array()
     assert grid.shape == (13, 5)
     flow = trace("letter", fitted=1000, device="cpu")
     figure = draw.information_flow(flow)
-    said = [text.get_text() for text in figure.axes[0].texts]
-    assert len(said) == 13 * 17
-    assert said.count(flow.sequence.answer) >= 13
+    texts = [text.get_text() for text in figure.axes[0].texts]
+    assert len(texts) == 13 * 17
+    assert texts.count(flow.sequence.answer) >= 13
     shape = find_geometry("letter", inputs=10, device="cpu")
     points = draw.frequency_use(shape).axes[0].lines[0].get_xdata()
     np.testing.assert_allclose(points, shape.weighted_ids()["product_weighted_id"])

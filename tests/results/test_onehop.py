@@ -24,9 +24,11 @@ def made(wrong: set[tuple[str, int, int, int]] = frozenset(), long: int = 99) ->
     rows = []
     for run, question in PLAN:
         key = (question.task, question.length, run, question.number)
-        said = "?" if key in wrong else question.answer
+        answered = "?" if key in wrong else question.answer
         too_long = question.length > long
-        rows.append(answer_row(run, question, "" if too_long else said, "too long" if too_long else "answered"))
+        rows.append(
+            answer_row(run, question, "" if too_long else answered, "too long" if too_long else "answered")
+        )
     return OneHopRun({"settings": {"model": "knows"}}, {"answers": answers_table(reversed(rows))})
 
 
