@@ -18,7 +18,7 @@ from typing import Any
 Reply = tuple[int, dict[str, str], str]
 
 
-def said(content: Any, **more: Any) -> Reply:
+def replied(content: Any, **more: Any) -> Reply:
     """A well-formed chat completion."""
     choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": content}}
     usage = {"prompt_tokens": 7, "completion_tokens": 1, "total_tokens": 8}

@@ -234,10 +234,10 @@ def test_command(command: str, clone: Path, server: Scripted) -> None:
     try:
         if words[:2] == ["rotoscope", "serve"]:
             look_and_stop(started)
-        said, problem = started.communicate(timeout=900)
+        output, problem = started.communicate(timeout=900)
     finally:
         started.kill()
-    assert started.returncode == 0, said[-2000:] + problem[-2000:]
+    assert started.returncode == 0, output[-2000:] + problem[-2000:]
 
 
 @pytest.mark.slow
@@ -247,8 +247,8 @@ def test_a_reviewer_gets_the_number_of_a_row(claim: str, clone: Path) -> None:
     page = (ROOT / "docs" / "ledger.md").read_text(encoding="utf-8")
     row, command = next((row.group(), row[1]) for row in ROW.finditer(page) if row[2] == claim)
     started = start(shlex.split(command), clone)
-    said, problem = started.communicate(timeout=900)
-    assert started.returncode == 0, said[-2000:] + problem[-2000:]
+    output, problem = started.communicate(timeout=900)
+    assert started.returncode == 0, output[-2000:] + problem[-2000:]
     assert row in (clone / "runs" / f"ledger-{claim}-quick" / "ledger.md").read_text(encoding="utf-8")
 
 

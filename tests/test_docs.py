@@ -47,6 +47,10 @@ def test_python_blocks_run(
     page: Path, smollm2: rs.Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    load = rs.load
+    monkeypatch.setattr(
+        rs, "load", lambda source, **how: smollm2 if source == "smollm2" else load(source, **how)
+    )
     code = "\n".join(re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL))
     code = code.replace("count=16", "count=1")  # the README's example, on one prompt
     exec(compile(code, page.name, "exec"), {})
@@ -84,8 +88,8 @@ def sections(page: str) -> dict[str, str]:
     return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
-def subclasses(of: type) -> set[type]:
-    return {of}.union(*(subclasses(child) for child in of.__subclasses__()))
+def subclasses(parent: type) -> set[type]:
+    return {parent}.union(*(subclasses(child) for child in parent.__subclasses__()))
 
 
 def test_every_error_has_an_entry() -> None:
@@ -352,8 +356,8 @@ def test_example_messages_are_printed(heading: str, tmp_path: Path, monkeypatch:
     wanted = ".*".join(re.escape(part) for part in example.split("…"))
     assert re.fullmatch(wanted, message), message
     if found.type is not Said:
-        of = [heading, *re.findall(r"^## (.+)$", before, flags=re.MULTILINE)[::-1]]
-        assert found.type.__name__ == next(name for name in of if name in errors.__all__)
+        headings = [heading, *re.findall(r"^## (.+)$", before, flags=re.MULTILINE)[::-1]]
+        assert found.type.__name__ == next(name for name in headings if name in errors.__all__)
 
 
 # Names
@@ -385,8 +389,8 @@ def test_every_public_name_is_documented() -> None:
 def test_documented_names_exist_and_say_something() -> None:
     for name in documented():
         found = resolve(name)
-        said = inspect.getdoc(found) or ""
-        assert len(said.split()) >= 4, name
+        text = inspect.getdoc(found) or ""
+        assert len(text.split()) >= 4, name
         for owner in inspect.getmro(found) if inspect.isclass(found) else ():
             if owner.__module__.startswith("rotoscope."):
                 for title, member in vars(owner).items():

@@ -138,6 +138,7 @@ class Run(Generic[R]):
                 if marker.name.removesuffix(DONE) not in wanted:
                     marker.unlink()
         self._pieces = {key: tables for key, tables in self._pieces.items() if key in wanted}
+        self._result = None
         for key in wanted:
             if not self.done(key):
                 raise RunError(f"the run in {self.folder} is damaged: its piece {key} is missing")

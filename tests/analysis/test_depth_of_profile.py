@@ -236,7 +236,8 @@ def test_a_word_that_draws_attention_in_some_layers_is_a_sink(
 
 def test_early_layers_turn_symbolic_when_the_sink_is_swapped(smollm2: rs.Subject) -> None:
     chat, start = (
-        rs.profile(smollm2, rs.tasks.binding(smollm2, 16, 2, prefix=p), PLAIN).summary() for p in ("chat", "start")
+        rs.profile(smollm2, rs.tasks.binding(smollm2, 16, 2, prefix=p), PLAIN).summary()
+        for p in ("chat", "start")
     )
     assert chat.early_positional > 0.8
     assert start.early_symbolic > 0.9
@@ -244,9 +245,9 @@ def test_early_layers_turn_symbolic_when_the_sink_is_swapped(smollm2: rs.Subject
 
 
 def test_by_position(smollm2: rs.Subject) -> None:
-    found = rs.profile(smollm2, rs.tasks.binding(smollm2, 6, 12), PLAIN)
+    found = rs.profile(smollm2, rs.tasks.binding(smollm2, 4, 6, prefix="start"), PLAIN)
     table = found.by_position(bins=3)
-    assert table["answers"].sum() == 12
+    assert table["answers"].sum() == 6
     assert table["asked_attention"].between(0, 1).all()
     rows = found.answers
     third = rows[rows["asked_block"] / rows["asked_block"].max() >= 2 / 3]
@@ -256,7 +257,9 @@ def test_by_position(smollm2: rs.Subject) -> None:
 def test_equal_symbols_of_a_task(smollm2: rs.Subject) -> None:
     found = rs.profile(smollm2, rs.tasks.binding(smollm2, 12, 2, granularity="symbol"), PLAIN)
     assert found.heads["equal_symbol_positional_score"].notna().all()
-    assert "equal_symbol_positional_score" not in rs.profile(smollm2, rs.tasks.binding(smollm2, 4, 1), PLAIN).heads
+    assert (
+        "equal_symbol_positional_score" not in rs.profile(smollm2, rs.tasks.binding(smollm2, 4, 1), PLAIN).heads
+    )
 
 
 def test_input_permutation_agrees_in_the_first_layer(smollm2: rs.Subject) -> None:

@@ -23,7 +23,7 @@ from rotoscope.papers.tables import screening
 from rotoscope.reading.loading import embedded_file
 from rotoscope.results import OneHopRun
 from rotoscope.tasks import OneHopPlan
-from tests.server import free_port, refused, said, scripted, serve, wait_until_ready
+from tests.server import free_port, refused, replied, scripted, serve, wait_until_ready
 from tests.waiting import wait_until
 
 PLAN = OneHopPlan(lengths=(12, 16), runs=1, questions=3)
@@ -32,7 +32,7 @@ SECRET = "sk-very-secret-key"
 
 
 def right(_: int, request: dict) -> tuple:
-    return said(ANSWERS[request["messages"][0]["content"]])
+    return replied(ANSWERS[request["messages"][0]["content"]])
 
 
 @pytest.fixture(autouse=True)
@@ -180,11 +180,11 @@ def test_patience_ends() -> None:
 @pytest.mark.parametrize(
     "reply",
     [
-        said(None),
-        said(""),
-        said(["k"]),
-        said("k", choices=[]),
-        said("k", choices=None),
+        replied(None),
+        replied(""),
+        replied(["k"]),
+        replied("k", choices=[]),
+        replied("k", choices=None),
         (200, {"content-type": "application/json"}, "{ not json"),
         (200, {"content-type": "text/html"}, "<html>log in</html>"),
         (200, {"content-type": "application/json"}, "[]"),
@@ -223,7 +223,7 @@ def test_too_long_is_counted_and_not_sent_again(reply: tuple) -> None:
 
 
 def test_tokens_that_are_no_numbers_are_left_empty() -> None:
-    with scripted(lambda *_: said("k", usage={"prompt_tokens": "many"})) as server:
+    with scripted(lambda *_: replied("k", usage={"prompt_tokens": "many"})) as server:
         run = one_hop_endpoint(server.url, "m", PLAN)
     assert run.answers["prompt_tokens"].isna().all()
     assert set(run.answers["status"]) == {"answered"}
@@ -231,7 +231,7 @@ def test_tokens_that_are_no_numbers_are_left_empty() -> None:
 
 def test_several_words_are_no_answer() -> None:
     def script(_: int, request: dict) -> tuple:
-        return said(f"Let me think: {ANSWERS[request['messages'][0]['content']]}")
+        return replied(f"Let me think: {ANSWERS[request['messages'][0]['content']]}")
 
     with scripted(script) as server:
         run = one_hop_endpoint(server.url, "m", PLAN)

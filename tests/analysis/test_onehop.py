@@ -35,13 +35,13 @@ def subject(name: str = "llama", chat: bool = False, **changes: object) -> rs.Su
     return rs.load((tiny(name, sharp=2.0, **sizes), byte_tokenizer(chat)), name="tiny")
 
 
-def by_hand(who: rs.Subject, text: str, candidates: tuple[str, ...]) -> dict[str, float]:
+def by_hand(tested: rs.Subject, text: str, candidates: tuple[str, ...]) -> dict[str, float]:
     """Total log-likelihood of each candidate from a whole forward pass of its own, without a cache."""
-    start = len(who.tokenizer(text).input_ids)
+    start = len(tested.tokenizer(text).input_ids)
     found = {}
     for candidate in candidates:
-        ids = torch.tensor([who.tokenizer(text + candidate).input_ids])
-        likely = who.model(ids, use_cache=False).logits[0].log_softmax(-1)
+        ids = torch.tensor([tested.tokenizer(text + candidate).input_ids])
+        likely = tested.model(ids, use_cache=False).logits[0].log_softmax(-1)
         found[candidate] = sum(float(likely[t - 1, ids[0, t]]) for t in range(start, ids.shape[1]))
     return found
 
@@ -53,27 +53,27 @@ def test_scores_are_those_of_whole_forward_passes(
     name: str, chat: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "AT_ONCE", 4000)  # several chunks
-    who = subject(name, chat, **({"n_positions": 2048} if name == "gptj" else {}))
-    asked, warnings = module._fitting(who, PLAN, chat, 4)
+    tested = subject(name, chat, **({"n_positions": 2048} if name == "gptj" else {}))
+    asked, warnings = module._fitting(tested, PLAN, chat, 4)
     assert not warnings
     for task in ("number", "letter"):
         some = [one for one in asked if one.question.task == task]
-        front = module._Front(who, [one.tokens for one in some])
+        front = module._Front(tested, [one.tokens for one in some])
         assert len(front.tokens) > 100
         for one in some[::3]:
             logits, cache = front.read(one.tokens)
-            found = module._log_likelihoods(who, one, logits, cache, chat)
+            found = module._log_likelihoods(tested, one, logits, cache, chat)
             text = f"<{one.question.text}>~" if chat else one.question.text + " "
-            expected = by_hand(who, text, one.question.candidates)
+            expected = by_hand(tested, text, one.question.candidates)
             if not chat:  # the space belongs to the candidate
-                space = by_hand(who, one.question.text, (" ",))[" "]
+                space = by_hand(tested, one.question.text, (" ",))[" "]
                 expected = {candidate: value + space for candidate, value in expected.items()}
             assert found == pytest.approx(expected, abs=1e-3)
 
 
 def test_both_ways_of_scoring(tmp_path: Path) -> None:
-    who = subject(chat=True)
-    run = one_hop_local(who, PLAN, out=tmp_path / "run")
+    tested = subject(chat=True)
+    run = one_hop_local(tested, PLAN, out=tmp_path / "run")
     assert len(run.answers) == 16
     assert run.answers["ranked_correct"].notna().all()
     assert run.run.settings["chat"] is True
@@ -87,23 +87,23 @@ def test_both_ways_of_scoring(tmp_path: Path) -> None:
 
 def test_greedy_answer_is_the_models_own() -> None:
     """Against transformers' own greedy decoding."""
-    who = subject(chat=True)
-    run = one_hop_local(who, OneHopPlan(lengths=(12,), runs=1, questions=3), answer_tokens=5)
+    tested = subject(chat=True)
+    run = one_hop_local(tested, OneHopPlan(lengths=(12,), runs=1, questions=3), answer_tokens=5)
     for row, (_, question) in zip(
         run.answers.sort_values("task", ascending=False, kind="stable").itertuples(),
         OneHopPlan(lengths=(12,), runs=1, questions=3),
         strict=True,
     ):
-        ids = torch.tensor([who.tokenizer(f"<{question.text}>~").input_ids])
-        own = who.model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=5, do_sample=False)
-        said = who.tokenizer.decode(own[0, ids.shape[1] :], skip_special_tokens=True)
+        ids = torch.tensor([tested.tokenizer(f"<{question.text}>~").input_ids])
+        own = tested.model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=5, do_sample=False)
+        answer = tested.tokenizer.decode(own[0, ids.shape[1] :], skip_special_tokens=True)
         assert (row.task, row.expected) == (question.task, question.answer)
-        assert row.answered == module.read_answer(said)[0]
+        assert row.answered == module.read_answer(answer)[0]
 
 
 def test_stopped_and_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    who = subject()
-    whole = one_hop_local(who, PLAN)
+    tested = subject()
+    whole = one_hop_local(tested, PLAN)
     answer, calls = module._answer, []
 
     def limited(*args):
@@ -115,25 +115,25 @@ def test_stopped_and_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     with monkeypatch.context() as patch:
         patch.setattr(module, "_answer", limited)
         with pytest.raises(KeyboardInterrupt):
-            one_hop_local(who, PLAN, out=tmp_path / "run")
+            one_hop_local(tested, PLAN, out=tmp_path / "run")
     rest = []
     with monkeypatch.context() as patch:
         patch.setattr(module, "_answer", lambda *args: rest.append(args) or answer(*args))
-        resumed = one_hop_local(who, PLAN, out=tmp_path / "run")
+        resumed = one_hop_local(tested, PLAN, out=tmp_path / "run")
     assert len(rest) == 5
     pd.testing.assert_frame_equal(resumed.answers, whole.answers)
 
 
 def test_lengths_beyond_the_context_are_left_out() -> None:
     longest = max(len(question.text) for _, question in PLAN if question.length == 12) + 8
-    who = subject(max_position_embeddings=longest)
-    run = one_hop_local(who, PLAN)
+    tested = subject(max_position_embeddings=longest)
+    run = one_hop_local(tested, PLAN)
     assert set(run.answers["length"]) == {12}
     assert any("letter task at length 20 was left out" in warning for warning in run.run.warnings)
     with pytest.raises(TaskError, match="no length fits"):
         one_hop_local(subject(max_position_embeddings=64), PLAN)
     with pytest.raises(TaskError, match="no chat template"):
-        one_hop_local(who, PLAN, chat=True)
+        one_hop_local(tested, PLAN, chat=True)
 
 
 def test_base_models_answer_with_their_first_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ import pytest
 import rotoscope as rs
 from rotoscope.tasks import OneHopPlan
 from tests.analysis.test_onehop import subject
-from tests.server import refused, said, scripted
+from tests.server import refused, replied, scripted
 from tests.waiting import wait_until
 
 PLAN = OneHopPlan(lengths=(12, 16), runs=1, questions=2)
@@ -23,14 +23,14 @@ FEW = ["--lengths", 12, 16, "--runs", 1, "--questions", 2]
 
 
 def right(_: int, request: dict) -> tuple:
-    return said(ANSWERS[request["messages"][0]["content"]])
+    return replied(ANSWERS[request["messages"][0]["content"]])
 
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    who = subject(chat=True)
-    who.model.save_pretrained(tmp_path / "model")
-    who.tokenizer.save_pretrained(tmp_path / "model")
+    tested = subject(chat=True)
+    tested.model.save_pretrained(tmp_path / "model")
+    tested.tokenizer.save_pretrained(tmp_path / "model")
     return tmp_path / "model"
 
 
@@ -146,18 +146,24 @@ def test_interrupted_at_the_keyboard(run, tmp_path: Path) -> None:
 
 def test_multihop_models_from_the_command_line(run, tmp_path: Path) -> None:
     out = tmp_path / "lengths"
-    code, said, _ = run(
+    code, output, _ = run(
         "lengths", "letter", "--lengths", 17, 30, "--inputs", 8, "--device", "cpu", "--out", out
     )
     assert code == 0
     for name in ("length_accuracy.png", "length_prediction.pdf", "accuracy.parquet"):
         assert (out / name).is_file()
-        assert name in said
-    code, said, _ = run("lengths", "stored", "--out", tmp_path / "stored")
+        assert name in output
+    code, output, _ = run("lengths", "stored", "--out", tmp_path / "stored")
     assert code == 0
-    assert "decays for positional" in said
-    assert "number-2-22500" in said
+<<<<<<< HEAD:tests/cli/test_ask.py
+    assert "decays for positional" in output
+    assert "number-2-22500" in output
     code, _, error = run("lengths", "stored", "--inputs", 8, "--out", tmp_path / "other")
+=======
+    assert "decays for positional" in output
+    assert "number-2-22500" in output
+    code, _, error = run("lengths", "number", "--model", "x")
+>>>>>>> 35dfbcd3ae72f1bd8bc27fd5ab88e893ae7b3bf5:tests/cli/test_lengths.py
     assert code == 2
     assert "--inputs means nothing for stored measurements" in error
     code, _, error = run("lengths", "smollm2", "--device", "cpu", "--out", tmp_path / "other")

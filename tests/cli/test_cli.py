@@ -27,29 +27,29 @@ def model(tmp_path: Path) -> Path:
 
 def test_profile_writes_what_it_says(run, model: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    code, said, _ = run("profile", model, "--task", "repeats", "--length", 8, "--prompts", 2, "--out", out)
+    code, output, _ = run("profile", model, "--task", "repeats", "--length", 8, "--prompts", 2, "--out", out)
     assert code == 0
-    named = [Path(line.strip()) for line in said.split("wrote\n")[1].splitlines()]
+    named = [Path(line.strip()) for line in output.split("wrote\n")[1].splitlines()]
     assert {file.name for file in named} >= {
         "answers.parquet", "heads.parquet", "prompts.parquet", "nulls.parquet", "traces.parquet", "run.json",
         "plane.pdf", "plane.png", "layer_map.pdf", "layer_map.png", "depth.png", "swap_traces.png", "vectors.png",
     }  # fmt: skip
     assert all(file.is_file() for file in named)
-    assert "12 heads at tau = 0.0001" in said
-    assert "self-check" in said
+    assert "12 heads at tau = 0.0001" in output
+    assert "self-check" in output
     assert len(rs.open(out).heads) == 12
 
 
 def test_frequencies_without_a_null(run, model: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    code, said, _ = run(
+    code, output, _ = run(
         "profile", model, "--task", "repeats", "--length", 8, "--prompts", 2, "--frequencies", "--heads", "1:2,0:3",
         "--null", "none", "--permute", "input", "--out", out,
     )  # fmt: skip
     assert code == 0
-    assert "caveat: no null" in said
-    assert "single frequencies" in said
-    assert "permuting the prompt itself" in said
+    assert "caveat: no null" in output
+    assert "single frequencies" in output
+    assert "permuting the prompt itself" in output
     heads = rs.open(out).frequencies[["layer", "head"]].drop_duplicates()
     assert sorted(map(tuple, heads.to_numpy().tolist())) == [(0, 3), (1, 2)]
     assert (out / "frequency_profiles.png").is_file()
@@ -57,7 +57,7 @@ def test_frequencies_without_a_null(run, model: Path, tmp_path: Path) -> None:
 
 
 def test_vary(run, model: Path, tmp_path: Path) -> None:
-    code, said, _ = run(
+    code, output, _ = run(
         "profile",
         model,
         "--pairs",
@@ -73,12 +73,12 @@ def test_vary(run, model: Path, tmp_path: Path) -> None:
         tmp_path / "run",
     )
     assert code == 0
-    assert "which conclusions change" in said
+    assert "which conclusions change" in output
     assert (tmp_path / "run" / "variations.parquet").is_file()
 
 
 def test_gate(run, model: Path, tmp_path: Path) -> None:
-    code, said, problem = run(
+    code, output, problem = run(
         "gate",
         model,
         "--length",
@@ -93,7 +93,7 @@ def test_gate(run, model: Path, tmp_path: Path) -> None:
         tmp_path / "run",
     )
     assert code == 0, problem
-    assert "median positional score over heads" in said
+    assert "median positional score over heads" in output
     assert "remove 1-4" in set(rs.open(tmp_path / "run").summary["condition"])
     code, _, problem = run("gate", model, "--keep", "1-99", "--length", 8, "--out", tmp_path / "other")
     assert code == 2
@@ -212,20 +212,20 @@ def test_interrupt_keeps_what_is_done(model: Path, tmp_path: Path) -> None:
 
 
 def test_doctor(run, tmp_path: Path, smollm2: rs.Subject) -> None:
-    code, said, _ = run("doctor", "--device", "cpu")
+    code, output, _ = run("doctor", "--device", "cpu")
     assert code == 0
-    assert "self-check on smollm2: passed" in said.replace("\n", " ")
-    assert "torch" in said
+    assert "self-check on smollm2: passed" in output.replace("\n", " ")
+    assert "torch" in output
 
 
 def test_theory(run, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    code, said, problem = run(
+    code, output, problem = run(
         "theory", "appendix-b", "--figures", "--number", "a b c 1 2", "--letter", "a1 b2 ca dc", "--out", out
     )
     assert code == 0, problem
-    assert "appendix-b false as printed" in said
-    assert "instead (checked, holds)" in said
+    assert "appendix-b false as printed" in output
+    assert "instead (checked, holds)" in output
     assert {"hop_path.png", "discrepancies.pdf", "target_weights.png"} <= {file.name for file in out.iterdir()}
     code, _, problem = run("theory", "--figures", "--number", "a b 9", "--out", tmp_path / "other")
     assert code == 2
@@ -238,7 +238,7 @@ def test_theory(run, tmp_path: Path) -> None:
 
 def test_canonical(run, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    code, said, problem = run(
+    code, output, problem = run(
         "canonical",
         "index",
         "--steps",
@@ -255,7 +255,7 @@ def test_canonical(run, tmp_path: Path) -> None:
         out,
     )
     assert code == 0, problem
-    assert "accuracy after 12 steps" in said
+    assert "accuracy after 12 steps" in output
     assert {"accuracy.png", "positions.png", "vectors.png", "scores.pdf", "steps.png"} <= {
         f.name for f in out.iterdir()
     }
@@ -275,11 +275,11 @@ def test_canonical(run, tmp_path: Path) -> None:
 
 def test_train_then_dynamics_from_the_command_line(run, tmp_path: Path) -> None:
     small = ("--steps", 40, "--layers", 2, "--width", 32, "--inputs", 20, "--device", "cpu")
-    code, said, _ = run("train", "letter", *small, "--out", tmp_path / "run")
+    code, output, _ = run("train", "letter", *small, "--out", tmp_path / "run")
     assert code == 0
-    assert "accuracy by hops" in said
-    assert "has not learned the whole task" in said
-    named = [Path(line.strip()) for line in said.split("wrote\n")[1].splitlines()]
+    assert "accuracy by hops" in output
+    assert "has not learned the whole task" in output
+    named = [Path(line.strip()) for line in output.split("wrote\n")[1].splitlines()]
     assert {
         "metrics.jsonl",
         "metrics.parquet",
@@ -289,19 +289,19 @@ def test_train_then_dynamics_from_the_command_line(run, tmp_path: Path) -> None:
         "waiting.png",
     } <= {file.name for file in named}
     assert all(file.exists() for file in named)
-    code, said, _ = run(
+    code, output, _ = run(
         "dynamics", tmp_path / "run", "--queries", "path", "--no-roles", "--out", tmp_path / "d"
     )
     assert code == 0
     assert set(rs.open(tmp_path / "d").scores["queries"]) == {"path"}
-    code, said, _ = run(
+    code, output, _ = run(
         "dynamics", tmp_path / "run", "--inputs", 20, "--out", tmp_path / "whole", "--device", "cpu"
     )
     assert code == 0
     for name in ("information_flow.png", "dominant_planes.pdf", "roles/run.json", "geometry/run.json"):
         assert (tmp_path / "whole" / name).is_file()
-        assert name.split("/")[-1] in said
-    assert "hop order" in said
+        assert name.split("/")[-1] in output
+    assert "hop order" in output
     code, _, error = run("dynamics", tmp_path / "run", "--task", "number", "--out", tmp_path / "x")
     assert code == 2
     assert "trained on the letter task, not on the number task" in error
@@ -312,10 +312,10 @@ def test_train_then_dynamics_from_the_command_line(run, tmp_path: Path) -> None:
 
 def test_data_writes_a_dataset(run, tmp_path: Path) -> None:
     sizes = ("--train", 40, "--validation", 8, "--test", 8)
-    code, said, _ = run("data", "number", *sizes, "--out", tmp_path / "data")
+    code, output, _ = run("data", "number", *sizes, "--out", tmp_path / "data")
     assert code == 0
     assert (tmp_path / "data" / "README.md").is_file()
-    assert "train-00000-of-00001.parquet" in said
+    assert "train-00000-of-00001.parquet" in output
     code, _, error = run("data", "letter", *sizes, "--alphabet", 3, "--out", tmp_path / "other")
     assert code == 2
     assert "found 3 letters" in error
@@ -326,11 +326,11 @@ def test_dynamics_of_language_model_checkpoints(run, tmp_path: Path) -> None:
     for step in (5, 10):
         tiny("llama", seed=step).save_pretrained(tmp_path / "steps" / f"step-{step}")
         word_tokenizer().save_pretrained(tmp_path / "steps" / f"step-{step}")
-    code, said, _ = run(
+    code, output, _ = run(
         "dynamics", tmp_path / "steps", "--task", "repeats", "--inputs", 2, "--out", tmp_path / "out"
     )
     assert code == 0
-    assert "says nothing of them" in said
+    assert "says nothing of them" in output
     found = rs.open(tmp_path / "out")
     assert found.steps == [5, 10]
     assert found.task == "repeats"
@@ -340,9 +340,9 @@ def test_dynamics_of_language_model_checkpoints(run, tmp_path: Path) -> None:
 
 
 def test_reproduce_one_claim_and_a_name_that_is_not_there(run, tmp_path: Path) -> None:
-    code, said, _ = run("reproduce", "p2-number-order", "--out", tmp_path / "one")
+    code, output, _ = run("reproduce", "p2-number-order", "--out", tmp_path / "one")
     assert code == 0
-    assert "p2-number-order reproduced" in said
+    assert "p2-number-order reproduced" in output
     assert (tmp_path / "one" / "ledger.parquet").is_file()
     code, _, error = run("reproduce", "p2-nummber-order", "--out", tmp_path / "two")
     assert code == 2

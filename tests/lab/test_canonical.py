@@ -143,9 +143,14 @@ def test_killed_run_ends_with_the_same_numbers(tmp_path, monkeypatch: pytest.Mon
         canonical_experiments("induction", "quick", out=tmp_path / "run", **(settings | {"steps": 41}))
 
 
-@pytest.fixture(scope="module")
-def quick() -> rs.results.Canonical:
-    return canonical_experiments("all", "quick")
+@pytest.fixture(
+    scope="module",
+    params=[(0.0, 1.0, 0.01, 0.001), pytest.param(None, marks=pytest.mark.slow)],
+    ids=["few", "all"],
+)
+def quick(request: pytest.FixtureRequest) -> rs.results.Canonical:
+    """The quick preset, at a few of its angles or at all of them."""
+    return canonical_experiments("all", "quick", angles=request.param)
 
 
 def test_quick_shows_the_crossing(quick) -> None:

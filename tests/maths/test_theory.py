@@ -101,9 +101,23 @@ def test_exclusion_of_a_head_equals_all_permutations(size: int) -> None:
     assert (found.variance.item(), found.d_pos.item(), found.d_sym.item()) == pytest.approx(expected, abs=1e-12)
 
 
-@settings(max_examples=2000, deadline=None)
-@given(seed=st.integers(0, 2**31), keys=st.integers(2, 12), scale=st.floats(0.01, 30))
+HEADS = given(seed=st.integers(0, 2**31), keys=st.integers(2, 12), scale=st.floats(0.01, 30))
+
+
+@settings(max_examples=200, deadline=None)
+@HEADS
 def test_no_head_violates_exclusion(seed: int, keys: int, scale: float) -> None:
+    obeys_exclusion(seed, keys, scale)
+
+
+@pytest.mark.slow
+@settings(max_examples=2000, deadline=None)
+@HEADS
+def test_no_head_of_many_violates_exclusion(seed: int, keys: int, scale: float) -> None:
+    obeys_exclusion(seed, keys, scale)
+
+
+def obeys_exclusion(seed: int, keys: int, scale: float) -> None:
     dice = torch.Generator().manual_seed(seed)
     angles = (torch.rand(3, generator=dice) * 2).tolist()
     head = random_head(6, angles, dice)

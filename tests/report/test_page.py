@@ -153,23 +153,23 @@ def run(capsys: pytest.CaptureFixture[str]) -> Any:
     def call(*arguments: object) -> tuple[Any, str, str]:
         with pytest.raises(SystemExit) as ended:
             main([str(argument) for argument in arguments])
-        said = capsys.readouterr()
-        return ended.value.code, said.out, said.err
+        output = capsys.readouterr()
+        return ended.value.code, output.out, output.err
 
     return call
 
 
 def test_command(run: Any, folder: Path, tmp_path: Path) -> None:
-    code, said, _ = run("report", folder)
+    code, output, _ = run("report", folder)
     assert code == 0
-    assert str(folder / "report.html") in said
-    assert (folder / "report.html").resolve().as_uri() in said
+    assert str(folder / "report.html") in output
+    assert (folder / "report.html").resolve().as_uri() in output
     assert run("report", folder)[0] == 0  # its own page is replaced
     assert rs.open(folder).name == "llama"  # and does not disturb the run
     (folder / "nulls.parquet").write_bytes(b"x")
-    code, said, _ = run("report", folder, folder, "--out", tmp_path / "two.html")
+    code, output, _ = run("report", folder, folder, "--out", tmp_path / "two.html")
     assert code == 0
-    assert "nulls.parquet" in said
+    assert "nulls.parquet" in output
     code, _, problem = run("report", folder, "--out", tmp_path / "two.html")
     assert (code, "there already" in problem) == (2, True)
     assert run("report", folder, "--out", tmp_path / "two.html", "--overwrite")[0] == 0

@@ -63,10 +63,10 @@ def test_heads_are_those_of_the_table(profile: rs.Profile, saved: Path) -> None:
             np.testing.assert_allclose(now[name], heads[name], atol=6e-5)
         names = ("positional", "symbolic", "uniform", "mixed")
         assert [names[code] for code in now["head_class"]] == heads["head_class"].tolist()
-        said = pd.DataFrame(now["statistics"])
+        shown = pd.DataFrame(now["statistics"])
         expected = profile.statistics(tau)
-        assert said["verdict"].tolist() == expected["verdict"].tolist()
-        np.testing.assert_allclose(said["null_high"].astype(float), expected["null_high"], atol=6e-5)
+        assert shown["verdict"].tolist() == expected["verdict"].tolist()
+        np.testing.assert_allclose(shown["null_high"].astype(float), expected["null_high"], atol=6e-5)
         null = profile.nulls[profile.nulls["tau"] == tau]["symbolic_score"]
         np.testing.assert_allclose(
             now["null_band"]["symbolic_score"], null.quantile([0.025, 0.5, 0.975]), atol=6e-5
@@ -89,10 +89,10 @@ def test_frequencies_come_back(profile: rs.Profile, saved: Path) -> None:
 
 
 def test_a_run_in_memory_is_a_run_in_a_folder(profile: rs.Profile, saved: Path) -> None:
-    there, here = run_payload(saved), run_payload(profile)
+    in_folder, here = run_payload(saved), run_payload(profile)
     assert here["name"] == "llama"
     assert here["problems"] == []
-    assert here["tabs"]["overview"]["at"] == there["tabs"]["overview"]["at"]
+    assert here["tabs"]["overview"]["at"] == in_folder["tabs"]["overview"]["at"]
 
 
 def test_some_heads_have_frequencies_and_examples(profile: rs.Profile, other: rs.Profile) -> None:
@@ -212,8 +212,8 @@ def test_planes_of_a_very_large_model_are_not_resampled(
     profile: rs.Profile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rotoscope.report.heads.MOST_PLANES", 95)  # this one has 96
-    said = run_payload(profile)["tabs"]["overview"]["at"][0]["statistics"]
-    assert [row["statistic"] for row in said] == profile.statistics()["statistic"].tolist()[:10]
+    shown = run_payload(profile)["tabs"]["overview"]["at"][0]["statistics"]
+    assert [row["statistic"] for row in shown] == profile.statistics()["statistic"].tolist()[:10]
     assert "null_prompt_frequencies" in profile.tables
 
 
@@ -238,8 +238,8 @@ def test_dynamics() -> None:
     np.testing.assert_allclose(series["positional_score"][-1], last["positional_score"], atol=6e-5)
     assert series["steps"] == run.steps
     curve = payload["tabs"]["dynamics"]["accuracy"][0]
-    of = run.accuracy[run.accuracy["hops"] == 1]
-    np.testing.assert_allclose(curve["accuracy"], of["accuracy"], atol=6e-5)
+    rows = run.accuracy[run.accuracy["hops"] == 1]
+    np.testing.assert_allclose(curve["accuracy"], rows["accuracy"], atol=6e-5)
 
 
 def test_dynamics_of_several_heads_a_layer() -> None:

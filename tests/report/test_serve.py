@@ -86,14 +86,14 @@ def test_list_names_every_run(client: TestClient, runs: Path) -> None:
     page = client.get("/").text
     for link in ("/run/first", "/run/deeper/second", "/run/a/b/c"):
         assert f'href="{link}"' in page
-    there = listed(client)
-    assert set(there) == {"first", "deeper/second", "a/b/c"}
-    assert there["first"]["kind"] == "profile"
-    assert there["first"]["state"] == "finished"
-    assert there["a/b/c"]["state"] == "going on"
-    assert there["a/b/c"]["about"] == "number · mini"
+    entries = listed(client)
+    assert set(entries) == {"first", "deeper/second", "a/b/c"}
+    assert entries["first"]["kind"] == "profile"
+    assert entries["first"]["state"] == "finished"
+    assert entries["a/b/c"]["state"] == "going on"
+    assert entries["a/b/c"]["about"] == "number · mini"
     stated = json.loads((runs / "first" / "run.json").read_text())["written"]
-    assert there["first"]["written"] == stated[:19].replace("T", " ")
+    assert entries["first"]["written"] == stated[:19].replace("T", " ")
 
 
 def test_a_run_that_stopped_long_ago_is_not_called_going_on(client: TestClient, runs: Path) -> None:
@@ -283,10 +283,10 @@ def test_a_link_within_the_folder_is_followed(client: TestClient, runs: Path) ->
 def test_damaged_runs_are_shown_as_such(client: TestClient, runs: Path, content: bytes) -> None:
     (runs / "bad").mkdir()
     (runs / "bad" / "run.json").write_bytes(content)
-    there = listed(client)
-    assert there["bad"]["state"] == "damaged"
-    assert there["bad"]["problem"]
-    assert there["first"]["state"] == "finished"
+    entries = listed(client)
+    assert entries["bad"]["state"] == "damaged"
+    assert entries["bad"]["problem"]
+    assert entries["first"]["state"] == "finished"
     assert client.get("/").status_code == 200
 
 
@@ -422,13 +422,13 @@ class Server:
     def __init__(self, folder: Path, *more: str) -> None:
         command = [ROTOSCOPE, "serve", str(folder), "--port", "0", *more]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        self.said = []
-        while not self.said or "http://" not in self.said[-1]:
+        self.printed = []
+        while not self.printed or "http://" not in self.printed[-1]:
             line = self.process.stdout.readline()
             if not line:
                 raise RuntimeError(f"no server: {self.process.communicate()[1]}")
-            self.said.append(line)
-        self.url = re.search(r"http://\S+", self.said[-1]).group()
+            self.printed.append(line)
+        self.url = re.search(r"http://\S+", self.printed[-1]).group()
         self.token = self.url.split("token=")[1]
         self.port = urlsplit(self.url).port
 
@@ -480,7 +480,7 @@ def test_in_a_real_browser(server: Server, browser: Any) -> None:
     tab = context.new_page()
     errors: list[str] = []
     asked: list[str] = []
-    tab.on("console", lambda said: errors.append(said.text) if said.type == "error" else None)
+    tab.on("console", lambda printed: errors.append(printed.text) if printed.type == "error" else None)
     tab.on("pageerror", lambda problem: errors.append(str(problem)))
     tab.on("request", lambda request: asked.append(request.url))
     tab.goto(server.url)
@@ -522,7 +522,7 @@ def test_a_stopped_server_is_quiet(server: Server) -> None:
 def test_other_machines_only_with_a_warning(profiles: Path) -> None:
     running = Server(profiles, "--host", "0.0.0.0")
     try:
-        assert running.said[0].startswith("warning: 0.0.0.0 can be reached from other machines")
+        assert running.printed[0].startswith("warning: 0.0.0.0 can be reached from other machines")
         assert running.get("/", Host=socket.gethostname())[0] == 200
         assert running.get("/", Host="evil.example")[0] == 400
     finally:
@@ -547,9 +547,9 @@ def test_what_cannot_be_served(tmp_path: Path, capsys: pytest.CaptureFixture) ->
             with pytest.raises(SystemExit) as ended:
                 main(["serve", *arguments])
             assert ended.value.code == 2
-            said = capsys.readouterr().err
-            assert said.startswith(f"rotoscope: {sentence}")
-            assert said.count("\n") == 1
+            printed = capsys.readouterr().err
+            assert printed.startswith(f"rotoscope: {sentence}")
+            assert printed.count("\n") == 1
 
 
 def test_without_the_extra(tmp_path: Path) -> None:

@@ -59,8 +59,8 @@ def test_hops_answers_and_positions_are_balanced(task: str) -> None:
     values = 120 if task == "number" else 64
     made = MULTIHOP[task](4 * values * 8)
     for hops in (1, 2, 3, 4):
-        of = made.hops == hops
-        pairs = made.answer[of] * 8 + made.path[of, hops]
+        rows = made.hops == hops
+        pairs = made.answer[rows] * 8 + made.path[rows, hops]
         assert torch.equal(pairs.bincount(minlength=values * 8), torch.ones(values * 8, dtype=torch.long))
 
 
@@ -68,8 +68,8 @@ def test_hops_answers_and_positions_are_balanced(task: str) -> None:
 def test_a_small_part_is_balanced_too(task: str) -> None:
     part = MULTIHOP[task](2400, first=432_000)
     for hops in (1, 2, 3, 4):
-        of = part.hops == hops
-        for counts in (part.answer[of].bincount(), part.path[of, hops].bincount()):
+        rows = part.hops == hops
+        for counts in (part.answer[rows].bincount(), part.path[rows, hops].bincount()):
             assert int(counts.max() - counts.min()) <= 1
 
 
@@ -88,8 +88,8 @@ def test_rows_do_not_depend_on_how_many_are_made(task: str) -> None:
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
 def test_a_gpu_makes_the_same_sequences(task: str) -> None:
-    here, there = MULTIHOP[task](1000, seed=3), MULTIHOP[task](1000, seed=3, device="cuda")
-    assert torch.equal(here.tokens, there.tokens.cpu())
+    here, on_gpu = MULTIHOP[task](1000, seed=3), MULTIHOP[task](1000, seed=3, device="cuda")
+    assert torch.equal(here.tokens, on_gpu.tokens.cpu())
 
 
 def test_dice_are_uniform_and_independent() -> None:
@@ -107,8 +107,8 @@ def test_pointers_agree_with_a_plain_search(task: str) -> None:
     made = MULTIHOP[task](200)
     points = pointed_at(made)
     for k, one in enumerate(made):
-        for here, there in itertools.pairwise(one.path):
-            assert int(points[k, here]) == there
+        for here, target in itertools.pairwise(one.path):
+            assert int(points[k, here]) == target
         for p, token in enumerate(one.tokens):
             if task == "number":
                 expected = p - int(token) if token.isdigit() else p

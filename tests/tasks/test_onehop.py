@@ -68,7 +68,7 @@ def test_own_template() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "answer", "status"),
+    ("text", "answer", "status"),
     [
         ("k3", "k3", "answered"),
         (' "K3". \n', "k3", "answered"),
@@ -81,8 +81,8 @@ def test_own_template() -> None:
         (None, "", "malformed"),
     ],
 )
-def test_reading_an_answer(said: str | None, answer: str, status: str) -> None:
-    assert read_answer(said) == (answer, status)
+def test_reading_an_answer(text: str | None, answer: str, status: str) -> None:
+    assert read_answer(text) == (answer, status)
 
 
 def test_plan() -> None:
