@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Protocol, runtime_checkable
 
-__all__ = ["Progress", "progress"]
+__all__ = ["Progress", "progress_bar"]
 
 FIRST_S, EVERY_S = 10.0, 30.0
 """Seconds until work counts as long and a log gets its first line, and between two lines."""
@@ -53,7 +53,7 @@ class _Lines:
 
 
 @contextmanager
-def progress(
+def progress_bar(
     title: str, total: float, show: bool | None = None, *, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[Progress]:
     """Progress on standard error: a bar where a person is looking, a line now and then elsewhere, nothing if `show`

@@ -6,13 +6,13 @@ import sys
 
 import pytest
 
-from rotoscope.progress import EVERY_S, FIRST_S, progress
+from rotoscope.progress import EVERY_S, FIRST_S, progress_bar
 
 
 def worked(seconds: list[float], total: float, show: bool | None = None) -> None:
     """Work that advances by one when the clock shows each of these times; it begins at 0."""
     times = iter([0.0, *seconds])
-    with progress("profiling", total, show, clock=lambda: next(times)) as bar:
+    with progress_bar("profiling", total, show, clock=lambda: next(times)) as bar:
         for _ in seconds:
             bar.advance()
 

@@ -14,13 +14,13 @@ from rotoscope.lab.threads import one_thread
 from rotoscope.lab.toy import ToyHeads, ToySettings
 from rotoscope.maths.blocks import Blocks
 from rotoscope.maths.swaps import swap_scores
-from rotoscope.progress import Progress, progress
+from rotoscope.progress import Progress, progress_bar
 from rotoscope.reading.devices import pick_device
 from rotoscope.results.canonical import Canonical
 from rotoscope.results.files import save_arrays
 from rotoscope.results.run import Run
 from rotoscope.settings import CanonicalSettings, ToyTraining
-from rotoscope.tasks.canonical import CANONICAL
+from rotoscope.tasks.canonical_tasks import CANONICAL
 
 __all__ = ["canonical_experiments", "experiments_of"]
 
@@ -62,7 +62,7 @@ def canonical_experiments(
     if run.finished is not None:
         return run.finished
     total = sum(one.steps for one in experiments.values())
-    with progress("training", total, show_progress) as bar, one_thread(where.type == "cpu"):
+    with progress_bar("training", total, show_progress) as bar, one_thread(where.type == "cpu"):
         for name, one in experiments.items():
             _experiment(run, name, ToyHeads(one, where), settings, bar)
     return run.finish(device=where.type)

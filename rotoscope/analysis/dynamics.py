@@ -22,7 +22,7 @@ from rotoscope.lab.gptj import GPTJ, LayerState, head_logits
 from rotoscope.lab.sequences import training_sequences
 from rotoscope.lab.training import Evaluation
 from rotoscope.maths.swaps import swap_scores
-from rotoscope.progress import progress
+from rotoscope.progress import progress_bar
 from rotoscope.reading import find_checkpoints, load, own_model
 from rotoscope.results.dynamics import Dynamics
 from rotoscope.results.record import RUN, RunRecord
@@ -34,7 +34,7 @@ from rotoscope.shapes import Float, Tensor
 from rotoscope.tasks.multihop import MultiHops
 from rotoscope.tasks.prompts import Prompts
 
-__all__ = ["QueryKind", "Watch", "dynamics", "score_heads"]
+__all__ = ["QueryKind", "Watch", "measure_dynamics", "score_heads"]
 
 QueryKind = Literal["last", "path", "all"]
 """Which positions are asked: the last token, every position the path runs through, or all with two keys before them."""
@@ -136,7 +136,7 @@ def _table(mean: Tensor, spread: Tensor, queries: str, taus: tuple[float, ...], 
     return table.assign(inputs=inputs)
 
 
-def dynamics(
+def measure_dynamics(
     source: str | Path | Training,
     *,
     prompts: Prompts | MultiHops | None = None,
@@ -193,7 +193,7 @@ def _from_checkpoints(
     checkpoints = _checkpoints(place)
     warnings: list[str] = []
     run: Run[Dynamics] | None = None
-    with progress("checkpoints", len(checkpoints), show_progress) as bar:
+    with progress_bar("checkpoints", len(checkpoints), show_progress) as bar:
         for step, checkpoint in checkpoints.items():
             bar.advance()
             key = f"step-{step:08d}"

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit, urlunsplit
 import pandas as pd
 
 from rotoscope.errors import EndpointError
-from rotoscope.progress import Progress, progress
+from rotoscope.progress import Progress, progress_bar
 from rotoscope.results.journal import Journal
 from rotoscope.results.onehop import OneHopRun, answer_row, answered_keys, answers_table, question_key
 from rotoscope.results.run import Run
@@ -132,7 +132,7 @@ def one_hop_endpoint(
     journal = run.journal("answers")
     before = expected(journal)
     session = _Session(client, address, model, dict(body), patience, journal)
-    with client, progress("asking", len(plan), show_progress) as bar:
+    with client, progress_bar("asking", len(plan), show_progress) as bar:
         bar.advance(len(journal))
         try:
             _ask_all(session, plan, concurrency, bar)

@@ -24,7 +24,7 @@ from rotoscope.analysis.profiling import describe, profile, subject_settings
 from rotoscope.errors import RotoscopeError
 from rotoscope.lab.checkpoints import own_task
 from rotoscope.maths.purity import CLASSES
-from rotoscope.progress import progress
+from rotoscope.progress import progress_bar
 from rotoscope.reading import Gate, HeadReader, Subject, gated, load, silence
 from rotoscope.results.gating import Gating
 from rotoscope.results.profile import Profile
@@ -230,7 +230,7 @@ def _run(
     if run.finished is not None:
         return run.finished
     none = Condition("nothing gated", "remove", "all", (), ())
-    with progress("gating", 1 + len(conditions), show_progress) as bar:
+    with progress_bar("gating", 1 + len(conditions), show_progress) as bar:
         for number, condition in enumerate([none, *conditions]):
 
             def measured(condition: Condition = condition) -> Tables:

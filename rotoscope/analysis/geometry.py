@@ -14,12 +14,12 @@ from rotoscope.results.geometry import Geometry, frequency_use
 from rotoscope.results.run import Run
 from rotoscope.tasks.multihop import MultiHops
 
-__all__ = ["geometry"]
+__all__ = ["find_geometry"]
 
 HELD_OUT = 3_000_000
 
 
-def geometry(
+def find_geometry(
     subject: str | Path | Subject | tuple[Any, Any],
     *,
     inputs: int = 200,

@@ -30,9 +30,9 @@ from rotoscope.analysis.roles import HELD_OUT, blocked
 from rotoscope.errors import TaskError
 from rotoscope.lab.checkpoints import load_multihop, sequences_for
 from rotoscope.lab.gptj import GPTJ
-from rotoscope.maths.discrepancy import discrepancy
+from rotoscope.maths.head_discrepancy import discrepancy
 from rotoscope.maths.purity import purity_classes
-from rotoscope.progress import Progress, progress
+from rotoscope.progress import Progress, progress_bar
 from rotoscope.reading import Depths, HeadReader, LayerHeads, Subject, find_checkpoints
 from rotoscope.results.lengths import Lengths
 from rotoscope.results.onehop import wilson
@@ -42,7 +42,7 @@ from rotoscope.settings import LengthsSettings
 from rotoscope.shapes import Float, Tensor
 from rotoscope.tasks.multihop import MultiHops
 
-__all__ = ["LENGTHS", "lengths", "predict", "stored_lengths"]
+__all__ = ["LENGTHS", "measure_lengths", "predict", "stored_lengths"]
 
 LENGTHS = (17, 25, 50, 100, 200, 350, 850, 2000, 5000)
 TOKENS = {"cpu": 120_000, "cuda": 4_000_000}
@@ -53,7 +53,7 @@ HEAD_LENGTHS = 850
 HEAD_INPUTS = 48
 
 
-def lengths(
+def measure_lengths(
     source: str | Path | Subject | Mapping[str, Any] | Sequence[str | Path],
     settings: LengthsSettings | None = None,
     *,
@@ -89,7 +89,7 @@ def lengths(
     run = Run(Lengths, described, out, overwrite=overwrite)
     if run.finished is not None:
         return run.finished
-    with progress("lengths", len(models) * sum(chosen), show_progress) as bar:
+    with progress_bar("lengths", len(models) * sum(chosen), show_progress) as bar:
         for name, subject in models.items():
             _Measured(run, name, subject, list(chosen), wanted).measure(bar)
     return run.finish(device=first.device.type)

@@ -14,7 +14,7 @@ from rotoscope.analysis.batches import Batch
 from rotoscope.errors import NumberError, RunError
 from rotoscope.maths.attention import attention_weights
 from rotoscope.maths.blocks import Blocks, block_spread
-from rotoscope.maths.exclusion import Exclusion, exclusion, exclusion_from_factors
+from rotoscope.maths.exclusion_principle import Exclusion, exclusion, exclusion_from_factors
 from rotoscope.maths.frequency import frequency_scores
 from rotoscope.maths.swaps import score_swaps
 from rotoscope.reading import HeadReader, LayerHeads, QueryHeads

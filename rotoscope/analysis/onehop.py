@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from rotoscope.errors import TaskError
-from rotoscope.progress import progress
+from rotoscope.progress import progress_bar
 from rotoscope.reading import Subject, load
 from rotoscope.results.onehop import OneHopRun, answer_row, answered_keys, answers_table, question_key
 from rotoscope.results.record import SubjectRecord
@@ -73,7 +73,7 @@ def one_hop_local(
     asked, warnings = _fitting(subject, plan, turns, answer_tokens)
     journal = run.journal("answers")
     done = answered_keys(journal.rows)
-    with progress("asking", len(asked), show_progress) as bar, torch.inference_mode():
+    with progress_bar("asking", len(asked), show_progress) as bar, torch.inference_mode():
         bar.advance(len(done))
         for task in plan.tasks:
             whole = [one for one in asked if one.question.task == task]

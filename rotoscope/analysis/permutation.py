@@ -18,7 +18,7 @@ import torch
 from rotoscope.analysis.batches import batches
 from rotoscope.maths.attention import attention_weights
 from rotoscope.maths.swaps import score_swaps
-from rotoscope.progress import progress
+from rotoscope.progress import progress_bar
 from rotoscope.reading import HeadReader, LayerHeads, load
 from rotoscope.tasks.prompts import Prompts
 
@@ -42,7 +42,7 @@ def input_permutation(
     """
     reader = HeadReader(load(subject).model)
     tables = []
-    with progress("permuting", len(prompts), show_progress) as bar:
+    with progress_bar("permuting", len(prompts), show_progress) as bar:
         for batch in batches(prompts, "last", 1):
             tables.append(_compare(reader, batch.tokens, batch.first, batch, tau, swaps, seed))
             bar.advance()

@@ -16,7 +16,7 @@ from rotoscope.analysis.measures import Scoring, score_batch
 from rotoscope.analysis.nulls import check_null, make_nulls
 from rotoscope.analysis.permutation import input_permutation
 from rotoscope.errors import RotoscopeError
-from rotoscope.progress import Progress, progress
+from rotoscope.progress import Progress, progress_bar
 from rotoscope.reading import HeadReader, Subject, load
 from rotoscope.results.profile import Profile
 from rotoscope.results.record import Proof, SubjectRecord
@@ -70,7 +70,7 @@ def profile(
     most = wanted.batch_tokens or BATCH_TOKENS.get(subject.device.type, BATCH_TOKENS["cpu"])
     work = batches(shown, wanted.positions, most)
     passes = 1 + (wanted.null_draws if wanted.null != "none" else 0)
-    with progress("profiling", passes * len(shown), show_progress) as bar:
+    with progress_bar("profiling", passes * len(shown), show_progress) as bar:
         for batch in work:
             key = f"real-{batch.first:06d}"
             run.piece(key, lambda batch=batch: score_batch(reader, batch, scoring, subject.tokenizer))  # type: ignore[misc]

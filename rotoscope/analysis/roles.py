@@ -25,14 +25,14 @@ import torch
 from rotoscope.errors import TaskError
 from rotoscope.lab.checkpoints import load_multihop, sequences_for
 from rotoscope.lab.gptj import GPTJ, GPTJShape
-from rotoscope.progress import progress
+from rotoscope.progress import progress_bar
 from rotoscope.reading import Depths, HeadReader, Subject
 from rotoscope.results.roles import Roles
 from rotoscope.results.run import Run
 from rotoscope.shapes import Bool, Float, Int, Tensor
 from rotoscope.tasks.multihop import MultiHop, MultiHops, pointed_at, solve
 
-__all__ = ["Probes", "Trace", "attention_of", "blocked", "ideal_hop", "roles", "trace"]
+__all__ = ["Probes", "Trace", "attention_of", "blocked", "find_roles", "ideal_hop", "trace"]
 
 HELD_OUT = 2_000_000
 """Rows of the task from here on were seen by no training run."""
@@ -41,7 +41,7 @@ AT_ONCE = 128
 """Sequences in a run: few enough for what lies between two operations to stay in the cache."""
 
 
-def roles(
+def find_roles(
     subject: str | Path | Subject | tuple[Any, Any],
     *,
     inputs: int = 1000,
@@ -71,7 +71,7 @@ def roles(
     kinds = sorted(int(h) for h in samples.hops.unique())
     work = sum(kinds) + 3
     depths = Depths(HeadReader(subject.model))
-    with progress("roles", work, show_progress) as bar:
+    with progress_bar("roles", work, show_progress) as bar:
         tables = {"attention": _attention(depths.reader, samples)}
         bar.advance()
         parts = []

@@ -47,7 +47,7 @@ def dynamics(
     seed
         Of prompts, and of the sequences that roles and frequencies are measured on.
     """
-    from rotoscope.analysis.dynamics import dynamics as along_training
+    from rotoscope.analysis.dynamics import measure_dynamics
     from rotoscope.analysis.prompts import make_prompts
     from rotoscope.cli.summary import end, new_console
     from rotoscope.cli.train import show_dynamics
@@ -59,7 +59,7 @@ def dynamics(
     if task in ("binding", "repeats"):  # in the words of the last checkpoint's tokenizer
         sizes = PromptSettings(task=task, pairs=PAIRS, prompts=inputs, seed=seed)
         prompts, task, queries = make_prompts(load(source, device="cpu"), sizes), None, queries or "last"
-    result = along_training(
+    result = measure_dynamics(
         source,
         task=task,
         prompts=prompts,
@@ -80,9 +80,8 @@ def _roles(
     console: Any, source: str, folder: Path, sequence: str | None, seed: int, output: Output
 ) -> list[Path]:
     """Roles, arrival, flow and geometry of the trained model; nothing for models that are not ours."""
-    from rotoscope.analysis.geometry import geometry
-    from rotoscope.analysis.roles import roles as find_roles
-    from rotoscope.analysis.roles import trace
+    from rotoscope.analysis.geometry import find_geometry
+    from rotoscope.analysis.roles import find_roles, trace
     from rotoscope.cli.summary import show_table
     from rotoscope.lab.checkpoints import own_task
     from rotoscope.papers.tables import TABLE_1, beside_table_1
@@ -106,7 +105,7 @@ def _roles(
         found.arrivals(),
         f"where the answer is along the path ({order}); path index 0 is the last token",
     )
-    shape = geometry(subject, seed=seed, out=folder / "geometry", overwrite=output.overwrite)
+    shape = find_geometry(subject, seed=seed, out=folder / "geometry", overwrite=output.overwrite)
     show_table(console, beside_table_1(shape), "frequencies in use (ids count from 1), beside P2's Table 1")
     written = [folder / "roles" / "run.json", folder / "geometry" / "run.json"]
     if output.figures:

@@ -30,8 +30,7 @@ def lengths(source: str, *, settings: Annotated[Given, LengthsSettings], output:
     if source == STORED and settings:
         flag = next(iter(settings)).replace("_", "-")
         raise RotoscopeError(f"--{flag} means nothing for stored measurements: they are shown as they are")
-    from rotoscope.analysis.lengths import lengths as measure
-    from rotoscope.analysis.lengths import stored_lengths
+    from rotoscope.analysis.lengths import measure_lengths, stored_lengths
     from rotoscope.cli.summary import end, new_console, show_table
 
     console = new_console()
@@ -40,7 +39,7 @@ def lengths(source: str, *, settings: Annotated[Given, LengthsSettings], output:
         result = stored_lengths()
         result.save(folder, overwrite=output.overwrite)
     else:
-        result = measure(source, wanted, device=output.device, out=folder, overwrite=output.overwrite)
+        result = measure_lengths(source, wanted, device=output.device, out=folder, overwrite=output.overwrite)
     curve = result.curve().pivot(index="length", columns="model", values="accuracy").reset_index()
     tables = [
         (curve.rename_axis(columns=None), "accuracy by length, all hop counts together"),

@@ -29,7 +29,7 @@ def serve(
     open
         Open the browser.
     """
-    from rotoscope.report.serve import serve as serve_runs
+    from rotoscope.report.server import serve as serve_runs
 
     try:
         serve_runs(folder, host, port, open_browser=open, say=_print)

@@ -49,7 +49,7 @@ def theory(
             raise RotoscopeError(f"--{flag} says what is drawn: give --figures too")
     from rich.markup import escape
 
-    from rotoscope.analysis.theory import theory as run_theory
+    from rotoscope.analysis.theory import run_theory
     from rotoscope.cli.summary import new_console, show_written
 
     console = new_console()

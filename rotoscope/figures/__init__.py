@@ -9,6 +9,7 @@ try:
 except ImportError as _missing:
     raise RotoscopeError("figures need: pip install 'rotoscope[figures]'") from _missing
 
+from rotoscope.figures.by_depth import by_position, depth
 from rotoscope.figures.canonical import (
     canonical_accuracy,
     canonical_positions,
@@ -16,7 +17,6 @@ from rotoscope.figures.canonical import (
     canonical_steps,
     canonical_vectors,
 )
-from rotoscope.figures.depth import by_position, depth
 from rotoscope.figures.dynamics import (
     plane_over_training,
     purity_over_training,
@@ -34,10 +34,10 @@ from rotoscope.figures.frequency import (
 )
 from rotoscope.figures.gating import gate_bands
 from rotoscope.figures.geometry import dominant_planes, frequency_use
-from rotoscope.figures.layer_map import layer_map
 from rotoscope.figures.lengths import length_accuracy, length_attention, length_discrepancy, length_prediction
+from rotoscope.figures.maps import layer_map
 from rotoscope.figures.onehop import one_hop_accuracy
-from rotoscope.figures.plane import plane
+from rotoscope.figures.plane_of_heads import plane
 from rotoscope.figures.roles import answer_arrival, decodable_flow, information_flow, role_attention
 from rotoscope.figures.style import save_figure
 from rotoscope.figures.theory import (

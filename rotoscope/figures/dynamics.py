@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
-from rotoscope.figures.plane import corners
+from rotoscope.figures.plane_of_heads import corners
 from rotoscope.figures.style import caption, class_patches, drawing, drawing_grid, shared_legend
 from rotoscope.maths.purity import CLASSES, GAMMA
 from rotoscope.palette import CLASS_COLOURS, CLASS_MARKERS, HOP_COLOURS, POSITIONAL, SYMBOLIC

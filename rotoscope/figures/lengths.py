@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from rotoscope.figures.style import caption, drawing, plain_steps, shared_legend
-from rotoscope.maths.discrepancy import index_worst, index_worst_bound
+from rotoscope.maths.head_discrepancy import index_worst, index_worst_bound
 from rotoscope.palette import BROWN, CLASS_COLOURS
 from rotoscope.palette import TASK_COLOURS as HUES
 from rotoscope.results.lengths import Lengths

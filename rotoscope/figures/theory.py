@@ -14,7 +14,8 @@ from matplotlib.patches import Circle, FancyArrowPatch
 
 from rotoscope.figures.style import caption, drawing
 from rotoscope.maths.constructions import h_pos, h_sym, t_index, t_retrieval
-from rotoscope.maths.discrepancy import (
+from rotoscope.maths.head import RotaryHead
+from rotoscope.maths.head_discrepancy import (
     index_largest,
     index_printed_bound,
     index_worst,
@@ -22,7 +23,6 @@ from rotoscope.maths.discrepancy import (
     retrieval_printed_bound,
     retrieval_worst,
 )
-from rotoscope.maths.head import RotaryHead
 from rotoscope.maths.target_weight import positional_target_weight, symbolic_target_weight
 from rotoscope.palette import INK, NULL, POSITIONAL, SYMBOLIC, TASK_COLOURS
 from rotoscope.tasks.multihop import MultiHop

@@ -17,7 +17,7 @@ from rotoscope.errors import TaskError
 from rotoscope.maths.rotation import counterfactual_logits
 from rotoscope.settings import ToyTraining
 from rotoscope.shapes import Float, Tensor
-from rotoscope.tasks.canonical import CanonicalSamples, canonical, check_sizes
+from rotoscope.tasks.canonical_tasks import CanonicalSamples, canonical, check_sizes
 
 __all__ = ["ToyHeads", "ToySettings"]
 

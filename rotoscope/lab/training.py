@@ -23,7 +23,7 @@ from rotoscope.lab.gptj import GPTJ
 from rotoscope.lab.sequences import model_shape, training_sequences
 from rotoscope.lab.threads import one_thread
 from rotoscope.lab.trainer import Trainer
-from rotoscope.progress import progress
+from rotoscope.progress import progress_bar
 from rotoscope.reading.devices import pick_device
 from rotoscope.results.run import Run
 from rotoscope.results.saved import Tables
@@ -78,7 +78,7 @@ def train(
     if run.finished is not None:
         return run.finished
     small = where.type == "cpu" and settings.width <= SMALL
-    with one_thread(small), progress(f"training {task}", settings.steps, show_progress) as bar:
+    with one_thread(small), progress_bar(f"training {task}", settings.steps, show_progress) as bar:
         work = _Work(run, settings, where, on_evaluate)
         bar.advance(work.trainer.step)
         for point in settings.evaluations:

@@ -2,9 +2,9 @@
 
 from rotoscope.maths.attention import attention_entropy, attention_weights
 from rotoscope.maths.blocks import Blocks, block_logits
-from rotoscope.maths.discrepancy import discrepancy
-from rotoscope.maths.exclusion import Exclusion, exclusion
+from rotoscope.maths.exclusion_principle import Exclusion, exclusion
 from rotoscope.maths.head import RotaryHead
+from rotoscope.maths.head_discrepancy import discrepancy
 from rotoscope.maths.purity import CLASSES, purity_class, purity_classes, purity_codes
 from rotoscope.maths.rotation import counterfactual_logits, turn
 from rotoscope.maths.swaps import SwapDetail, SwapScores, swap_scores

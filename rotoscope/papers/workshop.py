@@ -11,14 +11,14 @@ import pandas as pd
 
 from rotoscope.analysis.batches import Batch, batches
 from rotoscope.analysis.canonical import canonical_experiments
-from rotoscope.analysis.dynamics import Watch, dynamics
+from rotoscope.analysis.dynamics import Watch, measure_dynamics
 from rotoscope.analysis.examples import examples, telling_heads
-from rotoscope.analysis.geometry import geometry
-from rotoscope.analysis.lengths import lengths, stored_lengths
+from rotoscope.analysis.geometry import find_geometry
+from rotoscope.analysis.lengths import measure_lengths, stored_lengths
 from rotoscope.analysis.nulls import make_nulls
 from rotoscope.analysis.profiling import profile
-from rotoscope.analysis.roles import roles
-from rotoscope.analysis.theory import theory
+from rotoscope.analysis.roles import find_roles
+from rotoscope.analysis.theory import run_theory
 from rotoscope.lab.training import train
 from rotoscope.papers.claim import COSTS, NEEDS, Need
 from rotoscope.reading import HeadReader, Subject, load
@@ -77,7 +77,7 @@ class Workshop:
 
     @cached_property
     def theory(self) -> TheoryRun:
-        return theory(out=self.folder / "runs" / "theory")
+        return run_theory(out=self.folder / "runs" / "theory")
 
     @cached_property
     def subject(self) -> Subject:
@@ -150,7 +150,7 @@ class Workshop:
 
     @cache  # noqa: B019
     def dynamics(self, task: str) -> list[Dynamics]:
-        return [dynamics(run) for run in self.training(task)]
+        return [measure_dynamics(run) for run in self.training(task)]
 
     def model(self, task: str) -> str | Path:
         """The trained model of seed 0."""
@@ -160,11 +160,11 @@ class Workshop:
     def roles(self, task: str) -> Roles:
         if self.cost == "quick":
             return Roles.open(STORED / task / "roles")
-        return roles(self.model(task), device=self.device, out=self.place(f"roles-{task}"))
+        return find_roles(self.model(task), device=self.device, out=self.place(f"roles-{task}"))
 
     @cache  # noqa: B019
     def geometry(self, task: str) -> Geometry:
-        return geometry(self.model(task), device=self.device, out=self.place(f"geometry-{task}"))
+        return find_geometry(self.model(task), device=self.device, out=self.place(f"geometry-{task}"))
 
     @cached_property
     def lengths(self) -> Lengths:
@@ -192,9 +192,11 @@ class Workshop:
     @cached_property
     def _fresh_lengths(self) -> Lengths:
         trained = {f"{task}-0-{LONG}": self.model(task) for task in ("number", "letter")}
-        return lengths(trained, inputs=LENGTH_INPUTS, device=self.device, out=self.place("lengths"))
+        return measure_lengths(trained, inputs=LENGTH_INPUTS, device=self.device, out=self.place("lengths"))
 
     @cache  # noqa: B019
     def own_lengths(self, task: str) -> Lengths:
         """The embedded model's own curve, measured by this run."""
-        return lengths(self.model(task), heads=False, device=self.device, out=self.place(f"lengths-{task}"))
+        return measure_lengths(
+            self.model(task), heads=False, device=self.device, out=self.place(f"lengths-{task}")
+        )

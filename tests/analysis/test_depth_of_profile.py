@@ -217,7 +217,7 @@ def test_a_word_that_draws_attention_in_some_layers_is_a_sink(
 ) -> None:
     """ " The", with which some tokenizers begin the name Theo, draws half of all attention in SmolLM2's early layers
     and turns them symbolic; nothing in its mean over layers tells."""
-    task = importlib.import_module("rotoscope.tasks.binding")
+    task = importlib.import_module("rotoscope.tasks.binding_prompts")
     names = task._words("names.txt")
 
     def profiled(name: str) -> rs.Profile:

@@ -11,7 +11,14 @@ import torch
 
 import rotoscope as rs
 from rotoscope.analysis import lengths as module
-from rotoscope.analysis.lengths import _front_share, _gaps, head_classes, lengths, predict, stored_lengths
+from rotoscope.analysis.lengths import (
+    _front_share,
+    _gaps,
+    head_classes,
+    measure_lengths,
+    predict,
+    stored_lengths,
+)
 from rotoscope.analysis.roles import HELD_OUT, attention_of
 from rotoscope.errors import ModelError, TaskError
 from rotoscope.lab.checkpoints import sequences_for
@@ -23,7 +30,7 @@ from rotoscope.results.lengths import crossing
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> Lengths:
     place = tmp_path_factory.mktemp("lengths") / "run"
-    return lengths(["number", "letter"], lengths=(17, 50, 100), inputs=40, device="cpu", out=place)
+    return measure_lengths(["number", "letter"], lengths=(17, 50, 100), inputs=40, device="cpu", out=place)
 
 
 def test_the_letter_model_generalises_and_the_number_model_does_not(both: Lengths) -> None:
@@ -157,21 +164,21 @@ def test_a_finished_run_and_half_a_run_are_read_back(both: Lengths, tmp_path, mo
     asked = {"lengths": (17, 25), "inputs": 8, "heads": False, "device": "cpu", "out": tmp_path / "run"}
     monkeypatch.setattr(module._Measured, "_accuracy", counted)
     with pytest.raises(KeyboardInterrupt):
-        lengths("letter", **asked)
+        measure_lengths("letter", **asked)
     calls.clear()
     monkeypatch.setattr(module._Measured, "_accuracy", lambda self, m, n: calls.append(n) or real(self, m, n))
-    lengths("letter", **asked)
+    measure_lengths("letter", **asked)
     assert calls == [25]
     assert len(rs.open(tmp_path / "run").accuracy) == 8
 
 
 def test_lengths_that_do_not_fit_and_models_of_another_kind(smollm2: rs.Subject, both: Lengths) -> None:
     with pytest.raises(TaskError, match="between 17 and its 8192 positions"):
-        lengths("letter", lengths=(9, 17))
+        measure_lengths("letter", lengths=(9, 17))
     with pytest.raises(TaskError, match="8192 positions"):
-        lengths("letter", lengths=(17, 10_000))
+        measure_lengths("letter", lengths=(17, 10_000))
     with pytest.raises(ModelError, match="no multi-hop GPT-J"):
-        lengths(smollm2)
+        measure_lengths(smollm2)
 
 
 def test_the_angle_a_head_uses_most() -> None:
@@ -233,7 +240,7 @@ def test_every_checkpoint_of_a_training_run_at_the_lengths_that_fit(
     trained: dict[str, rs.results.Training],
 ) -> None:
     """A small model has fewer positions: without lengths of one's own, only those are taken that it has."""
-    run = lengths(trained["letter"].folder, inputs=40, heads=False, device="cpu")
+    run = measure_lengths(trained["letter"].folder, inputs=40, heads=False, device="cpu")
     assert run.run.settings["lengths"] == [7, 17, 25, 50, 100, 200, 350, 850]
     curve = run.curve().pivot(index="length", columns="model", values="accuracy")
     curve.columns = [int(name.rsplit(" ", 1)[1]) for name in curve]

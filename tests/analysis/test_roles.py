@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import rotoscope as rs
-from rotoscope.analysis.geometry import geometry
+from rotoscope.analysis.geometry import find_geometry
 from rotoscope.analysis.roles import (
     HELD_OUT,
     Probes,
@@ -18,8 +18,8 @@ from rotoscope.analysis.roles import (
     attention_of,
     blocked,
     farthest_right,
+    find_roles,
     ideal_hop,
-    roles,
     trace,
 )
 from rotoscope.analysis.theory.inputs import index_function, retrieval_function
@@ -47,7 +47,7 @@ def small() -> tuple[GPTJ, None]:
 )
 def found(request: pytest.FixtureRequest) -> dict[str, rs.results.Roles]:
     inputs, fitted = request.param
-    return {task: roles(task, inputs=inputs, fitted=fitted, device="cpu") for task in ("number", "letter")}
+    return {task: find_roles(task, inputs=inputs, fitted=fitted, device="cpu") for task in ("number", "letter")}
 
 
 @BOTH
@@ -207,7 +207,7 @@ def test_probes_are_judged_on_sequences_they_were_not_fitted_to(monkeypatch: pyt
 
     monkeypatch.setattr(Probes, "fit", classmethod(fitting))
     monkeypatch.setattr(Probes, "judge", judging)
-    roles(small(), inputs=8, fitted=40)
+    find_roles(small(), inputs=8, fitted=40)
     assert [len(tokens) for tokens in seen["fit"]] == [40, 40]  # the model, and its untrained null
     assert [len(tokens) for tokens in seen["judge"]] == [8, 8]
     fitted = {tuple(row) for row in seen["fit"][0].tolist()}
@@ -220,7 +220,7 @@ def test_farthest_right_by_hand() -> None:
 
 
 def test_roles_are_saved_and_read_back(tmp_path: Path) -> None:
-    written, again = (roles(small(), inputs=8, fitted=40, out=out) for out in (tmp_path / "run", None))
+    written, again = (find_roles(small(), inputs=8, fitted=40, out=out) for out in (tmp_path / "run", None))
     for name, table in rs.open(tmp_path / "run").tables.items():
         pd.testing.assert_frame_equal(table, again.tables[name])
         pd.testing.assert_frame_equal(table, written.tables[name])
@@ -244,7 +244,7 @@ def test_one_input_of_ones_own() -> None:
 
 def test_models_of_other_kinds_are_refused(smollm2: rs.Subject) -> None:
     with pytest.raises(ModelError, match="GPT-J models, found one of type 'llama'"):
-        roles(smollm2)
+        find_roles(smollm2)
 
 
 def test_frequency_use_by_hand() -> None:
@@ -261,7 +261,7 @@ def test_frequency_use_by_hand() -> None:
 
 def test_the_number_model_turns_fast_and_the_letter_model_slowly(tmp_path: Path) -> None:
     number, letter = (
-        geometry(task, inputs=40, device="cpu", out=tmp_path / task) for task in ("number", "letter")
+        find_geometry(task, inputs=40, device="cpu", out=tmp_path / task) for task in ("number", "letter")
     )
     fast, slow = beside_table_1(number), letter.weighted_ids()
     assert (fast["dominant_id"][:5] <= 2).all()
@@ -281,7 +281,7 @@ def test_the_number_model_turns_fast_and_the_letter_model_slowly(tmp_path: Path)
 def test_vectors_are_those_of_the_projections() -> None:
     """Layer 0 by hand: embedding, norm, projection, and the two neighbouring dimensions of the dominant plane."""
     model, _ = small()
-    found = geometry(model, inputs=20)
+    found = find_geometry(model, inputs=20)
     vectors = found.vectors.query("layer == 0").set_index(["head", "kind", "token_id"])
     block = model.transformer.h[0]
     with torch.no_grad():

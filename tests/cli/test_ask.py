@@ -155,15 +155,9 @@ def test_multihop_models_from_the_command_line(run, tmp_path: Path) -> None:
         assert name in output
     code, output, _ = run("lengths", "stored", "--out", tmp_path / "stored")
     assert code == 0
-<<<<<<< HEAD:tests/cli/test_ask.py
     assert "decays for positional" in output
     assert "number-2-22500" in output
     code, _, error = run("lengths", "stored", "--inputs", 8, "--out", tmp_path / "other")
-=======
-    assert "decays for positional" in output
-    assert "number-2-22500" in output
-    code, _, error = run("lengths", "number", "--model", "x")
->>>>>>> 35dfbcd3ae72f1bd8bc27fd5ab88e893ae7b3bf5:tests/cli/test_lengths.py
     assert code == 2
     assert "--inputs means nothing for stored measurements" in error
     code, _, error = run("lengths", "smollm2", "--device", "cpu", "--out", tmp_path / "other")

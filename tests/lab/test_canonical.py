@@ -21,7 +21,7 @@ from rotoscope.figures import (
     canonical_vectors,
 )
 from rotoscope.lab import ToyHeads, ToySettings
-from rotoscope.tasks.canonical import CANONICAL, canonical, solve_canonical
+from rotoscope.tasks.canonical_tasks import CANONICAL, canonical, solve_canonical
 
 SMALL = {"keys": 8, "symbols": 8, "entities": 8, "batch": 32, "seeds": 2}
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rotoscope as rs
-from rotoscope.maths.exclusion import exclusion_from_factors
+from rotoscope.maths.exclusion_principle import exclusion_from_factors
 from tests.twin import all_permutations
 
 CASES = json.loads((Path(__file__).parents[1] / "golden" / "exclusion.json").read_text())["cases"]

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rotoscope as rs
-from rotoscope.analysis.theory import STATEMENTS, theory
+from rotoscope.analysis.theory import STATEMENTS, run_theory
 from rotoscope.analysis.theory import steps as steps_module
 from rotoscope.analysis.theory.heads import random_head
 from rotoscope.analysis.theory.inputs import (
@@ -35,7 +35,7 @@ from rotoscope.maths.constructions import (
     t_index,
     t_retrieval,
 )
-from rotoscope.maths.discrepancy import discrepancy, index_largest, index_worst, retrieval_worst
+from rotoscope.maths.head_discrepancy import discrepancy, index_largest, index_worst, retrieval_worst
 from rotoscope.maths.target_weight import falls_then_rises, positional_target_weight
 from rotoscope.tasks.multihop import solve_letter, solve_number
 from tests.twin import all_permutations, rotate
@@ -49,7 +49,7 @@ EXPECTED = {
 
 def test_every_statement_has_its_verdict() -> None:
     """A change of verdict is a finding: it must be made here on purpose."""
-    found = theory().statements
+    found = run_theory().statements
     assert len(found) == len(STATEMENTS) == 25
     assert found["verdict"].value_counts().to_dict() == EXPECTED
     repaired = found[found["verdict"] != "holds"]
@@ -66,7 +66,7 @@ def test_a_broken_construction_changes_the_verdict(monkeypatch: pytest.MonkeyPat
     """The checks can fail: with too soft a softmax T_Index is no longer exact."""
     right = steps_module.t_index
     monkeypatch.setattr(steps_module, "t_index", lambda *a, **k: right(*a, **k, margin=0.5))
-    assert theory("t-index").statements["verdict"].tolist() == ["false as printed"]
+    assert run_theory("t-index").statements["verdict"].tolist() == ["false as printed"]
 
 
 def test_reflexive_is_the_identity() -> None:
@@ -82,14 +82,14 @@ def test_reflexive_is_the_identity() -> None:
 def test_the_composition_needs_reflexive_after_its_hops(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """h layers of the step alone are not enough to judge: a head that is no identity in the others must be noticed."""
     right = steps_module.reflexive
-    assert theory(name).statements["verdict"].tolist() == ["holds"]
+    assert run_theory(name).statements["verdict"].tolist() == ["holds"]
 
     def random(width: int, theta: float, longest: int):
         made = right(width, theta, longest)
         return replace(made, head=random_head(width, [theta], torch.Generator().manual_seed(0)))
 
     monkeypatch.setattr(steps_module, "reflexive", random)
-    assert theory(name).statements["verdict"].tolist() == ["false as printed"]
+    assert run_theory(name).statements["verdict"].tolist() == ["false as printed"]
 
 
 @pytest.mark.parametrize("size", [2, 3, 4, 5, 6])
@@ -220,7 +220,7 @@ def test_t_index_ties_where_an_offset_comes_full_circle() -> None:
         (lambda: one_angle_induction(8, 2, 8), "3 entities"),
         (lambda: solve_letter(("a1", "a2", "ba")), "improper input: 'ba' at position 2 has 2 earlier matches"),
         (lambda: solve_number(("a", "b", "5")), "points before the sequence"),
-        (lambda: theory("exclusio"), "did you mean 'exclusion'"),
+        (lambda: run_theory("exclusio"), "did you mean 'exclusion'"),
     ],
 )
 def test_violated_conditions_are_named(make, message: str) -> None:
@@ -281,7 +281,7 @@ def test_w_max_figures_of_the_counterexample() -> None:
 
 
 def test_theory_run_is_saved_and_opened(tmp_path) -> None:
-    made = theory("separation", out=tmp_path / "run")
+    made = run_theory("separation", out=tmp_path / "run")
     opened = rs.open(tmp_path / "run")
     assert opened.statements.equals(made.statements)
     assert "1 holds" in repr(opened)

@@ -24,7 +24,7 @@ from starlette.testclient import TestClient
 import rotoscope as rs
 from rotoscope.report import found
 from rotoscope.report.address import is_local, listening, named, trusted
-from rotoscope.report.serve import make_app
+from rotoscope.report.server import make_app
 from rotoscope.results import Run, Training
 from tests.models import tiny, tokens
 
@@ -149,7 +149,7 @@ def test_thumbnails(client: TestClient, runs: Path) -> None:
 def test_a_figure_that_is_just_being_removed(
     client: TestClient, runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rotoscope.report.serve.picture", lambda *_: runs / "first" / "gone.png")
+    monkeypatch.setattr("rotoscope.report.server.picture", lambda *_: runs / "first" / "gone.png")
     assert client.get("/thumb/first").status_code == 404
 
 
@@ -205,7 +205,7 @@ def test_headers_stand_on_every_answer(client: TestClient) -> None:
 
 
 def test_a_mistake_of_ours_is_a_sentence(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rotoscope.report.serve.run_payload", lambda folder: 1 / 0)
+    monkeypatch.setattr("rotoscope.report.server.run_payload", lambda folder: 1 / 0)
     browser = TestClient(make_app(runs, TOKEN), base_url="http://127.0.0.1", raise_server_exceptions=False)
     answer = browser.get("/run/first", params={"token": TOKEN})
     assert answer.status_code == 500

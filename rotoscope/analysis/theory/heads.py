@@ -10,7 +10,7 @@ from rotoscope.analysis.theory.inputs import answers_of, decode, one_hot, pairs_
 from rotoscope.analysis.theory.statement import Evidence
 from rotoscope.errors import RotoscopeError
 from rotoscope.maths.constructions import Construction, h_mix, h_pos, h_sym, one_angle_induction
-from rotoscope.maths.exclusion import exclusion
+from rotoscope.maths.exclusion_principle import exclusion
 from rotoscope.maths.head import RotaryHead
 from rotoscope.maths.target_weight import (
     falls_then_rises,

@@ -11,16 +11,16 @@ import pandas as pd
 from rotoscope.analysis.theory.statement import Statement
 from rotoscope.analysis.theory.statements import STATEMENTS
 from rotoscope.errors import RotoscopeError
-from rotoscope.progress import progress
+from rotoscope.progress import progress_bar
 from rotoscope.results.run import Run
 from rotoscope.results.saved import Tables
 from rotoscope.results.theory import TheoryRun
 from rotoscope.settings.base import nearest
 
-__all__ = ["theory"]
+__all__ = ["run_theory"]
 
 
-def theory(
+def run_theory(
     name: str | None = None,
     *,
     out: str | Path | None = None,
@@ -37,7 +37,7 @@ def theory(
     run = Run(TheoryRun, settings, out, overwrite=overwrite)
     if run.finished is not None:
         return run.finished
-    with progress("checking", len(chosen), show_progress) as bar:
+    with progress_bar("checking", len(chosen), show_progress) as bar:
         for statement in chosen:
             run.piece(statement.name, partial(_checked, statement))
             bar.advance()

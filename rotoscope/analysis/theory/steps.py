@@ -21,7 +21,8 @@ from rotoscope.analysis.theory.inputs import (
 from rotoscope.analysis.theory.statement import Evidence
 from rotoscope.errors import RotoscopeError
 from rotoscope.maths.constructions import Construction, reflexive, retrieval_limit, t_index, t_retrieval
-from rotoscope.maths.discrepancy import (
+from rotoscope.maths.head import RotaryHead
+from rotoscope.maths.head_discrepancy import (
     discrepancy,
     index_largest,
     index_largest_bound,
@@ -31,7 +32,6 @@ from rotoscope.maths.discrepancy import (
     retrieval_printed_bound,
     retrieval_worst,
 )
-from rotoscope.maths.head import RotaryHead
 from rotoscope.tasks.multihop import MultiHops, letter, number, solve_number
 
 __all__ = [

@@ -14,7 +14,7 @@ from rotoscope.errors import RotoscopeError
 from rotoscope.papers import canonical, costs, layers, learning, lengths, models, theory
 from rotoscope.papers.claim import COSTS, Claim
 from rotoscope.papers.workshop import Workshop
-from rotoscope.progress import progress
+from rotoscope.progress import progress_bar
 from rotoscope.results.files import write_text
 from rotoscope.results.ledger import Ledger
 from rotoscope.results.run import Run
@@ -71,7 +71,7 @@ def reproduce(
     run = Run(Ledger, settings, out, overwrite=overwrite)
     if run.finished is not None:
         return run.finished
-    with progress("claims", len(claims), show_progress) as bar:
+    with progress_bar("claims", len(claims), show_progress) as bar:
         for claim in claims:
             run.piece(claim.id, lambda claim=claim: {"ledger": pd.DataFrame([_judge(claim, workshop)])})  # type: ignore[misc]
             bar.advance()
