@@ -24,7 +24,7 @@ import rotoscope as rs
 from rotoscope import cli, errors
 from rotoscope.cli.doctor import EXTRAS
 from rotoscope.reading import HeadReader, heads, loading
-from rotoscope.results.files import saying_why
+from rotoscope.results.files import disk_errors
 from tests.models import ARCHITECTURES, GROUPED, from_config, tiny, tokens
 from tests.reading.test_load import word_tokenizer
 from tests.server import refused, scripted
@@ -213,7 +213,7 @@ class Scene:
         return rs.open("runs/broken")
 
     def full(self) -> None:
-        with saying_why(Path("runs/first")):
+        with disk_errors(Path("runs/first")):
             raise OSError(errno.ENOSPC, "No space left on device")
 
     def ask(self, address: str = "http://localhost:8080/v1", **settings: Any) -> Any:
@@ -233,6 +233,14 @@ class Scene:
     def port(self, port: int) -> None:
         self.address = f"http://127.0.0.1:{port}/v1"
 
+    def misspelt(self) -> None:
+        Path("mine.toml").write_text("[profile]\ngama = 0.2\n")
+        self.command("profile", "smollm2", "--config", "mine.toml")
+
+    def variable(self) -> None:
+        self.patch.setenv("ROTOSCOPE_PROFILE_PAIR", "3")
+        self.command("profile", "smollm2")
+
     def command(self, *words: str, failing: BaseException | None = None) -> None:
         if failing is not None:
 
@@ -240,7 +248,7 @@ class Scene:
                 raise failing
 
             self.patch.setattr(cli, "app", SimpleNamespace(meta=fail))
-        self.patch.setattr(cli, "_say", lambda message: (_ for _ in ()).throw(Said(message)))
+        self.patch.setattr(cli, "_complain", lambda message: (_ for _ in ()).throw(Said(message)))
         cli.main(list(words))
 
 
@@ -320,13 +328,19 @@ SITUATIONS: dict[str, Callable[[Scene], Any]] = {
     "One query only": lambda s: s.profile().queries,
     "Another τ than was measured": lambda s: s.profile().at(0.5),
     "A head that is not there": lambda s: s.profile(frequencies=[(9, 0)]),
-    "Classes without a profile": lambda s: rs.gate(
+    "A class without heads": lambda s: rs.gate(
         s.subject, rs.tasks.repeats(s.subject, 8, 1), heads="symbolic", remove="1-2"
     ),
-    "A gate without an order": lambda s: rs.gate(s.subject, rs.tasks.repeats(s.subject, 8, 1)),
+    "A gate with two orders": lambda s: rs.gate(
+        s.subject, rs.tasks.repeats(s.subject, 8, 1), keep="1", remove="2"
+    ),
+    "A setting that does not exist": lambda s: s.profile(gama=0.2),
     "A claim that is not in the ledger": lambda s: rs.papers.reproduce("p2-number-oder", out="runs/ledger"),
     "An option that does not exist": lambda s: s.command("profile", "--pair", "3"),
     "A settings file that is not there": lambda s: s.command("doctor", "--config", "nope.toml"),
+    "A setting in a file that does not exist": Scene.misspelt,
+    "A variable that is no setting": Scene.variable,
+    "A flag that means nothing here": lambda s: s.command("train", "letter", "--letters", "30"),
     "Out of memory": lambda s: s.command(failing=RuntimeError("CUDA out of memory. Tried to allocate")),
     "Stopped by you": lambda s: s.command(failing=KeyboardInterrupt()),
 }
@@ -410,7 +424,7 @@ def test_every_page_is_in_the_table_of_contents() -> None:
 
 def test_the_readme_counts_the_ledger() -> None:
     """The row of headline figures says what the ledger as it stands says."""
-    verdicts = Counter(json.loads(read("tests/papers/expected.json")).values())
+    verdicts = Counter(row["verdict"] for row in json.loads(read("tests/papers/expected.json")).values())
     judged = (
         f"of {verdicts.total()} claims of the papers {verdicts['reproduced']} reproduced, "
         f"{verdicts['reproduced with a difference']} with a difference, {verdicts['false as printed']} false as printed, "

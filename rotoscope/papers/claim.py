@@ -139,7 +139,7 @@ class Claim:
         """What computes it without stored runs; empty where the given cost already does."""
         if self.cost == "endpoint":
             return (
-                "rotoscope lengths --endpoint URL --model NAME --out RUN, then "
+                "rotoscope ask --endpoint URL --model NAME --out RUN, then "
                 f"rotoscope reproduce {self.id} --one-hop RUN"
             )
         return self.command(self.cost, subject) if COSTS.index(self.cost) > COSTS.index(cost) else ""

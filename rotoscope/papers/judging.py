@@ -55,7 +55,7 @@ def reproduce(
 
     `quick` works from the embedded models and their stored runs, `cpu` computes in full what a CPU can, `gpu` also
     trains. `subject` is the language model P1's claims are put to, `one_hop` are finished runs of frontier models
-    on one-hop questions (`rotoscope lengths --endpoint`), which P2's Table 3 is judged on.
+    on one-hop questions (`rotoscope ask --endpoint`), which P2's Table 3 is judged on.
     """
     if cost not in COSTS:
         raise RotoscopeError(f"unknown cost '{cost}'; choose {', '.join(COSTS)}")

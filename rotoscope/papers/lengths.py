@@ -17,7 +17,7 @@ __all__ = ["CLAIMS"]
 
 DECAY = {"decays": "decay", "stays": "stay", "undecided": "undecided"}
 PRICE = (
-    "needs an endpoint and its price: rotoscope lengths --endpoint URL --model NAME --dry-run says what it would "
+    "needs an endpoint and its price: rotoscope ask --endpoint URL --model NAME --dry-run says what it would "
     "cost; then give the run with --one-hop"
 )
 
