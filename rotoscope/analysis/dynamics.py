@@ -29,7 +29,7 @@ from rotoscope.results.record import RUN, RunRecord
 from rotoscope.results.run import Run
 from rotoscope.results.saved import Tables
 from rotoscope.results.training import Training
-from rotoscope.settings import ProfileSettings, TrainSettings, check_tau
+from rotoscope.settings import ProfileSettings, TrainSettings, WatchSettings, check_tau
 from rotoscope.shapes import Float, Tensor
 from rotoscope.tasks.multihop import MultiHops
 from rotoscope.tasks.prompts import Prompts
@@ -48,23 +48,18 @@ class Watch:
     """
 
     def __init__(
-        self, inputs: int = 200, queries: Sequence[QueryKind] = ("last",), tau: float | Sequence[float] = 1e-4
+        self,
+        inputs: int = 200,
+        queries: QueryKind | Sequence[QueryKind] = ("last",),
+        tau: float | Sequence[float] = 1e-4,
     ) -> None:
+        self.settings = WatchSettings.make(inputs=inputs, queries=queries, tau=tau)
         self.proof: float | None = None
-        self.inputs, self.queries, self.taus = inputs, tuple(queries), check_tau(tau)
-        if inputs < 1:
-            raise RotoscopeError(f"at least one input is needed to score heads on, found {inputs}")
-        for asked in self.queries:
-            check_queries(asked)
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """What is scored, as it stands in `run.json`."""
-        return {"inputs": self.inputs, "queries": list(self.queries), "tau": list(self.taus)}
 
     def __call__(self, evaluation: Evaluation) -> dict[str, pd.DataFrame]:
-        samples = evaluation.held_out[: self.inputs]
-        parts = [score_heads(evaluation.model, samples, asked, self.taus) for asked in self.queries]
+        wanted = self.settings
+        samples = evaluation.held_out[: wanted.inputs]
+        parts = [score_heads(evaluation.model, samples, kind, wanted.tau) for kind in wanted.queries]
         self.proof = evaluation.model.proof
         table = pd.concat(parts, ignore_index=True)
         table.insert(0, "step", evaluation.step)

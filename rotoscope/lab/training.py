@@ -25,10 +25,11 @@ from rotoscope.lab.threads import one_thread
 from rotoscope.lab.trainer import Trainer
 from rotoscope.progress import progress_bar
 from rotoscope.reading.devices import pick_device
+from rotoscope.results.record import Proof
 from rotoscope.results.run import Run
 from rotoscope.results.saved import Tables
 from rotoscope.results.training import Training
-from rotoscope.settings import TrainSettings
+from rotoscope.settings import Settings, TrainSettings
 from rotoscope.tasks.multihop import MultiHops
 
 __all__ = ["Evaluation", "train"]
@@ -65,7 +66,7 @@ def train(
     """Train one model. `changes` are fields of `TrainSettings`.
 
     `on_evaluate` is called after the steps of `TrainSettings.evaluations`; tables it returns (with a column `step`)
-    become tables of the run, and its own `settings`, where it has any, part of the run's. With `out`, checkpoints are
+    become tables of the run, its own `settings`, where it has any, part of the run's, and its `proof` part of the record. With `out`, checkpoints are
     kept and a killed run goes on where it was.
     """
     settings = TrainSettings.preset(preset, task=task, **changes)
@@ -73,7 +74,9 @@ def train(
     model_shape(settings, vocabulary=2)
     where = pick_device(device)
     watched = getattr(on_evaluate, "settings", None)
-    described = settings.stored() | {"preset": preset} | ({"watched": watched} if watched else {})
+    described = settings.stored() | {"preset": preset}
+    if isinstance(watched, Settings):
+        described["watched"] = watched.stored()
     run = Run(Training, described, out, overwrite=overwrite)
     if run.finished is not None:
         return run.finished
@@ -91,6 +94,7 @@ def train(
     result = run.finish(
         timings=work.seconds,
         device=torch.cuda.get_device_name(where) if where.type == "cuda" else where.type,
+        proof=Proof(settings.layers, getattr(on_evaluate, "proof", None)),
         warnings=work.warnings,
         parameters=sum(weight.numel() for weight in work.trainer.model.weights.values()),
         resumed_at=work.resumed_at,

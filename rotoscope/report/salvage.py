@@ -83,7 +83,9 @@ def _describe(found: Salvaged, folder: Path) -> None:
         return
     found.run, problems = RunRecord.parse(content)
     found.problems += problems
-    if not found.complete:
+    if found.run.begun_by_another_version:
+        found.problems.append(f"the run was {found.run.begun_by_another_version}")
+    elif not found.complete:
         found.problems.append("the run is not finished; this is what there is so far")
     if found.kind not in KINDS:
         found.problems.append(

@@ -92,6 +92,16 @@ class RunRecord:
         known = self.subject.name if self.subject is not None else ""
         return known or str(self.settings.get("model") or self.settings.get("task") or self.kind)
 
+    @property
+    def begun_by_another_version(self) -> str:
+        """Why an unfinished run cannot be gone on with, and what to do; empty where it can."""
+        if self.complete or self.schema == SCHEMA:
+            return ""
+        return (
+            f"begun by another version of rotoscope (schema {self.schema}, this one writes {SCHEMA}) and not finished: "
+            "make it again with --overwrite"
+        )
+
     def write(self, folder: Path) -> None:
         """Put `run.json` into a folder."""
         self.written = datetime.now(UTC).isoformat(timespec="seconds")
@@ -158,7 +168,9 @@ def _schema_problems(schema: object) -> list[str]:
     if major is None:
         return [f"{RUN} is damaged (it does not say which schema it has)"]
     if int(major.group()) > int(SCHEMA.split(".")[0]):
-        return [f"the run was written by a newer rotoscope (schema {schema}, this one reads {SCHEMA}); {UPGRADE}"]
+        return [
+            f"the run was written by a newer rotoscope (schema {schema}, this one reads {SCHEMA}); {UPGRADE}"
+        ]
     return []
 
 

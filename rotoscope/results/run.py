@@ -32,7 +32,7 @@ from rotoscope.results.files import (
     write_text,
 )
 from rotoscope.results.journal import Journal
-from rotoscope.results.record import RUN, SCHEMA, RunRecord, check_place, settings_hash
+from rotoscope.results.record import RUN, RunRecord, check_place, settings_hash
 from rotoscope.results.saved import SavedRun, Tables
 
 __all__ = ["LOG", "PIECES", "Run", "unfinished_tables"]
@@ -73,15 +73,12 @@ class Run(Generic[R]):
         before = check_place(folder, self.record, overwrite=self._overwrite)
         if before is not None and before.complete:
             self.finished = self.kind.open(folder)
-        elif before is not None and before.schema != SCHEMA:
-            raise RunError(
-                f"{folder} holds the beginning of a run of an older version (schema {before.schema}, this one writes "
-                f"{SCHEMA}); --overwrite begins again"
-            )
+        elif before is not None and before.begun_by_another_version:
+            raise RunError(f"the run in {folder} was {before.begun_by_another_version}")
 
     def begin(self) -> None:
         """Make the folder, clearing the run that is to be replaced."""
-        if self.folder is None or self._place.is_dir():
+        if self.folder is None or (self._place.is_dir() and not self._overwrite):
             return
         if self._overwrite:
             shutil.rmtree(self.folder, ignore_errors=True)

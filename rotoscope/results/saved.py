@@ -37,6 +37,8 @@ class SavedRun:
         run = RunRecord.read(folder)
         if run.kind != cls.kind:
             raise RunError(f"{folder} holds a run of kind '{run.kind}', not '{cls.kind}'")
+        if run.begun_by_another_version:
+            raise RunError(f"the run in {folder} was {run.begun_by_another_version}")
         if not run.complete:
             raise RunError(
                 f"{folder} is not finished; run the same command again and it goes on where it was "

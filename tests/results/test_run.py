@@ -1,0 +1,233 @@
+"""The one way to make a run: the same in memory and in a folder, whatever happens in between."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import rotoscope as rs
+from rotoscope.errors import RunError
+from rotoscope.report import run_payload
+from rotoscope.results import Run, TheoryRun
+from rotoscope.results import profile as profile_module
+from rotoscope.results.run import unfinished_tables
+from tests.models import tiny, tokens
+
+SETTINGS = {"statements": ["a", "b", "c"]}
+OLD = Path(__file__).parent / "schema-1.0"
+"""Runs made by version 0.1.0 before its schema became 1.1: a finished profile and one that was interrupted."""
+
+
+class Killed(BaseException):
+    """The end of a process, as far as a run can tell."""
+
+
+def rows(name: str) -> dict[str, pd.DataFrame]:
+    return {"statements": pd.DataFrame({"name": [name], "verdict": ["holds"]})}
+
+
+def make(out: Path | None, die_at: str | None = None, made: list[str] | None = None, **options) -> TheoryRun:
+    run = Run(TheoryRun, SETTINGS, out, **options)
+    if run.finished is not None:
+        return run.finished
+    for name in SETTINGS["statements"]:
+
+        def work(name: str = name) -> dict[str, pd.DataFrame]:
+            if name == die_at:
+                raise Killed
+            if made is not None:
+                made.append(name)
+            return rows(name)
+
+        run.piece(name, work)
+    return run.finish(device="cpu", colour="green")
+
+
+def test_in_memory_and_in_a_folder_it_is_the_same_run(tmp_path: Path) -> None:
+    free, kept = make(None), make(tmp_path / "run")
+    pd.testing.assert_frame_equal(free.statements, kept.statements)
+    opened = rs.open(tmp_path / "run")
+    pd.testing.assert_frame_equal(opened.statements, kept.statements)
+    for run in (free.run, kept.run, opened.run):
+        assert (run.kind, run.complete, run.device, run.settings) == ("theory", True, "cpu", SETTINGS)
+        assert run.details == {"colour": "green"}
+        assert run.timings["total_s"] >= 0
+        assert run.versions["rotoscope"] == rs.__version__
+    assert sorted(file.name for file in (tmp_path / "run").iterdir()) == ["run.json", "statements.parquet"]
+
+
+def test_nothing_is_touched_before_there_is_something_to_keep(tmp_path: Path) -> None:
+    with pytest.raises(Killed):
+        make(tmp_path / "run", die_at="a")
+    assert not (tmp_path / "run").exists()
+    make(tmp_path / "run")
+    with pytest.raises(Killed):
+        make(tmp_path / "run", die_at="a", overwrite=True)
+    assert rs.open(tmp_path / "run").statements["name"].tolist() == ["a", "b", "c"]
+
+
+def test_a_killed_run_makes_only_what_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(Killed):
+        make(tmp_path / "run", die_at="c")
+    with pytest.raises(RunError, match=r"not finished; run the same command again.*rotoscope report"):
+        rs.open(tmp_path / "run")
+    made: list[str] = []
+    assert make(tmp_path / "run", made=made).statements["name"].tolist() == ["a", "b", "c"]
+    assert made == ["c"]
+    assert make(tmp_path / "run", die_at="a").statements["name"].tolist() == ["a", "b", "c"]  # opened, not made
+
+
+def test_a_piece_counts_when_all_of_it_is_there(tmp_path: Path) -> None:
+    with pytest.raises(Killed):
+        make(tmp_path / "run", die_at="c")
+    next((tmp_path / "run").glob("pieces/*/b.done.json")).unlink()
+    made: list[str] = []
+    make(tmp_path / "run", made=made)
+    assert made == ["b", "c"]
+
+
+def test_what_is_finished_is_told_by_the_protocol(tmp_path: Path) -> None:
+    with pytest.raises(Killed):
+        make(tmp_path / "run", die_at="c")
+    run = Run(TheoryRun, SETTINGS, tmp_path / "run")
+    run.journal("answers").append({"k": 1})
+    tables = unfinished_tables(tmp_path / "run", run.record)
+    assert tables["statements"]["name"].tolist() == ["a", "b"]
+    assert tables["answers"]["k"].tolist() == [1]
+    next((tmp_path / "run").glob("pieces/*/a.statements.parquet")).write_bytes(b"PAR1 half")
+    assert unfinished_tables(tmp_path / "run", run.record)["statements"]["name"].tolist() == ["b"]
+    shown = run_payload(tmp_path / "run")
+    assert shown["tabs"]["theory"]["verdicts"] == {"holds": 1}
+
+
+def test_other_settings_other_kinds_and_strangers_are_refused(tmp_path: Path) -> None:
+    make(tmp_path / "run")
+    with pytest.raises(RunError, match=r"other settings \(statements: \['a', 'b', 'c'\] there, \['a'\] now\)"):
+        Run(TheoryRun, {"statements": ["a"]}, tmp_path / "run")
+    with pytest.raises(RunError, match="kind: theory there, ledger now"):
+        Run(rs.results.Ledger, SETTINGS, tmp_path / "run")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "letter.txt").write_text("dear")
+    for overwrite in (False, True):
+        with pytest.raises(RunError, match="nothing is written there"):
+            Run(TheoryRun, SETTINGS, tmp_path / "mine", overwrite=overwrite)
+
+
+def test_overwritten_pieces_are_not_taken_up(tmp_path: Path) -> None:
+    with pytest.raises(Killed):
+        make(tmp_path / "run", die_at="c")
+    made: list[str] = []
+    make(tmp_path / "run", made=made, overwrite=True)
+    assert made == ["a", "b", "c"]
+
+
+def test_states_logs_and_going_back(tmp_path: Path) -> None:
+    import torch
+
+    run = Run(TheoryRun, SETTINGS, tmp_path / "run")
+    for step in (1, 2, 3):
+        run.add(f"step-{step}", rows(str(step)))
+        run.save_state(f"step-{step}", {"x": torch.tensor([step])})
+        run.log({"step": step})
+    again = Run(TheoryRun, SETTINGS, tmp_path / "run")
+    assert again.states() == again.earlier() == ["step-1", "step-2", "step-3"]
+    assert again.load_state("step-2")["x"].tolist() == [2]
+    again.keep_only(["step-1", "step-2"])
+    again.trim_log(lambda row: row["step"] <= 2)
+    assert again.earlier() == ["step-1", "step-2"]
+    assert [json.loads(x)["step"] for x in (tmp_path / "run/metrics.jsonl").read_text().splitlines()] == [1, 2]
+    again.log({"step": 9})
+    assert again.finish().statements["name"].tolist() == ["1", "2"]
+    assert (tmp_path / "run" / "metrics.jsonl").read_text().count("\n") == 3
+    with pytest.raises(RunError, match="piece step-7 is missing"):
+        Run(TheoryRun, {"other": 1}, tmp_path / "other").keep_only(["step-7"])
+
+
+def test_in_memory_there_is_nothing_to_go_on_from() -> None:
+    run = Run(TheoryRun, SETTINGS)
+    run.save_state("a", {})
+    run.log({"step": 1})
+    run.beside("x", lambda path: 1 / 0)
+    assert run.states() == run.earlier() == []
+    assert run.journal("answers").rows == []
+
+
+def test_a_result_looked_at_early_has_all_its_rows_later() -> None:
+    run = Run(TheoryRun, SETTINGS)
+    run.add("a", rows("a"))
+    assert len(run.result.statements) == 1
+    run.add("b", rows("b"))
+    assert len(run.result.statements) == 2
+    same = run.result
+    run.add("more", {"other": pd.DataFrame({"x": [1]})})
+    assert run.finish() is same
+    assert set(same.tables) == {"statements", "other"}
+
+
+def test_heads_are_put_together_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    whole = profile_module.head_table
+    monkeypatch.setattr(profile_module, "head_table", lambda *args: calls.append(1) or whole(*args))
+    found = rs.profile(tiny("llama"), tokens=tokens(2, 10), null="none", out=tmp_path / "run")
+    assert len(found.heads) == 12
+    assert len(calls) == 1
+
+
+def test_everything_a_command_computes_is_in_the_record(tmp_path: Path) -> None:
+    prompts = rs.tasks.from_tokens(tokens(2, 12), [(1, 4), (4, 7), (7, 10)])
+    found = rs.profile(tiny("llama"), prompts, permute="input", null="none", out=tmp_path / "run")
+    written = {file.stem for file in (tmp_path / "run").glob("*.parquet")}
+    assert "input_permutation" in written
+    assert written == set(found.run.tables) == set(rs.open(tmp_path / "run").run.tables)
+
+
+def test_the_record_is_typed_and_odd_ones_are_named(tmp_path: Path) -> None:
+    make(tmp_path / "run")
+    content = json.loads((tmp_path / "run" / "run.json").read_text())
+    for key, value in (("settings", []), ("tables", "x"), ("warnings", {}), ("subject", 3), ("complete", 1)):
+        (tmp_path / "run" / "run.json").write_text(json.dumps(content | {key: value}))
+        with pytest.raises(RunError, match=f"the {key} in run.json are damaged"):
+            rs.open(tmp_path / "run")
+    (tmp_path / "run" / "run.json").write_text(json.dumps(content | {"something": "new"}))
+    assert rs.open(tmp_path / "run").run.details["something"] == "new"
+
+
+def test_runs_of_the_version_before_open() -> None:
+    found = rs.open(OLD / "profile", rs.Profile)
+    assert found.run.schema == "1.0"
+    assert found.run.subject.architecture == "llama"
+    assert found.run.proof.layers == 3
+    assert found.taus == [1e-4, 1e-2]
+    assert len(found.heads) == 24
+    pd.testing.assert_frame_equal(found.heads, pd.read_parquet(OLD / "profile" / "heads.parquet"))
+    pd.testing.assert_frame_equal(found.nulls, pd.read_parquet(OLD / "profile" / "nulls.parquet"))
+    value = found.statistics().set_index("statistic")["value"]
+    assert value["correlation"] == pytest.approx(-0.22775, abs=1e-5)
+    assert value["early positional"] == pytest.approx(0.925737, abs=1e-5)
+    assert run_payload(OLD / "profile")["problems"] == []
+
+
+def test_a_run_begun_by_the_version_before_says_what_to_do(tmp_path: Path) -> None:
+    sentence = r"begun by another version.*schema 1.0.*make it again with --overwrite"
+    with pytest.raises(RunError, match=sentence):
+        rs.open(OLD / "unfinished")
+    assert any(
+        "make it again with --overwrite" in problem for problem in run_payload(OLD / "unfinished")["problems"]
+    )
+    shutil.copytree(OLD / "unfinished", tmp_path / "run")
+    settings = json.loads((tmp_path / "run" / "run.json").read_text())["settings"]
+    with pytest.raises(RunError, match=sentence):
+        Run(rs.Profile, settings, tmp_path / "run")
+    Run(rs.Profile, settings, tmp_path / "run", overwrite=True).begin()
+    assert not list((tmp_path / "run").rglob("*.parquet"))
+
+
+def test_open_is_typed_by_kind(tmp_path: Path) -> None:
+    make(tmp_path / "run")
+    assert isinstance(rs.open(tmp_path / "run", TheoryRun), TheoryRun)
+    with pytest.raises(RunError, match="of kind 'theory', not 'profile'"):
+        rs.open(tmp_path / "run", rs.Profile)
