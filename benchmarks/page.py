@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from rotoscope.results.folder import versions
+from rotoscope.results.record import RunRecord, SubjectRecord
 
 from benchmarks.measure import Report
 from rotoscope.report import write_report
@@ -33,7 +33,7 @@ def synthetic(
     """A profile of random numbers, as large as that of a large model."""
     dice = np.random.default_rng(seed)
     settings = {"model": "synthetic", "task": "none", "tau": [1e-4], "gamma": 0.1}
-    run = {"settings": settings, "versions": versions(), "subject": {"name": "synthetic"}, "warnings": []}
+    run = RunRecord("profile", settings, subject=SubjectRecord("synthetic"))
     tables = {
         "prompts": _scores(dice, layers, heads, prompts),
         "prompt_frequencies": _frequencies(dice, layers, heads, planes, prompts),
