@@ -11,7 +11,7 @@ import pytest
 
 import rotoscope as rs
 from rotoscope.errors import RotoscopeError
-from rotoscope.lab.training import PRESETS
+from rotoscope.settings.train import PRESETS
 from rotoscope.papers import CLAIMS, VERDICTS, costs, layers, learning, lengths, models, reproduce, workshop
 from rotoscope.papers.claim import DIFFERENT, FALSE, NOT, REPRODUCED, Claim, Finding, judged
 from rotoscope.papers.judging import chosen
