@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from rotoscope.results.record import RunRecord, SubjectRecord
 
 from benchmarks.measure import Report
 from rotoscope.report import write_report
 from rotoscope.results import Profile
+from rotoscope.results.record import RunRecord, SubjectRecord
 
 LAYERS, HEADS, PLANES, PROMPTS = 80, 64, 64, 2
 MOST_MEGABYTES, MOST_LOAD, MOST_CLICK = 10.0, 4.0, 0.3

@@ -158,7 +158,9 @@ def _schema_problems(schema: object) -> list[str]:
     if major is None:
         return [f"{RUN} is damaged (it does not say which schema it has)"]
     if int(major.group()) > int(SCHEMA.split(".")[0]):
-        return [f"the run was written by a newer rotoscope (schema {schema}, this one reads {SCHEMA}); {UPGRADE}"]
+        return [
+            f"the run was written by a newer rotoscope (schema {schema}, this one reads {SCHEMA}); {UPGRADE}"
+        ]
     return []
 
 
