@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from rotoscope.results.folder import versions
 
 from benchmarks.measure import Report
 from rotoscope.report import write_report
 from rotoscope.results import Profile
+from rotoscope.results.record import RunRecord, SubjectRecord
 
 LAYERS, HEADS, PLANES, PROMPTS = 80, 64, 64, 2
 MOST_MEGABYTES, MOST_LOAD, MOST_CLICK = 10.0, 4.0, 0.3
@@ -33,7 +33,7 @@ def synthetic(
     """A profile of random numbers, as large as that of a large model."""
     dice = np.random.default_rng(seed)
     settings = {"model": "synthetic", "task": "none", "tau": [1e-4], "gamma": 0.1}
-    run = {"settings": settings, "versions": versions(), "subject": {"name": "synthetic"}, "warnings": []}
+    run = RunRecord("profile", settings, subject=SubjectRecord("synthetic"))
     tables = {
         "prompts": _scores(dice, layers, heads, prompts),
         "prompt_frequencies": _frequencies(dice, layers, heads, planes, prompts),

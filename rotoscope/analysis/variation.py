@@ -1,7 +1,7 @@
 """Which conclusions change with the prefix, with what is swapped, and with tau?
 
-The papers fixed all three. Each row of the table is one setting, with the summary figures it gives and the conclusions
-that come out differently from the base setting.
+The papers fixed all three. Each row of the table is one setting, with the summary figures it gives and the
+conclusions that come out differently from the base setting.
 """
 
 from __future__ import annotations
@@ -44,8 +44,9 @@ def vary(
 ) -> pd.DataFrame:
     """Profile binding prompts again with one setting changed at a time: which conclusions survive?
 
-    `over` names what is varied: prefix, granularity, tau; `prompts` are the binding prompts to start from, of which at
-    most eight are taken. One row per setting, with its summary figures and what changes against the first row.
+    `over` names what is varied: prefix, granularity, tau; `prompts` are the binding prompts to start from, of
+    which at most eight are taken. One row per setting, with its summary figures and what changes against the
+    first row.
     """
     unknown = set(over) - set(VARIED)
     if unknown:

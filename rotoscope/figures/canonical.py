@@ -1,4 +1,5 @@
-"""P1's canonical experiments drawn: accuracy against frequency, over training and by position; vectors; scores."""
+"""P1's canonical experiments drawn: accuracy against frequency, over training and by position; vectors;
+scores."""
 
 from __future__ import annotations
 
@@ -125,7 +126,8 @@ def _shade(hue: str, k: int, count: int) -> tuple[float, float, float]:
 
 
 def canonical_vectors(found: Canonical, experiment: str | None = None, theta: float = 0.1) -> Figure:
-    """Keys and queries along training (P1 Fig. 3B): Index's keys collapse, its query's angle counts positions."""
+    """Keys and queries along training (P1 Fig. 3B): Index's keys collapse, its query's angle counts
+    positions."""
     name = experiment or found.experiments[0]
     table = found.vectors[found.vectors["experiment"] == name]
     nearest = min(table["theta"].unique(), key=lambda value: abs(np.log10(value) - np.log10(theta)))

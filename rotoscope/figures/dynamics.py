@@ -99,7 +99,8 @@ def plane_over_training(run: Dynamics, steps: Sequence[int] | None = None, gamma
         figure.colorbar(points, ax=panels, label="layer", shrink=0.7)
         caption(
             figure,
-            f"{run.task} task, queries: {table['queries'].iloc[0]}, tau = {table['tau'].iloc[0]:g}; larger points: "
+            f"{run.task} task, queries: {table['queries'].iloc[0]}, tau = {table['tau'].iloc[0]:g}; larger "
+            "points: "
             f"higher entropy; squares: pure at gamma = {gamma:g}; {COUNTED}",
         )
     return figure
@@ -212,7 +213,8 @@ def waiting(*runs: Dynamics, gamma: float = GAMMA) -> Figure:
         panels[-1].set_xlabel("training step")
         caption(
             figure,
-            "lines: hops learned (95 %), numbered; points: first step at which a head that ends pure was pure at "
+            "lines: hops learned (95 %), numbered; points: first step at which a head that ends pure was pure "
+            "at "
             f"gamma = {gamma:g} (square: positional, circle: symbolic); {COUNTED}",
         )
     return figure

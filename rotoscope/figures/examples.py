@@ -49,7 +49,8 @@ def swap_traces(profile: Profile) -> Figure:
 
 
 def vectors(profile: Profile) -> Figure:
-    """Query and keys of each example head in the plane that decides (P1 Fig. 3C): un-rotated, and as they meet."""
+    """Query and keys of each example head in the plane that decides (P1 Fig. 3C): un-rotated, and as they
+    meet."""
     table = profile.vectors
     groups = list(table.groupby("example", sort=False))
     with drawing_grid(2.6 * max(len(groups), 2) + 0.8, 5.4, 2, len(groups)) as (figure, axes):

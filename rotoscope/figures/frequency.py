@@ -35,7 +35,8 @@ def frequency_summary(profile: Profile, tau: float | None = None) -> Figure:
 
 
 def frequency_profiles(profile: Profile, heads: dict[str, tuple[int, int]], tau: float | None = None) -> Figure:
-    """Scores against frequency id for single heads (P1 Fig. 1), over the null's middle 90 % at the same place."""
+    """Scores against frequency id for single heads (P1 Fig. 1), over the null's middle 90 % at the same
+    place."""
     real, null = _at(profile, tau)
     with drawing(2.7 * max(len(heads), 2) + 0.6, 3.2, 1, len(heads), sharey=True) as (figure, axes):
         for ax, (title, (layer, head)) in zip(axes, heads.items(), strict=True):

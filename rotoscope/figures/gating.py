@@ -14,7 +14,8 @@ MARKERS = {"all": "o", "positional": "s", "symbolic": "D"}
 
 
 def gate_bands(gating: Gating) -> Figure:
-    """Loss against the band that is kept, and against the band that is removed, on the task and on plain text."""
+    """Loss against the band that is kept, and against the band that is removed, on the task and on plain
+    text."""
     table = gating.summary
     with drawing_grid(7.4, 6.0, 2, 2, sharey="row", sharex=True) as (figure, axes):
         for r, source in enumerate(("task", "text")):

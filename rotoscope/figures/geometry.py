@@ -61,7 +61,8 @@ def frequency_use(*runs: Geometry, printed: Mapping[str, Sequence[float]] | None
         )
         caption(
             figure,
-            "mean over inputs at the last token; average weighted by the softmax of unscaled products; layers count "
+            "mean over inputs at the last token; average weighted by the softmax of unscaled products; layers "
+            "count "
             "from 0",
         )
     return figure
@@ -97,7 +98,8 @@ def dominant_planes(run: Geometry, layers: Sequence[int] | None = None) -> Figur
                     figure.colorbar(shown, ax=axes, label=label, shrink=0.8)
         caption(
             figure,
-            f"{run.task} task; mean un-rotated vectors by token; grey: tokens of the other kind; ids count from 1, "
+            f"{run.task} task; mean un-rotated vectors by token; grey: tokens of the other kind; ids count "
+            "from 1, "
             "layers from 0",
         )
     return figure

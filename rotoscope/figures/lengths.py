@@ -42,7 +42,8 @@ def length_accuracy(run: Lengths) -> Figure:
         models = curves["model"].nunique()
         caption(
             figure,
-            f"{models} models, 95 % intervals; dotted: length in training; longer inputs have more target tokens in "
+            f"{models} models, 95 % intervals; dotted: length in training; longer inputs have more target "
+            "tokens in "
             "front",
         )
     return figure
@@ -95,7 +96,8 @@ def length_discrepancy(run: Lengths) -> Figure:
         shared_legend(figure, panels[0], ncols=2)
         caption(
             figure,
-            "one line per layer and model, coloured by the head's class at training length (orange positional, blue "
+            "one line per layer and model, coloured by the head's class at training length (orange "
+            "positional, blue "
             "symbolic, pink mixed)",
         )
     return figure
@@ -161,7 +163,8 @@ def length_prediction(run: Lengths) -> Figure:
         axes.set_ylabel("length predicted from training length alone")
         caption(
             figure,
-            "orange: number, blue: letter; filled: accuracy below 50 %, open: below 90 %; 95 % intervals; line: "
+            "orange: number, blue: letter; filled: accuracy below 50 %, open: below 90 %; 95 % intervals; "
+            "line: "
             "equality",
         )
     return figure

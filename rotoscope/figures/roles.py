@@ -1,4 +1,5 @@
-"""What the layers of a multi-hop model do (P2 Fig. 3): where the answer is, what can be read, one input in full."""
+"""What the layers of a multi-hop model do (P2 Fig. 3): where the answer is, what can be read, one input in
+full."""
 
 from __future__ import annotations
 
@@ -88,12 +89,15 @@ def information_flow(trace: Traced) -> Figure:
             axes.spines[side].set_visible(False)
         right = "right" if trace.answered == one.answer else "wrong"
         axes.set_title(
-            f"{one.task} task, {_hops(one.hops)}: answer {one.answer}, the model says {trace.answered} ({right})"
+            f"{one.task} task, {_hops(one.hops)}: answer {one.answer}, the model says {trace.answered} "
+            f"({right})"
         )
         caption(
             figure,
-            "each state shows the token farthest along its pointers that a linear probe reads there (darker: more "
-            f"hops ahead; ?: none); framed: the path; arrows: attention of at least {DRAWN:g} from places on the "
+            "each state shows the token farthest along its pointers that a linear probe reads there (darker: "
+            "more "
+            f"hops ahead; ?: none); framed: the path; arrows: attention of at least {DRAWN:g} from places on "
+            "the "
             "path; layers count from 0",
         )
     return figure
@@ -125,7 +129,8 @@ def answer_arrival(roles: Roles) -> Figure:
         panels[-1].legend(fontsize=7, title="blocked place", title_fontsize=7)
         caption(
             figure,
-            f"{roles.task} task; dashed: 95 %; a curve that is high everywhere: nothing passes through that place "
+            f"{roles.task} task; dashed: 95 %; a curve that is high everywhere: nothing passes through that "
+            "place "
             "alone",
         )
     return figure
@@ -152,7 +157,8 @@ def decodable_flow(roles: Roles) -> Figure:
         figure.colorbar(image, ax=panels, label="probe accuracy", shrink=0.8)
         caption(
             figure,
-            f"{roles.task} task, {most} hops; columns within a panel: hops ahead along the path; held-out inputs",
+            f"{roles.task} task, {most} hops; columns within a panel: hops ahead along the path; held-out "
+            "inputs",
         )
     return figure
 
@@ -187,7 +193,8 @@ def role_attention(*runs: Roles) -> Figure:
         shared_legend(figure, panels[0], ncols=4)
         caption(
             figure,
-            "mean over the positions of the path that point on; Ind, Ret, Ref: heads with at least .9 on one place; "
+            "mean over the positions of the path that point on; Ind, Ret, Ref: heads with at least .9 on one "
+            "place; "
             "layers count from 0",
         )
     return figure

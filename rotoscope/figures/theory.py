@@ -78,7 +78,8 @@ def construction_vectors(
             ax.set(xlim=(-1.4, 1.4), ylim=(-1.4, 1.4), aspect="equal", xticks=[], yticks=[])
     caption(
         figure,
-        "before rotation; left: queries of the integers 1 to 6 and the one key; right: key of a first letter = query "
+        "before rotation; left: queries of the integers 1 to 6 and the one key; right: key of a first letter "
+        "= query "
         "of that letter",
     )
     return figure
@@ -123,7 +124,8 @@ def discrepancies(longest: int = 100, alphabet: int = 8) -> Figure:
             ax.legend(fontsize=7, loc="upper left", bbox_to_anchor=(0, -0.2), ncols=2)
     caption(
         figure,
-        "closed forms; the printed bounds are exceeded by the largest discrepancy, which is not what failure depends "
+        "closed forms; the printed bounds are exceeded by the largest discrepancy, which is not what failure "
+        "depends "
         "on",
     )
     return figure
@@ -160,7 +162,8 @@ def target_weights(keys: int = 32, beta: float = 5.0) -> Figure:
 
 
 def permuted_logits(seed: int = 0, keys: int = 10) -> Figure:
-    """Logits before and after a permutation of the keys (P1 Fig. 4): invariant for H_POS, following for H_SYM."""
+    """Logits before and after a permutation of the keys (P1 Fig. 4): invariant for H_POS, following for
+    H_SYM."""
     dice = torch.Generator().manual_seed(seed)
     order = torch.randperm(keys, generator=dice)
     made: list[tuple[str, RotaryHead, torch.Tensor, str]] = []

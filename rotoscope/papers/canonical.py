@@ -77,7 +77,8 @@ def toy_scores(workshop: Workshop) -> Finding:
     index = table[(table["experiment"] == "index") & (table["theta"] >= 0.1)]
     slow = table[(table["experiment"] == "retrieval") & (table["theta"] <= 0.001)]
     (index_p, index_s), (slow_p, slow_s) = index[SCORES].mean(), slow[SCORES].mean()
-    value = f"Index ({index_p:.2f}, {index_s:.2f}), Retrieval ({slow_p:.2f}, {slow_s:.2f}) as (positional, symbolic)"
+    corners = f"Index ({index_p:.2f}, {index_s:.2f}), Retrieval ({slow_p:.2f}, {slow_s:.2f})"
+    value = f"{corners} as (positional, symbolic)"
     good = index_p >= 0.9 and index_s <= 0.1 and slow_p <= 0.1 and slow_s >= 0.9
     return _of_canonical(workshop, value, judged(bool(good), in_part=bool(index_p > 0.8 and slow_s > 0.8)))
 

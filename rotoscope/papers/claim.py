@@ -48,7 +48,8 @@ EMBEDDED, TRAINED = f"{HERE} on the embedded model", f"{HERE} on the model it tr
 
 @dataclass(frozen=True)
 class Run:
-    """A run that claims are judged on: what it takes to make it, and what stands in its place where that is more."""
+    """A run that claims are judged on: what it takes to make it, and what stands in its place where that is
+    more."""
 
     cost: Cost
     rests_on: tuple[str, str, str] = (HERE, HERE, HERE)

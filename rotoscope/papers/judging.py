@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -53,9 +54,9 @@ def reproduce(
 ) -> Ledger:
     """Judge claims and write the ledger. Runs are kept under `out` and used again; a stopped command goes on.
 
-    `quick` works from the embedded models and their stored runs, `cpu` computes in full what a CPU can, `gpu` also
-    trains. `subject` is the language model P1's claims are put to, `one_hop` are finished runs of frontier models
-    on one-hop questions (`rotoscope ask --endpoint`), which P2's Table 3 is judged on.
+    `quick` works from the embedded models and their stored runs, `cpu` computes in full what a CPU can, `gpu`
+    also trains. `subject` is the language model P1's claims are put to, `one_hop` are finished runs of frontier
+    models on one-hop questions (`rotoscope ask --endpoint`), which P2's Table 3 is judged on.
     """
     if cost not in COSTS:
         raise RotoscopeError(f"unknown cost '{cost}'; choose {', '.join(COSTS)}")
@@ -73,7 +74,7 @@ def reproduce(
         return run.finished
     with progress_bar("claims", len(claims), show_progress) as bar:
         for claim in claims:
-            run.piece(claim.id, lambda claim=claim: {"ledger": pd.DataFrame([_judge(claim, workshop)])})  # type: ignore[misc]
+            run.piece(claim.id, partial(_judged, claim, workshop))
             bar.advance()
     ledger = run.finish(timings={"total_s": float(run.result.rows["seconds"].sum())})
     write_text(Path(out) / "ledger.md", ledger.markdown())
@@ -82,6 +83,10 @@ def reproduce(
 
         write_report(Path(out) / "report.html", ledger)
     return ledger
+
+
+def _judged(claim: Claim, workshop: Workshop) -> dict[str, pd.DataFrame]:
+    return {"ledger": pd.DataFrame([_judge(claim, workshop)])}
 
 
 def _judge(claim: Claim, workshop: Workshop) -> dict[str, Any]:

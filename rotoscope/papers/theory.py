@@ -32,7 +32,9 @@ CLAIMS = [
         where=statement.source.split(maxsplit=1)[1],
         statement=statement.claim,
         paper_value="proved" if "Theorem" in statement.source or "Corollary" in statement.source else "stated",
-        rule="reproduced if the check finds no exception; with a difference if it holds under one more condition",
+        rule=(
+            "reproduced if the check finds no exception; with a difference if it holds under one more condition"
+        ),
         needs="theory",
         compute=partial(_statement, statement.name),
     )

@@ -48,7 +48,7 @@ STORED = Path(__file__).parents[1] / "models"
 
 
 class Workshop:
-    """Makes runs at one cost: `quick` from the embedded models, `cpu` in full where a CPU can, `gpu` with training.
+    """Makes runs at one cost: `quick` from embedded models, `cpu` in full where a CPU can, `gpu` with training.
 
     `subject` is the language model P1's claims are put to; `one_hop` are runs of one-hop questions to frontier
     models.
@@ -144,8 +144,8 @@ class Workshop:
         """Paper runs of a task: those stored, or at gpu cost seed 0 trained again beside the stored others."""
         runs = [Training.open(place) for place in (STORED / task, *sorted((STORED / task).glob("seed-*")))]
         if self.cost == "gpu":
-            out = self.place(task)
-            runs[0] = train(task, "paper", out=out, on_evaluate=Watch(), device=self.device)  # type: ignore[arg-type]
+            where: Any = {"out": self.place(task), "device": self.device}
+            runs[0] = train(task, "paper", on_evaluate=Watch(), **where)  # type: ignore[arg-type]
         return runs
 
     @cache  # noqa: B019
@@ -168,7 +168,8 @@ class Workshop:
 
     @cached_property
     def lengths(self) -> Lengths:
-        """Eight models: two tasks, three seeds, and a shorter training; stored ones with weights in bfloat16."""
+        """Eight models: two tasks, three seeds, and a shorter training; stored ones with weights in
+        bfloat16."""
         return self._beside(stored_lengths())
 
     @cached_property

@@ -105,7 +105,8 @@ def _at(heads: pd.DataFrame, places: pd.DataFrame, tau: float) -> dict[str, Any]
 
 
 def _statistics(profile: Profile, tau: float, heads: int) -> list[dict[str, Any]]:
-    """The summary figures. Resampling every plane of a very large model takes gigabytes, so that is left to Python."""
+    """The summary figures. Resampling every plane of a very large model takes gigabytes, so that is left to
+    Python."""
     tables = profile.tables
     planes = tables["prompt_frequencies"]["frequency_id"].nunique() if "prompt_frequencies" in tables else 0
     if heads * planes > MOST_PLANES:

@@ -20,8 +20,8 @@ __all__ = ["render_page"]
 STYLE = "page.css"
 SCRIPTS = ("base.js", "plots.js", "overview.js", "card.js", "others.js", "main.js")
 EMPTY = ""
-"""Plotly makes an empty style element, to which it adds rules one by one, and clears style attributes: the policy
-allows just that."""
+"""Plotly makes an empty style element, to which it adds rules one by one, and clears style attributes: the
+policy allows just that."""
 WAITING = "This page draws itself with JavaScript, which is inside the file."
 PALETTE = {
     "classes": palette.CLASS_COLOURS,
@@ -39,8 +39,8 @@ PALETTE = {
 def render_page(payloads: Sequence[dict[str, Any]], *, live: str | None = None) -> str:
     """A page about one run, or about two side by side.
 
-    `live` is an address of the same server that gives a fresh list of payloads as JSON; the page asks it every two
-    seconds. Without it the page makes no request at all and works from a file.
+    `live` is an address of the same server that gives a fresh list of payloads as JSON; the page asks it every
+    two seconds. Without it the page makes no request at all and works from a file.
     """
     style, script, plotly = _style(), _own_script(), _plotly()
     policy = _policy([plotly, script], [style, EMPTY], live)
@@ -73,7 +73,8 @@ def render_page(payloads: Sequence[dict[str, Any]], *, live: str | None = None) 
 
 
 def _spared(plotly: str) -> list[str]:
-    """Plotly brings a style sheet for maps unless an element of its name is there: there is, and we draw no maps."""
+    """Plotly brings a style sheet for maps unless an element of its name is there: there is, and we draw no
+    maps."""
     names = sorted(set(re.findall(r'document\.getElementById\("([0-9a-f]{64})"\)', plotly)))
     return [f'<template id="{name}"></template>' for name in names]
 

@@ -37,8 +37,8 @@ TITLES = {
 def run_payload(source: str | Path | SavedRun) -> dict[str, Any]:
     """The content of one run, ready for JSON.
 
-    Takes a run folder in any state, or a run in memory. Nothing about a damaged folder is an error here: `problems`
-    says what is missing, and the rest is shown.
+    Takes a run folder in any state, or a run in memory. Nothing about a damaged folder is an error here:
+    `problems` says what is missing, and the rest is shown.
     """
     found = salvage(source)
     run = found.run

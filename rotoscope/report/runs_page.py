@@ -121,7 +121,8 @@ def badge(kind: str) -> str:
     colour = KIND_COLOURS[hashlib.sha256(kind.encode("utf-8", "replace")).digest()[0] % len(KIND_COLOURS)]
     return (
         '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 104 66" role="img" aria-hidden="true">'
-        f'<rect x="1" y="1" width="102" height="64" rx="6" fill="{colour}" fill-opacity=".15" stroke="{colour}"/>'
+        f'<rect x="1" y="1" width="102" height="64" rx="6" fill="{colour}" fill-opacity=".15" '
+        f'stroke="{colour}"/>'
         f'<text x="52" y="38" text-anchor="middle" font-size="14" font-family="sans-serif" fill="{colour}">'
         f"{shown(kind[:12])}</text></svg>"
     )

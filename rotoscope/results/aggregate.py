@@ -177,7 +177,8 @@ def frequency_use(frequencies: pd.DataFrame) -> pd.DataFrame:
     """Which frequencies a head uses: weighted-average and dominant id, one row per (layer, head, tau).
 
     Weights are the softmax over planes of the plane's largest logit, averaged over prompts (what fits P2's
-    Table 1). The un-rotated remainder has no frequency and does not take part; a head without planes has no row.
+    Table 1). The un-rotated remainder has no frequency and does not take part; a head without planes has no
+    row.
     """
     planes = frequencies[(frequencies["frequency_id"] > 0) & frequencies["max_logit"].notna()]
     used = {

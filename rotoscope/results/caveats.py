@@ -24,7 +24,8 @@ def caveats(profile: Profile) -> list[str]:
 def with_missing_caveats(noted: Iterable[object], null_name: str | None, heads: pd.DataFrame) -> list[str]:
     """What a run noted when it was made, and what it should have noted.
 
-    Runs of earlier versions did not note that they had no null, and a run that is still going has noted nothing.
+    Runs of earlier versions did not note that they had no null, and a run that is still going has noted
+    nothing.
     """
     found = [str(caveat) for caveat in noted]
     if null_name is None and NO_NULL not in found:
@@ -46,7 +47,8 @@ def _caveats(profile: Profile) -> Iterator[str]:
     mass = heads["swapped_mass"].median()
     if mass < LITTLE_MASS:
         yield (
-            f"the median head puts {mass:.0%} of its attention on the swapped blocks: the rest (often the first "
+            f"the median head puts {mass:.0%} of its attention on the swapped blocks: the rest (often the "
+            "first "
             "tokens) is not judged by the scores, and tau acts on what is left"
         )
     few = (heads["effective_swaps"] < FEW_SWAPS).mean()

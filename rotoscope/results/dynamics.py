@@ -19,8 +19,8 @@ GAMMAS = (0.05, 0.1, 0.2)
 class Dynamics(SavedRun):
     """Scores by (step, layer, head, queries, tau), and accuracy by (step, hops) where the task has any.
 
-    `queries` says which positions were asked: "last", "path" (every position the path runs through) or "all". Layers
-    and heads count from 0.
+    `queries` says which positions were asked: "last", "path" (every position the path runs through) or "all".
+    Layers and heads count from 0.
     """
 
     kind = "dynamics"
@@ -86,7 +86,8 @@ class Dynamics(SavedRun):
         return pd.concat(parts, ignore_index=True).rename_axis(columns=None)
 
     def pure_from(self, gamma: float = GAMMA, queries: str | None = None) -> pd.DataFrame:
-        """For every head: where it ends, when it first was pure of that kind, and since when it has stayed so."""
+        """For every head: where it ends, when it first was pure of that kind, and since when it has stayed
+        so."""
         rows = []
         for (layer, head), track in self.at(queries=queries, gamma=gamma).groupby(["layer", "head"]):
             track = track.sort_values("step")
@@ -115,7 +116,7 @@ class Dynamics(SavedRun):
         return first_above(self.accuracy, threshold)
 
     def waiting(self, gamma: float = GAMMA, threshold: float = LEARNED) -> pd.DataFrame:
-        """P2 section 3.3: for each number of hops, when it is learned, beside when the heads it needs become pure.
+        """P2 section 3.3: when each number of hops is learned, beside when the heads it needs become pure.
 
         P2's account: hop h of the number task waits for the h-th positional head, and every letter hop for the
         last symbolic one. Here are the steps at which that many heads had first been pure.

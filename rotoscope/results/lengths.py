@@ -19,7 +19,8 @@ DRAWS = 400
 
 
 def crossing(lengths: np.ndarray, accuracy: np.ndarray, level: float) -> float:
-    """The length at which accuracy first falls below a level, interpolated in the logarithm; infinite if never."""
+    """The length at which accuracy first falls below a level, interpolated in the logarithm; infinite if
+    never."""
     below = np.flatnonzero(accuracy < level)
     if not len(below):
         return math.inf
@@ -74,8 +75,8 @@ class Lengths(SavedRun):
     def exponents(self, seed: int = 0) -> pd.DataFrame:
         """Per head, the power of the length with which its mean discrepancy and gap to the right token change.
 
-        Least squares in logarithms over lengths; the interval resamples the queries of every length. A gap that is
-        not positive on average has no logarithm: its exponent is missing.
+        Least squares in logarithms over lengths; the interval resamples the queries of every length. A gap that
+        is not positive on average has no logarithm: its exponent is missing.
         """
         dice = np.random.default_rng(seed)
         rows = []
@@ -100,8 +101,8 @@ class Lengths(SavedRun):
     def decay(self, limit: float = 0.2) -> pd.DataFrame:
         """The verdict on "decays for positional heads, stays for symbolic ones", computed from the exponents.
 
-        A head's discrepancy decays if the interval of its exponent lies below -limit, and stays if it lies above;
-        by class at training length, how many do which.
+        A head's discrepancy decays if the interval of its exponent lies below -limit, and stays if it lies
+        above; by class at training length, how many do which.
         """
         table = self.exponents().merge(self.classes, on=["model", "task", "layer", "head"])
         decays, stays = table["discrepancy_high"] < -limit, table["discrepancy_low"] > -limit
@@ -120,8 +121,8 @@ class Lengths(SavedRun):
     def predictions(self, seed: int = 0) -> pd.DataFrame:
         """Predicted against measured lengths at which accuracy falls below 90 % and 50 %, with intervals.
 
-        Of the prediction: inputs resampled. Of the measurement: the two curves of its 95 % interval. `log2_error` is
-        how many doublings the prediction is off.
+        Of the prediction: inputs resampled. Of the measurement: the two curves of its 95 % interval.
+        `log2_error` is how many doublings the prediction is off.
         """
         dice = np.random.default_rng(seed)
         curves = self.curve()

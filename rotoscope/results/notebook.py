@@ -49,8 +49,8 @@ def _plane(heads: pd.DataFrame) -> str:
     scored = scored.iloc[:: max(1, -(-len(scored) // MOST_POINTS))]
     places = zip(scored["positional_score"], scored["symbolic_score"], scored["head_class"], strict=True)
     points = "".join(
-        f'<circle cx="{EDGE + SIDE * p:.1f}" cy="{8 + SIDE * (1 - s):.1f}" r="2.6" fill="{CLASS_COLOURS[name]}" '
-        'fill-opacity="0.75"/>'
+        f'<circle cx="{EDGE + SIDE * p:.1f}" cy="{8 + SIDE * (1 - s):.1f}" r="2.6" '
+        f'fill="{CLASS_COLOURS[name]}" fill-opacity="0.75"/>'
         for p, s, name in places
         if name in CLASS_COLOURS
     )

@@ -82,8 +82,8 @@ class OneHopRun(SavedRun):
 
     Two ways of scoring: "free" is the model's own answer, which has to be the expected one and nothing else;
     "restricted" is the most likely of the candidates, for models that we run ourselves. On the letter task a
-    model that only repeats the letter it is asked about is right under restricted scoring, because one candidate
-    begins with it: look at "free" there, where the digit has to be found too.
+    model that only repeats the letter it is asked about is right under restricted scoring, because one
+    candidate begins with it: look at "free" there, where the digit has to be found too.
     """
 
     kind = "onehop"
@@ -98,7 +98,8 @@ class OneHopRun(SavedRun):
     def accuracy(self) -> pd.DataFrame:
         """One row per (task, scoring, length): mean and standard deviation over runs, 95 % interval, chance.
 
-        The interval is Wilson's over all questions. Questions that were too long for the model are counted apart.
+        The interval is Wilson's over all questions. Questions that were too long for the model are counted
+        apart.
         """
         rows = []
         ways = {"free": "correct", "restricted": "ranked_correct"}

@@ -48,7 +48,8 @@ class Profile(SavedRun):
 
     @cached_property
     def frequencies(self) -> pd.DataFrame:
-        """One row per (layer, head, tau, frequency_id); id 1 is the fastest plane, id 0 what does not rotate."""
+        """One row per (layer, head, tau, frequency_id); id 1 is the fastest plane, id 0 what does not
+        rotate."""
         return frequency_table(self._planes)
 
     @cached_property

@@ -42,8 +42,9 @@ class Roles(SavedRun):
     def table(self) -> pd.DataFrame:
         """One row per head: its attention at positions that point on, and the role it has earned.
 
-        A head is called Index (number task) or Retrieval (letter task) if it puts at least .9 of its attention on the
-        token pointed at, Reflexive if on itself; otherwise it has no name, and where it looks stands beside it.
+        A head is called Index (number task) or Retrieval (letter task) if it puts at least .9 of its attention
+        on the token pointed at, Reflexive if on itself; otherwise it has no name, and where it looks stands
+        beside it.
         """
         shares = [name for name in self.attention if name.startswith("on_")]
         weights = self.attention["inputs"]
@@ -64,11 +65,12 @@ class Roles(SavedRun):
     def arrivals(self) -> pd.DataFrame:
         """For every place on the path: when the answer has arrived causally, and when it is decodable.
 
-        `arrived_before_layer` is the first layer from which blocking the place costs nothing; 0 means that the place
-        never needed to look at anything, so nothing that matters passes through it alone; one more than the number
-        of layers means that the answer never arrives, the model being wrong without any blocking. `readable_after`
-        is the number of layers after which a probe reads the answer there, from then on. One hop a layer would make
-        that at least the number of hops left: where it is fewer, some layer did more than one (`shortcut`).
+        `arrived_before_layer` is the first layer from which blocking the place costs nothing; 0 means that the
+        place never needed to look at anything, so nothing that matters passes through it alone; one more than
+        the number of layers means that the answer never arrives, the model being wrong without any blocking.
+        `readable_after` is the number of layers after which a probe reads the answer there, from then on. One
+        hop a layer would make that at least the number of hops left: where it is fewer, some layer did more
+        than one (`shortcut`).
         """
         rows = []
         for (hops, step), track in self.arrival.groupby(["hops", "path_index"]):

@@ -1,8 +1,9 @@
 """Figures about a whole model, with intervals, and what the null gives for the same figure.
 
 Each statistic is a function of the head scores. It is evaluated on bootstrap resamples of the prompts, of the
-subject and of every draw of the null alike; the null's band holds 95 % of its resamples over all draws. A figure
-of the subject is "beyond the null" where the two intervals do not meet, and "also in the null" where they do.
+subject and of every draw of the null alike; the null's band holds 95 % of its resamples over all draws. A
+figure of the subject is "beyond the null" where the two intervals do not meet, and "also in the null" where
+they do.
 """
 
 from __future__ import annotations

@@ -17,7 +17,8 @@ from rotoscope.analysis.lengths import stored_lengths
 from rotoscope.maths.purity import CLASSES
 from rotoscope.palette import CLASS_COLOURS, TASK_COLOURS
 from rotoscope.papers.tables import TABLE_1
-from rotoscope.results import Dynamics, Geometry, Lengths, Roles, RunRecord
+from rotoscope.results import Dynamics, Geometry, Lengths, Roles
+from rotoscope.results.record import RunRecord
 from rotoscope.tasks import letter
 from tests.figures.drawn import image, line, names, points, ticks
 

@@ -11,13 +11,13 @@ import pytest
 
 import rotoscope as rs
 from rotoscope.errors import RotoscopeError
-from rotoscope.lab.training import PRESETS
 from rotoscope.papers import CLAIMS, VERDICTS, costs, layers, learning, lengths, models, reproduce, workshop
 from rotoscope.papers.claim import DIFFERENT, FALSE, NOT, REPRODUCED, Claim, Finding, judged
 from rotoscope.papers.judging import chosen
 from rotoscope.papers.workshop import Workshop
 from rotoscope.results import Ledger, OneHopRun, RunRecord
 from rotoscope.results.onehop import answer_row, answers_table
+from rotoscope.settings.train import PRESETS
 from rotoscope.tasks.onehop import Question
 from tests.models import tiny
 from tests.papers.pinned import EXPECTED, differences

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -41,3 +42,11 @@ class Watched:
     @property
     def outside(self) -> list[str]:
         return [url for url in self.requests if not url.startswith(("file:", "data:", "blob:", "about:"))]
+
+
+def until(page: Any, holds: str, seconds: float = 20) -> None:
+    """Wait for an expression to hold. The page's own policy forbids playwright to wait inside of it."""
+    end = time.monotonic() + seconds
+    while not page.evaluate(holds):
+        assert time.monotonic() < end, holds
+        page.wait_for_timeout(20)

@@ -40,7 +40,7 @@ def profile() -> rs.Profile:
 def other() -> rs.Profile:
     """The same heads with other weights, without a null."""
     torch.manual_seed(0)
-    return rs.profile(tiny("llama", seed=1), tokens=tokens(4, 20), tau=1e-4, gamma=0.3)
+    return rs.profile(tiny("llama", seed=1), tokens=tokens(4, 20), tau=1e-4, gamma=0.3, null="none")
 
 
 @pytest.fixture(scope="session")

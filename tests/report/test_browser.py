@@ -6,6 +6,7 @@ import csv
 import io
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,8 @@ import rotoscope as rs
 from benchmarks import page as benchmark
 from rotoscope.report import render_page, run_payload, write_report
 from rotoscope.results import Profile
-from tests.report.browser import Watched, chromium
+from rotoscope.results.record import SubjectRecord
+from tests.report.browser import Watched, chromium, until
 from tests.report.test_page import EVIL
 
 Visit = Callable[..., Watched]
@@ -38,7 +40,7 @@ def click_head(page: Any, where: int, layer: int, head: int) -> None:
     page.evaluate(f"{hovered} = undefined")
     page.mouse.move(x - 3, y - 2)
     page.mouse.move(x, y)
-    page.wait_for_function(f"{hovered}?.length")
+    until(page, f"{hovered}?.length")
     page.mouse.click(x, y)
     page.wait_for_selector("#card-title")
 
@@ -120,7 +122,7 @@ def test_keyboard(visit: Visit, profile: rs.Profile) -> None:
     assert title(page) is None
     page.focus("#tab-overview")
     page.keyboard.press("ArrowRight")
-    assert page.get_attribute("#tab-measured", "aria-selected") == "true"
+    assert page.get_attribute("#tab-tables", "aria-selected") == "true"
     assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
 
 
@@ -169,10 +171,10 @@ def test_pictures_follow_their_place(visit: Visit, profile: rs.Profile) -> None:
     height = "document.querySelector('#panel .plot')._fullLayout.height"
     before = page.evaluate(height)
     page.click("#notes summary")
-    page.wait_for_function(f"{height} < {before - 10}")
+    until(page, f"{height} < {before - 10}")
     assert page.evaluate("document.querySelector('#panel figcaption').getBoundingClientRect().bottom") <= 900
     page.set_viewport_size({"width": 1200, "height": 800})
-    page.wait_for_function("document.querySelector('#panel .plot')._fullLayout.width < 400")
+    until(page, "document.querySelector('#panel .plot')._fullLayout.width < 400")
 
 
 def test_overview_fits_a_laptop_and_a_telephone(visit: Visit, profile: rs.Profile) -> None:
@@ -257,8 +259,9 @@ def test_downloads(visit: Visit, profile: rs.Profile) -> None:
 
 
 def test_names_show_as_text(visit: Visit, profile: rs.Profile) -> None:
-    changed = {**profile.run, "subject": {"name": EVIL}, "warnings": [EVIL]}
-    page = visit(Profile({**changed, "settings": {**changed["settings"], EVIL: EVIL}}, profile.tables)).page
+    settings = {**profile.run.settings, EVIL: EVIL}
+    changed = replace(profile.run, subject=SubjectRecord(EVIL), warnings=[EVIL], settings=settings)
+    page = visit(Profile(changed, profile.tables)).page
     assert page.inner_text("h1").startswith("Heads of </script><script>alert('1')</script>")
     page.click("#tab-measured")
     assert "<img src=x onerror=alert(2)> 🎲" in page.inner_text("#panel")

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from rotoscope import palette
 from rotoscope.cli import main
 from rotoscope.errors import RotoscopeError, RunError
 from rotoscope.report import render_page, run_payload, write_report
+from rotoscope.results.record import SubjectRecord
 
 EVIL = "</script><script>alert('1')</script> \"quoted\" & <img src=x onerror=alert(2)> 🎲 \u2028"
 
@@ -197,5 +199,6 @@ def test_notebook_summary(profile: rs.Profile, other: rs.Profile) -> None:
     assert profile.run.warnings[0] in shown
     assert "no null" not in shown
     assert "no null" in other._repr_html_()
-    evil = rs.Profile({**profile.run, "subject": {"name": EVIL}, "warnings": [EVIL]}, profile.tables)
+    named = replace(profile.run, subject=SubjectRecord(EVIL), warnings=[EVIL])
+    evil = rs.Profile(named, profile.tables)
     assert "<script" not in evil._repr_html_()

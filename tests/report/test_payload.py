@@ -260,7 +260,7 @@ def test_dynamics_of_several_heads_a_layer() -> None:
     places = zip(series["layer"], series["head"], strict=True)
     assert series["positional_score"][1] == [(10 * layer + head + 80) / 100 for layer, head in places]
     names = [[CLASSES[code] for code in step] for step in series["head_class"]]
-    assert names == [["mixed"] * 3 + ["mixed", "mixed", "mixed"], ["mixed"] * 3 + ["uniform"] * 3]
+    assert names == [["mixed"] * 3 + ["symbolic", "mixed", "mixed"], ["mixed"] * 3 + ["uniform"] * 3]
     for step, classes in zip(series["steps"], names, strict=True):
         assert (
             run.at()[lambda t, step=step: t["step"] == step]
