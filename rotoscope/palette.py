@@ -5,8 +5,6 @@ From the Okabe-Ito palette, which stays apart under the common kinds of colour b
 
 from __future__ import annotations
 
-__all__ = ["CLASS_COLOURS", "HOP_COLOURS", "NULL", "POSITIONAL", "SERIES", "SYMBOLIC", "TASK_COLOURS", "THEMES"]
-
 POSITIONAL, SYMBOLIC, UNIFORM, MIXED = "#D55E00", "#0072B2", "#8A8A8A", "#CC79A7"
 GREEN, AMBER, SKY, VIOLET, OLIVE, SLATE = "#009E73", "#E69F00", "#56B4E9", "#7A3E9D", "#8A6D00", "#56708A"
 BROWN = "#7A3E00"

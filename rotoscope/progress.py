@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Protocol, runtime_checkable
 
-__all__ = ["Progress", "progress_bar"]
-
 FIRST_S, EVERY_S = 10.0, 30.0
 """Seconds until work counts as long and a log gets its first line, and between two lines."""
 

@@ -13,8 +13,6 @@ from rotoscope.errors import TaskError
 from rotoscope.maths.blocks import Blocks
 from rotoscope.tasks.prompts import Prompt, Prompts
 
-__all__ = ["Batch", "Queries", "batches", "prompts_hash", "scored_queries"]
-
 Queries = Literal["last", "all", "task"] | Sequence[int]
 
 

@@ -22,8 +22,6 @@ from rotoscope.results.run import Run
 from rotoscope.settings import CanonicalSettings, ToyTraining
 from rotoscope.tasks.canonical_tasks import CANONICAL
 
-__all__ = ["canonical_experiments", "experiments_of"]
-
 DRAWN = (1.0, 0.1, 0.01, 0.001)
 """Angles whose vectors are kept along training."""
 SCORED_INPUTS = 32

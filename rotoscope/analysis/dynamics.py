@@ -34,8 +34,6 @@ from rotoscope.shapes import Float, Tensor
 from rotoscope.tasks.multihop import MultiHops
 from rotoscope.tasks.prompts import Prompts
 
-__all__ = ["QueryKind", "Watch", "measure_dynamics", "score_heads"]
-
 QueryKind = Literal["last", "path", "all"]
 """Which positions are asked: the last token, every position the path runs through, or all with two keys before them."""
 MEASURED = ("positional_score", "symbolic_score", "entropy", "relative_entropy", "effective_swaps")

@@ -29,8 +29,6 @@ from rotoscope.results.onehop import OneHopRun, answer_row, answered_keys, answe
 from rotoscope.results.run import Run
 from rotoscope.tasks.onehop import OneHopPlan, Question, read_answer
 
-__all__ = ["KEY_VARIABLES", "Estimate", "estimate", "one_hop_endpoint"]
-
 KEY_VARIABLES = ("ROTOSCOPE_API_KEY", "OPENAI_API_KEY")
 NO_KEY = "none"
 """What is sent where no key is set: servers of one's own ask for none."""

@@ -8,8 +8,6 @@ from rotoscope.reading import Subject
 from rotoscope.settings import ProfileSettings
 from rotoscope.tasks.prompts import Prompts
 
-__all__ = ["Estimate", "estimate"]
-
 SECONDS_PER_PLANE_LOGIT = 2.5e-9  # measured on two CPU cores; only for the estimate
 
 

@@ -20,8 +20,6 @@ from rotoscope.maths.swaps import score_swaps
 from rotoscope.reading import HeadReader, LayerHeads
 from rotoscope.results.profile import Profile
 
-__all__ = ["examples", "telling_heads"]
-
 TELLING_MASS = 0.1
 
 

@@ -36,8 +36,6 @@ from rotoscope.settings.profile import head_pairs
 from rotoscope.tasks import passages
 from rotoscope.tasks.prompts import Prompts
 
-__all__ = ["Condition", "bands", "gate", "parse_heads", "parse_planes"]
-
 Head = tuple[int, int]
 Planes = str | Sequence[int]
 Heads = str | Sequence[Head]

@@ -14,8 +14,6 @@ from rotoscope.results.geometry import Geometry, frequency_use
 from rotoscope.results.run import Run
 from rotoscope.tasks.multihop import MultiHops
 
-__all__ = ["find_geometry"]
-
 HELD_OUT = 3_000_000
 
 

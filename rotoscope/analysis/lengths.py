@@ -42,8 +42,6 @@ from rotoscope.settings import LengthsSettings
 from rotoscope.shapes import Float, Tensor
 from rotoscope.tasks.multihop import MultiHops
 
-__all__ = ["LENGTHS", "measure_lengths", "predict", "stored_lengths"]
-
 LENGTHS = (17, 25, 50, 100, 200, 350, 850, 2000, 5000)
 TOKENS = {"cpu": 120_000, "cuda": 4_000_000}
 """Tokens spent on each length: fewer inputs at the long end."""

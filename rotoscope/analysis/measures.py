@@ -20,8 +20,6 @@ from rotoscope.maths.swaps import score_swaps
 from rotoscope.reading import HeadReader, LayerHeads, QueryHeads
 from rotoscope.results.aggregate import INDEX, MEASURES
 
-__all__ = ["Scoring", "Transform", "score_batch"]
-
 Measures = dict[str, np.ndarray]
 """Name of a measure -> [batch, heads, taus]."""
 

@@ -23,8 +23,6 @@ from rotoscope.errors import ModelError
 from rotoscope.maths.blocks import block_spread
 from rotoscope.reading import HeadReader, LayerHeads, Subject
 
-__all__ = ["NULLS", "Null", "check_null", "make_nulls"]
-
 NullName = Literal["none", "random", "gaussian"]
 NULLS: tuple[NullName, ...] = ("none", "random", "gaussian")
 CALIBRATION_PROMPTS = 2

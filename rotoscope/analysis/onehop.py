@@ -24,8 +24,6 @@ from rotoscope.results.record import SubjectRecord
 from rotoscope.results.run import Run
 from rotoscope.tasks.onehop import OneHopPlan, Question, read_answer
 
-__all__ = ["one_hop_local"]
-
 AT_ONCE = 8192
 """Most tokens, rows × length, that candidates are scored with at once."""
 

@@ -22,8 +22,6 @@ from rotoscope.progress import progress_bar
 from rotoscope.reading import HeadReader, LayerHeads, load
 from rotoscope.tasks.prompts import Prompts
 
-__all__ = ["agreement", "input_permutation"]
-
 AT_ONCE = 8
 
 

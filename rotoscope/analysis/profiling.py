@@ -25,8 +25,6 @@ from rotoscope.results.saved import Tables
 from rotoscope.settings import ProfileSettings
 from rotoscope.tasks import MultiHops, Prompts, from_tokens
 
-__all__ = ["describe", "profile", "subject_settings"]
-
 BATCH_TOKENS = {"cpu": 1024, "cuda": 16384}
 
 

@@ -14,8 +14,6 @@ from rotoscope.settings import PromptSettings
 from rotoscope.tasks.multihop import MULTIHOP
 from rotoscope.tasks.prompts import Prompts
 
-__all__ = ["make_prompts"]
-
 FRESH = 4_000_000
 """Rows of a multi-hop task from here on are in no training run and in no other measurement."""
 

@@ -32,8 +32,6 @@ from rotoscope.results.run import Run
 from rotoscope.shapes import Bool, Float, Int, Tensor
 from rotoscope.tasks.multihop import MultiHop, MultiHops, pointed_at, solve
 
-__all__ = ["Probes", "Trace", "attention_of", "blocked", "find_roles", "ideal_hop", "trace"]
-
 HELD_OUT = 2_000_000
 """Rows of the task from here on were seen by no training run."""
 RIDGE = 1e-3

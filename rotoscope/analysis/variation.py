@@ -19,8 +19,6 @@ from rotoscope.results.summary import figures
 from rotoscope.settings import ProfileSettings
 from rotoscope.tasks import PREFIXES, Prompts, binding
 
-__all__ = ["CONCLUSIONS", "VARIED", "vary"]
-
 VARIED = ("prefix", "granularity", "tau")
 MOST_PROMPTS = 8
 TAUS = (1e-4, 1e-3, 1e-2, 1e-1)

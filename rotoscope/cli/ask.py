@@ -13,8 +13,6 @@ from rotoscope.settings import AskSettings, Output
 if TYPE_CHECKING:
     from rotoscope.results import OneHopRun
 
-__all__ = ["ask"]
-
 
 @command
 def ask(

@@ -7,8 +7,6 @@ from typing import Annotated, Literal
 from rotoscope.cli.command import Given, command
 from rotoscope.settings import CanonicalSettings, Output
 
-__all__ = ["canonical"]
-
 
 @command
 def canonical(

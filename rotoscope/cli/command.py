@@ -20,8 +20,6 @@ from rotoscope.errors import RotoscopeError
 from rotoscope.settings import Settings
 from rotoscope.settings.base import nearest
 
-__all__ = ["Given", "check_environment", "check_file", "command", "flags"]
-
 Given = dict[str, Any]
 KEPT = ("ROTOSCOPE_CACHE", "ROTOSCOPE_API_KEY")
 """Variables of ours that are no settings of a command."""

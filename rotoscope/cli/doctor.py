@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
-__all__ = ["doctor"]
-
 EXTRAS = {
     "gguf": "gguf",
     "figures": "matplotlib",

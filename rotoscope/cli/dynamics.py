@@ -8,8 +8,6 @@ from typing import Any, Literal
 from rotoscope.cli.command import command
 from rotoscope.settings import Output, PromptSettings
 
-__all__ = ["dynamics"]
-
 PAIRS = 16
 
 

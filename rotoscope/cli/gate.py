@@ -9,8 +9,6 @@ from rotoscope.cli.command import Given, command
 from rotoscope.errors import RotoscopeError
 from rotoscope.settings import GateSettings, Output, PromptSettings
 
-__all__ = ["gate"]
-
 USUAL = {"pairs": 8, "prompts": 8}
 
 

@@ -9,8 +9,6 @@ from rotoscope.cli.command import Given, command
 from rotoscope.errors import RotoscopeError
 from rotoscope.settings import LengthsSettings, Output
 
-__all__ = ["lengths"]
-
 STORED = "stored"
 
 

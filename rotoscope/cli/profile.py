@@ -8,8 +8,6 @@ from typing import Annotated
 from rotoscope.cli.command import Given, command
 from rotoscope.settings import Output, ProfileSettings, PromptSettings
 
-__all__ = ["profile"]
-
 
 @command
 def profile(

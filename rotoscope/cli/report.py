@@ -6,8 +6,6 @@ from pathlib import Path
 
 from rotoscope.errors import RotoscopeError
 
-__all__ = ["report"]
-
 
 def report(run: Path, other: Path | None = None, *, out: Path | None = None, overwrite: bool = False) -> int:
     """Write a run as one HTML page that works offline; two profiles are compared too.

@@ -10,8 +10,6 @@ from rotoscope.errors import RotoscopeError
 from rotoscope.palette import TERMINAL_VERDICTS
 from rotoscope.settings import Output
 
-__all__ = ["reproduce"]
-
 
 @command
 def reproduce(

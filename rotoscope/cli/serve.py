@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["serve"]
-
 
 def serve(
     folder: Path = Path("runs"),

@@ -15,8 +15,6 @@ from rotoscope.palette import CLASS_COLOURS
 from rotoscope.results import Profile
 from rotoscope.results.saved import SavedRun
 
-__all__ = ["end", "new_console", "show_summary", "show_table", "show_written"]
-
 MOST_TELLING = 5
 
 

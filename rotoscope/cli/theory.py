@@ -9,8 +9,6 @@ from rotoscope.errors import RotoscopeError
 from rotoscope.palette import TERMINAL_VERDICTS
 from rotoscope.settings import Output
 
-__all__ = ["theory"]
-
 
 @command
 def theory(

@@ -7,8 +7,6 @@ from typing import Annotated, Any, Literal
 from rotoscope.cli.command import Given, command
 from rotoscope.settings import Output, TrainSettings, WatchSettings
 
-__all__ = ["train"]
-
 
 @command
 def train(

@@ -9,8 +9,6 @@ from rotoscope.figures.words import measured
 from rotoscope.palette import NULL, POSITIONAL, SYMBOLIC
 from rotoscope.results.profile import Profile
 
-__all__ = ["by_position", "depth"]
-
 
 def depth(profile: Profile, tau: float | None = None) -> Figure:
     """Median and middle half of both scores per layer; grey: the null."""

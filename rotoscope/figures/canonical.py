@@ -14,14 +14,6 @@ from rotoscope.palette import EXPERIMENT_COLOURS as HUES
 from rotoscope.palette import INK, POSITIONAL, QUERY, SYMBOLIC
 from rotoscope.results.canonical import Canonical
 
-__all__ = [
-    "canonical_accuracy",
-    "canonical_positions",
-    "canonical_scores",
-    "canonical_steps",
-    "canonical_vectors",
-]
-
 MARKERS = {"index": "s", "retrieval": "o", "induction": "^", "induction, two angles": "D"}
 
 

@@ -15,14 +15,6 @@ from rotoscope.maths.purity import CLASSES, GAMMA
 from rotoscope.palette import CLASS_COLOURS, CLASS_MARKERS, HOP_COLOURS, POSITIONAL, SYMBOLIC
 from rotoscope.results.dynamics import GAMMAS, Dynamics
 
-__all__ = [
-    "plane_over_training",
-    "purity_over_training",
-    "scores_over_training",
-    "training_accuracy",
-    "waiting",
-]
-
 COUNTED = "layers and heads count from 0"
 
 

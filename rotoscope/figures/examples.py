@@ -10,8 +10,6 @@ from rotoscope.figures.words import measured
 from rotoscope.palette import INK, QUERY, SWAPPED
 from rotoscope.results.profile import Profile
 
-__all__ = ["swap_traces", "vectors"]
-
 
 def swap_traces(profile: Profile) -> Figure:
     """Attention before and after a head's most telling swap (P1 Fig. 1).

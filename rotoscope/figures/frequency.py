@@ -12,8 +12,6 @@ from rotoscope.figures.words import measured
 from rotoscope.palette import NULL, POSITIONAL, QUERY, SYMBOLIC
 from rotoscope.results.profile import Profile
 
-__all__ = ["frequency_grid", "frequency_norms", "frequency_profiles", "frequency_summary", "head_paths"]
-
 SCORES = (("positional", POSITIONAL), ("symbolic", SYMBOLIC))
 
 

@@ -11,8 +11,6 @@ from rotoscope import figures as draw
 from rotoscope.results import Canonical, Dynamics, Gating, Lengths, OneHopRun, Profile, Training
 from rotoscope.results.saved import SavedRun
 
-__all__ = ["figures_of"]
-
 
 def figures_of(run: SavedRun, printed: pd.DataFrame | None = None) -> Iterator[tuple[str, Figure]]:
     """The figures of a run of any kind; none where there is nothing to draw.

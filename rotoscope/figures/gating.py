@@ -8,8 +8,6 @@ from rotoscope.figures.style import drawing_grid, headline, shared_legend
 from rotoscope.palette import GATE_COLOURS, UNIFORM
 from rotoscope.results.gating import Gating
 
-__all__ = ["gate_bands"]
-
 MARKERS = {"all": "o", "positional": "s", "symbolic": "D"}
 
 

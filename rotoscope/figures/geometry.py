@@ -11,8 +11,6 @@ from rotoscope.figures.style import around_origin, caption, colour_map, drawing,
 from rotoscope.palette import INK, POSITIONAL, SYMBOLIC
 from rotoscope.results.geometry import Geometry
 
-__all__ = ["dominant_planes", "frequency_use"]
-
 
 def frequency_use(*runs: Geometry, printed: Mapping[str, Sequence[float]] | None = None) -> Figure:
     """The largest logit of every plane in every layer (P2 Fig. 8), with the weighted-average ids.

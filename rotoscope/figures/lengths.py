@@ -13,8 +13,6 @@ from rotoscope.palette import BROWN, CLASS_COLOURS
 from rotoscope.palette import TASK_COLOURS as HUES
 from rotoscope.results.lengths import Lengths
 
-__all__ = ["length_accuracy", "length_attention", "length_discrepancy", "length_prediction"]
-
 
 def length_accuracy(run: Lengths) -> Figure:
     """Accuracy by length over all hop counts, with intervals (P2 Fig. 5B)."""

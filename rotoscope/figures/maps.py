@@ -13,8 +13,6 @@ from rotoscope.figures.words import measured
 from rotoscope.palette import CLASS_COLOURS, POSITIONAL, SYMBOLIC
 from rotoscope.results.profile import Profile
 
-__all__ = ["layer_map"]
-
 
 def layer_map(profile: Profile, tau: float | None = None) -> Figure:
     """Positional score, symbolic score and class of every head, layers upward (P1 Fig. 1)."""

@@ -12,8 +12,6 @@ from rotoscope.palette import NULL
 from rotoscope.palette import TASK_COLOURS as HUES
 from rotoscope.results.onehop import OneHopRun
 
-__all__ = ["one_hop_accuracy"]
-
 TITLES = {"number": "number task (positional)", "letter": "letter task (symbolic)"}
 STYLES = ("-", "--", ":", "-.")
 SHOWN = (12, 24, 48, 100, 300)

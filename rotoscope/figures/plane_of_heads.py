@@ -12,8 +12,6 @@ from rotoscope.maths.purity import pure_regions
 from rotoscope.palette import CLASS_COLOURS, CLASS_MARKERS
 from rotoscope.results.profile import Profile
 
-__all__ = ["corners", "plane"]
-
 
 def plane(profile: Profile, tau: float | None = None) -> Figure:
     """Every head by its two scores (P1 Fig. 1): (1, 0) positional, (0, 1) symbolic, (1, 1) uniform."""

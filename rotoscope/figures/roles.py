@@ -15,8 +15,6 @@ from rotoscope.palette import HOP_COLOURS, INK, TASK_COLOURS
 from rotoscope.results.roles import ARRIVED, Roles
 from rotoscope.tasks.multihop import MultiHop
 
-__all__ = ["answer_arrival", "decodable_flow", "information_flow", "role_attention"]
-
 DRAWN = 0.25
 """Attention from which an arrow is drawn."""
 

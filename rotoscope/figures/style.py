@@ -19,21 +19,6 @@ from matplotlib.patches import Patch
 from rotoscope.palette import CLASS_COLOURS
 from rotoscope.results.files import replace_file
 
-__all__ = [
-    "around_origin",
-    "caption",
-    "class_patches",
-    "colour_map",
-    "drawing",
-    "drawing_grid",
-    "headline",
-    "median_band",
-    "plain_steps",
-    "save_figure",
-    "shared_legend",
-    "styled",
-]
-
 DPI = 200
 SETTINGS = {
     "font.family": "DejaVu Sans",

@@ -27,8 +27,6 @@ from rotoscope.maths.target_weight import positional_target_weight, symbolic_tar
 from rotoscope.palette import INK, NULL, POSITIONAL, SYMBOLIC, TASK_COLOURS
 from rotoscope.tasks.multihop import MultiHop
 
-__all__ = ["construction_vectors", "discrepancies", "hop_path", "permuted_logits", "target_weights"]
-
 
 def hop_path(*sequences: MultiHop) -> Figure:
     """The path through a multi-hop sequence, from the last token to the answer (P2 Fig. 1)."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from rotoscope.results.profile import Profile
 
-__all__ = ["measured", "null_words"]
-
 
 def measured(profile: Profile, tau: float | None = None) -> str:
     """Model, task, sizes and temperature, and how layers and heads are counted."""

@@ -18,8 +18,6 @@ from rotoscope.reading import Subject, load
 from rotoscope.results.files import disk_errors
 from rotoscope.tasks.multihop import MULTIHOP, PAD, MultiHops
 
-__all__ = ["load_multihop", "save_checkpoint", "sequences_for", "word_tokenizer"]
-
 
 def word_tokenizer(vocabulary: Sequence[str]) -> Any:
     """A transformers tokenizer whose tokens are the words of a vocabulary, separated by spaces."""

@@ -16,8 +16,6 @@ from rotoscope.results.files import replace_file, write_text
 from rotoscope.settings import TrainSettings
 from rotoscope.tasks.multihop import MultiHops
 
-__all__ = ["export_dataset"]
-
 ROWS = 50_000
 SCHEMA = pa.schema(
     {

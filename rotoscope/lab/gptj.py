@@ -25,8 +25,6 @@ from rotoscope.reading.heads import PROOF_TOLERANCE
 from rotoscope.reading.loading import keep_still
 from rotoscope.shapes import Float, Int, Tensor
 
-__all__ = ["GPTJ", "GPTJShape", "LayerState", "head_logits"]
-
 
 @dataclass(frozen=True)
 class GPTJShape:

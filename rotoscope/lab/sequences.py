@@ -10,8 +10,6 @@ from rotoscope.lab.gptj import GPTJShape
 from rotoscope.settings import TrainSettings
 from rotoscope.tasks.multihop import MULTIHOP, MultiHops
 
-__all__ = ["PARTS", "model_shape", "training_sequences"]
-
 Part = Literal["train", "validation", "test"]
 PARTS: tuple[Part, ...] = ("train", "validation", "test")
 

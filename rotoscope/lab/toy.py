@@ -19,8 +19,6 @@ from rotoscope.settings import ToyTraining
 from rotoscope.shapes import Float, Tensor
 from rotoscope.tasks.canonical_tasks import CanonicalSamples, canonical, check_sizes
 
-__all__ = ["ToyHeads", "ToySettings"]
-
 
 @dataclass(frozen=True)
 class ToySettings(ToyTraining):

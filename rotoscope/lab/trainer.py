@@ -20,8 +20,6 @@ from rotoscope.settings import TrainSettings
 from rotoscope.shapes import Tensor
 from rotoscope.tasks.multihop import MultiHops
 
-__all__ = ["Trainer"]
-
 AT_ONCE = 4096
 
 

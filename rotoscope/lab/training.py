@@ -32,8 +32,6 @@ from rotoscope.results.training import Training
 from rotoscope.settings import Settings, TrainSettings
 from rotoscope.tasks.multihop import MultiHops
 
-__all__ = ["Evaluation", "train"]
-
 STATES_KEPT = 2
 SMALL = 64
 """Up to this width a CPU trains faster with one thread."""

@@ -6,8 +6,6 @@ import torch
 
 from rotoscope.shapes import Float, Tensor
 
-__all__ = ["attention_entropy", "attention_weights", "log_normaliser"]
-
 
 def log_normaliser(
     logits: Float[Tensor, "... n"], sink: Float[Tensor, "..."] | None = None

@@ -27,8 +27,6 @@ import torch
 from rotoscope.errors import BlockError
 from rotoscope.shapes import Float, Int, Tensor
 
-__all__ = ["Blocks", "Gather", "block_logits", "block_spread", "from_logits"]
-
 Gather = Callable[[Int[Tensor, "offsets slots"], Int[Tensor, "offsets contents"]], Tensor]
 """Looks up A[position, content] for every offset: [offsets, a] x [offsets, b] -> [..., offsets, a, b]."""
 

@@ -23,20 +23,6 @@ from rotoscope.errors import RotoscopeError
 from rotoscope.maths.head import RotaryHead
 from rotoscope.shapes import Tensor
 
-__all__ = [
-    "Construction",
-    "h_mix",
-    "h_pos",
-    "h_sym",
-    "index_gap",
-    "one_angle_induction",
-    "reflexive",
-    "retrieval_gap",
-    "retrieval_limit",
-    "t_index",
-    "t_retrieval",
-]
-
 
 @dataclass(frozen=True)
 class Construction:

@@ -16,8 +16,6 @@ from dataclasses import dataclass
 
 from rotoscope.shapes import Float, Tensor
 
-__all__ = ["Exclusion", "exclusion", "exclusion_from_factors"]
-
 
 @dataclass(frozen=True)
 class Exclusion:

@@ -18,8 +18,6 @@ from rotoscope.maths.swaps import WeightedMean, each_pair_once, score_swaps, til
 from rotoscope.settings.profile import check_tau
 from rotoscope.shapes import Bool, Float, Tensor
 
-__all__ = ["FrequencyScores", "frequency_scores"]
-
 CHUNK = {"cpu": 2**19, "cuda": 2**25}  # logits per chunk: as a cache holds them; as many as keep a GPU busy
 ROWS = {"cpu": 64, "cuda": 512}  # rows per tile
 SMALL = 20.0  # products of four exponentials of such logits are still float32

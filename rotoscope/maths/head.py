@@ -18,8 +18,6 @@ from rotoscope.errors import RotoscopeError
 from rotoscope.maths.rotation import counterfactual_logits, turn
 from rotoscope.shapes import Float, Int, Tensor
 
-__all__ = ["RotaryHead"]
-
 MOST_PERMUTED = 8
 
 

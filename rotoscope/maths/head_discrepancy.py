@@ -14,17 +14,6 @@ import torch
 from rotoscope.maths.constructions import index_gap, retrieval_gap
 from rotoscope.shapes import Float, Tensor
 
-__all__ = [
-    "discrepancy",
-    "index_largest",
-    "index_largest_bound",
-    "index_printed_bound",
-    "index_worst",
-    "index_worst_bound",
-    "retrieval_printed_bound",
-    "retrieval_worst",
-]
-
 
 def discrepancy(logits: Float[Tensor, "... n"]) -> Float[Tensor, "..."]:
     """Largest minus second-largest logit of a head on an input; hidden keys are -inf."""

@@ -7,8 +7,6 @@ from numpy.typing import ArrayLike
 
 from rotoscope.errors import RotoscopeError
 
-__all__ = ["CLASSES", "GAMMA", "pure_regions", "purity_class", "purity_classes", "purity_codes"]
-
 CLASSES = ("positional", "symbolic", "uniform", "mixed")
 GAMMA = 0.1
 """The papers' tolerance."""

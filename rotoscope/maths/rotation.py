@@ -15,8 +15,6 @@ import torch
 
 from rotoscope.shapes import Float, Tensor
 
-__all__ = ["counterfactual_logits", "relative_phases", "turn"]
-
 
 def turn(
     pairs: Float[Tensor, "... planes 2"], cos: Float[Tensor, "..."], sin: Float[Tensor, "..."]

@@ -27,8 +27,6 @@ from rotoscope.maths.blocks import BlockLogits, Blocks, Gather, from_logits
 from rotoscope.settings.profile import check_tau, one_tau
 from rotoscope.shapes import Float, Int, Tensor
 
-__all__ = ["SwapDetail", "SwapScores", "score_swaps", "swap_scores"]
-
 TILE = 128  # rows per tile: elementwise temporaries, not the matrix product, are the cost
 
 

@@ -6,8 +6,6 @@ import torch
 
 from rotoscope.shapes import Float, Tensor
 
-__all__ = ["falls_then_rises", "positional_target_weight", "rises_then_falls", "symbolic_target_weight"]
-
 
 def positional_target_weight(keys: int, theta: float, beta: float) -> Float[Tensor, "keys"]:
     """w_max(j) of H_POS: softmax over p of beta cos((p - j) theta), taken at p = j. U-shaped while N theta < 2 pi."""

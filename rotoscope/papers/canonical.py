@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 
-from rotoscope.papers.claim import Claim, Finding, judged, one_way
+from rotoscope.papers.claim import Finding, claims, judged, one_way
 from rotoscope.papers.workshop import Workshop
-
-__all__ = ["CLAIMS"]
-
 
 SCORES = ["positional_score", "symbolic_score"]
 
@@ -109,91 +106,15 @@ def mixed_heads(workshop: Workshop) -> Finding:
     )
 
 
-CLAIMS = [
-    Claim(
-        id="p1-canonical-index",
-        paper="p1",
-        where="canonical tasks",
-        statement="Index is learned at high frequencies only",
-        paper_value="accuracy against frequency",
-        rule="mean accuracy at least .8 at angles of .1 and more, at most .3 at .001 and less",
-        needs="canonical",
-        compute=index_is_fast,
-    ),
-    Claim(
-        id="p1-canonical-retrieval",
-        paper="p1",
-        where="canonical tasks",
-        statement="Retrieval is learned at low frequencies only",
-        paper_value="accuracy against frequency",
-        rule="mean accuracy at least .95 at angles of .001 and less, at most .4 at .1 and more",
-        needs="canonical",
-        compute=retrieval_is_slow,
-    ),
-    Claim(
-        id="p1-canonical-induction",
-        paper="p1",
-        where="canonical tasks",
-        statement="partial induction needs two angles",
-        paper_value="one angle fails, (0, angle) succeeds",
-        rule="best pair at least .95, best single angle at most .8",
-        needs="canonical",
-        compute=induction_needs_two,
-    ),
-    Claim(
-        id="p1-positions-retrieval",
-        paper="p1",
-        where="canonical tasks",
-        statement="at too high a frequency Retrieval's accuracy over positions is an inverse U",
-        paper_value="shown",
-        rule="rank correlation with the distance from the middle at most -.7",
-        needs="canonical",
-        compute=retrieval_inverse_u,
-    ),
-    Claim(
-        id="p1-positions-index",
-        paper="p1",
-        where="canonical tasks",
-        statement="at too low a frequency Index's accuracy over positions is a U",
-        paper_value="shown",
-        rule=(
-            "rank correlations of accuracy and of the weight on the target at least .7; the weight alone: "
-            "with a difference"
-        ),
-        needs="canonical",
-        compute=index_u,
-    ),
-    Claim(
-        id="p1-canonical-scores",
-        paper="p1",
-        where="canonical tasks",
-        statement="trained Index heads score as positional and Retrieval heads as symbolic",
-        paper_value="(1, 0) and (0, 1)",
-        rule="within .1 of the corners",
-        needs="canonical",
-        compute=toy_scores,
-    ),
-    Claim(
-        id="p1-canonical-mixed",
-        paper="p1",
-        where="canonical tasks",
-        statement="a head that solves partial induction acts by neither kind alone",
-        paper_value="mixed",
-        rule=(
-            "neither mean score reaches .9 at angles that are solved; with a difference if it scores as "
-            "symbolic but is positional (by .5) between equal symbols"
-        ),
-        needs="canonical",
-        compute=mixed_heads,
-    ),
-    Claim(
-        id="p1-canonical-vectors",
-        paper="p1",
-        where="canonical tasks",
-        statement="in training the keys of an Index head collapse to one direction",
-        paper_value="shown",
-        rule="resultant of the keys' directions at least .9 after training",
-        needs="canonical",
-        compute=keys_collapse,
-    ),
-]
+CLAIMS = claims(
+    {
+        "p1-canonical-index": index_is_fast,
+        "p1-canonical-retrieval": retrieval_is_slow,
+        "p1-canonical-induction": induction_needs_two,
+        "p1-positions-retrieval": retrieval_inverse_u,
+        "p1-positions-index": index_u,
+        "p1-canonical-scores": toy_scores,
+        "p1-canonical-mixed": mixed_heads,
+        "p1-canonical-vectors": keys_collapse,
+    }
+)

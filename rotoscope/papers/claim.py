@@ -2,33 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import tomllib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
 
 if TYPE_CHECKING:
     from rotoscope.papers.workshop import Workshop
-
-__all__ = [
-    "COSTS",
-    "DIFFERENT",
-    "FALSE",
-    "NEEDS",
-    "NOT",
-    "NOT_RUN",
-    "REPRODUCED",
-    "VERDICTS",
-    "Claim",
-    "Cost",
-    "Finding",
-    "Need",
-    "Run",
-    "judged",
-    "one_way",
-]
 
 REPRODUCED = "reproduced"
 DIFFERENT = "reproduced with a difference"
@@ -144,6 +129,19 @@ class Claim:
                 f"rotoscope reproduce {self.id} --one-hop RUN"
             )
         return self.command(self.cost, subject) if COSTS.index(self.cost) > COSTS.index(cost) else ""
+
+
+def claims(computed: Mapping[str, Callable[[Workshop], Finding]]) -> list[Claim]:
+    """The claims of these ids as `claims.toml` words them, with what computes each."""
+    return [
+        Claim(id=name, paper="p1" if name.startswith("p1") else "p2", compute=compute, **_words()[name])
+        for name, compute in computed.items()
+    ]
+
+
+@cache
+def _words() -> dict[str, dict[str, Any]]:
+    return tomllib.loads(Path(__file__).with_name("claims.toml").read_text(encoding="utf-8"))
 
 
 def judged(as_said: bool, *, in_part: bool = False) -> str:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from rotoscope.papers.claim import Claim, Finding, judged
+from rotoscope.papers.claim import Finding, claims, judged
 from rotoscope.papers.workshop import Workshop
 from rotoscope.results import Training
-
-__all__ = ["CLAIMS"]
 
 MINUTES, HOURS = 60.0, 3600.0
 TERABYTES = 1e12
@@ -44,35 +42,10 @@ def storage_cost(workshop: Workshop) -> Finding:
     return _less(f"{stored / 1e6:.2f} MB of scores and accuracies", stored, 2 * TERABYTES)
 
 
-CLAIMS = [
-    Claim(
-        id="p2-cost-training",
-        paper="p2",
-        where="appendix I",
-        statement="training both models",
-        paper_value="55 minutes (three RTX A5000)",
-        rule="takes less here",
-        needs="training",
-        compute=training_cost,
-    ),
-    Claim(
-        id="p2-cost-scoring",
-        paper="p2",
-        where="appendix I",
-        statement="scoring both models along training",
-        paper_value="10 GPU hours and 17 CPU hours",
-        rule="takes less here",
-        needs="training",
-        compute=scoring_cost,
-    ),
-    Claim(
-        id="p2-cost-storage",
-        paper="p2",
-        where="appendix I",
-        statement="what has to be stored",
-        paper_value="2.0 TB of attention maps",
-        rule="takes less here",
-        needs="training",
-        compute=storage_cost,
-    ),
-]
+CLAIMS = claims(
+    {
+        "p2-cost-training": training_cost,
+        "p2-cost-scoring": scoring_cost,
+        "p2-cost-storage": storage_cost,
+    }
+)

@@ -21,8 +21,6 @@ from rotoscope.results.ledger import Ledger
 from rotoscope.results.run import Run
 from rotoscope.settings.base import nearest
 
-__all__ = ["CLAIMS", "chosen", "reproduce"]
-
 ROOMS = (theory, models, canonical, learning, layers, lengths, costs)
 CLAIMS: dict[str, Claim] = {claim.id: claim for room in ROOMS for claim in room.CLAIMS}
 

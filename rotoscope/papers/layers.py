@@ -6,11 +6,9 @@ from functools import partial
 
 import numpy as np
 
-from rotoscope.papers.claim import Claim, Finding, judged, one_way
+from rotoscope.papers.claim import Finding, claims, judged, one_way
 from rotoscope.papers.tables import TABLE_1
 from rotoscope.papers.workshop import Workshop
-
-__all__ = ["CLAIMS"]
 
 TASKS = ("number", "letter")
 
@@ -93,114 +91,17 @@ def index_geometry(workshop: Workshop) -> Finding:
     return Finding(value, judged(alike >= 0.9 and abs(turn - angle) <= 0.05 * angle, in_part=alike >= 0.9))
 
 
-CLAIMS = [
-    Claim(
-        id="p2-index-heads",
-        paper="p2",
-        where="Fig. 3",
-        statement="layers of the number model do Index",
-        paper_value="one per hop",
-        rule="at least 4 heads with .9 of their attention on the token pointed at; with a difference from 1",
-        needs="roles",
-        compute=partial(pointing_heads, "number", "Index", "the token pointed at"),
-    ),
-    Claim(
-        id="p2-retrieval-heads",
-        paper="p2",
-        where="Fig. 3",
-        statement="layers of the letter model do Retrieval",
-        paper_value="one per hop",
-        rule="at least 4 heads with .9 of their attention on the matching pair; with a difference from 1",
-        needs="roles",
-        compute=partial(pointing_heads, "letter", "Retrieval", "the matching pair"),
-    ),
-    Claim(
-        id="p2-reflexive-heads",
-        paper="p2",
-        where="Fig. 3",
-        statement="the remaining layers do Reflexive, symbolically",
-        paper_value="identity",
-        rule="at least 4 heads with .9 of their attention on themselves; with a difference from 1",
-        needs="roles",
-        compute=reflexive_heads,
-    ),
-    Claim(
-        id="p2-number-flow",
-        paper="p2",
-        where="Fig. 3",
-        statement="information flows as Index h times, then Reflexive",
-        paper_value="shown",
-        rule=(
-            "agreement of what can be read with the composition at least .95 after every layer; with a "
-            "difference if at the end"
-        ),
-        needs="roles",
-        compute=partial(flow, "number"),
-    ),
-    Claim(
-        id="p2-letter-flow",
-        paper="p2",
-        where="Fig. 3",
-        statement="information flows as Retrieval h times, then Reflexive",
-        paper_value="shown",
-        rule=(
-            "agreement of what can be read with the composition at least .95 after every layer; with a "
-            "difference if at the end"
-        ),
-        needs="roles",
-        compute=partial(flow, "letter"),
-    ),
-    Claim(
-        id="p2-hop-order",
-        paper="p2",
-        where="Fig. 3",
-        statement="the answer arrives in hop order",
-        paper_value="one place after another",
-        rule=(
-            "blocking experiment: the answer arrives before the last layer, later for more hops and along "
-            "each path in order, both tasks"
-        ),
-        needs="roles",
-        compute=hop_order,
-    ),
-    Claim(
-        id="p2-shortcuts",
-        paper="p2",
-        where="section 3",
-        statement="some layers do more than one hop",
-        paper_value="observed",
-        rule="an answer decodable in fewer layers than hops",
-        needs="roles",
-        compute=shortcuts,
-    ),
-    Claim(
-        id="p2-number-frequencies",
-        paper="p2",
-        where="Table 1, Fig. 8",
-        statement="number: fast frequencies in the first layers, slow ones later",
-        paper_value="ids 1 2 2 2 10 39 38 38 38 37 37 38",
-        rule="every layer within 5; with a difference if three quarters lie on the same side of 16",
-        needs="geometry",
-        compute=partial(table_1, "number"),
-    ),
-    Claim(
-        id="p2-letter-frequencies",
-        paper="p2",
-        where="Table 1, Fig. 8",
-        statement="letter: slow frequencies throughout",
-        paper_value="ids 18 32 42 37 40 38 41 38 41 39 38 40",
-        rule="every layer within 5; with a difference if three quarters lie on the same side of 16",
-        needs="geometry",
-        compute=partial(table_1, "letter"),
-    ),
-    Claim(
-        id="p2-index-geometry",
-        paper="p2",
-        where="Fig. 4B, 4C",
-        statement="an Index head has learned the construction: keys alike, queries turned by the integer",
-        paper_value="shown",
-        rule="keys alike to .9, and the query of t turned by t angles to 5 %",
-        needs="geometry",
-        compute=index_geometry,
-    ),
-]
+CLAIMS = claims(
+    {
+        "p2-index-heads": partial(pointing_heads, "number", "Index", "the token pointed at"),
+        "p2-retrieval-heads": partial(pointing_heads, "letter", "Retrieval", "the matching pair"),
+        "p2-reflexive-heads": reflexive_heads,
+        "p2-number-flow": partial(flow, "number"),
+        "p2-letter-flow": partial(flow, "letter"),
+        "p2-hop-order": hop_order,
+        "p2-shortcuts": shortcuts,
+        "p2-number-frequencies": partial(table_1, "number"),
+        "p2-letter-frequencies": partial(table_1, "letter"),
+        "p2-index-geometry": index_geometry,
+    }
+)

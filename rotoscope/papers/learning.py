@@ -10,13 +10,11 @@ import numpy as np
 import pandas as pd
 
 from rotoscope.lab.sequences import training_sequences
-from rotoscope.papers.claim import Claim, Finding, judged
+from rotoscope.papers.claim import Finding, claims, judged
 from rotoscope.papers.workshop import Workshop
 from rotoscope.results import Dynamics
 from rotoscope.settings import TrainSettings
 from rotoscope.tasks.multihop import solve
-
-__all__ = ["CLAIMS"]
 
 SOLVED = 4800
 BEST = {"number": 4800, "letter": 3400}
@@ -177,164 +175,22 @@ def alignment(workshop: Workshop) -> Finding:
     return Finding(value, judged(all(x >= 0.7 for x in found), in_part=all(x > 0.2 for x in found)))
 
 
-CLAIMS = [
-    Claim(
-        id="p2-tasks",
-        paper="p2",
-        where="section 3",
-        statement="every sequence has exactly one path, and answers are balanced inside each hop class",
-        paper_value="by construction",
-        rule=(
-            "4,800 sequences of each task, followed step by step, give the stated path; counts of answers "
-            "differ by at most one"
-        ),
-        needs="sequences",
-        compute=one_path,
-    ),
-    Claim(
-        id="p2-number-accuracy",
-        paper="p2",
-        where="Fig. 2A",
-        statement="the number task is learned for 1 to 4 hops",
-        paper_value="about 100 %",
-        rule="at least .995 on 45,600 test sequences for every hop count, every seed",
-        needs="training",
-        compute=partial(accuracy, "number"),
-    ),
-    Claim(
-        id="p2-letter-accuracy",
-        paper="p2",
-        where="Fig. 2A",
-        statement="the letter task is learned for 1 to 4 hops",
-        paper_value="about 100 %",
-        rule="at least .995 on 45,600 test sequences for every hop count, every seed",
-        needs="training",
-        compute=partial(accuracy, "letter"),
-    ),
-    Claim(
-        id="p2-number-order",
-        paper="p2",
-        where="Fig. 2A",
-        statement="number hops are learned one after another",
-        paper_value="in the order 1, 2, 3, 4",
-        rule="steps at which 95 % is reached rise with the hops, every seed",
-        needs="training",
-        compute=number_order,
-    ),
-    Claim(
-        id="p2-letter-together",
-        paper="p2",
-        where="Fig. 2A",
-        statement="letter hops are learned all at once",
-        paper_value="together",
-        rule="steps at which 95 % is reached lie within 400, every seed",
-        needs="training",
-        compute=letter_together,
-    ),
-    Claim(
-        id="p2-best-step",
-        paper="p2",
-        where="Fig. 2A",
-        statement="the letter task is mastered before the number task",
-        paper_value="best at step 4,800 (number) and 3,400 (letter)",
-        rule=(
-            "in this order in every pair of seeds and all within a factor of two; with a difference if only "
-            "the order"
-        ),
-        needs="training",
-        compute=best_step,
-    ),
-    Claim(
-        id="p2-start",
-        paper="p2",
-        where="Figs. 2B, 6",
-        statement="all heads begin with both scores high",
-        paper_value="(1, 1)",
-        rule="both scores at least .95 for all heads of all models at step 0",
-        needs="training",
-        compute=start_uniform,
-    ),
-    Claim(
-        id="p2-entropy",
-        paper="p2",
-        where="Figs. 2B, 6",
-        statement="attention begins spread out and becomes focused",
-        paper_value="high entropy first",
-        rule="median relative entropy at least .95 at step 0 and lower by .2 at the end, every model",
-        needs="training",
-        compute=entropy_falls,
-    ),
-    Claim(
-        id="p2-number-purity",
-        paper="p2",
-        where="Figs. 2C, 7",
-        statement="number: the first layers end purely positional, the rest purely symbolic",
-        paper_value="layers 0-3 positional, 4-11 symbolic (gamma = .1)",
-        rule="the same layers; with a difference if at least 3 of layers 0-5 and 3 of 6-11, every seed",
-        needs="training",
-        compute=partial(number_purity, 0.1, [0, 1, 2, 3], [*range(4, 12)]),
-    ),
-    Claim(
-        id="p2-number-purity-strict",
-        paper="p2",
-        where="Fig. 7",
-        statement="number: purer heads are fewer",
-        paper_value="layers 1-2 positional, 5-11 symbolic (gamma = .05)",
-        rule="the same layers; with a difference if at least 3 of layers 0-5 and 3 of 6-11, every seed",
-        needs="training",
-        compute=partial(number_purity, 0.05, [1, 2], [*range(5, 12)]),
-    ),
-    Claim(
-        id="p2-letter-purity",
-        paper="p2",
-        where="Figs. 2C, 7",
-        statement="letter: no positional head, nearly all purely symbolic",
-        paper_value="layers 1-11 symbolic, layer 0 not pure",
-        rule="the same layers; with a difference if no positional head and at least 8 symbolic, every seed",
-        needs="training",
-        compute=letter_purity,
-    ),
-    Claim(
-        id="p2-letter-depth",
-        paper="p2",
-        where="Fig. 2C",
-        statement="letter: symbolic heads appear in order of depth",
-        paper_value="from layer 1 upward",
-        rule="rank correlation of depth and first pure step at least .7, every seed",
-        needs="training",
-        compute=letter_depth_order,
-    ),
-    Claim(
-        id="p2-number-waits",
-        paper="p2",
-        where="section 3.3",
-        statement="hop h of the number task waits for enough positional heads",
-        paper_value="as many as hops",
-        rule=(
-            "at least h pure positional heads when h hops are learned; with a difference if for half of the "
-            "hop counts"
-        ),
-        needs="training",
-        compute=number_waits,
-    ),
-    Claim(
-        id="p2-letter-waits",
-        paper="p2",
-        where="section 3.3",
-        statement="all letter hops wait for the last symbolic head",
-        paper_value="layer 11",
-        rule="the last pure symbolic head comes no later than the hops; with a difference if within 200 steps",
-        needs="training",
-        compute=letter_waits,
-    ),
-    Claim(
-        id="p2-alignment",
-        paper="p2",
-        where="section 3.3",
-        statement="heads become pure as the model succeeds",
-        paper_value="shown",
-        rule="rank correlation over steps at least .7 in every model; with a difference from .2",
-        needs="training",
-        compute=alignment,
-    ),
-]
+CLAIMS = claims(
+    {
+        "p2-tasks": one_path,
+        "p2-number-accuracy": partial(accuracy, "number"),
+        "p2-letter-accuracy": partial(accuracy, "letter"),
+        "p2-number-order": number_order,
+        "p2-letter-together": letter_together,
+        "p2-best-step": best_step,
+        "p2-start": start_uniform,
+        "p2-entropy": entropy_falls,
+        "p2-number-purity": partial(number_purity, 0.1, [0, 1, 2, 3], [*range(4, 12)]),
+        "p2-number-purity-strict": partial(number_purity, 0.05, [1, 2], [*range(5, 12)]),
+        "p2-letter-purity": letter_purity,
+        "p2-letter-depth": letter_depth_order,
+        "p2-number-waits": number_waits,
+        "p2-letter-waits": letter_waits,
+        "p2-alignment": alignment,
+    }
+)

@@ -8,12 +8,9 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from rotoscope.papers.claim import NOT_RUN, Claim, Finding, judged
+from rotoscope.papers.claim import NOT_RUN, Finding, claims, judged
 from rotoscope.papers.tables import screening
 from rotoscope.papers.workshop import LONG, Workshop
-
-__all__ = ["CLAIMS"]
-
 
 DECAY = {"decays": "decay", "stays": "stay", "undecided": "undecided"}
 PRICE = (
@@ -105,84 +102,14 @@ def letter_is_kept(free: pd.DataFrame) -> bool:
     return bool(free["letter"].iloc[-1] >= 3 * free["number"].iloc[-1])
 
 
-CLAIMS = [
-    Claim(
-        id="p2-discrepancy-positional",
-        paper="p2",
-        where="section 3.4",
-        statement="the discrepancy of positional heads decays with length",
-        paper_value="like 1/n^2 in theory",
-        rule="every positional head: 95 % interval of the exponent below -.2",
-        needs="lengths",
-        compute=positional_decay,
-    ),
-    Claim(
-        id="p2-discrepancy-symbolic",
-        paper="p2",
-        where="section 3.4",
-        statement="the discrepancy of symbolic heads stays",
-        paper_value="constant in theory",
-        rule=(
-            "every symbolic head: 95 % interval of the exponent above -.2; with a difference if those of "
-            "one task"
-        ),
-        needs="lengths",
-        compute=symbolic_stays,
-    ),
-    Claim(
-        id="p2-length-letter",
-        paper="p2",
-        where="Fig. 5B",
-        statement="the letter model generalises to 850 tokens",
-        paper_value="more than 90 % at 850",
-        rule="every seed at least .9; with a difference if the median is at least .8",
-        needs="lengths",
-        compute=letter_generalises,
-    ),
-    Claim(
-        id="p2-length-number",
-        paper="p2",
-        where="Fig. 5B",
-        statement="the number model barely generalises",
-        paper_value="fails soon",
-        rule="at most .5 at 100 tokens, though .95 at the 17 of training, every seed",
-        needs="lengths",
-        compute=number_does_not,
-    ),
-    Claim(
-        id="p2-length-order",
-        paper="p2",
-        where="Fig. 5B",
-        statement="symbolic mechanisms generalise further than positional ones",
-        paper_value="shown",
-        rule="number at most a third of letter at 100 and at 850 tokens, medians of three seeds",
-        needs="lengths",
-        compute=letter_beats_number,
-    ),
-    Claim(
-        id="p2-table-3-number",
-        paper="p2",
-        where="Table 3",
-        statement="frontier models lose the number task with length",
-        paper_value="GPT 5.4: .98 at 12, .06 at 300",
-        rule=(
-            "of every model that P2's rule takes in (.85 on letters at length 16): at the longest length at "
-            "most a quarter of the accuracy at the shortest"
-        ),
-        needs="onehop",
-        compute=partial(table_3, number_is_lost),
-    ),
-    Claim(
-        id="p2-table-3-letter",
-        paper="p2",
-        where="Table 3",
-        statement="frontier models keep the letter task longer",
-        paper_value="GPT 5.4: .96 at 12, .40 at 300",
-        rule=(
-            "of every model that P2's rule takes in (.85 on letters at length 16): at the longest length at "
-            "least three times the number task's accuracy"
-        ),
-        needs="onehop",
-        compute=partial(table_3, letter_is_kept),
-    ),
-]
+CLAIMS = claims(
+    {
+        "p2-discrepancy-positional": positional_decay,
+        "p2-discrepancy-symbolic": symbolic_stays,
+        "p2-length-letter": letter_generalises,
+        "p2-length-number": number_does_not,
+        "p2-length-order": letter_beats_number,
+        "p2-table-3-number": partial(table_3, number_is_lost),
+        "p2-table-3-letter": partial(table_3, letter_is_kept),
+    }
+)

@@ -6,11 +6,9 @@ from functools import partial
 
 import pandas as pd
 
-from rotoscope.papers.claim import Claim, Finding, judged, one_way
+from rotoscope.papers.claim import Finding, claims, judged, one_way
 from rotoscope.papers.workshop import Workshop
 from rotoscope.results.record import Proof
-
-__all__ = ["CLAIMS"]
 
 EFFECT = 0.05
 """A difference from the null that is smaller says nothing, however certain it is."""
@@ -132,149 +130,18 @@ def planes_decide(workshop: Workshop) -> Finding:
     return Finding(f"rank correlation {found:.2f}", verdict, f"{null:.2f}", workshop.asked_of)
 
 
-CLAIMS = [
-    Claim(
-        id="p1-metric",
-        paper="p1",
-        where="definition of the scores",
-        statement=(
-            "a head's attention after a swap is what the model gives when the states it attends over are "
-            "swapped"
-        ),
-        paper_value="by definition; measured there by permuting and running again",
-        rule=(
-            "the model's own attention after a permutation equals, to 1e-5 in every layer, what is read out "
-            "of one plain pass"
-        ),
-        needs="profile",
-        compute=rebuilt,
-    ),
-    Claim(
-        id="p1-exclusion-heads",
-        paper="p1",
-        where="Theorem 1",
-        statement=(
-            "a head that is nearly positional and nearly symbolic is nearly uniform: the variance of its "
-            "logits is at most D_pos + D_sym"
-        ),
-        paper_value="proved",
-        rule="no head of the model breaks it on any prompt",
-        needs="profile",
-        compute=exclusion_in_heads,
-    ),
-    Claim(
-        id="p1-anticorrelation",
-        paper="p1",
-        where="Fig. 2",
-        statement="the two scores of a model's heads are strongly anti-correlated",
-        paper_value="r = -0.91 (gemma-2-2b-it)",
-        rule="r at most -.8, and beyond what a random model gives (intervals apart, by at least .05)",
-        needs="profile",
-        compute=anticorrelation,
-    ),
-    Claim(
-        id="p1-depth-positional",
-        paper="p1",
-        where="Fig. 2",
-        statement="positional heads give way with depth",
-        paper_value="median positional score .83 in the first half of the layers, .56 in the second",
-        rule=(
-            "the median falls from the first to the second half, beyond a random model (intervals apart, by "
-            "at least .05)"
-        ),
-        needs="profile",
-        compute=partial(with_depth, "positional decline"),
-    ),
-    Claim(
-        id="p1-depth-symbolic",
-        paper="p1",
-        where="Fig. 2",
-        statement="symbolic heads take over with depth",
-        paper_value="the reverse of the positional medians",
-        rule=(
-            "the median rises from the first to the second half, beyond a random model (intervals apart, by "
-            "at least .05)"
-        ),
-        needs="profile",
-        compute=partial(with_depth, "symbolic rise"),
-    ),
-    Claim(
-        id="p1-slow-frequencies",
-        paper="p1",
-        where="Fig. 3",
-        statement="low frequencies act symbolically",
-        paper_value="profiles of all heads",
-        rule=(
-            "median symbolic score of the slowest quarter of planes at least .9, beyond a random model "
-            "(intervals apart, by at least .05)"
-        ),
-        needs="profile",
-        compute=partial(of_planes, "slow planes symbolic", 0.9),
-    ),
-    Claim(
-        id="p1-fast-frequencies",
-        paper="p1",
-        where="Fig. 3",
-        statement="medium-high frequencies act positionally",
-        paper_value="profiles of all heads",
-        rule=(
-            "median positional score of planes between 1/8 and 1/2 from the fastest at least .8, beyond a "
-            "random model (intervals apart, by at least .05)"
-        ),
-        needs="profile",
-        compute=partial(of_planes, "fast planes positional", 0.8),
-    ),
-    Claim(
-        id="p1-fastest-frequency",
-        paper="p1",
-        where="Fig. 3",
-        statement="the very highest frequencies score high on both",
-        paper_value="profiles of all heads",
-        rule=(
-            "at least half of the heads have a fastest plane with both scores at least .9, beyond a random "
-            "model (intervals apart, by at least .05)"
-        ),
-        needs="profile",
-        compute=partial(of_planes, "fastest plane both", 0.5),
-    ),
-    Claim(
-        id="p1-planes",
-        paper="p1",
-        where="Fig. 3",
-        statement="the planes with the largest logit norms decide how a head behaves",
-        paper_value="shown for head 12:0",
-        rule=(
-            "rank correlation over heads between a head's positional minus symbolic score and its planes' "
-            "(weighted by squared logit norm) at least .7, and .05 beyond a random model; with a difference "
-            "from .3"
-        ),
-        needs="profile",
-        compute=planes_decide,
-    ),
-    Claim(
-        id="p1-traces",
-        paper="p1",
-        where="Fig. 3",
-        statement="under a swap a positional head's peak stays and a symbolic head's moves with the content",
-        paper_value="shown for chosen heads",
-        rule=(
-            "both in nine of ten prompts, for the most positional and the most symbolic head and the swap "
-            "that weighs most; with a difference if in more than half"
-        ),
-        needs="profile",
-        compute=traces,
-    ),
-    Claim(
-        id="p1-vectors",
-        paper="p1",
-        where="Fig. 3C",
-        statement="a positional head's keys lie together in its dominant plane, as in the toy model",
-        paper_value="shown for head 12:0",
-        rule=(
-            "resultant of the keys' directions at least .9, and .05 above that of a random model's most "
-            "positional head (with a difference from .7)"
-        ),
-        needs="profile",
-        compute=vectors,
-    ),
-]
+CLAIMS = claims(
+    {
+        "p1-metric": rebuilt,
+        "p1-exclusion-heads": exclusion_in_heads,
+        "p1-anticorrelation": anticorrelation,
+        "p1-depth-positional": partial(with_depth, "positional decline"),
+        "p1-depth-symbolic": partial(with_depth, "symbolic rise"),
+        "p1-slow-frequencies": partial(of_planes, "slow planes symbolic", 0.9),
+        "p1-fast-frequencies": partial(of_planes, "fast planes positional", 0.8),
+        "p1-fastest-frequency": partial(of_planes, "fastest plane both", 0.5),
+        "p1-planes": planes_decide,
+        "p1-traces": traces,
+        "p1-vectors": vectors,
+    }
+)

@@ -9,8 +9,6 @@ import pandas as pd
 from rotoscope.results.geometry import Geometry
 from rotoscope.results.onehop import OneHopRun
 
-__all__ = ["TABLE_1", "TABLE_3", "beside_table_1", "beside_table_3", "screening"]
-
 TABLE_1 = {
     "number": (1, 2, 2, 2, 10, 39, 38, 38, 38, 37, 37, 38),
     "letter": (18, 32, 42, 37, 40, 38, 41, 38, 41, 39, 38, 40),

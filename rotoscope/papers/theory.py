@@ -8,8 +8,6 @@ from rotoscope.analysis.theory.statements import STATEMENTS
 from rotoscope.papers.claim import DIFFERENT, FALSE, NOT, REPRODUCED, Claim, Finding
 from rotoscope.papers.workshop import Workshop
 
-__all__ = ["CLAIMS"]
-
 OUTCOMES = {"holds": REPRODUCED, "holds as corrected": DIFFERENT, "false as printed": FALSE}
 
 

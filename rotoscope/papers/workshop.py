@@ -37,8 +37,6 @@ from rotoscope.settings import TrainSettings
 from rotoscope.tasks import binding
 from rotoscope.tasks.prompts import Prompts
 
-__all__ = ["Workshop"]
-
 PROMPTS = {"quick": 6, "cpu": 16, "gpu": 16}
 PAIRS = {"quick": 32, "cpu": 64, "gpu": 256}
 LENGTH_INPUTS = 1000

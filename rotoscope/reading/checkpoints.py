@@ -7,8 +7,6 @@ from pathlib import Path
 
 from rotoscope.errors import ModelError
 
-__all__ = ["find_checkpoints"]
-
 STEP = re.compile(r"(?:checkpoint|step|global_step)[-_]?(\d+)$")
 
 

@@ -20,8 +20,6 @@ from rotoscope.reading.heads import HeadReader, Visit
 from rotoscope.reading.sites import Call, replaced
 from rotoscope.shapes import Bool, Float, Int, Tensor
 
-__all__ = ["Depths"]
-
 TOLERANCE = 1e-4
 
 Visible = Mapping[int, Bool[Tensor, "batch n n"]]

@@ -6,8 +6,6 @@ import torch
 
 from rotoscope.errors import ModelError
 
-__all__ = ["pick_device"]
-
 
 def pick_device(device: str | torch.device | None = None) -> torch.device:
     """The device asked for, or a GPU where there is one; one that is not there is refused in a sentence."""

@@ -22,8 +22,6 @@ from rotoscope.reading.layout import Layout
 from rotoscope.reading.sites import RotaryTableSite, attending, readable_attention, registered, replaced
 from rotoscope.shapes import Bool, Tensor
 
-__all__ = ["Gate", "gated", "silence"]
-
 Head = tuple[int, int]
 
 

@@ -15,8 +15,6 @@ from pathlib import Path
 
 from rotoscope.errors import ModelError
 
-__all__ = ["cache_folder", "converted"]
-
 CONVERSION = 1  # raise when a newer conversion must not reuse older copies
 
 

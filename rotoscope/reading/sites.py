@@ -25,8 +25,6 @@ from transformers.masking_utils import eager_mask
 from rotoscope.errors import NoRotaryError, NumberError, UnprovenError
 from rotoscope.shapes import Bool, Float, Tensor
 
-__all__ = ["Call", "InterfaceSite", "Projected", "RotaryTableSite", "Site", "attending", "find_sites"]
-
 CAPTURE = "rotoscope_capture"
 
 

@@ -11,8 +11,6 @@ import torch
 
 from rotoscope.errors import ModelError
 
-__all__ = ["Subject"]
-
 SAMPLES_PER_WEIGHT = 64
 
 

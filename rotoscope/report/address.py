@@ -9,8 +9,6 @@ import socket
 
 from rotoscope.errors import RotoscopeError
 
-__all__ = ["LOCAL", "is_local", "listening", "named", "trusted"]
-
 LOCAL = ("127.0.0.1", "localhost")
 PORT = 8765
 

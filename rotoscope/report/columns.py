@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-__all__ = ["clean", "columns", "packed", "table"]
-
 DIGITS = 4
 MOST_ROWS = 500
 """Rows of a table that is only shown as a table; the run folder has them all."""

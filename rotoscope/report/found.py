@@ -15,8 +15,6 @@ from rotoscope.errors import RotoscopeError
 from rotoscope.results.record import RUN, RunRecord
 from rotoscope.results.run import LOG, PIECES
 
-__all__ = ["Found", "find_runs", "inside", "picture", "progress_of", "run_folder"]
-
 DEPTH = 3
 MOST_FOLDERS = 5_000
 """Folders looked into: whoever serves a whole disk is told, and does not wait for ever."""

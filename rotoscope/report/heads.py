@@ -15,8 +15,6 @@ from rotoscope.results.aggregate import INDEX, INTERVAL, SCORES, frequency_table
 from rotoscope.results.profile import Profile
 from rotoscope.results.statistics import statistics
 
-__all__ = ["heads_tab"]
-
 HEAD_COLUMNS = (
     "positional_score",
     "symbolic_score",

@@ -15,8 +15,6 @@ from typing import Any
 from rotoscope import __version__, palette
 from rotoscope.errors import RotoscopeError
 
-__all__ = ["render_page"]
-
 STYLE = "page.css"
 SCRIPTS = ("base.js", "plots.js", "overview.js", "card.js", "others.js", "main.js")
 EMPTY = ""

@@ -17,8 +17,6 @@ from rotoscope.results.caveats import with_missing_caveats
 from rotoscope.results.record import RunRecord
 from rotoscope.results.saved import SavedRun
 
-__all__ = ["run_payload"]
-
 TITLES = {
     "profile": "Heads of {name}",
     "gating": "Gating of {name}",

@@ -14,8 +14,6 @@ from urllib.parse import quote
 from rotoscope.palette import KIND_COLOURS, STATE_COLOURS
 from rotoscope.report.found import Found
 
-__all__ = ["badge", "rows", "runs_page", "shown"]
-
 REFRESH_MS = 3000
 
 STYLE = """

@@ -16,8 +16,6 @@ from rotoscope.results.record import RUN, RunRecord
 from rotoscope.results.run import unfinished_tables
 from rotoscope.results.saved import SavedRun, Tables
 
-__all__ = ["Salvaged", "salvage"]
-
 
 @dataclass
 class Salvaged:

@@ -40,8 +40,6 @@ from rotoscope.report.page import render_page
 from rotoscope.report.payload import run_payload
 from rotoscope.report.runs_page import badge, rows, runs_page, version_of
 
-__all__ = ["LOCAL", "make_app", "serve"]
-
 STRICT = "default-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; connect-src 'self'"
 HEADERS = {
     "content-security-policy": STRICT,

@@ -22,8 +22,6 @@ from rotoscope.results.onehop import OneHopRun
 from rotoscope.results.profile import Profile
 from rotoscope.results.roles import Roles
 
-__all__ = ["TABS", "tables_tab"]
-
 Tab = dict[str, Any]
 CURVE = ("x", "y", "low", "high")
 SHOWN_SCORES = (*SCORES, "relative_entropy")

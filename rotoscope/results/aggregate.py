@@ -9,23 +9,6 @@ import pandas as pd
 
 from rotoscope.maths.purity import purity_classes, purity_codes
 
-__all__ = [
-    "AT_TAU",
-    "FREQUENCY_INDEX",
-    "FREQUENCY_MEASURES",
-    "INDEX",
-    "MEASURES",
-    "SCORES",
-    "dominant_planes",
-    "frequency_table",
-    "frequency_use",
-    "head_table",
-    "interval",
-    "plane_weights",
-    "resampled_means",
-    "weighted_id",
-]
-
 INDEX = ["layer", "head", "tau"]
 
 AT_TAU = [

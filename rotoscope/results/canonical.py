@@ -7,8 +7,6 @@ import pandas as pd
 from rotoscope.results.saved import SavedRun
 from rotoscope.results.table import Table
 
-__all__ = ["Canonical"]
-
 REFERENCE_ANGLES = (1.0, 10**-0.5, 0.1, 10**-1.5, 0.01, 10**-2.5, 0.001, 1e-5)
 
 

@@ -10,8 +10,6 @@ import pandas as pd
 if TYPE_CHECKING:
     from rotoscope.results.profile import Profile
 
-__all__ = ["caveats", "with_missing_caveats"]
-
 NO_NULL = "no null: nothing here says what a model that learned nothing would give"
 FAILS, FEW_SWAPS, LITTLE_MASS, FIRST_TOKENS = 0.5, 2, 0.2, 4
 

@@ -11,8 +11,6 @@ from rotoscope.results.saved import SavedRun
 from rotoscope.results.table import Table
 from rotoscope.results.training import LEARNED, Training, first_above
 
-__all__ = ["GAMMAS", "Dynamics"]
-
 GAMMAS = (0.05, 0.1, 0.2)
 
 

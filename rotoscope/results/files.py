@@ -16,17 +16,6 @@ import pyarrow.parquet as pq
 
 from rotoscope.errors import RunError
 
-__all__ = [
-    "disk_errors",
-    "read_arrays",
-    "read_table",
-    "replace_file",
-    "save_arrays",
-    "write_json",
-    "write_table",
-    "write_text",
-]
-
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
     """A description as JSON that any reader takes: no NaN, no infinity."""

@@ -11,8 +11,6 @@ from rotoscope.results.aggregate import interval
 from rotoscope.results.saved import SavedRun
 from rotoscope.results.table import Table
 
-__all__ = ["Gating"]
-
 KEYS = ["condition", "action", "head_group", "control", "first_id", "last_id", "gated_heads", "source"]
 
 

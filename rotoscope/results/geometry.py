@@ -8,8 +8,6 @@ from rotoscope.results.aggregate import dominant_planes, plane_weights, weighted
 from rotoscope.results.saved import SavedRun
 from rotoscope.results.table import Table
 
-__all__ = ["Geometry", "frequency_use"]
-
 HEAD = ["layer", "head"]
 
 

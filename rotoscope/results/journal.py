@@ -12,8 +12,6 @@ from typing import Any
 from rotoscope.errors import RunError
 from rotoscope.results.files import disk_errors
 
-__all__ = ["Journal"]
-
 
 class Journal:
     """A growing list of rows, safe to append to from several threads; without a path it lives in memory only.

@@ -8,8 +8,6 @@ import pandas as pd
 
 from rotoscope.results.saved import SavedRun
 
-__all__ = ["Ledger"]
-
 
 class Ledger(SavedRun):
     """Claims with the paper's value, ours, the null's, the verdict and the command behind it."""

@@ -12,8 +12,6 @@ from rotoscope.results.onehop import wilson
 from rotoscope.results.saved import SavedRun
 from rotoscope.results.table import Table
 
-__all__ = ["LEVELS", "Lengths"]
-
 LEVELS = (0.9, 0.5)
 DRAWS = 400
 

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from rotoscope.results.profile import Profile
 
-__all__ = ["profile_html"]
-
 SIDE, EDGE = 200, 24
 MOST_POINTS = 1500
 

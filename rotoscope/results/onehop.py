@@ -13,8 +13,6 @@ from rotoscope.results.saved import SavedRun
 from rotoscope.results.table import Table
 from rotoscope.tasks.onehop import Question, Status
 
-__all__ = ["OneHopRun", "answer_row", "answered_keys", "answers_table", "question_key", "wilson"]
-
 KEYS = ("task", "length", "run", "question")
 
 

@@ -17,8 +17,6 @@ from rotoscope.results.statistics import by_position, statistics
 from rotoscope.results.summary import Summary, summarise
 from rotoscope.results.table import Table
 
-__all__ = ["Profile"]
-
 
 class Profile(SavedRun):
     """Scores of all heads, per prompt and per head.

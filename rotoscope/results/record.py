@@ -18,8 +18,6 @@ from rotoscope import __version__
 from rotoscope.errors import RunError
 from rotoscope.results.files import write_json
 
-__all__ = ["RUN", "SCHEMA", "Proof", "RunRecord", "SubjectRecord", "check_place", "settings_hash", "versions"]
-
 SCHEMA = "1.1"
 RUN = "run.json"
 UPGRADE = "upgrade with: pip install -U rotoscope"

@@ -7,8 +7,6 @@ import pandas as pd
 from rotoscope.results.saved import SavedRun
 from rotoscope.results.table import Table
 
-__all__ = ["Roles"]
-
 ROLE = 0.9
 ARRIVED = 0.95
 

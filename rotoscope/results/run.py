@@ -35,8 +35,6 @@ from rotoscope.results.journal import Journal
 from rotoscope.results.record import RUN, RunRecord, check_place, settings_hash
 from rotoscope.results.saved import SavedRun, Tables
 
-__all__ = ["LOG", "PIECES", "Run", "unfinished_tables"]
-
 PIECES, LOG = "pieces", "metrics.jsonl"
 DONE, STATE = ".done.json", ".safetensors"
 KEY = re.compile(r"[\w-]+")

@@ -14,8 +14,6 @@ from rotoscope.errors import RunError
 from rotoscope.results.files import read_table, write_table
 from rotoscope.results.record import RunRecord, check_place
 
-__all__ = ["SavedRun", "Tables"]
-
 Tables = dict[str, pd.DataFrame]
 
 

@@ -18,8 +18,6 @@ from rotoscope.maths.purity import CLASSES, purity_codes
 from rotoscope.results.aggregate import FREQUENCY_INDEX, INDEX, SCORES, interval, resampled_means
 from rotoscope.results.summary import correlation, depth_medians, first_half, median
 
-__all__ = ["by_position", "statistics"]
-
 HEADS = {
     "correlation": "Pearson r of the two scores over heads",
     "early positional": "median positional score, first half of the layers",

@@ -11,8 +11,6 @@ import pandas as pd
 from rotoscope.maths.purity import CLASSES
 from rotoscope.results.aggregate import SCORES
 
-__all__ = ["Summary", "correlation", "depth_medians", "figures", "first_half", "median", "summarise"]
-
 
 @dataclass(frozen=True)
 class Summary:

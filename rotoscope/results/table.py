@@ -11,8 +11,6 @@ from rotoscope.errors import RotoscopeError, RunError
 if TYPE_CHECKING:
     from rotoscope.results.saved import SavedRun
 
-__all__ = ["Table"]
-
 
 class Table:
     """Gives the table of the attribute's own name; `name` where the file is called otherwise.

@@ -5,8 +5,6 @@ from __future__ import annotations
 from rotoscope.results.saved import SavedRun
 from rotoscope.results.table import Table
 
-__all__ = ["TheoryRun"]
-
 
 class TheoryRun(SavedRun):
     """A table of statements with verdict, what was checked and the number that decides."""

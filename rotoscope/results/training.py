@@ -11,8 +11,6 @@ from rotoscope.results.record import RunRecord
 from rotoscope.results.saved import SavedRun, Tables
 from rotoscope.results.table import Table
 
-__all__ = ["Training"]
-
 LEARNED = 0.95
 
 

@@ -8,8 +8,6 @@ from typing import ClassVar, Literal
 
 from rotoscope.settings.base import Settings
 
-__all__ = ["AskSettings"]
-
 LOCAL, ENDPOINT = ("a model that runs here",), ("an endpoint",)
 
 

@@ -10,8 +10,6 @@ from typing import Any, ClassVar, Self
 
 from rotoscope.errors import RotoscopeError
 
-__all__ = ["Settings", "nearest"]
-
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """A hint at the known name that is most like a wrong one; empty where none is."""

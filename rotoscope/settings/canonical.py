@@ -8,8 +8,6 @@ from typing import Any, ClassVar, Literal
 from rotoscope.errors import RotoscopeError
 from rotoscope.settings.base import Settings
 
-__all__ = ["PRESETS", "CanonicalSettings", "ToyTraining"]
-
 GRID = tuple(10 ** (-k / 4) for k in range(21))
 
 

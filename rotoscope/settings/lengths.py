@@ -8,8 +8,6 @@ from typing import Any, ClassVar
 from rotoscope.errors import RotoscopeError
 from rotoscope.settings.base import Settings
 
-__all__ = ["LengthsSettings"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class LengthsSettings(Settings):

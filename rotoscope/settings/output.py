@@ -8,8 +8,6 @@ from typing import ClassVar
 
 from rotoscope.settings.base import Settings
 
-__all__ = ["Output"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Output(Settings):

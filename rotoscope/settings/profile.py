@@ -9,8 +9,6 @@ from typing import Any, ClassVar, Literal
 from rotoscope.errors import RotoscopeError
 from rotoscope.settings.base import Settings
 
-__all__ = ["ProfileSettings", "check_tau", "head_pairs"]
-
 
 def check_tau(tau: float | Sequence[float]) -> tuple[float, ...]:
     """One or several temperatures of the swap weights, each positive."""

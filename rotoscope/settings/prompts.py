@@ -8,8 +8,6 @@ from typing import ClassVar, Literal
 
 from rotoscope.settings.base import Settings
 
-__all__ = ["PromptSettings"]
-
 OWN = ("number", "letter")
 DRAWN = ("binding", "repeats", *OWN)
 

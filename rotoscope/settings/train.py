@@ -9,8 +9,6 @@ from rotoscope.errors import RotoscopeError
 from rotoscope.settings.base import Settings
 from rotoscope.settings.profile import check_tau
 
-__all__ = ["PRESETS", "TrainSettings", "WatchSettings"]
-
 TASKS = ("number", "letter")
 
 

@@ -13,8 +13,6 @@ from rotoscope.errors import TaskError
 from rotoscope.maths.blocks import Blocks
 from rotoscope.tasks.prompts import Prompt, Prompts, encode, spans_of, tokenizer_of
 
-__all__ = ["COLOURS", "PREFIXES", "binding", "default_prefix"]
-
 Prefix = Literal["chat", "start", "fact", "none"]
 PREFIXES: tuple[Prefix, ...] = ("chat", "start", "fact", "none")
 COLOURS = [

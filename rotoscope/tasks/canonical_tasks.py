@@ -19,8 +19,6 @@ from rotoscope.errors import TaskError
 from rotoscope.shapes import Int, Tensor
 from rotoscope.tasks.dice import Dice
 
-__all__ = ["CANONICAL", "CanonicalSamples", "canonical", "index", "induction", "retrieval", "solve_canonical"]
-
 CANONICAL = ("index", "retrieval", "induction")
 
 

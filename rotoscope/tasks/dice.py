@@ -10,8 +10,6 @@ import torch
 
 from rotoscope.shapes import Int, Tensor
 
-__all__ = ["Dice"]
-
 # The increment and the two factors of splitmix64, as signed 64-bit integers; products wrap around.
 STEP, FIRST, SECOND = -0x61C8864680B583EB, -0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15
 

@@ -24,18 +24,6 @@ from rotoscope.shapes import Int, Tensor
 from rotoscope.tasks.dice import Dice
 from rotoscope.tasks.prompts import Prompt, Prompts
 
-__all__ = [
-    "MULTIHOP",
-    "MultiHop",
-    "MultiHops",
-    "letter",
-    "letters_of",
-    "number",
-    "pointed_at",
-    "solve_letter",
-    "solve_number",
-]
-
 PAD = "<pad>"
 
 

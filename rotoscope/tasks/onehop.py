@@ -18,8 +18,6 @@ from typing import Any, Literal
 
 from rotoscope.errors import TaskError
 
-__all__ = ["LENGTHS", "ONE_HOP", "OneHopPlan", "Question", "default_template", "one_hop", "read_answer"]
-
 Status = Literal["answered", "not single", "malformed", "too long"]
 ONE_HOP = ("number", "letter")
 LENGTHS = (12, 16, 24, 32, 48, 64, 80, 100, 150, 200, 300)

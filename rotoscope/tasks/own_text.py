@@ -11,8 +11,6 @@ from rotoscope.errors import BlockError, TaskError
 from rotoscope.maths.blocks import Blocks
 from rotoscope.tasks.prompts import Encoded, Prompt, Prompts, encode, spans_of, tokenizer_of
 
-__all__ = ["text"]
-
 Cut = Literal["sentence", "line", "token"] | int | Sequence[tuple[int, int]]
 
 

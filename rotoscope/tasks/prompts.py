@@ -9,8 +9,6 @@ from typing import Any, overload
 from rotoscope.errors import TaskError
 from rotoscope.maths.blocks import Blocks
 
-__all__ = ["Encoded", "Prompt", "Prompts", "encode", "spans_of", "tokenizer_of"]
-
 
 @dataclass(frozen=True)
 class Prompt:

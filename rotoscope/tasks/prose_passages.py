@@ -8,8 +8,6 @@ from typing import Any
 from rotoscope.errors import TaskError
 from rotoscope.tasks.prompts import Prompt, Prompts, encode, tokenizer_of
 
-__all__ = ["passages"]
-
 
 def passages(subject: Any, count: int = 8, *, most_tokens: int = 128) -> Prompts:
     """Prompts that ask at every position for the next token of the text."""

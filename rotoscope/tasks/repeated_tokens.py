@@ -9,8 +9,6 @@ from rotoscope.errors import TaskError
 from rotoscope.maths.blocks import Blocks
 from rotoscope.tasks.prompts import Prompt, Prompts, tokenizer_of
 
-__all__ = ["repeats"]
-
 
 def repeats(
     subject: Any,

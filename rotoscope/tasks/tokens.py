@@ -11,8 +11,6 @@ from rotoscope.errors import TaskError
 from rotoscope.maths.blocks import Blocks
 from rotoscope.tasks.prompts import Prompt, Prompts
 
-__all__ = ["from_tokens"]
-
 
 def from_tokens(
     tokens: Any, blocks: Sequence[Sequence[int]] | Blocks | None = None, answers: Sequence[int] | None = None

@@ -19,21 +19,6 @@ from rotoscope.maths.target_weight import (
     symbolic_target_weight,
 )
 
-__all__ = [
-    "check_exclusion",
-    "check_h_mix",
-    "check_h_pos",
-    "check_h_sym",
-    "check_index_needs_position",
-    "check_induction_needs_both",
-    "check_nope_is_symbolic",
-    "check_one_angle",
-    "check_retrieval_needs_symbols",
-    "check_w_max_positional",
-    "check_w_max_symbolic",
-    "random_head",
-]
-
 
 def random_head(
     width: int, angles: list[float], dice: torch.Generator, *, shared_key: bool = False

@@ -8,17 +8,6 @@ import torch
 
 from rotoscope.maths.constructions import Construction
 
-__all__ = [
-    "answers_of",
-    "decode",
-    "index_function",
-    "one_hot",
-    "pairs_input",
-    "proper_letter_input",
-    "random_number_input",
-    "retrieval_function",
-]
-
 
 def one_hot(ids: torch.Tensor, width: int) -> torch.Tensor:
     return torch.nn.functional.one_hot(ids, width).double()

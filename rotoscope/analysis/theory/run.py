@@ -17,8 +17,6 @@ from rotoscope.results.saved import Tables
 from rotoscope.results.theory import TheoryRun
 from rotoscope.settings.base import nearest
 
-__all__ = ["run_theory"]
-
 
 def run_theory(
     name: str | None = None,

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-__all__ = ["Evidence", "Statement"]
-
 
 @dataclass(frozen=True)
 class Evidence:

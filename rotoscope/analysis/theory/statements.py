@@ -5,8 +5,6 @@ from __future__ import annotations
 from rotoscope.analysis.theory import heads, steps
 from rotoscope.analysis.theory.statement import Statement
 
-__all__ = ["STATEMENTS"]
-
 STATEMENTS: dict[str, Statement] = {
     statement.name: statement
     for statement in (

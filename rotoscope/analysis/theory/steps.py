@@ -34,23 +34,6 @@ from rotoscope.maths.head_discrepancy import (
 )
 from rotoscope.tasks.multihop import MultiHops, letter, number, solve_number
 
-__all__ = [
-    "check_appendix_b",
-    "check_compositions_letter",
-    "check_compositions_number",
-    "check_frequency_id",
-    "check_index_before_the_start",
-    "check_index_largest",
-    "check_index_worst",
-    "check_irrational_angle",
-    "check_retrieval_at_zero",
-    "check_retrieval_largest",
-    "check_retrieval_worst",
-    "check_separation",
-    "check_t_index",
-    "check_t_retrieval",
-]
-
 LETTERS, ALPHABET, DIGITS = 8, 8, 8
 THETA_INDEX, THETA_RETRIEVAL = 10_000 ** (-2 / 128), 10_000 ** (-82 / 128)  # frequency ids 2 and 42 of 64
 ANGLES, LONGEST = 3000, 120
