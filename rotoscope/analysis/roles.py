@@ -42,7 +42,7 @@ AT_ONCE = 128
 
 
 def roles(
-    subject: str | Path | Subject | tuple[Any, Any],
+    subject: str | Path | torch.nn.Module | Subject | tuple[Any, Any],
     *,
     inputs: int = 1000,
     fitted: int = 8000,
@@ -246,7 +246,7 @@ def farthest_right(right: Bool[Tensor, "... ahead"]) -> Int[Tensor, "..."]:
 
 
 def trace(
-    subject: str | Path | Subject | tuple[Any, Any],
+    subject: str | Path | torch.nn.Module | Subject | tuple[Any, Any],
     tokens: str | Sequence[str] | None = None,
     *,
     hops: int | None = None,
