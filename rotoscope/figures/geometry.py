@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -106,7 +106,7 @@ def dominant_planes(run: Geometry, layers: Sequence[int] | None = None) -> Figur
     return figure
 
 
-def _ordered(task: str, kind: str, tokens: Sequence[str]) -> tuple[np.ndarray, str]:
+def _ordered(task: str, kind: str, tokens: Iterable[str]) -> tuple[np.ndarray, str]:
     """What a token says to a query or a key: the integer, or the letter looked for or offered; -1: nothing."""
     if task == "number":
         return np.array([int(t) if t.isdigit() else -1 for t in tokens]), "integer"

@@ -176,7 +176,7 @@ def test_roles_are_saved_and_read_back(tmp_path: Path) -> None:
 
 def test_one_input_of_ones_own() -> None:
     one = rs.tasks.letter(8, first=HELD_OUT)[6]
-    shown = trace("letter", " ".join(one.tokens), fitted=1000, device="cpu")
+    shown = trace("letter", " ".join(one.tokens), fitted=2000, device="cpu")
     assert shown.sequence == one
     assert shown.answered == one.answer
     cells = shown.cells.set_index(["layer", "position"])

@@ -37,7 +37,7 @@ def test_caption_says_what_was_measured(found: rs.Profile) -> None:
     assert "no null" in text
 
 
-def test_vector_and_pixels(found: rs.Profile, tmp_path) -> None:
+def test_vector_and_pixels(found: rs.Profile, tmp_path, fine_pictures: None) -> None:
     files = save_figure(plane(found), tmp_path / "plane")
     assert [file.suffix for file in files] == [".pdf", ".png"]
     assert files[0].read_bytes().startswith(b"%PDF")

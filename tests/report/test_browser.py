@@ -18,6 +18,7 @@ from rotoscope.report import render_page, run_payload, write_report
 from rotoscope.results import Profile
 from tests.report.browser import Watched, chromium
 from tests.report.test_page import EVIL
+from tests.waiting import wait_until
 
 Visit = Callable[..., Watched]
 
@@ -38,7 +39,7 @@ def click_head(page: Any, where: int, layer: int, head: int) -> None:
     page.evaluate(f"{hovered} = undefined")
     page.mouse.move(x - 3, y - 2)
     page.mouse.move(x, y)
-    page.wait_for_function(f"{hovered}?.length")
+    wait_until(lambda: page.evaluate(f"{hovered}?.length"))
     page.mouse.click(x, y)
     page.wait_for_selector("#card-title")
 
@@ -169,10 +170,10 @@ def test_pictures_follow_their_place(visit: Visit, profile: rs.Profile) -> None:
     height = "document.querySelector('#panel .plot')._fullLayout.height"
     before = page.evaluate(height)
     page.click("#notes summary")
-    page.wait_for_function(f"{height} < {before - 10}")
+    wait_until(lambda: page.evaluate(height) < before - 10)
     assert page.evaluate("document.querySelector('#panel figcaption').getBoundingClientRect().bottom") <= 900
     page.set_viewport_size({"width": 1200, "height": 800})
-    page.wait_for_function("document.querySelector('#panel .plot')._fullLayout.width < 400")
+    wait_until(lambda: page.evaluate("document.querySelector('#panel .plot')._fullLayout.width") < 400)
 
 
 def test_overview_fits_a_laptop_and_a_telephone(visit: Visit, profile: rs.Profile) -> None:
