@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 
 import numpy as np
 import pandas as pd
@@ -149,6 +150,14 @@ def test_random_null_has_the_real_spread() -> None:
         assert draw["block_spread"].median() == pytest.approx(real, rel=0.15)
     assert len(found.run["null_factors"]) == 2
     assert found.nulls["draw"].nunique() == 2
+
+
+@pytest.mark.parametrize("null", ["random", "gaussian"])
+def test_every_draw_of_a_null_is_another(null: str) -> None:
+    nulls = rs.profile(tiny("llama"), tokens=tokens(1, 12), null=null, null_draws=3).nulls
+    draws = [rows["positional_score"].to_numpy() for _, rows in nulls.groupby("draw")]
+    assert len(draws) == 3
+    assert all(np.abs(one - other).max() > 1e-3 for one, other in itertools.combinations(draws, 2))
 
 
 def test_random_null_per_layer() -> None:

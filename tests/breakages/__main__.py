@@ -22,6 +22,7 @@ ROOT = HERE.parents[1]
 LEFT_OUT = (".*", "runs", "build", "dist", "_build", "__pycache__", "*.egg-info")
 FIELDS = {"why": str, "file": str, "before": str, "after": str, "tests": list}
 PROCESSES, PATIENCE_S = 2, 300
+IGNORED = "ignore::pytest.PytestAssertRewriteWarning"
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ def verdict(breakage: Breakage) -> tuple[str, str]:
 
     failures, output = Failures(), io.StringIO()
     # Libraries imported beforehand, some of which have plugins, are not what is tested.
-    options = "-q --tb=short -p no:cacheprovider -p no:xdist -W ignore::pytest.PytestAssertRewriteWarning".split()
+    options = ["-q", "--tb=short", "-p", "no:cacheprovider", "-p", "no:xdist", "-W", IGNORED]
     with redirect_stdout(output), redirect_stderr(output):
         code = pytest.main([*options, *breakage.tests], plugins=[failures])
     if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
