@@ -24,6 +24,7 @@ import pytest
 import torch
 
 import rotoscope as rs
+from tests.models import tiny
 
 torch.set_num_threads(1)
 
@@ -43,12 +44,26 @@ def _seeded() -> None:
     torch.manual_seed(0)
 
 
-@pytest.fixture(autouse=True, scope="session")
-def _coarse_pictures() -> None:
-    """Most of the time of a figure goes into its pixels, and few tests look at them."""
+@pytest.fixture
+def fine_pictures() -> None:
+    """Figures as they are saved for a reader."""
+
+
+@pytest.fixture(autouse=True)
+def _coarse_pictures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most of the time of a figure goes into its pixels and fonts, and few tests look at them."""
     from rotoscope.figures import style
 
-    style.DPI = 50
+    if "fine_pictures" not in request.fixturenames:
+        monkeypatch.setattr(style, "DPI", 50)
+        monkeypatch.setitem(style.SETTINGS, "pdf.fonttype", 3)
+
+
+@pytest.fixture(scope="session")
+def stand_in(smollm2: rs.Subject) -> rs.Subject:
+    """SmolLM2's tokenizer with a tiny random model: the same prompts, next to no work."""
+    model = tiny("llama", vocab_size=len(smollm2.tokenizer), max_position_embeddings=2048, num_hidden_layers=13)
+    return rs.load((model, smollm2.tokenizer), name="stand-in")
 
 
 Trainings = dict[str, rs.results.Training]

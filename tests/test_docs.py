@@ -42,10 +42,12 @@ def read(page: str) -> str:
 # Code
 
 
+@pytest.mark.parametrize("subject", ["stand_in", pytest.param("smollm2", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.name)
 def test_python_blocks_run(
-    page: Path, smollm2: rs.Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    page: Path, subject: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """With a stand-in for SmolLM2; the slow tests take the model itself."""
     monkeypatch.chdir(tmp_path)
     load = rs.load
     monkeypatch.setattr(

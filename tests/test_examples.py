@@ -16,6 +16,7 @@ SIZES = "PAIRS, PROMPTS, DRAWS = "
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebooks_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYTHONWARNINGS", "ignore:IProgress")  # tqdm's, where there are no widgets
     notebook = nbformat.read(path, as_version=4)
     for cell in notebook.cells:
         assert not cell.get("outputs")

@@ -355,6 +355,7 @@ def _lines(out: Path) -> list[dict]:
     return [json.loads(line) for line in found[0].read_text().splitlines()] if found else []
 
 
+@pytest.mark.slow
 def test_real_server_killed_and_restarted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """SmolLM2 behind a real server that dies in the middle of a run and comes back."""
     monkeypatch.setattr(endpoints, "FIRST_WAIT", 0.2)
@@ -386,7 +387,7 @@ def test_real_server_killed_and_restarted(tmp_path: Path, monkeypatch: pytest.Mo
     finally:
         for process in (first, *second):
             process.kill()
-            process.wait()
+            process.communicate()
     assert second
     assert len(run.answers) == 10
     assert not run.answers.duplicated(["task", "length", "run", "question"]).any()

@@ -162,6 +162,7 @@ def test_one_action_at_a_time(small) -> None:
         rs.gate(*small, keep="1", remove="2")
 
 
+@pytest.mark.slow
 def test_smollm2_needs_its_planes_to_repeat(smollm2: rs.Subject) -> None:
     prompts = rs.tasks.repeats(smollm2, length=12, count=2)
     summary = rs.gate(smollm2, prompts, remove="all", scores=False).summary.set_index(["condition", "source"])

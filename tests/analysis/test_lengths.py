@@ -30,7 +30,7 @@ from rotoscope.results.lengths import crossing
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> Lengths:
     place = tmp_path_factory.mktemp("lengths") / "run"
-    return measure_lengths(["number", "letter"], lengths=(17, 50, 100), inputs=40, device="cpu", out=place)
+    return measure_lengths(["number", "letter"], lengths=(17, 50, 100), inputs=20, device="cpu", out=place)
 
 
 def test_the_letter_model_generalises_and_the_number_model_does_not(both: Lengths) -> None:
@@ -45,7 +45,7 @@ def test_the_letter_model_generalises_and_the_number_model_does_not(both: Length
 
 def test_accuracy_is_that_of_transformers(both: Lengths) -> None:
     subject = rs.load("number", device="cpu")
-    samples = sequences_for(subject.model.config, 40, first=HELD_OUT, front=50 - 17)
+    samples = sequences_for(subject.model.config, 20, first=HELD_OUT, front=50 - 17)
     with torch.no_grad():
         right = subject.model(samples.tokens).logits[:, -1].argmax(-1) == samples.answer
     found = both.accuracy.query("model == 'number' and length == 50").set_index("hops")["accuracy"]

@@ -146,6 +146,7 @@ def test_base_models_answer_with_their_first_line(monkeypatch: pytest.MonkeyPatc
     assert set(one_hop_local(subject(chat=True), plan).answers["status"]) == {"not single"}
 
 
+@pytest.mark.slow
 def test_smollm2_answers(smollm2: rs.Subject) -> None:
     run = one_hop_local(smollm2, OneHopPlan(tasks=("letter",), lengths=(12,), runs=1, questions=2))
     assert run.run.settings["chat"] is True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import io
 import multiprocessing
 import os
@@ -21,6 +22,7 @@ ROOT = HERE.parents[1]
 LEFT_OUT = (".*", "runs", "build", "dist", "_build", "__pycache__", "*.egg-info")
 FIELDS = {"why": str, "file": str, "before": str, "after": str, "tests": list}
 PROCESSES, PATIENCE_S = 2, 300
+IGNORED = "ignore::pytest.PytestAssertRewriteWarning"
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,8 @@ def verdict(breakage: Breakage) -> tuple[str, str]:
     import pytest
 
     failures, output = Failures(), io.StringIO()
-    options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:randomly", "--tb=short"]
+    # Libraries imported beforehand, some of which have plugins, are not what is tested.
+    options = ["-q", "--tb=short", "-p", "no:cacheprovider", "-p", "no:xdist", "-W", IGNORED]
     with redirect_stdout(output), redirect_stderr(output):
         code = pytest.main([*options, *breakage.tests], plugins=[failures])
     if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
@@ -83,6 +86,8 @@ def answer(breakage: Breakage, copy: Path, pipe: Any) -> None:
     os.chdir(copy)
     sys.path[:] = [str(copy), *(p for p in sys.path if p and Path(p).resolve() != ROOT)]
     os.environ["PYTHONPATH"] = str(copy)
+    for name in [name for name in sys.modules if name.split(".")[0] == "tests"]:
+        del sys.modules[name]  # the copy's own are meant
     pipe.send(verdict(breakage))
     pipe.close()
     sys.stdout.flush()
@@ -142,14 +147,14 @@ def main() -> int:
         "HF_HUB_OFFLINE": "1",
         "ROTOSCOPE_UNCHECKED": "1",
     }
-    import beartype
-    import hypothesis
-    import jaxtyping
-    import pandas
-    import pytest
-    import transformers.models.llama.modeling_llama  # noqa: F401
-
-    del beartype, hypothesis, jaxtyping, pandas, pytest
+    for library in (
+        "torch",
+        "pandas",
+        "pyarrow.parquet",
+        "matplotlib.figure",
+        "transformers.models.llama.modeling_llama",
+    ):
+        importlib.import_module(library)
     fork = multiprocessing.get_context("fork")
     todo, done = fork.Queue(), fork.Queue()
     counts: dict[str, int] = {}

@@ -247,7 +247,7 @@ def test_discrepancy_of_logits() -> None:
 
 
 @pytest.mark.parametrize("theta", [0.8, 0.866, 0.05, 2.0])
-@pytest.mark.parametrize("n", [3, 4, 9, 10, 40])
+@pytest.mark.parametrize("n", [3, 4, 5, 9, 10, 40])
 def test_index_discrepancy_by_brute_force(theta: float, n: int) -> None:
     each = []
     for t in range(n):

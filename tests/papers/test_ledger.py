@@ -83,8 +83,7 @@ def only(monkeypatch: pytest.MonkeyPatch, claims: list[Claim]) -> None:
 
 
 TINY = {
-    "layers": 3,
-    "width": 32,
+    "width": 16,
     "steps": 20,
     "batch": 32,
     "train_sequences": 640,
@@ -100,7 +99,7 @@ def test_at_gpu_cost_the_models_are_trained_again(tmp_path: Path, monkeypatch: p
     monkeypatch.setitem(PRESETS, "paper", TINY)
     trained = [*learning.CLAIMS, *layers.CLAIMS, *lengths.CLAIMS, *costs.CLAIMS]
     only(monkeypatch, trained)
-    monkeypatch.setattr(workshop, "LENGTH_INPUTS", 24)
+    monkeypatch.setattr(workshop, "LENGTH_INPUTS", 8)
     rows = reproduce(cost="gpu", out=tmp_path / "ledger", device="cpu").rows.set_index("id")
     assert (rows["verdict"] == "not run here").sum() == 2
     assert rows["rests_on"][rows["our_value"] != ""].str.contains("this run").all()
