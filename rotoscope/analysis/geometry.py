@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import torch
 
 from rotoscope.analysis.profiling import profile
 from rotoscope.lab.checkpoints import load_multihop, sequences_for
@@ -18,7 +19,7 @@ HELD_OUT = 3_000_000
 
 
 def find_geometry(
-    subject: str | Path | Subject | tuple[Any, Any],
+    subject: str | Path | torch.nn.Module | Subject | tuple[Any, Any],
     *,
     inputs: int = 200,
     seed: int = 0,

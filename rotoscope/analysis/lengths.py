@@ -52,7 +52,7 @@ HEAD_INPUTS = 48
 
 
 def measure_lengths(
-    source: str | Path | Subject | Mapping[str, Any] | Sequence[str | Path],
+    source: str | Path | torch.nn.Module | Subject | Mapping[str, Any] | Sequence[str | Path],
     settings: LengthsSettings | None = None,
     *,
     device: str | None = None,

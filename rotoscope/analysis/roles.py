@@ -40,7 +40,7 @@ AT_ONCE = 128
 
 
 def find_roles(
-    subject: str | Path | Subject | tuple[Any, Any],
+    subject: str | Path | torch.nn.Module | Subject | tuple[Any, Any],
     *,
     inputs: int = 1000,
     fitted: int = 8000,
@@ -244,7 +244,7 @@ def farthest_right(right: Bool[Tensor, "... ahead"]) -> Int[Tensor, "..."]:
 
 
 def trace(
-    subject: str | Path | Subject | tuple[Any, Any],
+    subject: str | Path | torch.nn.Module | Subject | tuple[Any, Any],
     tokens: str | Sequence[str] | None = None,
     *,
     hops: int | None = None,

@@ -70,7 +70,7 @@ class Depths:
 
     def enter(
         self,
-        tokens: Int[Tensor, "batch n"],
+        tokens: Int[Tensor, "batch_or_one n"],
         layer: int,
         states: Float[Tensor, "batch n width"],
         *,

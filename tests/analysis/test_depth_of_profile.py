@@ -13,6 +13,7 @@ from transformers import LlamaConfig
 import rotoscope as rs
 from rotoscope.analysis import profiling
 from rotoscope.analysis.batches import batches
+from rotoscope.analysis.examples import examples
 from rotoscope.analysis.nulls import make_nulls
 from rotoscope.analysis.permutation import agreement, input_permutation
 from rotoscope.analysis.variation import vary
@@ -73,6 +74,29 @@ def test_frequencies_of_three_smollm2_heads(smollm2: rs.Subject) -> None:
             row = rows.loc[layer, head, plane, tau]
             assert row["positional_score"] == pytest.approx(expected.positional[k].item(), abs=limit(tau))
             assert row["symbolic_score"] == pytest.approx(expected.symbolic[k].item(), abs=limit(tau))
+
+
+@pytest.mark.parametrize("name", LAYOUTS.values(), ids=LAYOUTS)
+def test_vectors_meet_as_the_model_multiplies_them(name: str) -> None:
+    """Key and query of an example, turned to where they meet, give the logit of that plane in the model itself.
+
+    All these models divide by the root of a head's width, 16.
+    """
+    model, ids = tiny(name), tokens(1, 9)
+    reader = HeadReader(model)
+    batch = batches(rs.tasks.from_tokens(ids), "last", 100)[0]
+    heads = [(f"{layer}:{head}", (layer, head)) for layer in range(3) for head in range(4)]
+    vectors = examples(reader, batch, heads)["vectors"]
+    planes = model_planes(reader, ids, PAIRS[name])
+    assert len(vectors) == 12 * 9  # the query and its eight keys
+    for (layer, head), rows in vectors.groupby(["layer", "head"]):
+        query, keys = rows[rows["kind"] == "query"].iloc[0], rows[rows["kind"] == "key"]
+        logits = planes[layer, head, int(query["frequency_id"])].diagonal()[keys["position"].tolist()]
+        met = 0.25 * (keys["re_met"] * query["re_met"] + keys["im_met"] * query["im_met"])
+        assert met.to_numpy() == pytest.approx(logits.numpy(), rel=1e-4, abs=1e-5)
+        still = 0.25 * (keys["re"] * query["re"] + keys["im"] * query["im"])
+        unmoved = planes[layer, head, int(query["frequency_id"])][-1, keys["position"].tolist()]
+        assert still.to_numpy() == pytest.approx(unmoved.numpy(), rel=1e-4, abs=1e-5)
 
 
 def test_layer_without_rotation_has_one_row_and_says_so() -> None:

@@ -242,3 +242,25 @@ def test_paper_preset_reproduces_the_reference_table() -> None:
     assert (retrieval["accuracy_trend"] <= -0.85).sum() >= 3
     index = trends[(trends["experiment"] == "index") & trends["theta"].between(0.0031, 0.0179)]
     assert (index["target_weight_trend"] >= 0.85).sum() >= 2
+
+
+def test_target_weight_is_the_attention_on_the_answers_own_position() -> None:
+    """Sample by sample, against the table: the weight on the key that holds the answer, and no other."""
+    heads = ToyHeads(ToySettings("retrieval", ((0.3,), (1.0,)), **SMALL), torch.device("cpu"))
+    with torch.no_grad():
+        for weight in heads.parameters.values():
+            weight.mul_(3)
+    table = module._evaluate("retrieval", heads, 0, 64)["positions"]
+    samples = heads.settings.samples(64, seed=50_000_000, device=heads.device)
+    with torch.no_grad():
+        attention, answers = heads.attention(samples), heads.answers(samples).argmax(-1)
+    for model in range(heads.settings.models):
+        rows = table.iloc[model * len(table) // heads.settings.models :][: len(table) // heads.settings.models]
+        for row in rows.itertuples():
+            here = [k for k in range(64) if int(samples.position[k]) == row.position]
+            weights = [float(attention[model, k, row.position]) for k in here]
+            assert row.target_weight == pytest.approx(np.mean(weights), abs=1e-6)
+            right = [bool(answers[model, k] == samples.answer[k]) for k in here]
+            assert row.accuracy == pytest.approx(np.mean(right))
+    for k in range(64):  # and that position is where the asked entity stands
+        assert int(samples.entities[k, samples.position[k]]) == int(samples.asked[k])

@@ -13,8 +13,10 @@ from rotoscope.analysis.dynamics import Watch, score_heads
 from rotoscope.errors import ModelError, UnprovenError
 from rotoscope.lab import GPTJ, GPTJShape, gptj, save_checkpoint
 from rotoscope.lab.checkpoints import load_multihop, sequences_for
-from rotoscope.lab.training import Evaluation, TrainSettings
+from rotoscope.lab.sequences import model_shape, training_sequences
+from rotoscope.lab.training import Evaluation
 from rotoscope.reading import HeadReader
+from rotoscope.settings import TrainSettings
 
 SHAPES = {
     "as in P2": {"layers": 3, "heads": 1, "width": 64, "rotary": 64},
@@ -177,11 +179,11 @@ def test_a_broken_one_is_not_scored(broken: str, initial: bool, monkeypatch: pyt
 
 
 def test_a_watch_tells_how_well_its_model_was_proven() -> None:
-    settings = TrainSettings("letter", layers=2, width=32, positions=64)
-    samples = settings.sequences("validation", count=4)
+    settings = TrainSettings(task="letter", layers=2, width=32, positions=64)
+    samples = training_sequences(settings, "validation", count=4)
     watch = Watch(inputs=4)
     assert watch.proof is None
-    watch(Evaluation(0, awake(settings.shape(len(samples.vocabulary))), samples, settings))
+    watch(Evaluation(0, awake(model_shape(settings, len(samples.vocabulary))), samples, settings))
     assert 0 < watch.proof <= 1e-5
 
 
