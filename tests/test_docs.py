@@ -49,10 +49,8 @@ def test_python_blocks_run(
 ) -> None:
     """With a stand-in for SmolLM2; the slow tests take the model itself."""
     monkeypatch.chdir(tmp_path)
-    load = rs.load
-    monkeypatch.setattr(
-        rs, "load", lambda source, **how: smollm2 if source == "smollm2" else load(source, **how)
-    )
+    load, small = rs.load, request.getfixturevalue(subject)
+    monkeypatch.setattr(rs, "load", lambda source, **how: small if source == "smollm2" else load(source, **how))
     code = "\n".join(re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL))
     code = code.replace("count=16", "count=1")  # the README's example, on one prompt
     exec(compile(code, page.name, "exec"), {})
