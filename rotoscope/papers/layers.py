@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from rotoscope.papers.claim import Finding, claims, judged, one_way
+from rotoscope.papers.claim import NOT, Finding, claims, judged, one_way
 from rotoscope.papers.tables import TABLE_1
 from rotoscope.papers.workshop import Workshop
 
@@ -67,6 +67,9 @@ def shortcuts(workshop: Workshop) -> Finding:
 def table_1(task: str, workshop: Workshop) -> Finding:
     ids = workshop.geometry(task).weighted_ids()
     ours, theirs = ids["product_weighted_id"].to_numpy(), np.array(TABLE_1[task], dtype=float)
+    value = ", ".join(f"{x:.0f}" for x in ours)
+    if len(ours) != len(theirs):
+        return Finding(value, NOT, note=f"a model of {len(ours)} layers, where P2's has {len(theirs)}")
     close = np.abs(ours - theirs) <= 5
     same_side = (ours < 16) == (theirs < 16)
     note = (
@@ -74,7 +77,7 @@ def table_1(task: str, workshop: Workshop) -> Finding:
         "leaves the weights undefined, here softmax of unscaled products"
     )
     verdict = judged(bool(close.all()), in_part=bool(same_side.mean() >= 0.75))
-    return Finding(", ".join(f"{x:.0f}" for x in ours), verdict, note=note)
+    return Finding(value, verdict, note=note)
 
 
 def index_geometry(workshop: Workshop) -> Finding:
