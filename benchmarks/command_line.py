@@ -29,14 +29,14 @@ def main() -> None:
     )
     for task in ("number", "letter"):
         run = rs.lab.train(task, "mini", on_evaluate=rs.analysis.Watch(), device="cpu", show_progress=False)
-        total = run.run["timings"]["total_s"]
+        total = run.run.timings["total_s"]
         report.row(
             f"mini training, {task}", f"{total:.0f} s", target=f"< {MOST_MINI:.0f} s", met=total < MOST_MINI
         )
         for place in sorted(Path(rs.__file__).parent.glob(f"models/{task}/**/run.json")):
             kept = rs.open(place.parent)
             if isinstance(kept, rs.results.Training):
-                share = kept.run["timings"]["watching_s"] / kept.run["timings"]["training_s"]
+                share = kept.run.timings["watching_s"] / kept.run.timings["training_s"]
                 report.row(
                     f"scoring heads in the stored training {task} {place.parent.name}", f"{share:.1%}",
                     target=f"<= {MOST_WATCHING:.0%}", met=share <= MOST_WATCHING,

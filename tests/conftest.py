@@ -51,12 +51,11 @@ def fine_pictures() -> None:
 
 @pytest.fixture(autouse=True)
 def _coarse_pictures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Most of the time of a figure goes into its pixels and fonts, and few tests look at them."""
+    """Most of the time of a figure goes into its pixels, and few tests look at them."""
     from rotoscope.figures import style
 
     if "fine_pictures" not in request.fixturenames:
         monkeypatch.setattr(style, "DPI", 50)
-        monkeypatch.setitem(style.SETTINGS, "pdf.fonttype", 3)
 
 
 @pytest.fixture(scope="session")

@@ -46,6 +46,7 @@ LENGTHS = (17, 25, 50, 100, 200, 350, 850, 2000, 5000)
 TOKENS = {"cpu": 120_000, "cuda": 4_000_000}
 """Tokens spent on each length: fewer inputs at the long end."""
 FEWEST = 24
+"""Inputs at any length, unless fewer are asked for."""
 HEAD_LENGTHS = 850
 """Heads are looked at up to this length."""
 HEAD_INPUTS = 48
@@ -164,7 +165,7 @@ class _Measured:
 
     def _longer(self, n: int, most: int) -> MultiHops:
         kinds = len(self._sequences(1, 0).settings["hops"])
-        count = max(FEWEST, min(most, tokens_on(self.subject.device) // n))
+        count = max(kinds, min(most, max(FEWEST, tokens_on(self.subject.device) // n)))
         return self._sequences(count - count % kinds, n - self._sequences(1, 0).length)
 
     @torch.no_grad()

@@ -33,7 +33,7 @@ def test_watched_scores_are_those_of_the_checkpoints(trained: dict[str, rs.resul
     for task, run in trained.items():
         watched = rs.dynamics(run)
         read = rs.dynamics(run.folder, queries="last", task=task, device="cpu")
-        assert read.steps == list(TrainSettings.of(run.run.settings).kept)
+        assert read.steps == list(TrainSettings.read(run.run.settings).kept)
         assert len(read.steps) >= 4
         close(read.scores, watched.scores)
         accuracy = read.accuracy.merge(run.metrics, on=["step", "hops"], suffixes=("", "_whole"))

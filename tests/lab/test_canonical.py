@@ -21,6 +21,7 @@ from rotoscope.figures import (
     canonical_vectors,
 )
 from rotoscope.lab import ToyHeads, ToySettings
+from rotoscope.settings import CanonicalSettings
 from rotoscope.tasks.canonical_tasks import CANONICAL, canonical, solve_canonical
 
 SMALL = {"keys": 8, "symbols": 8, "entities": 8, "batch": 32, "seeds": 2}
@@ -204,7 +205,7 @@ def test_index_keys_collapse_and_queries_count(quick) -> None:
 
 
 def test_presets_are_as_documented() -> None:
-    paper = module.PRESETS["paper"]
+    paper = CanonicalSettings.preset("paper")
     assert len(paper.angles) == 22
     assert paper.angles[0] == 0
     assert paper.tested == 16_384

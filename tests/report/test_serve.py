@@ -355,12 +355,12 @@ def test_names_that_are_no_text(client: TestClient, runs: Path) -> None:
 def test_a_training_run_grows(client: TestClient, runs: Path) -> None:
     run = training(runs / "going")
     seen = [client.get("/data/going").json()]
-    evaluated(run.path, 50, 0.5)
+    evaluated(run.folder, 50, 0.5)
     seen.append(client.get("/data/going").json())
     assert seen[1][0]["progress"][-1]["accuracy"] == {"1": 0.5, "2": 0.25}
     assert "so far: step 50 of 100; accuracy by hops 1: 0.5, 2: 0.25; loss 1.5" in seen[1][0]["problems"]
-    evaluated(run.path, 100, 1.0)
-    with (run.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
+    evaluated(run.folder, 100, 1.0)
+    with (run.folder / "metrics.jsonl").open("a", encoding="utf-8") as file:
         file.write('{"step": 150, "accur')  # being written
     seen.append(client.get("/data/going").json())
     assert [row["step"] for row in seen[2][0]["progress"]] == [50, 100]
@@ -368,7 +368,7 @@ def test_a_training_run_grows(client: TestClient, runs: Path) -> None:
     assert "/data/going" in client.get("/run/going").text
     assert listed(client)["going"]["about"].endswith("step 100 of 100")
     before = client.get("/runs").json()["version"]
-    run.describe(complete=True, tables=[])
+    run.finish()
     (after,) = client.get("/data/going").json()
     assert after["complete"] is True
     assert "progress" not in after
@@ -379,7 +379,7 @@ def test_a_training_run_grows(client: TestClient, runs: Path) -> None:
 
 def test_numbers_that_are_no_json(client: TestClient, runs: Path) -> None:
     run = training(runs / "going")
-    (run.path / "metrics.jsonl").write_text('{"step": 1, "loss": NaN, "accuracy": {"1": 1e999}}\n[]\n3\n')
+    (run.folder / "metrics.jsonl").write_text('{"step": 1, "loss": NaN, "accuracy": {"1": 1e999}}\n[]\n3\n')
     (payload,) = client.get("/data/going").json()
     assert payload["progress"] == [{"step": 1, "loss": None, "accuracy": {"1": None}}]
 
