@@ -50,6 +50,8 @@ FEWEST = 24
 HEAD_LENGTHS = 850
 """Heads are looked at up to this length."""
 HEAD_INPUTS = 48
+CLASS_INPUTS = 200
+"""Inputs on which the heads of a length and the classes of heads are measured."""
 
 
 def measure_lengths(
@@ -147,7 +149,7 @@ class _Measured:
             if self.settings.heads and n <= HEAD_LENGTHS:
                 self._piece("heads", lambda n=n: self._heads(depths.reader, n), n)  # type: ignore[misc]
             bar.advance(n)
-        self._piece("classes", lambda: head_classes(self.subject, self._sequences(200, 0)))
+        self._piece("classes", lambda: head_classes(self.subject, self._sequences(CLASS_INPUTS, 0)))
         inputs = self.settings.inputs
         self._piece("predicted", lambda: predict(depths, self._sequences(inputs, 0), self.lengths[-1]))
 
