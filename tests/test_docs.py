@@ -413,7 +413,7 @@ def test_documented_names_exist_and_say_something() -> None:
 
 
 def test_every_results_class_is_documented() -> None:
-    kinds = {name for name in rs.results.__all__ if hasattr(getattr(rs.results, name), "kind")}
+    kinds = {name for name in vars(rs.results) if hasattr(getattr(rs.results, name), "kind")}
     assert {f"rotoscope.results.{kind}" for kind in kinds - {"Profile"}} <= documented()
 
 

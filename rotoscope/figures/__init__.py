@@ -9,92 +9,48 @@ try:
 except ImportError as _missing:
     raise RotoscopeError("figures need: pip install 'rotoscope[figures]'") from _missing
 
-from rotoscope.figures.by_depth import by_position, depth
-from rotoscope.figures.canonical import (
-    canonical_accuracy,
-    canonical_positions,
-    canonical_scores,
-    canonical_steps,
-    canonical_vectors,
-)
-from rotoscope.figures.dynamics import (
-    plane_over_training,
-    purity_over_training,
-    scores_over_training,
-    training_accuracy,
-    waiting,
-)
-from rotoscope.figures.examples import swap_traces, vectors
-from rotoscope.figures.frequency import (
-    frequency_grid,
-    frequency_norms,
-    frequency_profiles,
-    frequency_summary,
-    head_paths,
-)
-from rotoscope.figures.gating import gate_bands
-from rotoscope.figures.geometry import dominant_planes, frequency_use
-from rotoscope.figures.lengths import length_accuracy, length_attention, length_discrepancy, length_prediction
-from rotoscope.figures.maps import layer_map
-from rotoscope.figures.onehop import one_hop_accuracy
-from rotoscope.figures.plane_of_heads import plane
-from rotoscope.figures.roles import answer_arrival, decodable_flow, information_flow, role_attention
-from rotoscope.figures.style import save_figure
-from rotoscope.figures.theory import (
-    construction_vectors,
-    discrepancies,
-    hop_path,
-    permuted_logits,
-    target_weights,
-)
-from rotoscope.palette import CLASS_COLOURS
+from rotoscope.figures.by_depth import by_position as by_position
+from rotoscope.figures.by_depth import depth as depth
+from rotoscope.figures.canonical import canonical_accuracy as canonical_accuracy
+from rotoscope.figures.canonical import canonical_positions as canonical_positions
+from rotoscope.figures.canonical import canonical_scores as canonical_scores
+from rotoscope.figures.canonical import canonical_steps as canonical_steps
+from rotoscope.figures.canonical import canonical_vectors as canonical_vectors
+from rotoscope.figures.dynamics import plane_over_training as plane_over_training
+from rotoscope.figures.dynamics import purity_over_training as purity_over_training
+from rotoscope.figures.dynamics import scores_over_training as scores_over_training
+from rotoscope.figures.dynamics import training_accuracy as training_accuracy
+from rotoscope.figures.dynamics import waiting as waiting
+from rotoscope.figures.examples import swap_traces as swap_traces
+from rotoscope.figures.examples import vectors as vectors
+from rotoscope.figures.frequency import frequency_grid as frequency_grid
+from rotoscope.figures.frequency import frequency_norms as frequency_norms
+from rotoscope.figures.frequency import frequency_profiles as frequency_profiles
+from rotoscope.figures.frequency import frequency_summary as frequency_summary
+from rotoscope.figures.frequency import head_paths as head_paths
+from rotoscope.figures.gating import gate_bands as gate_bands
+from rotoscope.figures.geometry import dominant_planes as dominant_planes
+from rotoscope.figures.geometry import frequency_use as frequency_use
+from rotoscope.figures.lengths import length_accuracy as length_accuracy
+from rotoscope.figures.lengths import length_attention as length_attention
+from rotoscope.figures.lengths import length_discrepancy as length_discrepancy
+from rotoscope.figures.lengths import length_prediction as length_prediction
+from rotoscope.figures.maps import layer_map as layer_map
+from rotoscope.figures.onehop import one_hop_accuracy as one_hop_accuracy
+from rotoscope.figures.plane_of_heads import plane as plane
+from rotoscope.figures.roles import answer_arrival as answer_arrival
+from rotoscope.figures.roles import decodable_flow as decodable_flow
+from rotoscope.figures.roles import information_flow as information_flow
+from rotoscope.figures.roles import role_attention as role_attention
+from rotoscope.figures.style import save_figure as save_figure
+from rotoscope.figures.theory import construction_vectors as construction_vectors
+from rotoscope.figures.theory import discrepancies as discrepancies
+from rotoscope.figures.theory import hop_path as hop_path
+from rotoscope.figures.theory import permuted_logits as permuted_logits
+from rotoscope.figures.theory import target_weights as target_weights
+from rotoscope.palette import CLASS_COLOURS as CLASS_COLOURS
 from rotoscope.results.dynamics import Dynamics
 from rotoscope.results.profile import Profile
-
-__all__ = [
-    "CLASS_COLOURS",
-    "all_figures",
-    "answer_arrival",
-    "by_position",
-    "canonical_accuracy",
-    "canonical_positions",
-    "canonical_scores",
-    "canonical_steps",
-    "canonical_vectors",
-    "construction_vectors",
-    "decodable_flow",
-    "depth",
-    "discrepancies",
-    "dominant_planes",
-    "frequency_grid",
-    "frequency_norms",
-    "frequency_profiles",
-    "frequency_summary",
-    "frequency_use",
-    "gate_bands",
-    "head_paths",
-    "hop_path",
-    "information_flow",
-    "layer_map",
-    "length_accuracy",
-    "length_attention",
-    "length_discrepancy",
-    "length_prediction",
-    "one_hop_accuracy",
-    "permuted_logits",
-    "plane",
-    "plane_over_training",
-    "purity_over_training",
-    "role_attention",
-    "save_figure",
-    "scores_over_training",
-    "swap_traces",
-    "target_weights",
-    "training_accuracy",
-    "training_figures",
-    "vectors",
-    "waiting",
-]
 
 PLACES = 24  # answers from which it makes sense to ask where the fact stood
 
