@@ -1,6 +1,7 @@
 """Results in, matplotlib figure out: the papers' figures."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from rotoscope.errors import RotoscopeError
 
@@ -57,35 +58,34 @@ PLACES = 24  # answers from which it makes sense to ask where the fact stood
 
 def all_figures(profile: Profile) -> Iterator[tuple[str, Figure]]:
     """Every figure that a profile has the data for, with the name of its file."""
-    yield "plane", plane(profile)
-    yield "layer_map", layer_map(profile)
-    yield "depth", depth(profile)
+    yield from _named(profile, plane, layer_map, depth)
     if len(profile.answers) >= PLACES and len(profile.by_position()) > 2:
-        yield "by_position", by_position(profile)
-    if "traces" in profile.tables:
-        yield "swap_traces", swap_traces(profile)
-    if "vectors" in profile.tables:
-        yield "vectors", vectors(profile)
+        yield from _named(profile, by_position)
+    for table, draw in (("traces", swap_traces), ("vectors", vectors)):
+        if table in profile.tables:
+            yield from _named(profile, draw)
     if "prompt_frequencies" in profile.tables:
         known = set(profile.frequencies[["layer", "head"]].itertuples(index=False, name=None))
         heads = {name: head for name, head in example_heads(profile).items() if head in known}
         heads = heads or {"first": min(known)}
-        yield "frequency_summary", frequency_summary(profile)
-        yield "frequency_profiles", frequency_profiles(profile, heads)
-        yield "frequency_norms", frequency_norms(profile, heads)
-        yield "head_paths", head_paths(profile, heads)
-        yield "frequency_grid", frequency_grid(profile)
+        yield from _named(profile, frequency_summary)
+        for draw_heads in (frequency_profiles, frequency_norms, head_paths):
+            yield draw_heads.__name__, draw_heads(profile, heads)
+        yield from _named(profile, frequency_grid)
 
 
 def training_figures(run: Dynamics) -> Iterator[tuple[str, Figure]]:
     """Every figure of a model in training."""
-    yield "plane_over_training", plane_over_training(run)
-    yield "scores_over_training", scores_over_training(run)
+    yield from _named(run, plane_over_training, scores_over_training)
     if len(run.steps) > 1:
-        yield "purity_over_training", purity_over_training(run)
+        yield from _named(run, purity_over_training)
     if run.accuracy is not None:
-        yield "training_accuracy", training_accuracy(run)
-        yield "waiting", waiting(run)
+        yield from _named(run, training_accuracy, waiting)
+
+
+def _named(run: Any, *figures: Callable[[Any], Figure]) -> Iterator[tuple[str, Figure]]:
+    for draw in figures:
+        yield draw.__name__, draw(run)
 
 
 def example_heads(profile: Profile) -> dict[str, tuple[int, int]]:

@@ -33,8 +33,7 @@ EMBEDDED, TRAINED = f"{HERE} on the embedded model", f"{HERE} on the model it tr
 
 @dataclass(frozen=True)
 class Run:
-    """A run that claims are judged on: what it takes to make it, and what stands in its place where that is
-    more."""
+    """A run that claims are judged on: what making it takes, and what stands in its place otherwise."""
 
     cost: Cost
     rests_on: tuple[str, str, str] = (HERE, HERE, HERE)

@@ -100,8 +100,7 @@ def _at(heads: pd.DataFrame, places: pd.DataFrame, tau: float) -> dict[str, Any]
 
 
 def _statistics(profile: Profile, tau: float, heads: int) -> list[dict[str, Any]]:
-    """The summary figures. Resampling every plane of a very large model takes gigabytes, so that is left to
-    Python."""
+    """The summary figures; planes of a very large model, which take gigabytes, are left to Python."""
     tables = profile.tables
     planes = tables["prompt_frequencies"]["frequency_id"].nunique() if "prompt_frequencies" in tables else 0
     if heads * planes > MOST_PLANES:

@@ -58,8 +58,7 @@ def render_page(payloads: Sequence[dict[str, Any]], *, live: str | None = None) 
 
 
 def _spared(plotly: str) -> list[str]:
-    """Plotly brings a style sheet for maps unless an element of its name is there: there is, and we draw no
-    maps."""
+    """Plotly brings a style sheet for maps, which we do not draw, unless an element of its name is there."""
     names = sorted(set(re.findall(r'document\.getElementById\("([0-9a-f]{64})"\)', plotly)))
     return [f'<template id="{name}"></template>' for name in names]
 

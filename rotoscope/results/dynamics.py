@@ -84,8 +84,7 @@ class Dynamics(SavedRun):
         return pd.concat(parts, ignore_index=True).rename_axis(columns=None)
 
     def pure_from(self, gamma: float = GAMMA, queries: str | None = None) -> pd.DataFrame:
-        """For every head: where it ends, when it first was pure of that kind, and since when it has stayed
-        so."""
+        """For every head: where it ends, when it first was pure of that kind, and since when it has been."""
         rows = []
         for (layer, head), track in self.at(queries=queries, gamma=gamma).groupby(["layer", "head"]):
             track = track.sort_values("step")

@@ -15,8 +15,7 @@ KEYS = ["condition", "action", "head_group", "control", "first_id", "last_id", "
 
 
 class Gating(SavedRun):
-    """A gating run: what a model loses without frequencies in its heads, beside random heads of the same
-    layers."""
+    """A gating run: what a model loses without frequencies in its heads, beside random heads there."""
 
     kind = "gating"
 

@@ -17,8 +17,7 @@ DRAWS = 400
 
 
 def crossing(lengths: np.ndarray, accuracy: np.ndarray, level: float) -> float:
-    """The length at which accuracy first falls below a level, interpolated in the logarithm; infinite if
-    never."""
+    """The length at which accuracy first falls below a level, interpolated in logarithms; or infinite."""
     below = np.flatnonzero(accuracy < level)
     if not len(below):
         return math.inf

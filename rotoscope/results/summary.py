@@ -44,8 +44,7 @@ def correlation(positional: np.ndarray, symbolic: np.ndarray) -> np.ndarray:
 
 
 def depth_medians(positional: np.ndarray, symbolic: np.ndarray, early: np.ndarray) -> dict[str, Any]:
-    """Medians over the heads (last axis) of the first and of the second half of the layers, and how far
-    apart."""
+    """Medians over the heads (last axis) of either half of the layers, and how far apart they are."""
     found = {
         f"{half}_{kind}": median(scores[..., mask])
         for kind, scores in (("positional", positional), ("symbolic", symbolic))

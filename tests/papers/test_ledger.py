@@ -16,7 +16,7 @@ from rotoscope.papers.judging import chosen
 from rotoscope.papers.workshop import Workshop
 from rotoscope.results import Ledger, OneHopRun, RunRecord
 from rotoscope.results.onehop import answer_row, answers_table
-from rotoscope.settings.train import PRESETS
+from rotoscope.settings import TrainSettings
 from rotoscope.tasks.onehop import Question
 from tests.models import tiny
 from tests.papers.pinned import EXPECTED, differences
@@ -104,7 +104,7 @@ TINY = {
 
 def test_at_gpu_cost_the_models_are_trained_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a stand-in, trained for a moment on a CPU: its own figures stand in the rows, and what it did not learn shows."""
-    monkeypatch.setitem(PRESETS, "paper", TINY)
+    monkeypatch.setitem(TrainSettings.presets, "paper", TINY)
     trained = [*learning.CLAIMS, *layers.CLAIMS, *lengths.CLAIMS, *costs.CLAIMS]
     only(monkeypatch, trained)
     monkeypatch.setattr(workshop, "LENGTH_INPUTS", 8)
