@@ -20,11 +20,6 @@ class Gating(SavedRun):
     kind = "gating"
 
     @property
-    def name(self) -> str:
-        """The subject's name."""
-        return str(self.run.settings["model"])
-
-    @property
     def sweep(self) -> bool:
         """Whether every band was gated in turn, rather than one gate closed."""
         settings = self.run.settings

@@ -28,6 +28,12 @@ def crossing(lengths: np.ndarray, accuracy: np.ndarray, level: float) -> float:
     return float(np.exp(np.log(lengths[k - 1]) + share * (np.log(lengths[k]) - np.log(lengths[k - 1]))))
 
 
+def accuracy_row(right: int, inputs: int) -> dict[str, float]:
+    """A share of right answers with its 95 % interval, as it stands in tables."""
+    low, high = wilson(right, inputs)
+    return {"accuracy": right / inputs, "low": low, "high": high, "inputs": inputs}
+
+
 class Lengths(SavedRun):
     """Accuracy by (model, length, hops); heads by (model, layer, length); predictions per input."""
 
@@ -45,20 +51,9 @@ class Lengths(SavedRun):
         """Accuracy over all hop counts by (model, task, length), with a 95 % interval."""
         rows = []
         for (model, task, length), hops in self.accuracy.groupby(["model", "task", "length"], sort=False):
-            count = int(hops["inputs"].sum())
             right = round(float((hops["accuracy"] * hops["inputs"]).sum()))
-            low, high = wilson(right, count)
-            rows.append(
-                {
-                    "model": model,
-                    "task": task,
-                    "length": length,
-                    "accuracy": right / count,
-                    "low": low,
-                    "high": high,
-                    "inputs": count,
-                }
-            )
+            about = {"model": model, "task": task, "length": length}
+            rows.append(about | accuracy_row(right, int(hops["inputs"].sum())))
         return pd.DataFrame(rows)
 
     def gaps(self) -> pd.DataFrame:

@@ -105,11 +105,6 @@ class Profile(SavedRun):
         """The tolerance of the purity classes."""
         return float(self.run.settings["gamma"])
 
-    @property
-    def name(self) -> str:
-        """The subject's name."""
-        return self.run.name
-
     def at(self, tau: float | None = None) -> pd.DataFrame:
         """The head table at one tau (default: the first)."""
         wanted = self.tau_or_first(tau)

@@ -78,9 +78,6 @@ def summarise(heads: pd.DataFrame) -> Summary:
         heads=len(heads),
         missing=len(heads) - len(scored),
         correlation=found["correlation"] if known else None,
-        early_positional=found["early_positional"],
-        late_positional=found["late_positional"],
-        early_symbolic=found["early_symbolic"],
-        late_symbolic=found["late_symbolic"],
+        **{name: value for name, value in found.items() if name.startswith(("early", "late"))},
         classes={name: int((scored["head_class"] == name).sum()) for name in CLASSES},
     )
