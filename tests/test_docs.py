@@ -401,11 +401,10 @@ def test_every_public_name_is_documented() -> None:
 
 
 def test_no_public_function_is_called_like_its_module() -> None:
-    """`rs.tasks.binding` is the function, whatever is imported first."""
+    """What a room offers is the function, whatever is imported first: `rs.tasks.binding` is never a module."""
     rooms = [getattr(rs, name) for name in rs.__all__ if inspect.ismodule(getattr(rs, name))]
     public = [getattr(rs, name) for name in rs.__all__]
     public += [found for room in rooms for name, found in vars(room).items() if not name.startswith("_")]
-    public += [resolve(name) for name in documented()]
     functions = {found for found in public if inspect.isfunction(found)}
     assert len(functions) > 50
     for found in functions:

@@ -30,7 +30,7 @@ def profile(
         "smollm2", "number", "letter", a folder, a .gguf file, or a hub id such as org/name (which goes to the network).
     """
     wanted = ProfileSettings.make(**settings)
-    from rotoscope.analysis.expected import estimate
+    from rotoscope.analysis.estimate import estimate
     from rotoscope.analysis.profiling import profile as score
     from rotoscope.analysis.prompts import make_prompts
     from rotoscope.cli.summary import end, new_console, say, show_summary, show_table
