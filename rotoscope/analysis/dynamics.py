@@ -82,13 +82,10 @@ def score_heads(
     last = samples.length - 1
     positions = [last] if queries == "last" else range(2, samples.length)
     found, counted = [], []
+    everyone = torch.ones_like(samples.hops, dtype=torch.bool)
     for position in positions:
         found.append(_at(states, position, taus))
-        counted.append(
-            samples.on_path[:, position]
-            if queries == "path"
-            else torch.ones_like(samples.hops, dtype=torch.bool)
-        )
+        counted.append(samples.on_path[:, position] if queries == "path" else everyone)
     values = torch.cat(found, dim=2)  # [measure, layer, input, head, tau]
     weight = torch.cat(counted).to(values.dtype)[:, None, None]
     total = weight.sum()

@@ -34,8 +34,7 @@ from rotoscope.maths.head_discrepancy import discrepancy
 from rotoscope.maths.purity import purity_classes
 from rotoscope.progress import Progress, progress_bar
 from rotoscope.reading import Depths, HeadReader, LayerHeads, Subject, find_checkpoints
-from rotoscope.results.lengths import Lengths
-from rotoscope.results.onehop import wilson
+from rotoscope.results.lengths import Lengths, accuracy_row
 from rotoscope.results.roles import ARRIVED
 from rotoscope.results.run import Run
 from rotoscope.settings import LengthsSettings
@@ -183,18 +182,8 @@ class _Measured:
         rows = []
         for hops in samples.settings["hops"]:
             asked = samples.hops == hops
-            count, correct = int(asked.sum()), int(right[asked].sum())
-            low, high = wilson(correct, count)
-            rows.append(
-                {
-                    "length": n,
-                    "hops": hops,
-                    "accuracy": correct / count,
-                    "low": low,
-                    "high": high,
-                    "inputs": count,
-                }
-            )
+            found = accuracy_row(int(right[asked].sum()), int(asked.sum()))
+            rows.append({"length": n, "hops": hops, **found})
         return pd.DataFrame(rows)
 
     def _heads(self, reader: HeadReader, n: int) -> pd.DataFrame:
@@ -266,9 +255,8 @@ def predict(depths: Depths, samples: MultiHops, longest: int) -> pd.DataFrame:
                 first = torch.where(over.any(1), over.long().argmax(1) + 1 + samples.length, torch.inf).double()
                 where = torch.where(first < fails_at, layer, where)
                 fails_at = torch.minimum(fails_at, first)
-        parts.append(
-            pd.DataFrame({"hops": hops, "fails_at": fails_at.cpu().numpy(), "layer": where.cpu().numpy()})
-        )
+        found = {"fails_at": fails_at.cpu().numpy(), "layer": where.cpu().numpy()}
+        parts.append(pd.DataFrame({"hops": hops, **found}))
     return pd.concat(parts, ignore_index=True)
 
 
@@ -294,9 +282,8 @@ def _front_share(
     angles = layer.layout.angles.to(rows.device)
     front = []
     for k in range(len(rows)):
-        distance = (
-            here[k] + 1 + torch.arange(extra, device=here.device)
-        )  # the nearest stands before the sequence
+        # The nearest stands before the sequence.
+        distance = here[k] + 1 + torch.arange(extra, device=here.device)
         phases = distance.double()[:, None] * angles
         logits = parts[k][:, others[k]] @ torch.cat((phases.cos(), phases.sin()), dim=-1).T
         front.append((logits + constant[k][:, others[k], None]).logsumexp(1) - math.log(max(window - 1, 1)))

@@ -19,7 +19,7 @@ def plane(profile: Profile, tau: float | None = None) -> Figure:
         heads = profile.at(tau)
         corners(axes, profile.gamma)
         if profile.null_name is not None:
-            null = profile.nulls[profile.nulls["tau"] == heads["tau"].iloc[0]]
+            null = profile.nulls_at(tau)
             axes.scatter(
                 null["positional_score"],
                 null["symbolic_score"],
@@ -54,8 +54,7 @@ def plane(profile: Profile, tau: float | None = None) -> Figure:
         axes.legend(
             loc="upper center", bbox_to_anchor=(0.5, -0.11), ncols=4, handletextpad=0.1, columnspacing=1
         )
-    caption(figure, measured(profile, tau))
-    return figure
+    return caption(figure, measured(profile, tau))
 
 
 def corners(axes: Axes, gamma: float) -> None:

@@ -50,6 +50,7 @@ FREQUENCY_MEASURES = [
 """Every number a plane of a head has on a prompt."""
 
 SCORES = ["positional_score", "symbolic_score"]
+ENDS = [f"{score}_{end}" for score in SCORES for end in ("low", "high")]
 REPLICATES = 1000
 STABLE = 0.95
 INTERVAL = (0.025, 0.975)
@@ -78,8 +79,7 @@ def head_table(prompts: pd.DataFrame, gamma: float) -> pd.DataFrame:
 
 def _with_intervals(heads: pd.DataFrame, prompts: pd.DataFrame, gamma: float) -> pd.DataFrame:
     count = prompts["prompt"].nunique()
-    columns = [f"{score}_{end}" for score in SCORES for end in ("low", "high")]
-    heads[[*columns, "class_stability"]] = np.nan
+    heads[[*ENDS, "class_stability"]] = np.nan
     heads["stable"] = pd.array([pd.NA] * len(heads), dtype="boolean")
     if count < 2:
         return heads  # one prompt says nothing about the next

@@ -16,7 +16,7 @@ from rotoscope.papers.judging import chosen
 from rotoscope.papers.workshop import Workshop
 from rotoscope.results import Ledger, OneHopRun, RunRecord
 from rotoscope.results.onehop import answer_row, answers_table
-from rotoscope.settings.train import PRESETS
+from rotoscope.settings import TrainSettings
 from rotoscope.tasks.onehop import Question
 from tests.models import tiny
 from tests.papers.pinned import EXPECTED, differences
@@ -104,7 +104,7 @@ TINY = {
 
 def trained_again(monkeypatch: pytest.MonkeyPatch, place: Path, claims: list[Claim]) -> pd.DataFrame:
     """The rows of a stand-in that was trained for a moment on a CPU."""
-    monkeypatch.setitem(PRESETS, "paper", TINY)
+    monkeypatch.setitem(TrainSettings.presets, "paper", TINY)
     only(monkeypatch, claims)
     monkeypatch.setattr(workshop, "LENGTH_INPUTS", 8)
     rows = reproduce(cost="gpu", out=place, device="cpu").rows.set_index("id")
