@@ -145,7 +145,7 @@ def main() -> int:
         "OMP_NUM_THREADS": "1",
         "OMP_WAIT_POLICY": "PASSIVE",
         "HF_HUB_OFFLINE": "1",
-        "ROTOSCOPE_UNCHECKED": "1",
+        "UNCHECKED_SHAPES": "1",
     }
     for library in (
         "torch",
