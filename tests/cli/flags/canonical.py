@@ -19,7 +19,7 @@ SIZES = (
 )
 INDEX = f"canonical index {SIZES}"
 RETRIEVAL = f"canonical retrieval {SIZES}"
-INDUCTION = f"canonical induction {SIZES} --repeats 1"
+INDUCTION = f"canonical induction {SIZES} --repeats 1".replace("--angles 1 0.1", "--angles 1")
 MUCH = "--seeds 2 --keys 6 --symbols 7 --steps 6 --angles 1 --evaluations 1 --first 3 --tested 16"
 """Flags whose effects are seen in different places."""
 

@@ -17,11 +17,12 @@ from tests.cli.flags.effect import (
     Written,
     every,
     on_device,
+    with_flags,
 )  # fmt: skip
 
 SCORED = "dynamics {trained} --queries last --inputs 4 --no-roles --no-figures --device cpu"
 SPOKEN = "dynamics {steps} --task repeats --inputs 1 --no-roles --no-figures --device cpu"
-WITH_ROLES = SCORED.replace("--no-roles", "--roles")
+WITH_ROLES = with_flags(SCORED, "--roles")
 LENGTHS = "lengths {trained} --lengths 7 10 --inputs 4 --no-figures --device cpu"
 MUCH = "--lengths 8 9 --inputs 5 --no-heads"
 
@@ -95,7 +96,7 @@ FOLLOWED: Table = {
     "heads": Effect(LENGTHS, MUCH, lambda o: "heads" in o.result.tables, expected=False),
     "seed": Effect(LENGTHS, "--seed 1", predicted),
     "out": Written(LENGTHS),
-    "overwrite": Overwrites(LENGTHS, MUCH),
+    "overwrite": Overwrites(LENGTHS, "--lengths 7 --no-heads"),
     "figures": Undrawn(LENGTHS, drawn="tests/cli/test_ask.py::test_multihop_models_from_the_command_line"),
     "device": on_device(LENGTHS),
 }
