@@ -30,6 +30,12 @@ def learned(outcome: Outcome) -> list[float]:
     return rows[rows["step"] == rows["step"].max()]["re"].tolist()
 
 
+def begun(outcome: Outcome) -> list[float]:
+    """What they began with."""
+    rows = outcome.result.vectors
+    return rows[rows["step"] == 0]["re"].tolist()
+
+
 def rows_of_keys(outcome: Outcome) -> int:
     rows = outcome.result.vectors
     return len(set(rows[rows["kind"] == "key"]["row"]))
@@ -56,7 +62,7 @@ FLAGS: Table = {
     "floor": Effect(INDEX, "--floor 0.5", learned),
     "gain": Effect(INDEX, "--gain 2", learned),
     "embedding": Effect(INDEX, "--embedding 3", learned),
-    "seed": Effect(INDEX, "--seed 1", learned),
+    "seed": (Effect(INDEX, "--seed 1", begun), Effect(INDEX, "--seed 1", learned)),
     "first": Effect(INDEX, MUCH, lambda o: every(o, "accuracy", "seed")[0], 3),
     "angles": Effect(INDEX, MUCH, lambda o: every(o, "accuracy", "theta"), [1.0]),
     "tested": Effect(INDEX, MUCH, places_tried, 1),
