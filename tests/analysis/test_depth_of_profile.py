@@ -225,6 +225,12 @@ def test_the_band_of_a_null_holds_all_its_draws() -> None:
         assert found.loc[name, "null_value"] == pytest.approx(0.5, abs=2e-3)
 
 
+def test_a_null_stands_beside_every_figure_unless_it_is_declined() -> None:
+    found = rs.profile(tiny("llama", num_hidden_layers=1), tokens=tokens(1, 8), examples=False)
+    assert found.null_name == "random"
+    assert found.statistics()["null_value"].notna().any()
+
+
 def test_statistics_equal_plain_computation() -> None:
     profile = rs.profile(tiny("llama"), tokens=tokens(4, 20))
     found = profile.statistics().set_index("statistic")["value"]

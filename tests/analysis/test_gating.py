@@ -68,11 +68,15 @@ def test_one_plane_kept_gives_that_planes_logits() -> None:
     assert torch.allclose(own, expected, atol=1e-6)
 
 
-def test_silenced_head_writes_nothing() -> None:
-    model = tiny("llama")
+@pytest.mark.parametrize(
+    ("name", "output"),
+    [("llama", "model.layers.1.self_attn.o_proj"), ("gptj", "transformer.h.1.attn.out_proj")],
+)
+def test_silenced_head_writes_nothing(name: str, output: str) -> None:
+    model = tiny(name)
     reader = HeadReader(model)
     written = []
-    handle = model.model.layers[1].self_attn.o_proj.register_forward_hook(lambda m, a, o: written.append(a[0]))
+    handle = model.get_submodule(output).register_forward_hook(lambda m, a, o: written.append(a[0]))
     with torch.no_grad(), gated(reader, Gate(heads=frozenset({(1, 2)}))):
         model(tokens(), use_cache=False)
     handle.remove()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from pathlib import Path
 
 import pytest
 
+from rotoscope import settings
 from rotoscope.cli import COMMANDS
 from rotoscope.cli.command import flags
 from tests.cli.flags import ask, canonical, gate, multihop, others, profile, train
@@ -67,3 +69,11 @@ def test_a_flag_changes_what_it_should(command: str, flag: str, world: World) ->
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_flag_is_tried(command: str) -> None:
     assert sorted(TABLES[command]) == sorted(flags(COMMANDS[command]))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in vars(settings).values() if inspect.isclass(kind)])
+def test_every_setting_is_a_flag(kind: type) -> None:
+    """So that a setting which no command offers cannot go untried."""
+    offered = {flag for run in COMMANDS.values() for flag in flags(run)}
+    assert issubclass(kind, settings.Settings)
+    assert set(kind.names()) <= offered
