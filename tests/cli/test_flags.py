@@ -77,3 +77,23 @@ def test_every_setting_is_a_flag(kind: type) -> None:
     offered = {flag for run in COMMANDS.values() for flag in flags(run)}
     assert issubclass(kind, settings.Settings)
     assert set(kind.names()) <= offered
+
+
+MEANINGLESS = {
+    f"{train.NUMBERS} --alphabet 3": "--alphabet means something for letter only, not for number",
+    f"{train.LETTER} --letters 5": "--letters means something for number only, not for letter",
+    f"{profile.REPEATS} --pairs 3": "--pairs means something for binding only, not for repeats",
+    f"{gate.ONE} --bands 2": "--bands means something for a sweep only, not for one gate",
+    f"{gate.SWEEP} --heads 0:1": "--heads means something for one gate only, not for a sweep",
+    f"{ask.HERE} --dry-run": "--dry-run means something for an endpoint only",
+}
+
+
+@pytest.mark.parametrize(
+    "line", MEANINGLESS, ids=lambda line: " ".join([line.split()[0], line.split("--")[-1]])
+)
+def test_a_flag_that_means_nothing_is_refused(line: str, world: World) -> None:
+    found = world.run(line)
+    assert (found.code, found.problem.count("\n")) == (2, 1)
+    assert MEANINGLESS[line] in found.problem
+    assert not found.folder.exists()
