@@ -39,6 +39,7 @@ def find_geometry(
         "seed": seed,
     }
     run = Run(Geometry, settings, out, overwrite=overwrite)
+    run.record.warnings += subject.warnings
     if run.finished is not None:
         return run.finished
     planes = profile(

@@ -64,6 +64,7 @@ def find_roles(
         "seed": seed,
     }
     run = Run(Roles, settings, out, overwrite=overwrite)
+    run.record.warnings += subject.warnings
     if run.finished is not None:
         return run.finished
     kinds = sorted(int(h) for h in samples.hops.unique())
