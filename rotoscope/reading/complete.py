@@ -33,15 +33,14 @@ def check_complete(model: Any, report: dict[str, Any], place: str | Path, *, all
     unread = list(_names(report, "error_msgs"))
     said = []
     if missing:
-        everything = len(missing) >= len(list(model.parameters()))
-        count = "all" if everything else f"{len(missing)}"
-        said.append(f"{count} of the model's tensors are missing from the file ({_some(missing)})")
+        whole = len(model.state_dict())
+        said.append(f"of {whole} tensors of the model, the file lacks {len(missing)} ({_some(missing)})")
     if other_shape:
-        said.append(f"{len(other_shape)} have another shape there ({_some(other_shape)})")
+        said.append(f"in another shape than the model's it has {len(other_shape)} ({_some(other_shape)})")
     if unread:
-        said.append(f"{len(unread)} cannot be read ({_some(unread)})")
+        said.append(f"it could not be read in {len(unread)} places ({_some(unread)})")
     if unknown:
-        said.append(f"{len(unknown)} tensors in the file are no part of the model ({_some(unknown)})")
+        said.append(f"the file has {len(unknown)} that are no part of the model ({_some(unknown)})")
     if not said:
         return []
     what = "; ".join(said)
