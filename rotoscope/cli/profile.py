@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from rotoscope.cli.command import Given, command
-from rotoscope.settings import Output, ProfileSettings, PromptSettings
+from rotoscope.settings import ModelSettings, Output, ProfileSettings, PromptSettings
 
 
 @command
@@ -15,6 +15,7 @@ def profile(
     *,
     prompts: Annotated[Given, PromptSettings],
     settings: Annotated[Given, ProfileSettings],
+    loading: ModelSettings,
     output: Output,
 ) -> int:
     """Score every head of a model: does it attend by position or by symbol?
@@ -34,7 +35,7 @@ def profile(
     from rotoscope.reading import load
 
     console = new_console()
-    subject = load(model, device=output.device)
+    subject = load(model, device=output.device, allow_missing=loading.allow_missing)
     shown = make_prompts(subject, PromptSettings.make(**prompts), given=[*prompts, *settings])
     folder = output.folder(Path(model).stem, shown.task)
     console.print(

@@ -27,7 +27,15 @@ TEMPLATES = "additional_chat_templates"
 
 TOKENIZER_FILES = (".json", ".txt", ".model", ".jinja", ".tiktoken", ".spm", ".codes")
 """Endings of the files that tokenizers read; none of them holds code."""
-NO_TOKENIZER = (CONFIG, GENERATION, TOKENIZER, ADAPTER, INDEX, "processor_config.json", "preprocessor_config.json")
+NO_TOKENIZER = (
+    CONFIG,
+    GENERATION,
+    TOKENIZER,
+    ADAPTER,
+    INDEX,
+    "processor_config.json",
+    "preprocessor_config.json",
+)
 
 LOADS_CODE = frozenset(
     {

@@ -49,7 +49,9 @@ def check_complete(model: Any, report: dict[str, Any], place: str | Path, *, all
             f"{place}: {what}. The configuration and the weights do not belong together; get both again, or say that you "
             "mean it (--allow-missing, allow_missing=True): what is missing is then random"
         )
-    return [f"weights and configuration do not belong together: {what}; what is missing is random (seed {SEED})"]
+    return [
+        f"weights and configuration do not belong together: {what}; what is missing is random (seed {SEED})"
+    ]
 
 
 def _names(report: dict[str, Any], key: str) -> Iterator[str]:

@@ -50,4 +50,6 @@ def _reason(module: nn.Module) -> str:
     if not bad:
         return "all weights are numbers, so one of them grew too large; load the model in float32"
     shown = ", ".join(bad[:SHOWN]) + (f" and {len(bad) - SHOWN} more" if len(bad) > SHOWN else "")
-    return f"{shown} {'holds' if len(bad) == 1 else 'hold'} such numbers; the weights are damaged, get them again"
+    return (
+        f"{shown} {'holds' if len(bad) == 1 else 'hold'} such numbers; the weights are damaged, get them again"
+    )

@@ -2,20 +2,13 @@
 
 transformers reads GGUF in some twenty seconds; the converted copy opens in one or two. The copy is keyed by the file's hash
 and put in place with one rename, so a killed conversion leaves nothing behind that could be mistaken for a model. What it
-does leave, the next conversion removes: whoever converts holds a lock on the folder it works in, and a lock ends with its
-process.
+does leave, the next conversion removes.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
-import shutil
-import tempfile
-import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +16,11 @@ from rotoscope.errors import ModelError
 from rotoscope.reading.clean_room import read_json, room_for_file
 from rotoscope.reading.complaints import cache_folder, folded
 from rotoscope.reading.complete import check_complete, same_random_numbers
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
+from rotoscope.reading.scratch import scratch_folder
 
 CONVERSION = 2  # raise when a newer conversion must not reuse older copies
-SCRATCH = ".converting-"
 INCOMPLETE = "incomplete.json"
 """In a copy of a file that lacks tensors: what is wrong with it. Such copies are made for those who ask for them."""
-DAY = 86400.0
 
 
 def converted(file: Path, *, allow_missing: bool = False) -> tuple[Path, list[str]]:
@@ -50,7 +37,7 @@ def converted(file: Path, *, allow_missing: bool = False) -> tuple[Path, list[st
 
 
 def _make(file: Path, whole: Path, partial: Path, *, allow_missing: bool) -> Path:
-    with _scratch(whole.parent) as scratch:
+    with scratch_folder(whole.parent) as scratch:
         warnings = _convert(file, scratch, allow_missing=allow_missing)
         if warnings:
             (scratch / INCOMPLETE).write_text(json.dumps({"warnings": warnings}), encoding="utf-8")
@@ -61,44 +48,6 @@ def _make(file: Path, whole: Path, partial: Path, *, allow_missing: bool) -> Pat
             if not (folder / "config.json").exists():  # another process may have been faster
                 raise
     return folder
-
-
-@contextmanager
-def _scratch(folder: Path) -> Iterator[Path]:
-    """A folder to work in, held as long as that lasts; those that killed conversions left are removed first."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with ExitStack() as holding:
-        with _held(folder, wait=True):  # so that nobody finds the new folder before it is held
-            _remove_leftovers(folder)
-            scratch = Path(tempfile.mkdtemp(prefix=SCRATCH, dir=folder))
-            holding.callback(shutil.rmtree, scratch, ignore_errors=True)
-            holding.enter_context(_held(scratch))
-        yield scratch
-
-
-def _remove_leftovers(folder: Path) -> None:
-    for left in folder.glob(f"{SCRATCH}*"):
-        with suppress(OSError), _held(left) as free:
-            if free and (fcntl is not None or time.time() - left.stat().st_mtime > DAY):
-                shutil.rmtree(left, ignore_errors=True)
-
-
-@contextmanager
-def _held(folder: Path, *, wait: bool = False) -> Iterator[bool]:
-    """Hold a folder for as long as this lasts; False where another process does and we do not wait for it."""
-    if fcntl is None:
-        yield True
-        return
-    place = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(place, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-            held = True
-        except OSError:
-            held = False
-        yield held
-    finally:
-        os.close(place)
 
 
 def _convert(file: Path, folder: Path, *, allow_missing: bool) -> list[str]:

@@ -211,7 +211,9 @@ def _from_folder(
     return Subject(model, tokenizer, name, source, warnings=(*(warnings or ()), *found))
 
 
-def _check_size(config: Any, files: list[Path], called: str, device: torch.device, dtype: torch.dtype | None) -> None:
+def _check_size(
+    config: Any, files: list[Path], called: str, device: torch.device, dtype: torch.dtype | None
+) -> None:
     """Refuse a model that cannot fit, before anything of it is in memory: its size is known from its configuration."""
     from safetensors import safe_open
     from transformers import AutoModelForCausalLM

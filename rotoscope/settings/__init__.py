@@ -6,6 +6,7 @@ from rotoscope.settings.base import Settings
 from rotoscope.settings.canonical import CanonicalSettings, ToyTraining
 from rotoscope.settings.gate import GateSettings
 from rotoscope.settings.lengths import LengthsSettings
+from rotoscope.settings.model import ModelSettings
 from rotoscope.settings.output import Output
 from rotoscope.settings.profile import ProfileSettings, check_tau
 from rotoscope.settings.prompts import PromptSettings
@@ -16,6 +17,7 @@ __all__ = [
     "CanonicalSettings",
     "GateSettings",
     "LengthsSettings",
+    "ModelSettings",
     "Output",
     "ProfileSettings",
     "PromptSettings",

@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Literal
 from rotoscope.errors import RotoscopeError
 from rotoscope.settings.base import Settings
 
-
 SMALLEST_TAU = 1e-30
 """Far below any difference of two attention weights in float32, and well above where float32 itself ends (1e-38)."""
 

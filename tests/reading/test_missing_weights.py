@@ -132,9 +132,7 @@ def test_gguf_with_a_tensor_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert whole.warnings == ()
     file = write_gguf(tmp_path / "part.gguf", without=("blk.1.ffn_up.weight",))
     for _ in range(2):
-        with pytest.raises(
-            ModelError, match=r"part\.gguf.*lacks 1 \(model\.layers\.1\.mlp\.up_proj\.weight\)"
-        ):
+        with pytest.raises(ModelError, match=r"part\.gguf.*lacks 1 \(model\.layers\.1\.mlp\.up_proj\.weight\)"):
             rs.load(file, device="cpu")
         meant = rs.load(file, device="cpu", allow_missing=True)
         assert "model.layers.1.mlp.up_proj.weight" in meant.warnings[0]

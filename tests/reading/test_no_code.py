@@ -114,7 +114,9 @@ def test_code_of_another_repository(hostile: Hostile) -> None:
 
 def test_tokenizer_of_its_own(hostile: Hostile) -> None:
     hostile.code("mine.py", *CUSTOM)
-    hostile.change("tokenizer_config.json", tokenizer_class="Words", auto_map={"AutoTokenizer": ["mine.Words", None]})
+    hostile.change(
+        "tokenizer_config.json", tokenizer_class="Words", auto_map={"AutoTokenizer": ["mine.Words", None]}
+    )
     assert isinstance(hostile.loads().tokenizer, PreTrainedTokenizerBase)
 
 
@@ -144,7 +146,11 @@ def test_processor_of_its_own(hostile: Hostile) -> None:
 
 def test_generation_of_its_own(hostile: Hostile) -> None:
     hostile.code("custom_generate/generate.py", "def generate(model, **_): pass")
-    settings = {"custom_generate": str(hostile.folder), "cache_implementation": "quantized", "eos_token_id": [2, 5]}
+    settings = {
+        "custom_generate": str(hostile.folder),
+        "cache_implementation": "quantized",
+        "eos_token_id": [2, 5],
+    }
     hostile.change("generation_config.json", trust_remote_code=True, **settings)
     model = hostile.loads().model
     assert model.generation_config.eos_token_id == [2, 5]
@@ -204,7 +210,9 @@ def test_pickled_weights_through_an_index(name: str, hostile: Hostile) -> None:
 
 def test_pickled_weights_through_an_old_index(hostile: Hostile) -> None:
     weights = hostile.folder / "model.safetensors"
-    hostile.change("pytorch_model.bin.index.json", weight_map=dict.fromkeys(load_file(weights), "pytorch_model.bin"))
+    hostile.change(
+        "pytorch_model.bin.index.json", weight_map=dict.fromkeys(load_file(weights), "pytorch_model.bin")
+    )
     weights.unlink()
     hostile.pickled("pytorch_model.bin")
     hostile.refused("has no safetensors weights")
@@ -236,7 +244,9 @@ def test_key_that_replaces_a_method(hostile: Hostile) -> None:
 def test_tokenizer_beside_a_gguf_file(hostile: Hostile) -> None:
     """Nothing that lies beside the file is looked at."""
     hostile.code("mine.py", *CUSTOM)
-    hostile.change("tokenizer_config.json", tokenizer_class="Words", auto_map={"AutoTokenizer": [None, "mine.Words"]})
+    hostile.change(
+        "tokenizer_config.json", tokenizer_class="Words", auto_map={"AutoTokenizer": [None, "mine.Words"]}
+    )
     hostile.change("config.json", model_type="mine", auto_map={"AutoConfig": "mine.Config"})
     hostile.change("adapter_config.json", base_model_name_or_path="somebody/model", peft_type="LORA")
     subject = rs.load(write_gguf(hostile.folder / "a.gguf"), device="cpu")
@@ -252,7 +262,9 @@ def reach(mark: Path) -> str:
     )
 
 
-@pytest.mark.parametrize("file", ["tokenizer_config.json", "chat_template.jinja", "additional_chat_templates/default.jinja"])
+@pytest.mark.parametrize(
+    "file", ["tokenizer_config.json", "chat_template.jinja", "additional_chat_templates/default.jinja"]
+)
 def test_chat_template(file: str, hostile: Hostile) -> None:
     template = reach(hostile.mark)
     if file.endswith(".json"):
@@ -285,15 +297,17 @@ def test_nothing_that_runs_is_in_the_room(hostile: Hostile) -> None:
     assert not room.exists()
 
 
-@pytest.mark.parametrize("content", ["", "[]", "null", "{", "[" * 100_000, "\udcff", '{"model_type": 3}', "{}"])
+BROKEN = ["", "[]", "null", "{", "[" * 100_000, "\udcff"]
+
+
+@pytest.mark.parametrize("content", [*BROKEN, '{"model_type": 3}', "{}"])
 @pytest.mark.parametrize("name", ["config.json", "tokenizer_config.json", "generation_config.json"])
 def test_damaged_settings_are_one_sentence(name: str, content: str, hostile: Hostile) -> None:
     (hostile.folder / name).write_bytes(content.encode(errors="surrogateescape"))
-    try:
+    if name != "config.json" and content not in BROKEN:  # odd, but settings all the same
+        hostile.loads()
+        return
+    with pytest.raises(ModelError) as said:
         rs.load(hostile.folder, device="cpu")
-    except ModelError as problem:
-        assert "\n" not in str(problem)
-        assert str(hostile.folder) in str(problem)
-    else:
-        assert name != "config.json"
-        assert content in ("{}", '{"model_type": 3}')
+    assert "\n" not in str(said.value)
+    assert str(hostile.folder) in str(said.value)
