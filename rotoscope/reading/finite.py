@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -31,15 +32,14 @@ def check_logits(logits: Tensor, model: nn.Module) -> Tensor:
 def watched(blocks: Sequence[nn.Module]) -> Iterator[None]:
     """Let no block of a model hand on anything that is no number, at any position."""
 
-    def look(module: Any, args: Any, output: Any, layer: int) -> None:
+    def look(layer: int, module: Any, args: Any, output: Any) -> None:
         states = output[0] if isinstance(output, tuple) else output
         if isinstance(states, Tensor):
             check_finite(states, f"layer {layer}: NaN or infinity in the states it hands on", module)
 
     with ExitStack() as stack:
         for layer, block in enumerate(blocks):
-            hook = block.register_forward_hook(lambda *given, layer=layer: look(*given, layer=layer))
-            stack.callback(hook.remove)
+            stack.callback(block.register_forward_hook(partial(look, layer)).remove)
         yield
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import difflib
 import os
 import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from rotoscope.errors import ModelError
@@ -54,12 +57,11 @@ def no_such_path(text: str) -> str | None:
 def fetched(name: str) -> Path:
     """The folder that holds a model of the hub on this machine, fetched now if it is not there yet."""
     from huggingface_hub import is_offline_mode, snapshot_download
-    from huggingface_hub.utils import disable_progress_bars, enable_progress_bars
 
     offline = is_offline_mode()
-    disable_progress_bars()
     try:
-        return Path(snapshot_download(name, allow_patterns=WANTED, local_files_only=offline))
+        with _bars_on_a_terminal_only():
+            return Path(snapshot_download(name, allow_patterns=WANTED, local_files_only=offline))
     except Exception as problem:
         if offline:
             raise ModelError(
@@ -70,5 +72,18 @@ def fetched(name: str) -> Path:
             f"'{name}' could not be loaded from the hub ({folded(problem)}); check the name and the connection, "
             "or download it and give the folder"
         ) from problem
+
+
+@contextmanager
+def _bars_on_a_terminal_only() -> Iterator[None]:
+    """Fetching may take long, and its bars are worth seeing; in a log they are noise."""
+    from huggingface_hub import utils
+
+    if sys.stderr.isatty() or utils.are_progress_bars_disabled():  # type: ignore[attr-defined]
+        yield
+        return
+    utils.disable_progress_bars()  # type: ignore[attr-defined]
+    try:
+        yield
     finally:
-        enable_progress_bars()
+        utils.enable_progress_bars()  # type: ignore[attr-defined]
