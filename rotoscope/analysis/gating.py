@@ -27,6 +27,7 @@ from rotoscope.lab.checkpoints import own_task
 from rotoscope.maths.purity import CLASSES
 from rotoscope.progress import progress_bar
 from rotoscope.reading import Gate, HeadReader, Subject, gated, load, silence
+from rotoscope.reading.finite import check_logits
 from rotoscope.results.gating import Gating
 from rotoscope.results.profile import Profile
 from rotoscope.results.record import settings_hash
@@ -175,6 +176,7 @@ def gate(
         for c in conditions
     ]
     run = Run(Gating, described, out, overwrite=overwrite)
+    run.record.warnings += subject.warnings
     if run.finished is not None:
         return run.finished
     none = Condition("nothing gated", "remove", "all", (), ())
@@ -257,7 +259,7 @@ def _losses(subject: Subject, batch: Batch) -> Iterator[tuple[float, float]]:
     if "logits_to_keep" in inspect.signature(subject.model.forward).parameters:
         options["logits_to_keep"] = torch.tensor(queries, device=subject.device)
     logits = subject.model(batch.tokens.to(subject.device), use_cache=False, **options).logits.float()
-    logits = logits if options else logits[:, queries]
+    logits = check_logits(logits if options else logits[:, queries], subject.model)
     expected = torch.tensor([prompt.answers for prompt in batch.prompts], device=subject.device)
     right = logits.gather(2, expected[..., None])[..., 0]
     loss = (logits.logsumexp(-1) - right).mean(1)

@@ -87,6 +87,7 @@ def measure_lengths(
         "tokens": tokens_on(first.device),
     }
     run = Run(Lengths, described, out, overwrite=overwrite)
+    run.record.warnings += [said for subject in models.values() for said in subject.warnings]
     if run.finished is not None:
         return run.finished
     with progress_bar("lengths", len(models) * sum(chosen), show_progress) as bar:

@@ -33,7 +33,7 @@ def doctor(*, out: Path | None = None, seed: int = 0, device: str | None = None)
 
     from rotoscope.errors import RotoscopeError
     from rotoscope.reading import EMBEDDED, HeadReader, load
-    from rotoscope.reading.gguf import cache_folder
+    from rotoscope.reading.complaints import cache_folder
     from rotoscope.reading.loading import embedded_file
     from rotoscope.results.files import write_text
     from rotoscope.results.record import versions

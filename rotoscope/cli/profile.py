@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from rotoscope.cli.command import Given, command
-from rotoscope.settings import Output, ProfileSettings, PromptSettings
+from rotoscope.settings import ModelSettings, Output, ProfileSettings, PromptSettings
 
 SCORES = ["correlation", "early_positional", "late_positional"]
 VARIATIONS = ["varied", "setting", *SCORES, "sink_in_block", "changes"]
@@ -18,6 +18,7 @@ def profile(
     *,
     prompts: Annotated[Given, PromptSettings],
     settings: Annotated[Given, ProfileSettings],
+    loading: ModelSettings,
     output: Output,
 ) -> int:
     """Score every head of a model: does it attend by position or by symbol?
@@ -37,7 +38,7 @@ def profile(
     from rotoscope.reading import load
 
     console = new_console()
-    subject = load(model, device=output.device)
+    subject = load(model, device=output.device, allow_missing=loading.allow_missing)
     shown = make_prompts(subject, PromptSettings.make(**prompts), given=[*prompts, *settings])
     folder = output.folder(Path(model).stem, shown.task)
     say(console, f"[bold]{subject.name}[/] on {subject.device}: {estimate(subject, shown, wanted)}")

@@ -20,6 +20,7 @@ class AskSettings(Settings):
         "chat": LOCAL,
         "answer_tokens": LOCAL,
         "device": LOCAL,
+        "allow_missing": LOCAL,
         "model_name": ENDPOINT,
         "body": ENDPOINT,
         "concurrency": ENDPOINT,

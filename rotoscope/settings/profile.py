@@ -9,6 +9,9 @@ from typing import Any, ClassVar, Literal
 from rotoscope.errors import RotoscopeError
 from rotoscope.settings.base import Settings
 
+SMALLEST_TAU = 1e-30
+"""Far below any difference of two attention weights in float32, and well above where float32 itself ends (1e-38)."""
+
 
 def check_tau(tau: float | Sequence[float]) -> tuple[float, ...]:
     """One or several temperatures of the swap weights, each positive."""
@@ -16,6 +19,11 @@ def check_tau(tau: float | Sequence[float]) -> tuple[float, ...]:
     if not taus or not all(0 < t < float("inf") for t in taus):
         raise RotoscopeError(
             f"tau must be positive and finite, found {tau}: it divides |D_a - D_b| in the swap weights"
+        )
+    if min(taus) < SMALLEST_TAU:
+        raise RotoscopeError(
+            f"tau must be at least {SMALLEST_TAU:g}, found {min(taus):g}: in float32 it would be zero, and no swap would "
+            "have a weight"
         )
     return taus
 
