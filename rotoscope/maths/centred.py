@@ -58,7 +58,9 @@ class Centring:
         """log of everything but the top block and each other one; `outside`: what lies in no block."""
         others = mass.scatter(-1, self.top, -torch.inf)
         after = others.argmax(-1, keepdim=True)
-        neither = torch.cat((outside, others.scatter(-1, after, -torch.inf)), dim=-1).logsumexp(-1, keepdim=True)
+        neither = torch.cat((outside, others.scatter(-1, after, -torch.inf)), dim=-1).logsumexp(
+            -1, keepdim=True
+        )
         everything = torch.cat((outside, others), dim=-1).logsumexp(-1, keepdim=True)
         part = (others - everything).exp().nan_to_num_(0.0).scatter(-1, after, 0.0)  # at most a half
         return torch.scatter(everything + torch.log1p(-part), -1, after, neither)

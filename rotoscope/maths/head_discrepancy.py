@@ -25,7 +25,9 @@ def discrepancy(logits: Float[Tensor, "... n"] | Float[np.ndarray, "... n"]) -> 
     """
     logits = at_least_float32(torch.as_tensor(logits))
     if logits.ndim == 0 or logits.shape[-1] == 0:
-        raise RotoscopeError("the discrepancy of a head needs the logits [..., n] of at least one key; found none")
+        raise RotoscopeError(
+            "the discrepancy of a head needs the logits [..., n] of at least one key; found none"
+        )
     check_logits(logits)
     if logits.shape[-1] == 1:
         return torch.full_like(logits[..., 0], torch.inf)

@@ -198,6 +198,11 @@ def score_swaps(
         return mean if several else mean[..., 0]
 
     means = [shaped(mean) for mean in plain.means()]
+    alone = None
+    if equal is not None:
+        without = equal_swaps[..., None] == 0
+        positional, symbolic = (shaped(mean.masked_fill(without, torch.nan)) for mean in equal.means())
+        alone = EqualSymbolScores(positional, symbolic, equal_swaps)
     scale_free = [shaped(mean) for mean in renormalised.means()] if renormalised is not None else [None, None]
     return SwapScores(
         positional=means[0],
@@ -211,11 +216,7 @@ def score_swaps(
         entropy=attention_entropy((precise - log_z).exp()).to(dtype),
         swapped_mass=(log_mass - log_z)[..., 0].exp().to(dtype),
         swaps=swaps,
-        equal_symbols=None
-        if equal is None
-        else EqualSymbolScores(
-            *(shaped(mean.masked_fill(equal_swaps[..., None] == 0, torch.nan)) for mean in equal.means()), equal_swaps
-        ),
+        equal_symbols=alone,
         detail=_detail(details, plain, several) if detail else None,
     )
 
@@ -223,14 +224,16 @@ def score_swaps(
 def _refuse(block: BlockLogits) -> None:
     """Name the first swap that needs a logit which is none."""
     for rows, columns in tiles(len(block.blocks), TILE):
-        for slots, contents, found in zip(("first", "second"), ("second", "first"), block.both(rows, columns), strict=True):
+        for slots, contents, found in zip(
+            ("first", "second"), ("second", "first"), block.both(rows, columns), strict=True
+        ):
             wrong = no_logit(found)
             if bool(wrong.any()):
                 *place, row, column = wrong.nonzero()[0].tolist()
                 a, b = block.blocks.spans[rows.start + row], block.blocks.spans[columns.start + column]
                 raise NumberError(
                     f"swap of positions {list(a)} and {list(b)}{f' at index {place}' if place else ''}: the logit of the "
-                    f"{contents} content at the {slots} slot is {float(found[tuple([*place, row, column])])}"
+                    f"{contents} content at the {slots} slot is {float(found[(*place, row, column)])}"
                 )
 
 
@@ -311,7 +314,8 @@ class WeightedMean:
     def add(self, rows: slice, columns: slice, counted: Tensor, values: tuple[Tensor, ...]) -> list[Tensor]:
         below, above = self.below_most, self.above_least
         lack = torch.minimum(
-            below[..., rows, None] + above[..., None, columns], above[..., rows, None] + below[..., None, columns]
+            below[..., rows, None] + above[..., None, columns],
+            above[..., rows, None] + below[..., None, columns],
         )
         if self.spare is not None:  # pairs that do not count may lack less than nothing; they must not overflow
             lack = (lack - self.spare).clamp_(min=0)

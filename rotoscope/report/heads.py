@@ -11,7 +11,8 @@ import pandas as pd
 from rotoscope.maths.purity import CLASSES, GAMMA, pure_regions
 from rotoscope.report.columns import clean, column, columns, packed
 from rotoscope.report.salvage import Salvaged
-from rotoscope.results.aggregate import INDEX, INTERVAL, SCORES, frequency_table
+from rotoscope.results.aggregate import INDEX, LEAST_MASS, SCORES, frequency_table, little_at_stake
+from rotoscope.results.intervals import INTERVAL
 from rotoscope.results.profile import Profile
 from rotoscope.results.statistics import statistics
 
@@ -22,8 +23,10 @@ HEAD_COLUMNS = (
     "positional_score_high",
     "symbolic_score_low",
     "symbolic_score_high",
+    "class_share",
     "class_stability",
     "stable",
+    "little_at_stake",
     "entropy",
     "relative_entropy",
     "swapped_mass",
@@ -45,7 +48,9 @@ def heads_tab(found: Salvaged) -> dict[str, Any] | None:
     profile = Profile(found.run, found.tables)
     if not found.complete and "prompts" in found.tables:
         found.tables.pop("heads", None)
-    heads = found.attempt("the heads", lambda: _heads(profile, found.tables))
+    least_mass = found.attempt("the least mass", lambda: profile.least_mass)
+    least_mass = LEAST_MASS if least_mass is None else least_mass
+    heads = found.attempt("the heads", lambda: _heads(profile, found.tables, least_mass))
     if heads is None or heads.empty:
         if heads is not None:
             found.problems.append("the run has no heads yet")
@@ -59,6 +64,7 @@ def heads_tab(found: Salvaged) -> dict[str, Any] | None:
     tab: dict[str, Any] = {
         "taus": [tau for tau, one in zip(taus, at, strict=True) if one],
         "gamma": gamma,
+        "least_mass": least_mass,
         "pure": pure_regions(gamma),
         "layer": column(places["layer"]),
         "head": column(places["head"]),
@@ -85,10 +91,17 @@ def heads_tab(found: Salvaged) -> dict[str, Any] | None:
     return tab
 
 
-def _heads(profile: Profile, tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
-    """The stored table, which other tools read too; made again from the prompts where it is lost."""
+def _heads(profile: Profile, tables: dict[str, pd.DataFrame], least_mass: float) -> pd.DataFrame:
+    """The stored table, which other tools read too; made again from the prompts where it is lost or of an earlier
+    version, which did not say on how many prompts a head has its class."""
     stored = tables.get("heads")
-    return profile.heads if stored is None or not {*INDEX, "positional_score"} <= set(stored) else stored
+    if stored is None or not {*INDEX, "positional_score"} <= set(stored):
+        return profile.heads
+    if "class_share" not in stored and "prompts" in tables:
+        return profile.heads
+    if "little_at_stake" not in stored and "head_class" in stored:
+        stored = stored.assign(little_at_stake=little_at_stake(stored, least_mass))
+    return stored
 
 
 def _at(heads: pd.DataFrame, places: pd.DataFrame, tau: float) -> dict[str, Any]:
