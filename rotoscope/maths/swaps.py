@@ -222,18 +222,17 @@ def score_swaps(
 
 
 def _refuse(block: BlockLogits) -> None:
-    """Name the first swap that needs a logit which is none."""
+    """Name the first logit after a swap that is none."""
     for rows, columns in tiles(len(block.blocks), TILE):
-        for slots, contents, found in zip(
-            ("first", "second"), ("second", "first"), block.both(rows, columns), strict=True
-        ):
+        for side, found in zip(("upper", "lower"), block.both(rows, columns), strict=True):
             wrong = no_logit(found)
             if bool(wrong.any()):
-                *place, row, column = wrong.nonzero()[0].tolist()
-                a, b = block.blocks.spans[rows.start + row], block.blocks.spans[columns.start + column]
+                *index, row, column = wrong.nonzero()[0].tolist()
+                pair = rows.start + row, columns.start + column
+                slot, content = (block.blocks.spans[k] for k in (pair if side == "upper" else pair[::-1]))
                 raise NumberError(
-                    f"swap of positions {list(a)} and {list(b)}{f' at index {place}' if place else ''}: the logit of the "
-                    f"{contents} content at the {slots} slot is {float(found[(*place, row, column)])}"
+                    f"the logit of the content of positions {list(content)} in the slot of {list(slot)}"
+                    f"{f' at index {index}' if index else ''} is {float(found[(*index, row, column)])}: a logit is a number"
                 )
 
 

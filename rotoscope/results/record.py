@@ -18,7 +18,7 @@ from rotoscope import __version__
 from rotoscope.errors import RunError
 from rotoscope.results.files import write_json
 
-SCHEMA = "1.1"
+SCHEMA = "1.2"
 RUN = "run.json"
 UPGRADE = "upgrade with: pip install -U rotoscope"
 

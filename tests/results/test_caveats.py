@@ -71,7 +71,8 @@ def test_older_and_unfinished_runs_are_completed() -> None:
     assert with_missing_caveats(["old"], None, heads) == [
         NO_NULL,
         "old",
-        "1 of 3 heads change class when the prompts are resampled: more prompts, or a wider gamma",
+        "1 of 3 heads change class when the prompts are resampled, or have it on fewer than half of them: more "
+        "prompts, or a wider gamma",
     ]
     assert with_missing_caveats([NO_NULL, "3 heads ... resampled"], None, heads) == [
         NO_NULL,
