@@ -400,6 +400,17 @@ def test_every_public_name_is_documented() -> None:
         assert f"`rotoscope.{room}`" in read("docs/api.md"), room
 
 
+def test_no_public_function_is_called_like_its_module() -> None:
+    """What a room offers is the function, whatever is imported first: `rs.tasks.binding` is never a module."""
+    rooms = [getattr(rs, name) for name in rs.__all__ if inspect.ismodule(getattr(rs, name))]
+    public = [getattr(rs, name) for name in rs.__all__]
+    public += [found for room in rooms for name, found in vars(room).items() if not name.startswith("_")]
+    functions = {found for found in public if inspect.isfunction(found)}
+    assert len(functions) > 50
+    for found in functions:
+        assert found.__name__ != found.__module__.rpartition(".")[2], found.__module__
+
+
 def test_documented_names_exist_and_say_something() -> None:
     for name in documented():
         found = resolve(name)
@@ -413,7 +424,7 @@ def test_documented_names_exist_and_say_something() -> None:
 
 
 def test_every_results_class_is_documented() -> None:
-    kinds = {name for name in rs.results.__all__ if hasattr(getattr(rs.results, name), "kind")}
+    kinds = {name for name in vars(rs.results) if hasattr(getattr(rs.results, name), "kind")}
     assert {f"rotoscope.results.{kind}" for kind in kinds - {"Profile"}} <= documented()
 
 

@@ -91,13 +91,10 @@ def score_heads(
     last = samples.length - 1
     positions = [last] if queries == "last" else range(2, samples.length)
     found, counted = [], []
+    everyone = torch.ones_like(samples.hops, dtype=torch.bool)
     for position in positions:
         found.append(_at(states, position, taus))
-        counted.append(
-            samples.on_path[:, position]
-            if queries == "path"
-            else torch.ones_like(samples.hops, dtype=torch.bool)
-        )
+        counted.append(samples.on_path[:, position] if queries == "path" else everyone)
     values = torch.stack(found)  # [query, measure, layer, input, head, tau]
     asked = torch.stack(counted)  # [query, input]
     weight = asked.to(values.dtype)[:, None, None, :, None, None]

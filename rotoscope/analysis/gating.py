@@ -12,6 +12,7 @@ import itertools
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -151,8 +152,9 @@ def gate(
     if classes is None and by_class:
         plain = ProfileSettings(null="none", examples=False)
         classes = profile(subject, prompts, plain, show_progress=show_progress)
+    scored = None
     if wanted.case == "a sweep":
-        conditions, scored = list(_sweep(reader, wanted, classes, seed)), None
+        conditions = list(_sweep(reader, wanted, classes, seed))
     else:
         action = "silence" if wanted.silence else "keep" if wanted.keep is not None else "remove"
         planes = wanted.keep or wanted.remove or "none"
@@ -161,7 +163,26 @@ def gate(
         one = Condition(f"{action} {planes}", action, group, parse_planes(planes, reader), chosen)
         conditions = [one, *random_controls(one, reader, wanted.controls, seed)]
         scored = one if wanted.scores else None
-    return _run(subject, reader, prompts, wanted, seed, conditions, scored, out, overwrite, show_progress)
+    shown = {"task": prompts}
+    if own_task(subject) is None:  # a model of a multi-hop task knows no prose
+        shown["text"] = passages(subject, count=6, most_tokens=80)
+    described = subject_settings(subject, prompts) | wanted.stored() | {"seed": seed}
+    described["passages"] = len(shown.get("text", ()))
+    described["conditions"] = [
+        [c.name, c.group, c.draw, sorted(c.planes), len(c.heads), settings_hash({"heads": c.heads})]
+        for c in conditions
+    ]
+    run = Run(Gating, described, out, overwrite=overwrite)
+    if run.finished is not None:
+        return run.finished
+    none = Condition("nothing gated", "remove", "all", (), ())
+    with progress_bar("gating", 1 + len(conditions), show_progress) as bar:
+        for number, condition in enumerate([none, *conditions]):
+            run.piece(f"condition-{number:04d}", partial(_measure, subject, reader, condition, shown))
+            bar.advance()
+    if scored is not None:
+        run.piece("scores", lambda: {"gated_heads": _scores(reader, prompts, scored)})
+    return run.finish(subject=describe(subject, reader))
 
 
 def _sweep(reader: HeadReader, wanted: GateSettings, classes: Profile | None, seed: int) -> Iterator[Condition]:
@@ -203,47 +224,9 @@ def random_controls(condition: Condition, reader: HeadReader, count: int, seed: 
         yield Condition(condition.name, condition.action, condition.group, condition.planes, drawn, draw)
 
 
-def _run(
-    subject: Subject,
-    reader: HeadReader,
-    prompts: Prompts,
-    wanted: GateSettings,
-    seed: int,
-    conditions: list[Condition],
-    scored: Condition | None,
-    out: str | Path | None,
-    overwrite: bool,
-    show_progress: bool | None,
-) -> Gating:
-    shown = {"task": prompts}
-    if own_task(subject) is None:  # a model of a multi-hop task knows no prose
-        shown["text"] = passages(subject, count=6, most_tokens=80)
-    settings = subject_settings(subject, prompts) | wanted.stored() | {"seed": seed}
-    settings["passages"] = len(shown.get("text", ()))
-    settings["conditions"] = [
-        [c.name, c.group, c.draw, sorted(c.planes), len(c.heads), settings_hash({"heads": c.heads})]
-        for c in conditions
-    ]
-    run = Run(Gating, settings, out, overwrite=overwrite)
-    if run.finished is not None:
-        return run.finished
-    none = Condition("nothing gated", "remove", "all", (), ())
-    with progress_bar("gating", 1 + len(conditions), show_progress) as bar:
-        for number, condition in enumerate([none, *conditions]):
-
-            def measured(condition: Condition = condition) -> Tables:
-                return {"conditions": _measure(subject, reader, condition, shown)}
-
-            run.piece(f"condition-{number:04d}", measured)
-            bar.advance()
-    if scored is not None:
-        run.piece("scores", lambda: {"gated_heads": _scores(reader, prompts, scored)})
-    return run.finish(subject=describe(subject, reader))
-
-
 def _measure(
     subject: Subject, reader: HeadReader, condition: Condition, shown: Mapping[str, Prompts]
-) -> pd.DataFrame:
+) -> Tables:
     """Loss and accuracy per prompt under one condition."""
     about = {
         "condition": condition.name,
@@ -262,7 +245,7 @@ def _measure(
                 for k, (loss, accuracy) in enumerate(_losses(subject, batch)):
                     found = {"source": source, "prompt": batch.first + k, "loss": loss, "accuracy": accuracy}
                     rows.append(about | found)
-    return pd.DataFrame(rows)
+    return {"conditions": pd.DataFrame(rows)}
 
 
 def _losses(subject: Subject, batch: Batch) -> Iterator[tuple[float, float]]:

@@ -9,7 +9,7 @@ import pandas as pd
 import torch
 
 from rotoscope.analysis.profiling import profile
-from rotoscope.lab.checkpoints import load_multihop, sequences_for
+from rotoscope.lab.checkpoints import describe_multihop, load_multihop, sequences_for
 from rotoscope.reading import HeadReader, LayerHeads, Subject
 from rotoscope.results.geometry import Geometry, frequency_use
 from rotoscope.results.run import Run
@@ -31,13 +31,7 @@ def find_geometry(
     """Frequency use of every head at the last token, and mean query and key vectors by token in its dominant plane."""
     subject = load_multihop(subject, device)
     samples = sequences_for(subject.model.config, inputs, seed=seed, first=HELD_OUT)
-    settings = {
-        "model": subject.name,
-        "fingerprint": subject.fingerprint,
-        "task": samples.task,
-        "inputs": inputs,
-        "seed": seed,
-    }
+    settings = describe_multihop(subject, samples, inputs=inputs, seed=seed)
     run = Run(Geometry, settings, out, overwrite=overwrite)
     if run.finished is not None:
         return run.finished
@@ -54,21 +48,16 @@ def _vectors(reader: HeadReader, samples: MultiHops, use: pd.DataFrame) -> pd.Da
     """Mean un-rotated query and key of every token, in the dominant plane of every head."""
     use = use[use["frequency_id"] > 0]
     dominant = use.loc[use.groupby(["layer", "head"])["max_logit"].idxmax()].set_index(["layer", "head"])
-    parts = []
+    tokens, parts = samples.tokens.cpu().flatten().numpy(), []
 
     def visit(layer: LayerHeads) -> None:
         group = layer.query.shape[2]
         for head in range(layer.query.shape[1] * group):
             plane = int(dominant.loc[(layer.layer, head), "frequency_id"]) - 1
-            of_head = {
-                "query": layer.query[:, head // group, head % group],
-                "key": layer.keys[:, head // group],
-            }
-            for kind, vectors in of_head.items():
+            query, key = layer.query[:, head // group, head % group], layer.keys[:, head // group]
+            for kind, vectors in (("query", query), ("key", key)):
                 points = vectors[..., 2 * plane : 2 * plane + 2].flatten(0, 1).cpu().numpy()
-                rows = pd.DataFrame(points, columns=["re", "im"]).assign(
-                    token_id=samples.tokens.cpu().flatten().numpy()
-                )
+                rows = pd.DataFrame(points, columns=["re", "im"]).assign(token_id=tokens)
                 groups = rows.groupby("token_id")[["re", "im"]]
                 spread = groups.std(ddof=0).pow(2).sum(axis=1).pow(0.5)
                 table = groups.mean().assign(spread=spread, count=groups.size()).reset_index()

@@ -35,8 +35,7 @@ from rotoscope.maths.purity import purity_classes
 from rotoscope.progress import Progress, progress_bar
 from rotoscope.reading import Depths, HeadReader, LayerHeads, Subject, find_checkpoints
 from rotoscope.reading.checkpoints import STEP
-from rotoscope.results.lengths import Lengths
-from rotoscope.results.onehop import wilson
+from rotoscope.results.lengths import Lengths, accuracy_row
 from rotoscope.results.record import RUN, RunRecord
 from rotoscope.results.roles import ARRIVED
 from rotoscope.results.run import Run
@@ -53,6 +52,8 @@ FEWEST = 24
 HEAD_LENGTHS = 850
 """Heads are looked at up to this length."""
 HEAD_INPUTS = 48
+CLASS_INPUTS = 200
+"""Inputs on which the heads of a length and the classes of heads are measured."""
 
 
 def measure_lengths(
@@ -150,7 +151,7 @@ class _Measured:
             if self.settings.heads and n <= HEAD_LENGTHS:
                 self._piece("heads", lambda n=n: self._heads(depths.reader, n), n)  # type: ignore[misc]
             bar.advance(n)
-        self._piece("classes", lambda: head_classes(self.subject, self._sequences(200, 0)))
+        self._piece("classes", lambda: head_classes(self.subject, self._sequences(CLASS_INPUTS, 0)))
         inputs = self.settings.inputs
         self._piece("predicted", lambda: predict(depths, self._sequences(inputs, 0), self.lengths[-1]))
 
@@ -184,18 +185,8 @@ class _Measured:
         rows = []
         for hops in samples.settings["hops"]:
             asked = samples.hops == hops
-            count, correct = int(asked.sum()), int(right[asked].sum())
-            low, high = wilson(correct, count)
-            rows.append(
-                {
-                    "length": n,
-                    "hops": hops,
-                    "accuracy": correct / count,
-                    "low": low,
-                    "high": high,
-                    "inputs": count,
-                }
-            )
+            found = accuracy_row(int(right[asked].sum()), int(asked.sum()))
+            rows.append({"length": n, "hops": hops, **found})
         return pd.DataFrame(rows)
 
     def _heads(self, reader: HeadReader, n: int) -> pd.DataFrame:
@@ -273,9 +264,8 @@ def predict(depths: Depths, samples: MultiHops, longest: int) -> pd.DataFrame:
                 first = torch.where(over.any(1), over.long().argmax(1) + 1 + samples.length, torch.inf).double()
                 where = torch.where(first < fails_at, layer, where)
                 fails_at = torch.minimum(fails_at, first)
-        parts.append(
-            pd.DataFrame({"hops": hops, "fails_at": fails_at.cpu().numpy(), "layer": where.cpu().numpy()})
-        )
+        found = {"fails_at": fails_at.cpu().numpy(), "layer": where.cpu().numpy()}
+        parts.append(pd.DataFrame({"hops": hops, **found}))
     return pd.concat(parts, ignore_index=True)
 
 
@@ -318,9 +308,8 @@ def _front_share(
     angles = layer.layout.angles.to(rows.device)
     front = []
     for k in range(len(rows)):
-        distance = (
-            here[k] + 1 + torch.arange(extra, device=here.device)
-        )  # the nearest stands before the sequence
+        # The nearest stands before the sequence.
+        distance = here[k] + 1 + torch.arange(extra, device=here.device)
         phases = distance.double()[:, None] * angles
         logits = parts[k][:, others[k]] @ torch.cat((phases.cos(), phases.sin()), dim=-1).T
         front.append((logits + constant[k][:, others[k], None]).logsumexp(1) - math.log(max(window - 1, 1)))

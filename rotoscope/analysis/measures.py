@@ -19,7 +19,7 @@ from rotoscope.maths.exclusion_principle import Exclusion, exclusion, exclusion_
 from rotoscope.maths.frequency import frequency_scores
 from rotoscope.maths.swaps import score_swaps
 from rotoscope.reading import HeadReader, LayerHeads, QueryHeads
-from rotoscope.results.aggregate import INDEX, MEASURES
+from rotoscope.results.aggregate import AT_TAU, FREQUENCY_MEASURES, INDEX, MEASURES
 
 Measures = dict[str, np.ndarray]
 """Name of a measure -> [batch, heads, taus]."""
@@ -185,15 +185,8 @@ def _frequencies(query: QueryHeads, blocks: Blocks, batch: Batch, scoring: Scori
             "frequency_id": plane.ravel().astype(np.int16),
             "angle": np.tile(np.repeat(angles, taus), prompt.size // (len(ids) * taus)),
         }
-        for name, tensor in (
-            ("positional_score", scores.positional),
-            ("symbolic_score", scores.symbolic),
-            ("effective_swaps", scores.effective_swaps),
-            ("entropy", scores.entropy),
-            ("logit_norm", scores.logit_norm),
-            ("max_logit", scores.max_logit),
-        ):
-            values = _finite(tensor, name)
+        for name in FREQUENCY_MEASURES:
+            values = _finite(getattr(scores, name.removesuffix("_score")), name)
             columns[name] = values.ravel() if values.ndim == 3 else np.repeat(values.ravel(), taus)
         tables.append(pd.DataFrame(columns))
     return pd.concat(tables, ignore_index=True)
@@ -211,16 +204,6 @@ def _measure(
     scores = score_swaps(query.gather, real, blocks, taus, sink=query.sinks, symbols=symbols)
     spread = _exclusion(query, blocks)
     visible = query.visible.sum().clamp(min=2).log()
-    at_tau = {
-        "positional_score": scores.positional,
-        "symbolic_score": scores.symbolic,
-        "renormalised_positional_score": scores.renormalised_positional,
-        "renormalised_symbolic_score": scores.renormalised_symbolic,
-        "centred_positional_score": scores.centred_positional,
-        "centred_symbolic_score": scores.centred_symbolic,
-        "effective_swaps": scores.effective_swaps,
-        "renormalised_effective_swaps": scores.renormalised_effective_swaps,
-    }
     plain = {
         "entropy": scores.entropy,
         "relative_entropy": scores.entropy / visible,
@@ -232,12 +215,14 @@ def _measure(
     }
     missing = scores.missing.cpu().numpy()[..., None]
     found: Measures = {}
-    for name, tensor in at_tau.items():
-        if tensor is not None:
+    for name in AT_TAU:
+        plain_name = name.removeprefix("equal_symbol_")
+        part = scores if plain_name == name else scores.equal_symbols
+        tensor = getattr(part, plain_name.removesuffix("_score"), None)
+        if tensor is not None and part is scores:
             found[name] = np.where(missing, np.nan, _finite(tensor, name))
-    if scores.equal_symbols is not None:  # NaN where no such swap is seen
-        found["equal_symbol_positional_score"] = scores.equal_symbols.positional.float().cpu().numpy()
-        found["equal_symbol_symbolic_score"] = scores.equal_symbols.symbolic.float().cpu().numpy()
+        elif tensor is not None:  # NaN where no such swap is seen
+            found[name] = tensor.float().cpu().numpy()
     for name, tensor in plain.items():
         found[name] = np.repeat(_finite(tensor, name)[..., None], len(taus), axis=-1)
     return found

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from rotoscope.analysis.batches import batches
+from rotoscope.analysis.batches import Batch, batches
 from rotoscope.maths.attention import attention_weights
 from rotoscope.maths.swaps import score_swaps
 from rotoscope.progress import progress_bar
@@ -42,15 +42,13 @@ def input_permutation(
     tables = []
     with progress_bar("permuting", len(prompts), show_progress) as bar:
         for batch in batches(prompts, "last", 1):
-            tables.append(_compare(reader, batch.tokens, batch.first, batch, tau, swaps, seed))
+            tables.append(_compare(reader, batch, tau, swaps, seed))
             bar.advance()
     return pd.concat(tables, ignore_index=True)
 
 
-def _compare(
-    reader: HeadReader, tokens: torch.Tensor, number: int, batch: Any, tau: float, most: int, seed: int
-) -> pd.DataFrame:
-    query = batch.queries[-1]
+def _compare(reader: HeadReader, batch: Batch, tau: float, most: int, seed: int) -> pd.DataFrame:
+    query, tokens, number = batch.queries[-1], batch.tokens, batch.first
     blocks = batch.blocks_for(query)
     pairs = list(itertools.combinations(range(len(blocks)), 2))
     chosen = sorted(random.Random(f"{seed} {number}").sample(range(len(pairs)), min(most, len(pairs))))

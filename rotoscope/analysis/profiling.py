@@ -74,17 +74,13 @@ def profile(
             run.piece(key, lambda batch=batch: score_batch(reader, batch, scoring, subject.tokenizer))  # type: ignore[misc]
             bar.advance(len(batch.prompts))
         _null_passes(run, subject, reader, wanted, work, scoring, bar)
+    how: dict[str, Any] = {"prompts": shown, "tau": wanted.tau[0], "show_progress": show_progress}
     if wanted.permute == "input":
-
-        def permuted() -> Tables:
-            tau = wanted.tau[0]
-            return {
-                "input_permutation": input_permutation(subject, shown, tau=tau, show_progress=show_progress)
-            }
-
-        run.piece("input-permutation", permuted)
+        run.piece("input-permutation", lambda: {"input_permutation": input_permutation(subject, **how)})
     if wanted.vary:
-        run.piece("variations", lambda: {"variations": _variations(subject, shown, wanted, show_progress)})
+        from rotoscope.analysis.variation import vary  # which profiles in turn
+
+        run.piece("variations", lambda: {"variations": vary(subject, wanted.vary, **how)})
     if wanted.examples:
         heads = list(telling_heads(run.result).items())
         run.piece("examples", lambda: telling_examples(reader, work[0], heads))
@@ -152,14 +148,6 @@ def _as_null(tables: Tables, name: str, draw: int) -> Tables:
             rows.insert(0, "null_name", name)
             found[f"null_{table}"] = rows
     return found
-
-
-def _variations(
-    subject: Subject, prompts: Prompts, wanted: ProfileSettings, show_progress: bool | None
-) -> pd.DataFrame:
-    from rotoscope.analysis.variation import vary
-
-    return vary(subject, wanted.vary, prompts=prompts, tau=wanted.tau[0], show_progress=show_progress)
 
 
 def _single_frequencies(

@@ -23,7 +23,7 @@ import pandas as pd
 import torch
 
 from rotoscope.errors import TaskError
-from rotoscope.lab.checkpoints import load_multihop, sequences_for
+from rotoscope.lab.checkpoints import describe_multihop, load_multihop, sequences_for
 from rotoscope.lab.gptj import GPTJ, GPTJShape
 from rotoscope.progress import progress_bar
 from rotoscope.reading import Depths, HeadReader, Subject
@@ -55,14 +55,7 @@ def find_roles(
     config = subject.model.config
     samples = sequences_for(config, inputs, seed=seed, first=HELD_OUT).to(subject.device)
     others = sequences_for(config, fitted, seed=seed, first=2 * HELD_OUT).to(subject.device)
-    settings = {
-        "model": subject.name,
-        "fingerprint": subject.fingerprint,
-        "task": samples.task,
-        "inputs": inputs,
-        "fitted": fitted,
-        "seed": seed,
-    }
+    settings = describe_multihop(subject, samples, inputs=inputs, fitted=fitted, seed=seed)
     run = Run(Roles, settings, out, overwrite=overwrite)
     if run.finished is not None:
         return run.finished
@@ -87,17 +80,16 @@ def find_roles(
         blank = Depths(HeadReader(fresh.to_transformers()))
         untrained = Probes.fit(blank, others).judge(blank, samples)
         bar.advance()
-        keys = ["layer", "hops", "path_index", "ahead"]
-        tables["flow"] = trained.flow.merge(
-            untrained.flow.rename(columns={"accuracy": "null_accuracy"})[[*keys, "null_accuracy"]], on=keys
-        )
-        keys = keys[:-1]
-        tables["agreement"] = trained.agreement.merge(
-            untrained.agreement.rename(columns={"agreement": "null_agreement"})[[*keys, "null_agreement"]],
-            on=keys,
-        )
+        keys = ["layer", "hops", "path_index"]
+        tables["flow"] = _with_null(trained.flow, untrained.flow, "accuracy", [*keys, "ahead"])
+        tables["agreement"] = _with_null(trained.agreement, untrained.agreement, "agreement", keys)
     run.add("tables", tables)
     return run.finish()
+
+
+def _with_null(found: pd.DataFrame, null: pd.DataFrame, column: str, keys: list[str]) -> pd.DataFrame:
+    beside = null.rename(columns={column: f"null_{column}"})
+    return found.merge(beside[[*keys, f"null_{column}"]], on=keys)
 
 
 def attention_of(reader: HeadReader, tokens: Int[Tensor, "batch n"]) -> Float[Tensor, "layers batch heads n n"]:

@@ -43,7 +43,7 @@ def ask(
     from rotoscope.analysis.endpoints import BODY, one_hop_endpoint
     from rotoscope.analysis.onehop import one_hop_local
     from rotoscope.analysis.prompts import read_text
-    from rotoscope.cli.summary import new_console
+    from rotoscope.cli.summary import new_console, say
     from rotoscope.reading import load
     from rotoscope.tasks.onehop import LENGTHS, ONE_HOP, OneHopPlan
 
@@ -62,15 +62,10 @@ def ask(
         subject = load(model, device=written.device)
         result = one_hop_local(subject, plan, chat=wanted.chat, answer_tokens=wanted.answer_tokens, **place)
         return _show(console, result, folder, draw=written.figures)
-    requests = place | {
-        "body": _body(wanted.body) or BODY,
-        **{
-            name: getattr(wanted, name)
-            for name in ("concurrency", "timeout", "patience", "price_in", "price_out")
-        },
-    }
+    given = ("concurrency", "timeout", "patience", "price_in", "price_out")
+    requests = place | {name: getattr(wanted, name) for name in given} | {"body": _body(wanted.body) or BODY}
     expected = one_hop_endpoint(endpoint, model, plan, dry_run=True, **requests)
-    console.print(f"to be asked: {expected}", highlight=False, soft_wrap=True)
+    say(console, f"to be asked: {expected}")
     if wanted.dry_run:
         console.print("dry run: nothing was sent", highlight=False)
         return 0
@@ -79,7 +74,7 @@ def ask(
 
 
 def _show(console: Any, result: OneHopRun, folder: Path, draw: bool) -> int:
-    from rotoscope.cli.summary import end, show_table
+    from rotoscope.cli.summary import end, say, show_table
     from rotoscope.papers.tables import TABLE_3, beside_table_3
     from rotoscope.papers.tables import screening as screened
 
@@ -95,7 +90,7 @@ def _show(console: Any, result: OneHopRun, folder: Path, draw: bool) -> int:
             f"[{screening['low']:.2f}, {screening['high']:.2f}] on the letter task at length 16 (the rule asks for 0.85), "
             f"{screening['single_answers']:.0%} single answers"
         )
-    console.print(f"\nP2's screening rule: {verdict}", highlight=False, soft_wrap=True, markup=False)
+    say(console, f"\nP2's screening rule: {verdict}", markup=False)
     return end(console, result, folder, draw=draw, printed=TABLE_3)
 
 

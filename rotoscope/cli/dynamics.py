@@ -92,17 +92,11 @@ def _roles(
         )
         return []
     found = find_roles(subject, seed=seed, out=folder / "roles", overwrite=output.overwrite)
-    show_table(
-        console,
-        found.table(),
-        "where every head looks from positions that point on, and the role it has earned",
-    )
+    title = "where every head looks from positions that point on, and the role it has earned"
+    show_table(console, found.table(), title)
     order = "in hop order" if found.in_hop_order() else "NOT in hop order"
-    show_table(
-        console,
-        found.arrivals(),
-        f"where the answer is along the path ({order}); path index 0 is the last token",
-    )
+    title = f"where the answer is along the path ({order}); path index 0 is the last token"
+    show_table(console, found.arrivals(), title)
     shape = find_geometry(subject, seed=seed, out=folder / "geometry", overwrite=output.overwrite)
     show_table(console, beside_table_1(shape), "frequencies in use (ids count from 1), beside P2's Table 1")
     written = [folder / "roles" / "run.json", folder / "geometry" / "run.json"]

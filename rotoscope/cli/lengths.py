@@ -39,21 +39,12 @@ def lengths(source: str, *, settings: Annotated[Given, LengthsSettings], output:
     else:
         result = measure_lengths(source, wanted, device=output.device, out=folder, overwrite=output.overwrite)
     curve = result.curve().pivot(index="length", columns="model", values="accuracy").reset_index()
-    tables = [
-        (curve.rename_axis(columns=None), "accuracy by length, all hop counts together"),
-        (
-            result.predictions(),
-            "lengths at which accuracy falls below a level: predicted from training length, and measured",
-        ),
-    ]
+    show_table(console, curve.rename_axis(columns=None), "accuracy by length, all hop counts together")
+    title = "lengths at which accuracy falls below a level: predicted from training length, and measured"
+    show_table(console, result.predictions(), title)
     if "heads" in result.tables:
-        tables += [
-            (
-                result.exponents(),
-                "power of the length with which discrepancy and gap change, with 95 % intervals",
-            ),
-            (result.decay(), '"decays for positional, stays for symbolic": heads by class at training length'),
-        ]
-    for table, title in tables:
-        show_table(console, table, title)
+        title = "power of the length with which discrepancy and gap change, with 95 % intervals"
+        show_table(console, result.exponents(), title)
+        title = '"decays for positional, stays for symbolic": heads by class at training length'
+        show_table(console, result.decay(), title)
     return end(console, result, folder, draw=output.figures)

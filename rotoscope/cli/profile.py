@@ -8,6 +8,9 @@ from typing import Annotated
 from rotoscope.cli.command import Given, command
 from rotoscope.settings import Output, ProfileSettings, PromptSettings
 
+SCORES = ["correlation", "early_positional", "late_positional"]
+VARIATIONS = ["varied", "setting", *SCORES, "sink_in_block", "changes"]
+
 
 @command
 def profile(
@@ -30,18 +33,14 @@ def profile(
     from rotoscope.analysis.estimate import estimate
     from rotoscope.analysis.profiling import profile as score
     from rotoscope.analysis.prompts import make_prompts
-    from rotoscope.cli.summary import end, new_console, show_summary, show_table
+    from rotoscope.cli.summary import end, new_console, say, show_summary, show_table
     from rotoscope.reading import load
 
     console = new_console()
     subject = load(model, device=output.device)
     shown = make_prompts(subject, PromptSettings.make(**prompts), given=[*prompts, *settings])
     folder = output.folder(Path(model).stem, shown.task)
-    console.print(
-        f"[bold]{subject.name}[/] on {subject.device}: {estimate(subject, shown, wanted)}",
-        highlight=False,
-        soft_wrap=True,
-    )
+    say(console, f"[bold]{subject.name}[/] on {subject.device}: {estimate(subject, shown, wanted)}")
     result = score(subject, shown, wanted, out=folder, overwrite=output.overwrite)
     show_summary(console, result)
     if "input_permutation" in result.tables:
@@ -50,14 +49,7 @@ def profile(
         title = "permuting the prompt itself against key swaps, on the same sampled swaps, per layer"
         show_table(console, agreement(result.tables["input_permutation"]), title)
     if "variations" in result.tables:
-        columns = [
-            "varied",
-            "setting",
-            "correlation",
-            "early_positional",
-            "late_positional",
-            "sink_in_block",
-            "changes",
-        ]
-        show_table(console, result.tables["variations"][columns], "which conclusions change with the settings")
+        show_table(
+            console, result.tables["variations"][VARIATIONS], "which conclusions change with the settings"
+        )
     return end(console, result, folder, draw=output.figures)

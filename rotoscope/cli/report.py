@@ -25,7 +25,7 @@ def report(run: Path, other: Path | None = None, *, out: Path | None = None, ove
     """
     from rich.markup import escape
 
-    from rotoscope.cli.summary import new_console, show_written
+    from rotoscope.cli.summary import new_console, say, show_written
     from rotoscope.report import run_payload, write_page
 
     file = out or run / "report.html"
@@ -39,11 +39,7 @@ def report(run: Path, other: Path | None = None, *, out: Path | None = None, ove
     console = new_console()
     for payload in payloads:
         for problem in payload["problems"]:
-            console.print(
-                f"[yellow]{escape(payload['name'])}:[/] {escape(problem)}", highlight=False, soft_wrap=True
-            )
+            say(console, f"[yellow]{escape(payload['name'])}:[/] {escape(problem)}")
     show_written(console, [file])
-    console.print(
-        f"open it in any browser, no server needed: {file.resolve().as_uri()}", highlight=False, soft_wrap=True
-    )
+    say(console, f"open it in any browser, no server needed: {file.resolve().as_uri()}")
     return 0

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from rotoscope.cli.command import Given, command
 from rotoscope.errors import RotoscopeError
 from rotoscope.palette import TERMINAL_VERDICTS
 from rotoscope.settings import Output
+
+SHOWN = {
+    "claim": "statement",
+    "paper": "paper_value",
+    "ours": "our_value",
+    "null": "null_value",
+    "judged": "judged",
+    "note": "note",
+    "rests on": "rests_on",
+    "again": "command",
+    "recompute": "recompute",
+}
 
 
 @command
@@ -41,42 +53,22 @@ def reproduce(
     if seed:
         raise RotoscopeError(f"--seed {seed} means nothing here: the claims are judged on fixed seeds")
     place = Output.make(**output)
-    from rotoscope.cli.summary import new_console, show_written
+    from rotoscope.cli.summary import new_console, say, show_written
     from rotoscope.papers import reproduce as judge
 
     console = new_console()
     folder = place.folder("ledger", which or "all", cost)
-    ledger = judge(
-        which,
-        cost,
-        out=folder,
-        subject=model,
-        one_hop=list(one_hop),
-        device=place.device,
-        overwrite=place.overwrite,
-    )
+    made: Any = {"out": folder, "device": place.device, "overwrite": place.overwrite}
+    ledger = judge(which, cost, subject=model, one_hop=list(one_hop), **made)
     for row in ledger.rows.itertuples():
         colour = TERMINAL_VERDICTS.get(row.verdict, "dim")
         console.print(
             f"[bold]{row.id}[/] [{colour}]{row.verdict}[/] [dim]{row.paper.upper()}, {row.place}[/]",
             highlight=False,
         )
-        lines = [
-            ("claim", row.statement),
-            ("paper", row.paper_value),
-            ("ours", row.our_value),
-            ("null", row.null_value),
-        ]
-        lines += [
-            ("judged", row.judged),
-            ("note", row.note),
-            ("rests on", row.rests_on),
-            ("again", row.command),
-            ("recompute", row.recompute),
-        ]
-        for title, text in lines:
-            if text:
-                console.print(f"  {title}: {text}", highlight=False, soft_wrap=True, markup=False)
+        for title, column in SHOWN.items():
+            if text := getattr(row, column):
+                say(console, f"  {title}: {text}", markup=False)
     console.print("\n" + ", ".join(f"{n} {verdict}" for verdict, n in ledger.counts().items()), highlight=False)
     names = ("ledger.parquet", "ledger.md", "run.json", "report.html")
     show_written(console, [folder / name for name in names if (folder / name).exists()])

@@ -24,31 +24,34 @@ def new_console() -> Console:
     return found if found.is_terminal else Console(width=112)
 
 
+def say(console: Console, sentence: str, *, markup: bool = True) -> None:
+    """A sentence as it is: no colours by guess, no line ends but its own."""
+    console.print(sentence, highlight=False, soft_wrap=True, markup=markup)
+
+
 def show_summary(console: Console, profile: Profile) -> None:
     for tau in profile.taus:
         summary = profile.summary(tau)
         counts = ", ".join(f"[{CLASS_COLOURS[name]}]{words}[/]" for name, words in summary.counted.items())
-        console.print(
-            f"\n[bold]{summary.heads} heads at tau = {tau:g}[/] (purity tolerance gamma = {profile.gamma:g}): {counts}; {summary.stake_words}",
-            highlight=False,
-            soft_wrap=True,
+        say(
+            console,
+            f"\n[bold]{summary.heads} heads at tau = {tau:g}[/] (purity tolerance gamma = {profile.gamma:g}): {counts}; "
+            f"{summary.stake_words}",
         )
         console.print(_statistics(profile, tau))
     console.print(_extremes(profile))
     accuracy = profile.accuracy
     if accuracy is not None:
-        console.print(
+        say(
+            console,
             f"the model's own accuracy on these prompts: {accuracy:.0%} of {len(profile.answers)} answers",
-            highlight=False,
-            soft_wrap=True,
         )
     proof = profile.run.proof
     if proof is not None and proof.layers:
-        console.print(
+        say(
+            console,
             f"self-check: the model's own attention was rebuilt at {proof.layers} layers after a permutation, "
             f"largest difference {proof.largest_difference:.1e}",
-            highlight=False,
-            soft_wrap=True,
         )
 
 
@@ -66,7 +69,7 @@ def end(
     `printed` is a paper's table that the figures show beside the run.
     """
     for caveat in result.run.warnings:
-        console.print(f"[yellow]caveat:[/] {escape(caveat)}", highlight=False, soft_wrap=True)
+        say(console, f"[yellow]caveat:[/] {escape(caveat)}")
     written = [*sorted(folder.glob("*.json*")), *sorted(folder.glob("*.parquet")), *beside]
     if draw:
         from rotoscope.figures import save_figure
@@ -107,7 +110,7 @@ def _with_band(value: float, low: float, high: float) -> str:
 
 def show_table(console: Console, table: pd.DataFrame, title: str) -> None:
     """Any table of results, rounded for reading."""
-    console.print(f"\n[bold]{title}[/]", highlight=False, soft_wrap=True)
+    say(console, f"\n[bold]{title}[/]")
     shown = Table(box=None, pad_edge=False, header_style="dim")
     for k, name in enumerate(table):
         shown.add_column(str(name).replace("_", " "), overflow="fold", no_wrap=k == 0)
@@ -120,7 +123,7 @@ def show_written(console: Console, files: list[Path]) -> None:
     """Every command ends by naming the files it wrote."""
     console.print("\nwrote")
     for file in files:
-        console.print(f"  {file}", highlight=False, soft_wrap=True)
+        say(console, f"  {file}")
 
 
 def _cell(value: object) -> str:

@@ -48,7 +48,7 @@ def theory(
     from rich.markup import escape
 
     from rotoscope.analysis.theory import run_theory
-    from rotoscope.cli.summary import new_console, show_written
+    from rotoscope.cli.summary import new_console, say, show_written
 
     console = new_console()
     folder = place.folder("theory", name or "")
@@ -65,7 +65,7 @@ def theory(
             state = "checked, holds" if row["correction_holds"] else "checked, FAILS"
             lines += [("against it", row["counterexample"]), (f"instead ({state})", row["correction"])]
         for title, text in (*lines, ("checked", row["checked"]), ("found", row["figure"])):
-            console.print(f"  [dim]{title}:[/] {escape(text)}", highlight=False, soft_wrap=True)
+            say(console, f"  [dim]{title}:[/] {escape(text)}")
     counts = result.statements["verdict"].value_counts()
     console.print("\n" + ", ".join(f"{n} {verdict}" for verdict, n in counts.items()), highlight=False)
     written = [folder / "statements.parquet", folder / "run.json"]

@@ -31,7 +31,7 @@ def train(
     """
     TrainSettings.check_meant(settings, task)
     from rotoscope.analysis.dynamics import Watch
-    from rotoscope.cli.summary import end, new_console, show_table
+    from rotoscope.cli.summary import end, new_console, say, show_table
     from rotoscope.lab.training import train as train_model
     from rotoscope.results import Dynamics
 
@@ -47,16 +47,14 @@ def train(
         **settings,
     )
     test = result.test.assign(learned_at=result.learned().reindex(result.test["hops"]).to_numpy())
-    steps = result.run.settings["steps"]
-    title = f"{task} task after {steps:,} steps: accuracy by hops, and the step 95 % was reached"
-    show_table(console, test, title)
+    after = f"{task} task after {result.run.settings['steps']:,} steps"
+    show_table(console, test, f"{after}: accuracy by hops, and the step 95 % was reached")
     show_dynamics(console, Dynamics.of_training(result))
     spent = result.run.timings
-    console.print(
+    say(
+        console,
         f"\n{spent['total_s']:.0f} s on {result.run.device}: training {spent['training_s']:.0f} s, scoring heads "
         f"{spent['watching_s']:.1f} s, accuracy {spent['accuracy_s']:.1f} s, saving {spent['saving_s']:.1f} s",
-        highlight=False,
-        soft_wrap=True,
     )
     kept = sorted(folder.glob("checkpoint-*"), key=lambda place: int(place.name.split("-")[1]))
     return end(console, result, folder, draw=output.figures, beside=kept)
@@ -66,11 +64,9 @@ def show_dynamics(console: Any, result: Any) -> None:
     """Which heads ended pure and since when, and what each hop waited for."""
     from rotoscope.cli.summary import show_table
 
-    show_table(
-        console, result.pure_from(), "heads at the end (gamma = 0.1), and the steps at which they became pure"
-    )
+    title = "heads at the end (gamma = 0.1), and the steps at which they became pure"
+    show_table(console, result.pure_from(), title)
     if result.accuracy is not None:
         show_table(console, result.waiting(), "what each hop waits for: pure heads by the step it is learned")
-        show_table(
-            console, result.alignment(), "over training, accuracy against the number of heads in each class"
-        )
+        title = "over training, accuracy against the number of heads in each class"
+        show_table(console, result.alignment(), title)

@@ -1,6 +1,7 @@
 """Results in, matplotlib figure out: the papers' figures."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from rotoscope.errors import RotoscopeError
 
@@ -9,127 +10,82 @@ try:
 except ImportError as _missing:
     raise RotoscopeError("figures need: pip install 'rotoscope[figures]'") from _missing
 
-from rotoscope.figures.by_depth import by_position, depth
-from rotoscope.figures.canonical import (
-    canonical_accuracy,
-    canonical_positions,
-    canonical_scores,
-    canonical_steps,
-    canonical_vectors,
-)
-from rotoscope.figures.dynamics import (
-    plane_over_training,
-    purity_over_training,
-    scores_over_training,
-    training_accuracy,
-    waiting,
-)
-from rotoscope.figures.examples import swap_traces, vectors
-from rotoscope.figures.frequency import (
-    frequency_grid,
-    frequency_norms,
-    frequency_profiles,
-    frequency_summary,
-    head_paths,
-)
-from rotoscope.figures.gating import gate_bands
-from rotoscope.figures.geometry import dominant_planes, frequency_use
-from rotoscope.figures.lengths import length_accuracy, length_attention, length_discrepancy, length_prediction
-from rotoscope.figures.maps import layer_map
-from rotoscope.figures.onehop import one_hop_accuracy
-from rotoscope.figures.plane_of_heads import plane
-from rotoscope.figures.roles import answer_arrival, decodable_flow, information_flow, role_attention
-from rotoscope.figures.style import save_figure
-from rotoscope.figures.theory import (
-    construction_vectors,
-    discrepancies,
-    hop_path,
-    permuted_logits,
-    target_weights,
-)
-from rotoscope.palette import CLASS_COLOURS
+from rotoscope.figures.by_depth import by_position as by_position
+from rotoscope.figures.by_depth import depth as depth
+from rotoscope.figures.canonical import canonical_accuracy as canonical_accuracy
+from rotoscope.figures.canonical import canonical_positions as canonical_positions
+from rotoscope.figures.canonical import canonical_scores as canonical_scores
+from rotoscope.figures.canonical import canonical_steps as canonical_steps
+from rotoscope.figures.canonical import canonical_vectors as canonical_vectors
+from rotoscope.figures.dynamics import plane_over_training as plane_over_training
+from rotoscope.figures.dynamics import purity_over_training as purity_over_training
+from rotoscope.figures.dynamics import scores_over_training as scores_over_training
+from rotoscope.figures.dynamics import training_accuracy as training_accuracy
+from rotoscope.figures.dynamics import waiting as waiting
+from rotoscope.figures.examples import swap_traces as swap_traces
+from rotoscope.figures.examples import vectors as vectors
+from rotoscope.figures.frequency import frequency_grid as frequency_grid
+from rotoscope.figures.frequency import frequency_norms as frequency_norms
+from rotoscope.figures.frequency import frequency_profiles as frequency_profiles
+from rotoscope.figures.frequency import frequency_summary as frequency_summary
+from rotoscope.figures.frequency import head_paths as head_paths
+from rotoscope.figures.gating import gate_bands as gate_bands
+from rotoscope.figures.geometry import dominant_planes as dominant_planes
+from rotoscope.figures.geometry import frequency_use as frequency_use
+from rotoscope.figures.lengths import length_accuracy as length_accuracy
+from rotoscope.figures.lengths import length_attention as length_attention
+from rotoscope.figures.lengths import length_discrepancy as length_discrepancy
+from rotoscope.figures.lengths import length_prediction as length_prediction
+from rotoscope.figures.maps import layer_map as layer_map
+from rotoscope.figures.onehop import one_hop_accuracy as one_hop_accuracy
+from rotoscope.figures.plane_of_heads import plane as plane
+from rotoscope.figures.roles import answer_arrival as answer_arrival
+from rotoscope.figures.roles import decodable_flow as decodable_flow
+from rotoscope.figures.roles import information_flow as information_flow
+from rotoscope.figures.roles import role_attention as role_attention
+from rotoscope.figures.style import save_figure as save_figure
+from rotoscope.figures.theory import construction_vectors as construction_vectors
+from rotoscope.figures.theory import discrepancies as discrepancies
+from rotoscope.figures.theory import hop_path as hop_path
+from rotoscope.figures.theory import permuted_logits as permuted_logits
+from rotoscope.figures.theory import target_weights as target_weights
+from rotoscope.palette import CLASS_COLOURS as CLASS_COLOURS
 from rotoscope.results.dynamics import Dynamics
 from rotoscope.results.profile import Profile
-
-__all__ = [
-    "CLASS_COLOURS",
-    "all_figures",
-    "answer_arrival",
-    "by_position",
-    "canonical_accuracy",
-    "canonical_positions",
-    "canonical_scores",
-    "canonical_steps",
-    "canonical_vectors",
-    "construction_vectors",
-    "decodable_flow",
-    "depth",
-    "discrepancies",
-    "dominant_planes",
-    "frequency_grid",
-    "frequency_norms",
-    "frequency_profiles",
-    "frequency_summary",
-    "frequency_use",
-    "gate_bands",
-    "head_paths",
-    "hop_path",
-    "information_flow",
-    "layer_map",
-    "length_accuracy",
-    "length_attention",
-    "length_discrepancy",
-    "length_prediction",
-    "one_hop_accuracy",
-    "permuted_logits",
-    "plane",
-    "plane_over_training",
-    "purity_over_training",
-    "role_attention",
-    "save_figure",
-    "scores_over_training",
-    "swap_traces",
-    "target_weights",
-    "training_accuracy",
-    "training_figures",
-    "vectors",
-    "waiting",
-]
 
 PLACES = 24  # answers from which it makes sense to ask where the fact stood
 
 
 def all_figures(profile: Profile) -> Iterator[tuple[str, Figure]]:
     """Every figure that a profile has the data for, with the name of its file."""
-    yield "plane", plane(profile)
-    yield "layer_map", layer_map(profile)
-    yield "depth", depth(profile)
+    yield from _named(profile, plane, layer_map, depth)
     if len(profile.answers) >= PLACES and len(profile.by_position()) > 2:
-        yield "by_position", by_position(profile)
-    if "traces" in profile.tables:
-        yield "swap_traces", swap_traces(profile)
-    if "vectors" in profile.tables:
-        yield "vectors", vectors(profile)
+        yield from _named(profile, by_position)
+    for table, draw in (("traces", swap_traces), ("vectors", vectors)):
+        if table in profile.tables:
+            yield from _named(profile, draw)
     if "prompt_frequencies" in profile.tables:
         known = set(profile.frequencies[["layer", "head"]].itertuples(index=False, name=None))
         heads = {name: head for name, head in example_heads(profile).items() if head in known}
         heads = heads or {"first": min(known)}
-        yield "frequency_summary", frequency_summary(profile)
-        yield "frequency_profiles", frequency_profiles(profile, heads)
-        yield "frequency_norms", frequency_norms(profile, heads)
-        yield "head_paths", head_paths(profile, heads)
-        yield "frequency_grid", frequency_grid(profile)
+        yield from _named(profile, frequency_summary)
+        for draw_heads in (frequency_profiles, frequency_norms, head_paths):
+            yield draw_heads.__name__, draw_heads(profile, heads)
+        yield from _named(profile, frequency_grid)
 
 
 def training_figures(run: Dynamics) -> Iterator[tuple[str, Figure]]:
     """Every figure of a model in training."""
-    yield "plane_over_training", plane_over_training(run)
-    yield "scores_over_training", scores_over_training(run)
+    yield from _named(run, plane_over_training, scores_over_training)
     if len(run.steps) > 1:
-        yield "purity_over_training", purity_over_training(run)
+        yield from _named(run, purity_over_training)
     if run.accuracy is not None:
-        yield "training_accuracy", training_accuracy(run)
-        yield "waiting", waiting(run)
+        yield from _named(run, training_accuracy, waiting)
+
+
+def _named(run: Any, *figures: Callable[[Any], Figure]) -> Iterator[tuple[str, Figure]]:
+    for draw in figures:
+        yield draw.__name__, draw(run)
 
 
 def example_heads(profile: Profile) -> dict[str, tuple[int, int]]:

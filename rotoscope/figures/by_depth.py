@@ -6,25 +6,24 @@ from matplotlib.figure import Figure
 
 from rotoscope.figures.style import caption, drawing, median_band
 from rotoscope.figures.words import measured
-from rotoscope.palette import NULL, POSITIONAL, SYMBOLIC
+from rotoscope.palette import NULL, SCORE_COLOURS
 from rotoscope.results.profile import Profile
 
 
 def depth(profile: Profile, tau: float | None = None) -> Figure:
     """Median and middle half of both scores per layer; grey: the null."""
-    value = profile.taus[0] if tau is None else tau
     with drawing(7.2, 3.6, 1, 2, sharey=True) as (figure, axes):
-        for ax, (score, hue) in zip(axes, (("positional", POSITIONAL), ("symbolic", SYMBOLIC)), strict=True):
+        for ax, (score, hue) in zip(axes, SCORE_COLOURS.items(), strict=True):
             if profile.null_name is not None:
-                null = profile.nulls[profile.nulls["tau"] == value]
-                median_band(ax, null, "layer", f"{score}_score", NULL, f"{profile.null_name} null")
+                median_band(
+                    ax, profile.nulls_at(tau), "layer", f"{score}_score", NULL, f"{profile.null_name} null"
+                )
             median_band(ax, profile.at(tau), "layer", f"{score}_score", hue, profile.name)
             ax.set(xlabel="layer", ylim=(-0.02, 1.02))
             ax.set_title(f"{score} score", loc="left")
             ax.legend(loc="upper left", bbox_to_anchor=(0, -0.2), fontsize=7.5, ncols=2)
         axes[0].set_ylabel("median over heads, middle half")
-    caption(figure, measured(profile, tau))
-    return figure
+    return caption(figure, measured(profile, tau))
 
 
 def by_position(profile: Profile, bins: int = 8) -> Figure:
@@ -43,5 +42,4 @@ def by_position(profile: Profile, bins: int = 8) -> Figure:
             ax.set_title(title, loc="left", fontsize=9)
             if title != "log-likelihood of the answer":
                 ax.set_ylim(bottom=0)
-    caption(figure, measured(profile) + "; bars: standard error over prompts")
-    return figure
+    return caption(figure, measured(profile) + "; bars: standard error over prompts")

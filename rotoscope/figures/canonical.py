@@ -1,7 +1,8 @@
-"""P1's canonical experiments drawn: accuracy against frequency, over training and by position; vectors;
-scores."""
+"""P1's canonical experiments drawn: accuracy by frequency, over training, by position; vectors; scores."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,7 +12,7 @@ from matplotlib.figure import Figure
 
 from rotoscope.figures.style import caption, drawing, headline, shared_legend
 from rotoscope.palette import EXPERIMENT_COLOURS as HUES
-from rotoscope.palette import INK, POSITIONAL, QUERY, SYMBOLIC
+from rotoscope.palette import INK, QUERY, SCORE_COLOURS
 from rotoscope.results.canonical import Canonical
 
 MARKERS = {"index": "s", "retrieval": "o", "induction": "^", "induction, two angles": "D"}
@@ -41,6 +42,10 @@ def _x(theta: pd.Series, thetas: np.ndarray) -> pd.Series:
     return theta.where(theta > 0, thetas[thetas > 0].min() / 4)
 
 
+def _band(axes: Axes, x: Any, mean: pd.Series, spread: pd.Series, **look: Any) -> None:
+    axes.fill_between(x, mean - spread, mean + spread, linewidth=0, **look)
+
+
 def canonical_accuracy(found: Canonical) -> Figure:
     """Accuracy against frequency at the end of training, band over seeds (P1 Fig. 2A-C)."""
     table = found.final()
@@ -49,15 +54,12 @@ def canonical_accuracy(found: Canonical) -> Figure:
         for name in found.experiments:
             rows = table[table["experiment"] == name].sort_values("theta")
             x, spread = _x(rows["theta"], thetas), rows["std"].fillna(0)
-            axes.fill_between(
-                x, rows["mean"] - spread, rows["mean"] + spread, color=HUES[name], alpha=0.18, linewidth=0
-            )
+            _band(axes, x, rows["mean"], spread, color=HUES[name], alpha=0.18)
             axes.plot(x, rows["mean"], color=HUES[name], marker=MARKERS[name], markersize=4, label=name)
         _angle_axis(axes, thetas)
         axes.set(ylabel="accuracy", ylim=(-0.02, 1.03))
         axes.legend(loc="upper left", bbox_to_anchor=(0, -0.16), ncols=2)
-    caption(figure, _caption(found))
-    return figure
+    return caption(figure, _caption(found))
 
 
 def canonical_steps(found: Canonical) -> Figure:
@@ -78,8 +80,7 @@ def canonical_steps(found: Canonical) -> Figure:
             ax.set_xlabel("training step")
         axes[0].set_ylabel("angle θ")
         figure.colorbar(drawn, ax=list(axes), label="accuracy", pad=0.01)
-    caption(figure, _caption(found))
-    return figure
+    return caption(figure, _caption(found))
 
 
 def canonical_positions(found: Canonical) -> Figure:
@@ -99,17 +100,14 @@ def canonical_positions(found: Canonical) -> Figure:
                 groups = rows[rows["theta"] == theta].groupby("position")[column]
                 colour = _shade(HUES[name], k, len(shown))
                 mean, std = groups.mean(), groups.std().fillna(0)
-                ax.fill_between(mean.index + 1, mean - std, mean + std, color=colour, alpha=0.15, linewidth=0)
+                _band(ax, mean.index + 1, mean, std, color=colour, alpha=0.15)
                 ax.plot(mean.index + 1, mean, color=colour, label=f"θ = {theta:.2g}")
-            ax.set(
-                xlabel="position of the answer",
-                ylabel=column.replace("_", " ").replace("target weight", "weight on the target"),
-            )
+            shown_as = {"target_weight": "weight on the target"}.get(column, column)
+            ax.set(xlabel="position of the answer", ylabel=shown_as)
             ax.set_ylim(bottom=0)
             ax.set_title(name, loc="left")
             ax.legend(fontsize=7.5, loc="upper left", bbox_to_anchor=(0, -0.17), ncols=3)
-    caption(figure, _caption(found) + "; band: standard deviation over seeds")
-    return figure
+    return caption(figure, _caption(found) + "; band: standard deviation over seeds")
 
 
 def _shade(hue: str, k: int, count: int) -> tuple[float, float, float]:
@@ -118,8 +116,7 @@ def _shade(hue: str, k: int, count: int) -> tuple[float, float, float]:
 
 
 def canonical_vectors(found: Canonical, experiment: str | None = None, theta: float = 0.1) -> Figure:
-    """Keys and queries along training (P1 Fig. 3B): Index's keys collapse, its query's angle counts
-    positions."""
+    """Keys and queries along training (P1 Fig. 3B): Index's keys collapse, its query counts positions."""
     name = experiment or found.experiments[0]
     table = found.vectors[found.vectors["experiment"] == name]
     nearest = min(table["theta"].unique(), key=lambda value: abs(np.log10(value) - np.log10(theta)))
@@ -132,15 +129,8 @@ def canonical_vectors(found: Canonical, experiment: str | None = None, theta: fl
             for kind, colour, marker in (("query", QUERY, "x"), ("key", INK, "o")):
                 part = rows[rows["kind"] == kind]
                 size = np.hypot(part["re"], part["im"]).clip(lower=1e-9)
-                ax.scatter(
-                    part["re"] / size,
-                    part["im"] / size,
-                    s=14,
-                    marker=marker,
-                    color=colour,
-                    alpha=0.7,
-                    label=f"{kind} directions",
-                )
+                look: dict[str, Any] = {"s": 14, "marker": marker, "color": colour, "alpha": 0.7}
+                ax.scatter(part["re"] / size, part["im"] / size, label=f"{kind} directions", **look)
             ax.set(xlim=(-1.25, 1.25), ylim=(-1.25, 1.25), aspect="equal", xticks=[], yticks=[])
             ax.set_title(f"step {step}", loc="left", fontsize=9)
         axes[0].legend(fontsize=7, loc="upper left", bbox_to_anchor=(0, -0.02))
@@ -154,12 +144,10 @@ def canonical_vectors(found: Canonical, experiment: str | None = None, theta: fl
         off = np.angle(off / np.exp(1j * np.angle(np.median(off.real) + 1j * np.median(off.imag))))
         axes[-1].plot(position, expected, color="#999999", lw=1, label="θ · j")
         axes[-1].plot(position, expected + off, "x", ms=4, color=QUERY, label="query, relative to keys")
-        axes[-1].set_xlabel("named position j" if name == "index" else "asked entity")
-        axes[-1].set_ylabel("angle")
+        axes[-1].set(xlabel="named position j" if name == "index" else "asked entity", ylabel="angle")
         axes[-1].set_title("angle of the query", loc="left", fontsize=9)
         axes[-1].legend(fontsize=7, loc="upper left", bbox_to_anchor=(0, -0.2))
-    caption(figure, f"{name}, θ = {nearest:.2g}, seed 0; " + _caption(found))
-    return figure
+    return caption(figure, f"{name}, θ = {nearest:.2g}, seed 0; " + _caption(found))
 
 
 def canonical_scores(found: Canonical) -> Figure:
@@ -168,30 +156,17 @@ def canonical_scores(found: Canonical) -> Figure:
     with drawing(2.9 * len(names) + 0.4, 3.5, 1, len(names), sharey=True) as (figure, axes):
         thetas = found.scores["theta"].unique()
         for ax, name in zip(axes, names, strict=True):
-            means = (
-                found.scores[found.scores["experiment"] == name]
-                .groupby("theta")
-                .mean(numeric_only=True)
-                .reset_index()
-            )
+            rows = found.scores[found.scores["experiment"] == name]
+            means = rows.groupby("theta").mean(numeric_only=True).reset_index()
             x = _x(means["theta"], thetas)
-            for score, hue in (("positional", POSITIONAL), ("symbolic", SYMBOLIC)):
+            for score, hue in SCORE_COLOURS.items():
                 ax.plot(x, means[f"{score}_score"], color=hue, marker=".", label=f"{score} score")
                 column = f"equal_symbol_{score}_score"
                 if column in means and means[column].notna().any():
-                    ax.plot(
-                        x,
-                        means[column],
-                        color=hue,
-                        marker=".",
-                        ls="--",
-                        mfc="white",
-                        lw=0.9,
-                        label=f"{score}, equal entities",
-                    )
+                    label = f"{score}, equal entities"
+                    ax.plot(x, means[column], ".--", color=hue, mfc="white", lw=0.9, label=label)
             _angle_axis(ax, thetas)
             ax.set_title(name, loc="left", fontsize=9)
         axes[0].set_ylabel("score (τ = 1e-4)")
         shared_legend(figure, axes[-1], loc="outside lower center", ncols=4)
-    headline(figure, _caption(found))
-    return figure
+    return headline(figure, _caption(found))

@@ -10,9 +10,9 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
 from rotoscope.figures.plane_of_heads import corners
-from rotoscope.figures.style import caption, class_patches, drawing, drawing_grid, shared_legend
+from rotoscope.figures.style import caption, class_patches, drawing, drawing_many, shared_legend
 from rotoscope.maths.purity import CLASSES, GAMMA
-from rotoscope.palette import CLASS_COLOURS, CLASS_MARKERS, HOP_COLOURS, POSITIONAL, SYMBOLIC
+from rotoscope.palette import CLASS_COLOURS, CLASS_MARKERS, HOP_COLOURS, SCORE_COLOURS
 from rotoscope.results.dynamics import GAMMAS, Dynamics
 
 COUNTED = "layers and heads count from 0"
@@ -23,13 +23,13 @@ def training_accuracy(*runs: Dynamics) -> Figure:
     with drawing(4.6 * len(runs), 3.2, 1, len(runs), sharey=True) as (figure, panels):
         for axes, run in zip(panels, runs, strict=True):
             _hop_curves(axes, run)
-            axes.set_title(f"{run.task} task")
-            axes.set_xlabel("training step")
+            axes.set(title=f"{run.task} task", xlabel="training step")
         panels[0].set_ylabel("accuracy on held-out sequences")
         panels[-1].legend(title="hops", fontsize=8, loc="lower right")
         inputs = int(runs[0].accuracy["inputs"].iloc[0]) if runs[0].accuracy is not None else 0
-        caption(figure, f"{inputs} held-out sequences of each hop count; ticks: first step with at least 95 %")
-    return figure
+    return caption(
+        figure, f"{inputs} held-out sequences of each hop count; ticks: first step with at least 95 %"
+    )
 
 
 def _hop_curves(axes: Axes, run: Dynamics) -> None:
@@ -58,44 +58,27 @@ def _early(axes: Axes, run: Dynamics) -> None:
 def plane_over_training(run: Dynamics, steps: Sequence[int] | None = None, gamma: float = GAMMA) -> Figure:
     """All heads in the plane at some steps (P2 Fig. 2B): coloured by layer, sized by entropy."""
     chosen = list(steps) if steps is not None else _telling_steps(run)
-    columns = min(4, len(chosen))
-    rows = -(-len(chosen) // columns)
     table = run.at(gamma=gamma)
-    size = (2.6 * columns + 0.8, 2.7 * rows + 0.3)
-    with drawing_grid(*size, rows, columns, sharex=True, sharey=True) as (figure, panels):
-        for axes in panels.flat[len(chosen) :]:
-            axes.set_visible(False)
+    with drawing_many(len(chosen), (2.6, 2.7), (0.8, 0.3)) as (figure, panels):
         for axes, step in zip(panels.flat, chosen, strict=False):
             now = table[table["step"] == step]
             corners(axes, gamma)
             points = axes.scatter(
-                now["positional_score"],
-                now["symbolic_score"],
-                c=now["layer"],
-                s=14 + 90 * now["relative_entropy"],
-                cmap="viridis",
-                vmin=0,
-                vmax=max(run.layers - 1, 1),
-                alpha=0.85,
-                edgecolors="white",
-                linewidths=0.6,
-            )
+                now["positional_score"], now["symbolic_score"], 14 + 90 * now["relative_entropy"], now["layer"],
+                cmap="viridis", vmin=0, vmax=max(run.layers - 1, 1), alpha=0.85, edgecolors="white", linewidths=0.6,
+            )  # fmt: skip
             axes.set_title(f"step {step:,}" + _accuracy_then(run, step), fontsize=9)
-            axes.set_xlim(-0.04, 1.04)
-            axes.set_ylim(-0.04, 1.04)
-            axes.set_aspect("equal")
+            axes.set(xlim=(-0.04, 1.04), ylim=(-0.04, 1.04), aspect="equal")
         for axes in panels[-1]:
             axes.set_xlabel("positional score")
         for axes in panels[:, 0]:
             axes.set_ylabel("symbolic score")
         figure.colorbar(points, ax=panels, label="layer", shrink=0.7)
-        caption(
-            figure,
-            f"{run.task} task, queries: {table['queries'].iloc[0]}, tau = {table['tau'].iloc[0]:g}; larger "
-            "points: "
-            f"higher entropy; squares: pure at gamma = {gamma:g}; {COUNTED}",
-        )
-    return figure
+    return caption(
+        figure,
+        f"{run.task} task, queries: {table['queries'].iloc[0]}, tau = {table['tau'].iloc[0]:g}; larger "
+        f"points: higher entropy; squares: pure at gamma = {gamma:g}; {COUNTED}",
+    )
 
 
 def _accuracy_then(run: Dynamics, step: int) -> str:
@@ -119,30 +102,21 @@ def scores_over_training(run: Dynamics) -> Figure:
     """Both scores and the entropy of every head over training (P2 Fig. 6)."""
     table = run.at()
     heads = list(table.groupby(["layer", "head"]))
-    columns = min(4, len(heads))
-    rows = -(-len(heads) // columns)
-    size = (2.5 * columns, 1.6 * rows + 0.5)
-    with drawing_grid(*size, rows, columns, sharex=True, sharey=True) as (figure, panels):
-        for axes in panels.flat[len(heads) :]:
-            axes.set_visible(False)
+    with drawing_many(len(heads), (2.5, 1.6), (0.0, 0.5)) as (figure, panels):
         for axes, ((layer, head), track) in zip(panels.flat, heads, strict=False):
-            axes.plot(track["step"], track["positional_score"], color=POSITIONAL, lw=1.3, label="positional")
-            axes.plot(track["step"], track["symbolic_score"], color=SYMBOLIC, lw=1.3, label="symbolic")
-            axes.plot(
-                track["step"], track["relative_entropy"], color="#555555", lw=0.9, ls=":", label="entropy"
-            )
+            for score, colour in SCORE_COLOURS.items():
+                axes.plot(track["step"], track[f"{score}_score"], color=colour, lw=1.3, label=score)
+            axes.plot(track["step"], track["relative_entropy"], ":", color="#555555", lw=0.9, label="entropy")
             axes.set_title(f"{layer}:{head}", fontsize=8)
             axes.set_ylim(-0.03, 1.03)
             _early(axes, run)
             axes.tick_params(labelsize=7)
-            for label in axes.get_xticklabels():
-                label.set_rotation(60)
+            axes.tick_params("x", labelrotation=60)
         shared_legend(figure, panels.flat[0], ncols=3, fontsize=8)
-        caption(
-            figure,
-            f"{run.task} task; entropy relative to uniform attention; layer:head, {COUNTED}; x: training step",
-        )
-    return figure
+    return caption(
+        figure,
+        f"{run.task} task; entropy relative to uniform attention; layer:head, {COUNTED}; x: training step",
+    )
 
 
 def purity_over_training(run: Dynamics, gammas: Sequence[float] = GAMMAS) -> Figure:
@@ -173,8 +147,7 @@ def purity_over_training(run: Dynamics, gammas: Sequence[float] = GAMMAS) -> Fig
             _early(axes, run)
         panels[-1].set_xlabel("training step")
         figure.legend(handles=class_patches(), loc="outside upper center", ncols=4, fontsize=8)
-        caption(figure, f"{run.task} task; class of every head (layer:head) by tolerance; {COUNTED}")
-    return figure
+    return caption(figure, f"{run.task} task; class of every head (layer:head) by tolerance; {COUNTED}")
 
 
 def waiting(*runs: Dynamics, gamma: float = GAMMA) -> Figure:
@@ -183,13 +156,8 @@ def waiting(*runs: Dynamics, gamma: float = GAMMA) -> Figure:
         for axes, run in zip(panels, runs, strict=True):
             pure = run.pure_from(gamma)
             for row in pure.dropna(subset=["first_pure"]).itertuples():
-                axes.plot(
-                    row.first_pure,
-                    row.layer,
-                    CLASS_MARKERS[row.head_class],
-                    color=CLASS_COLOURS[row.head_class],
-                    ms=6,
-                )
+                marker, colour = CLASS_MARKERS[row.head_class], CLASS_COLOURS[row.head_class]
+                axes.plot(row.first_pure, row.layer, marker, color=colour, ms=6)
             axes.set_ylim(run.layers, -5.0)
             for hops, step in run.learned().items():
                 if not np.isnan(step):
@@ -203,10 +171,8 @@ def waiting(*runs: Dynamics, gamma: float = GAMMA) -> Figure:
             axes.set_title(f"{run.task} task", loc="left")
             axes.set_ylabel("layer")
         panels[-1].set_xlabel("training step")
-        caption(
-            figure,
-            "lines: hops learned (95 %), numbered; points: first step at which a head that ends pure was pure "
-            "at "
-            f"gamma = {gamma:g} (square: positional, circle: symbolic); {COUNTED}",
-        )
-    return figure
+    return caption(
+        figure,
+        "lines: hops learned (95 %), numbered; points: first step at which a head that ends pure was "
+        f"pure at gamma = {gamma:g} (square: positional, circle: symbolic); {COUNTED}",
+    )

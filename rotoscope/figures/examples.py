@@ -26,29 +26,19 @@ def swap_traces(profile: Profile) -> Figure:
                 inside = swapped[swapped["block"] == block]["position"]
                 ax.axvspan(inside.min() - 0.5, inside.max() + 0.5, color="#F2E6A0", linewidth=0, zorder=0)
             ax.plot(swapped["position"], swapped["attention"], color=INK, linewidth=1.2, label="before")
-            ax.plot(
-                swapped["position"],
-                swapped["attention_swapped"],
-                color=SWAPPED,
-                linewidth=1.2,
-                ls="--",
-                label="after the swap",
-            )
-            layer, head = rows["layer"].iloc[0], rows["head"].iloc[0]
-            ax.set_title(
-                f"{layer}:{head}, {title}: blocks {first} and {second} swapped", loc="left", fontsize=9
-            )
+            after = swapped["position"], swapped["attention_swapped"]
+            ax.plot(*after, "--", color=SWAPPED, linewidth=1.2, label="after the swap")
+            name = f"{rows['layer'].iloc[0]}:{rows['head'].iloc[0]}, {title}"
+            ax.set_title(f"{name}: blocks {first} and {second} swapped", loc="left", fontsize=9)
             ax.set_ylabel("attention")
             ax.set_ylim(bottom=0)
         axes[0].legend(loc="upper left", fontsize=7.5, ncols=2)
         axes[-1].set_xlabel("position (swapped blocks shaded)")
-    caption(figure, measured(profile) + "; first prompt")
-    return figure
+    return caption(figure, measured(profile) + "; first prompt")
 
 
 def vectors(profile: Profile) -> Figure:
-    """Query and keys of each example head in the plane that decides (P1 Fig. 3C): un-rotated, and as they
-    meet."""
+    """Query and keys of each example head in the plane that decides (P1 Fig. 3C), un-rotated and met."""
     table = profile.vectors
     groups = list(table.groupby("example", sort=False))
     with drawing_grid(2.6 * max(len(groups), 2) + 0.8, 5.4, 2, len(groups)) as (figure, axes):
@@ -64,18 +54,14 @@ def vectors(profile: Profile) -> Figure:
                 ax.annotate("", xy=tuple(direction), xytext=(0, 0),
                             arrowprops={"arrowstyle": "-|>", "color": QUERY, "lw": 1.6}, zorder=3)  # fmt: skip
                 around_origin(ax, reach)
-            layer, head = rows["layer"].iloc[0], rows["head"].iloc[0]
-            axes[0, c].set_title(
-                f"{layer}:{head}, {title}\nid {rows['frequency_id'].iloc[0]}, {rows['angle'].iloc[0]:.2g} rad",
-                loc="left",
-                fontsize=8,
-            )
+            layer, head, number, angle = rows[["layer", "head", "frequency_id", "angle"]].iloc[0]
+            plane = f"id {number:.0f}, {angle:.2g} rad"
+            axes[0, c].set_title(f"{layer:.0f}:{head:.0f}, {title}\n{plane}", loc="left", fontsize=8)
         axes[0, 0].set_ylabel("un-rotated")
         axes[1, 0].set_ylabel("as query and keys meet")
         figure.colorbar(drawn, ax=axes, label="key position", shrink=0.6, pad=0.02)
-    caption(
+    return caption(
         figure,
         measured(profile)
         + "; first prompt\nplane whose logits vary most over the swapped tokens; red: direction of the query",
     )
-    return figure

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+from itertools import cycle
+
 import numpy as np
 import pandas as pd
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
-from rotoscope.figures.style import caption, drawing, median_band
+from rotoscope.figures.style import LINES, caption, drawing, median_band
 from rotoscope.figures.words import measured
-from rotoscope.palette import NULL, POSITIONAL, QUERY, SYMBOLIC
+from rotoscope.palette import NULL, QUERY, SCORE_COLOURS
 from rotoscope.results.profile import Profile
-
-SCORES = (("positional", POSITIONAL), ("symbolic", SYMBOLIC))
 
 
 def frequency_summary(profile: Profile, tau: float | None = None) -> Figure:
     """Both scores against frequency id: median over all heads and middle half, with the null."""
     real, null = _at(profile, tau)
     with drawing(7.2, 3.3, 1, 2, sharey=True) as (figure, axes):
-        for ax, (score, hue) in zip(axes, SCORES, strict=True):
+        for ax, (score, hue) in zip(axes, SCORE_COLOURS.items(), strict=True):
             for rows, colour, label in ((null, NULL, f"{profile.null_name} null"), (real, hue, profile.name)):
                 if len(rows):
                     planes = rows[rows["frequency_id"] > 0]
@@ -28,35 +28,27 @@ def frequency_summary(profile: Profile, tau: float | None = None) -> Figure:
             ax.set_title(f"{score} score, one frequency kept", loc="left")
             ax.legend(loc="lower right", fontsize=7.5)
         axes[0].set_ylabel("median over heads, middle half")
-    caption(figure, measured(profile, tau))
-    return figure
+    return caption(figure, measured(profile, tau))
 
 
 def frequency_profiles(profile: Profile, heads: dict[str, tuple[int, int]], tau: float | None = None) -> Figure:
-    """Scores against frequency id for single heads (P1 Fig. 1), over the null's middle 90 % at the same
-    place."""
+    """Scores against frequency id for single heads (P1 Fig. 1), over the null's middle 90 % there."""
     real, null = _at(profile, tau)
     with drawing(2.7 * max(len(heads), 2) + 0.6, 3.2, 1, len(heads), sharey=True) as (figure, axes):
         for ax, (title, (layer, head)) in zip(axes, heads.items(), strict=True):
-            rows = real[(real["layer"] == layer) & (real["head"] == head)]
-            for score, hue in SCORES:
+            rows = _one(real, layer, head)
+            for score, hue in SCORE_COLOURS.items():
                 if len(null):
                     band = null.groupby("frequency_id")[f"{score}_score"].quantile([0.05, 0.95]).unstack()
                     ax.fill_between(band.index, band[0.05], band[0.95], color=hue, alpha=0.13, linewidth=0)
-                ax.plot(
-                    rows["frequency_id"],
-                    rows[f"{score}_score"],
-                    color=hue,
-                    linewidth=1.5,
-                    label=f"{score} score",
-                )
+                line = rows["frequency_id"], rows[f"{score}_score"]
+                ax.plot(*line, color=hue, linewidth=1.5, label=f"{score} score")
             ax.set(xlabel="frequency id (1 = fastest)", ylim=(-0.03, 1.03))
             ax.set_title(f"{layer}:{head}, {title}", loc="left", fontsize=9)
         axes[0].set_ylabel("score with one frequency kept")
         axes[-1].legend(loc="best", fontsize=7.5)
     note = "; bands: middle 90 % of the null's heads" if len(null) else ""
-    caption(figure, measured(profile, tau) + note)
-    return figure
+    return caption(figure, measured(profile, tau) + note)
 
 
 def frequency_norms(profile: Profile, heads: dict[str, tuple[int, int]], tau: float | None = None) -> Figure:
@@ -71,21 +63,13 @@ def frequency_norms(profile: Profile, heads: dict[str, tuple[int, int]], tau: fl
         left.set(xlabel="frequency id (1 = fastest)", ylabel="layer")
         left.set_title("logit norm, mean over heads", loc="left")
         figure.colorbar(drawn, ax=left, label="log10 of the norm", pad=0.02)
-        styles = ("-", "--", ":", "-.")
-        for k, (title, (layer, head)) in enumerate(heads.items()):
-            rows = real[(real["layer"] == layer) & (real["head"] == head)]
-            right.plot(
-                rows["frequency_id"],
-                rows["logit_norm"],
-                styles[k % 4],
-                color="#333333",
-                label=f"{layer}:{head}, {title}",
-            )
+        for style, (title, (layer, head)) in zip(cycle(LINES), heads.items(), strict=False):
+            rows, label = _one(real, layer, head), f"{layer}:{head}, {title}"
+            right.plot(rows["frequency_id"], rows["logit_norm"], style, color="#333333", label=label)
         right.set(xlabel="frequency id (1 = fastest)", ylabel="L2 norm over keys")
         right.set_title("single heads", loc="left")
         right.legend(fontsize=7.5)
-    caption(figure, measured(profile, tau))
-    return figure
+    return caption(figure, measured(profile, tau))
 
 
 def head_paths(profile: Profile, heads: dict[str, tuple[int, int]], tau: float | None = None) -> Figure:
@@ -94,17 +78,11 @@ def head_paths(profile: Profile, heads: dict[str, tuple[int, int]], tau: float |
     whole = profile.at(tau)
     with drawing(2.7 * max(len(heads), 2) + 1.0, 3.5, 1, len(heads), sharey=True) as (figure, axes):
         for ax, (title, (layer, head)) in zip(axes, heads.items(), strict=True):
-            rows = real[(real["layer"] == layer) & (real["head"] == head) & (real["frequency_id"] > 0)]
-            ax.plot(rows["positional_score"], rows["symbolic_score"], color="#BBBBBB", linewidth=0.8, zorder=1)
-            drawn = ax.scatter(
-                rows["positional_score"],
-                rows["symbolic_score"],
-                c=rows["frequency_id"],
-                cmap="cividis",
-                s=18,
-                zorder=2,
-            )
-            own = whole[(whole["layer"] == layer) & (whole["head"] == head)]
+            rows = _one(real[real["frequency_id"] > 0], layer, head)
+            path = rows["positional_score"], rows["symbolic_score"]
+            ax.plot(*path, color="#BBBBBB", linewidth=0.8, zorder=1)
+            drawn = ax.scatter(*path, c=rows["frequency_id"], cmap="cividis", s=18, zorder=2)
+            own = _one(whole, layer, head)
             ax.scatter(own["positional_score"], own["symbolic_score"], marker="*", s=130, color=QUERY,
                        edgecolors="white", linewidths=0.6, zorder=3, label="all frequencies")  # fmt: skip
             ax.set(xlim=(-0.05, 1.05), ylim=(-0.05, 1.05), aspect="equal", xlabel="positional score")
@@ -112,8 +90,7 @@ def head_paths(profile: Profile, heads: dict[str, tuple[int, int]], tau: float |
         axes[0].set_ylabel("symbolic score")
         axes[0].legend(loc="lower left", fontsize=7)
         figure.colorbar(drawn, ax=list(axes), label="frequency id (1 = fastest)", pad=0.01, shrink=0.8)
-    caption(figure, measured(profile, tau))
-    return figure
+    return caption(figure, measured(profile, tau))
 
 
 def frequency_grid(profile: Profile, tau: float | None = None) -> Figure:
@@ -122,14 +99,14 @@ def frequency_grid(profile: Profile, tau: float | None = None) -> Figure:
     layers, heads = sorted(real["layer"].unique()), sorted(real["head"].unique())
     row_of, column_of = ({value: k for k, value in enumerate(values)} for values in (layers, heads))
     last = int(real["frequency_id"].max())
-    lines: dict[str, list[np.ndarray]] = {score: [] for score, _ in SCORES}
+    lines: dict[str, list[np.ndarray]] = {score: [] for score in SCORE_COLOURS}
     for (layer, head), rows in real.groupby(["layer", "head"]):
         x = column_of[head] + 0.06 + 0.88 * rows["frequency_id"].to_numpy() / max(last, 1)
         for score in lines:
             y = row_of[layer] + 0.9 - 0.8 * rows[f"{score}_score"].to_numpy()
             lines[score].append(np.column_stack((x, y)))
     with drawing(max(5.0, 0.85 * len(heads) + 0.8), max(3.0, 0.36 * len(layers) + 1.2)) as (figure, [ax]):
-        for score, hue in SCORES:
+        for score, hue in SCORE_COLOURS.items():
             ax.add_collection(LineCollection(lines[score], colors=hue, linewidths=0.8, label=f"{score} score"))
         for k in range(len(heads) + 1):
             ax.axvline(k, color="#DDDDDD", linewidth=0.6, zorder=0)
@@ -139,18 +116,16 @@ def frequency_grid(profile: Profile, tau: float | None = None) -> Figure:
         ax.set_xticks(np.arange(len(heads)) + 0.5, [str(head) for head in heads])
         ax.set_yticks(np.arange(len(layers)) + 0.5, [str(layer) for layer in layers], fontsize=7)
         ax.tick_params(length=0)
-        ax.set_title(
-            f"scores (0 to 1 upward) against frequency id (1 to {last} rightward) in every cell",
-            loc="left",
-            fontsize=9,
-        )
+        title = f"scores (0 to 1 upward) against frequency id (1 to {last} rightward) in every cell"
+        ax.set_title(title, loc="left", fontsize=9)
         ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.035 if len(layers) > 12 else -0.2), ncols=2)
-    caption(figure, measured(profile, tau))
-    return figure
+    return caption(figure, measured(profile, tau))
 
 
 def _at(profile: Profile, tau: float | None) -> tuple[pd.DataFrame, pd.DataFrame]:
-    value = profile.taus[0] if tau is None else tau
-    null = profile.null_frequencies
-    real = profile.frequencies
+    value, real, null = profile.tau_or_first(tau), profile.frequencies, profile.null_frequencies
     return real[real["tau"] == value], null[null["tau"] == value] if len(null) else null
+
+
+def _one(table: pd.DataFrame, layer: int, head: int) -> pd.DataFrame:
+    return table[(table["layer"] == layer) & (table["head"] == head)]

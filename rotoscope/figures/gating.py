@@ -12,8 +12,7 @@ MARKERS = {"all": "o", "positional": "s", "symbolic": "D"}
 
 
 def gate_bands(gating: Gating) -> Figure:
-    """Loss against the band that is kept, and against the band that is removed, on the task and on plain
-    text."""
+    """Loss against the band that is kept, and that is removed, on the task and on plain text."""
     table = gating.summary
     with drawing_grid(7.4, 6.0, 2, 2, sharey="row", sharex=True) as (figure, axes):
         for r, source in enumerate(("task", "text")):
@@ -24,13 +23,10 @@ def gate_bands(gating: Gating) -> Figure:
                 ax.axhline(untouched, color="#999999", linewidth=0.9, linestyle=":", label="nothing gated")
                 chosen = rows[(rows["action"] == action) & (rows["first_id"] > 0)]
                 for (group, control), line in chosen.groupby(["head_group", "control"], sort=False):
-                    x = (line["first_id"] + line["last_id"]) / 2
                     heads = line["gated_heads"].iloc[0]
-                    label = (
-                        f"{heads} random heads, layers of {group}" if control else f"{group} ({heads} heads)"
-                    )
+                    drawn = f"{heads} random heads, layers of {group}"
                     ax.errorbar(
-                        x,
+                        (line["first_id"] + line["last_id"]) / 2,
                         line["loss"],
                         yerr=[line["loss"] - line["loss_low"], line["loss_high"] - line["loss"]],
                         color=GATE_COLOURS.get(group, UNIFORM),
@@ -41,7 +37,7 @@ def gate_bands(gating: Gating) -> Figure:
                         markersize=4,
                         capsize=2,
                         alpha=0.7 if control else 1,
-                        label=label,
+                        label=drawn if control else f"{group} ({heads} heads)",
                     )
                 if r == 0:
                     ax.set_title(f"one band {'kept' if action == 'keep' else 'removed'}", loc="left")
@@ -50,9 +46,8 @@ def gate_bands(gating: Gating) -> Figure:
             axes[r, 0].set_ylabel(f"loss, {gating.run.settings['task'] if source == 'task' else 'plain text'}")
         shared_legend(figure, axes[0, 0], loc="outside lower center", ncols=2)
     settings = gating.run.settings
-    headline(
+    return headline(
         figure,
         f"{gating.name}; {settings['task']}, {settings['prompts']} prompts, {settings['passages']} passages; "
         "95 % bootstrap intervals over prompts",
     )
-    return figure

@@ -20,50 +20,25 @@ def frequency_use(*runs: Geometry, printed: Mapping[str, Sequence[float]] | None
     with drawing(4.6 * len(runs), 3.4, 1, len(runs)) as (figure, panels):
         for axes, run in zip(panels, runs, strict=True):
             grid = run.use.pivot_table(index=["layer", "head"], columns="frequency_id", values="max_logit")
-            scaled = grid.div(
-                grid.max(axis=1), axis=0
-            )  # layers differ in size; what matters is which planes stand out
-            image = axes.imshow(
-                scaled,
-                cmap=colour_map(INK),
-                vmin=0,
-                vmax=1,
-                aspect="auto",
-                extent=(0.5, grid.columns.max() + 0.5, len(grid) - 0.5, -0.5),
-            )
-            ids = run.weighted_ids()
-            axes.plot(
-                ids["product_weighted_id"],
-                range(len(ids)),
-                "o",
-                color=POSITIONAL,
-                ms=4,
-                label="weighted average",
-            )
+            # Layers differ in size; what matters is which planes stand out.
+            scaled = grid.div(grid.max(axis=1), axis=0)
+            extent = (0.5, grid.columns.max() + 0.5, len(grid) - 0.5, -0.5)
+            image = axes.imshow(scaled, cmap=colour_map(INK), vmin=0, vmax=1, aspect="auto", extent=extent)
+            ids = run.weighted_ids()["product_weighted_id"]
+            axes.plot(ids, range(len(ids)), "o", color=POSITIONAL, ms=4, label="weighted average")
             theirs = (printed or {}).get(run.task, ())
             if len(theirs) == len(ids):
-                axes.plot(
-                    theirs,
-                    range(len(ids)),
-                    "x",
-                    color=SYMBOLIC,
-                    ms=5,
-                    label="P2 Table 1",
-                )
-            axes.set_title(f"{run.task} task")
-            axes.set_xlabel("frequency id (1: fastest)")
-            axes.set_ylabel("layer")
+                axes.plot(theirs, range(len(ids)), "x", color=SYMBOLIC, ms=5, label="P2 Table 1")
+            axes.set(title=f"{run.task} task", xlabel="frequency id (1: fastest)", ylabel="layer")
         shared_legend(figure, panels[-1], fontsize=8, ncols=2)
         figure.colorbar(
             image, ax=panels, label="largest logit over keys,\nrelative to the layer's largest", shrink=0.8
         )
-        caption(
-            figure,
-            "mean over inputs at the last token; average weighted by the softmax of unscaled products; layers "
-            "count "
-            "from 0",
-        )
-    return figure
+    return caption(
+        figure,
+        "mean over inputs at the last token; average weighted by the softmax of unscaled products; "
+        "layers count from 0",
+    )
 
 
 def dominant_planes(run: Geometry, layers: Sequence[int] | None = None) -> Figure:
@@ -78,29 +53,22 @@ def dominant_planes(run: Geometry, layers: Sequence[int] | None = None) -> Figur
             for axes, kind in zip(panels[:, column], ("query", "key"), strict=True):
                 points = rows[rows["kind"] == kind]
                 order, label = _ordered(run.task, kind, points["token"].tolist())
-                known = order >= 0
-                rest = points[~known]
+                known, rest = points[order >= 0], points[order < 0]
                 axes.plot(rest["re"], rest["im"], ".", color="#CFCFCF", ms=3)
-                shown = axes.scatter(
-                    points["re"][known], points["im"][known], c=order[known], cmap="turbo", s=14
-                )
+                shown = axes.scatter(known["re"], known["im"], c=order[order >= 0], cmap="turbo", s=14)
                 around_origin(axes, reach)
                 if kind == "query":
-                    axes.set_title(
-                        f"layer {layer}, id {int(top['dominant_id'])}\nangle {top['dominant_angle']:.3g}",
-                        fontsize=8.5,
-                    )
+                    title = f"layer {layer}, id {int(top['dominant_id'])}\nangle {top['dominant_angle']:.3g}"
+                    axes.set_title(title, fontsize=8.5)
                 if column == 0:
                     axes.set_ylabel({"query": "queries", "key": "keys"}[kind])
                 if column == len(chosen) - 1:
                     figure.colorbar(shown, ax=axes, label=label, shrink=0.8)
-        caption(
-            figure,
-            f"{run.task} task; mean un-rotated vectors by token; grey: tokens of the other kind; ids count "
-            "from 1, "
-            "layers from 0",
-        )
-    return figure
+    return caption(
+        figure,
+        f"{run.task} task; mean un-rotated vectors by token; grey: tokens of the other kind; ids count "
+        "from 1, layers from 0",
+    )
 
 
 def _ordered(task: str, kind: str, tokens: Sequence[str]) -> tuple[np.ndarray, str]:

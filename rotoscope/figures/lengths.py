@@ -13,6 +13,12 @@ from rotoscope.palette import BROWN, CLASS_COLOURS
 from rotoscope.palette import TASK_COLOURS as HUES
 from rotoscope.results.lengths import Lengths
 
+LACKING = {
+    "attention": "attention on the token pointed at",
+    "gap_loss": "-log p lost to the best competitor",
+    "dispersion_loss": "-log p lost to dispersion",
+}
+
 
 def length_accuracy(run: Lengths) -> Figure:
     """Accuracy by length over all hop counts, with intervals (P2 Fig. 5B)."""
@@ -20,31 +26,19 @@ def length_accuracy(run: Lengths) -> Figure:
         curves = run.curve()
         for (_, task), rows in curves.groupby(["model", "task"], sort=False):
             first = task not in axes.get_legend_handles_labels()[1]
-            axes.plot(
-                rows["length"],
-                rows["accuracy"],
-                "o-",
-                color=HUES[task],
-                ms=3,
-                lw=1.2,
-                alpha=0.8,
-                label=task if first else None,
-            )
+            look = {"color": HUES[task], "ms": 3, "lw": 1.2, "alpha": 0.8, "label": task if first else None}
+            axes.plot(rows["length"], rows["accuracy"], "o-", **look)
             axes.fill_between(rows["length"], rows["low"], rows["high"], color=HUES[task], alpha=0.12, lw=0)
         axes.axvline(int(curves["length"].min()), color="#999999", lw=0.8, ls=":")
         plain_steps(axes, curves["length"], fontsize=7)
-        axes.set_ylim(-0.02, 1.03)
-        axes.set_xlabel("length of the input in tokens")
-        axes.set_ylabel("accuracy")
+        axes.set(ylim=(-0.02, 1.03), xlabel="length of the input in tokens", ylabel="accuracy")
         axes.legend(title="task")
         models = curves["model"].nunique()
-        caption(
-            figure,
-            f"{models} models, 95 % intervals; dotted: length in training; longer inputs have more target "
-            "tokens in "
-            "front",
-        )
-    return figure
+    return caption(
+        figure,
+        f"{models} models, 95 % intervals; dotted: length in training; longer inputs have more target "
+        "tokens in front",
+    )
 
 
 def length_discrepancy(run: Lengths) -> Figure:
@@ -59,46 +53,28 @@ def length_discrepancy(run: Lengths) -> Figure:
                 ["model", "layer", "head"]
             ):
                 relative = rows["discrepancy"] / rows["discrepancy"].iloc[0]
-                axes.plot(
-                    rows["length"],
-                    relative,
-                    color=CLASS_COLOURS[classes[(model, layer, head)]],
-                    lw=1.0,
-                    alpha=0.6,
-                )
+                colour = CLASS_COLOURS[classes[(model, layer, head)]]
+                axes.plot(rows["length"], relative, color=colour, lw=1.0, alpha=0.6)
             n = np.array(sorted(own_task["length"].unique()), dtype=float)
             bound = np.array([index_worst_bound(int(k)) for k in n])
-            axes.plot(
-                n, bound / bound[0], color="black", lw=1.2, ls="--", label="T_Index, worst input at any angle"
-            )
-            positional = run.classes[
-                (run.classes["task"] == task) & (run.classes["head_class"] == "positional")
-            ]
+            worst = "T_Index, worst input at any angle"
+            axes.plot(n, bound / bound[0], "--", color="black", lw=1.2, label=worst)
+            positional = run.classes.query("task == @task and head_class == 'positional'")
             for angle in sorted({round(a, 4) for a in positional["dominant_angle"]}):
                 own = np.array([index_worst(angle, int(k)) for k in n])
-                axes.plot(
-                    n,
-                    own / own[0],
-                    color=BROWN,
-                    lw=1.0,
-                    ls="-.",
-                    label=f"T_Index at the heads' own angle {angle:.3g}",
-                )
+                label = f"T_Index at the heads' own angle {angle:.3g}"
+                axes.plot(n, own / own[0], "-.", color=BROWN, lw=1.0, label=label)
             axes.axhline(1.0, color="#777777", lw=1.2, ls=":", label="T_Retrieval at θ = 0: constant")
-            axes.set_yscale("log")
-            axes.set_ylim(0.003, 6)
+            axes.set(yscale="log", ylim=(0.003, 6))
             plain_steps(axes, own_task["length"], fontsize=7)
-            axes.set_title(f"{task} task")
-            axes.set_xlabel("length of the input in tokens")
+            axes.set(title=f"{task} task", xlabel="length of the input in tokens")
         panels[0].set_ylabel("mean discrepancy,\nrelative to training length")
         shared_legend(figure, panels[0], ncols=2)
-        caption(
-            figure,
-            "one line per layer and model, coloured by the head's class at training length (orange "
-            "positional, blue "
-            "symbolic, pink mixed)",
-        )
-    return figure
+    return caption(
+        figure,
+        "one line per layer and model, coloured by the head's class at training length (orange "
+        "positional, blue symbolic, pink mixed)",
+    )
 
 
 def length_attention(run: Lengths, model: str | None = None) -> Figure:
@@ -107,27 +83,17 @@ def length_attention(run: Lengths, model: str | None = None) -> Figure:
     chosen = model or str(gaps["model"].iloc[0])
     rows = gaps[gaps["model"] == chosen]
     with drawing(8.2, 3.3, 1, 3) as (figure, panels):
-        for axes, (name, label) in zip(
-            panels,
-            (
-                ("attention", "attention on the token pointed at"),
-                ("gap_loss", "-log p lost to the best competitor"),
-                ("dispersion_loss", "-log p lost to dispersion"),
-            ),
-            strict=True,
-        ):
+        for axes, (name, label) in zip(panels, LACKING.items(), strict=True):
             grid = rows.pivot_table(index="layer", columns="length", values=name)
-            image = axes.imshow(
-                grid, aspect="auto", cmap="viridis" if name == "attention" else "magma_r", vmin=0
-            )
+            colours = "viridis" if name == "attention" else "magma_r"
+            image = axes.imshow(grid, aspect="auto", cmap=colours, vmin=0)
             axes.set_xticks(range(len(grid.columns)), [f"{n:,}" for n in grid.columns], fontsize=7, rotation=60)
             axes.set_yticks(range(0, len(grid), 2), [str(k) for k in grid.index[::2]])
             axes.set_title(label, fontsize=8.5)
             axes.set_xlabel("length")
             figure.colorbar(image, ax=axes, shrink=0.85)
         panels[0].set_ylabel("layer")
-        caption(figure, f"{chosen}; mean over the pointing positions of the path; layers count from 0")
-    return figure
+    return caption(figure, f"{chosen}; mean over the pointing positions of the path; layers count from 0")
 
 
 def length_prediction(run: Lengths) -> Figure:
@@ -141,11 +107,8 @@ def length_prediction(run: Lengths) -> Figure:
             axes.errorbar(
                 row.measured,
                 row.predicted,
-                xerr=[[max(row.measured - row.measured_low, 0)], [max(high - row.measured, 0)]],
-                yerr=[
-                    [max(row.predicted - row.predicted_low, 0)],
-                    [max(min(row.predicted_high, 1e5) - row.predicted, 0)],
-                ],
+                xerr=_reach(row.measured, row.measured_low, high),
+                yerr=_reach(row.predicted, row.predicted_low, min(row.predicted_high, 1e5)),
                 fmt="o" if filled else "s",
                 mfc=HUES[row.task] if filled else "white",
                 color=HUES[row.task],
@@ -155,14 +118,15 @@ def length_prediction(run: Lengths) -> Figure:
         both = [float(x) for x in (*table["measured"], *table["predicted"])] or [10.0, 100.0]
         ends = (min(both) / 1.5, max(both) * 1.5)
         axes.plot(ends, ends, color="#777777", lw=0.8)
-        axes.set_xscale("log")
-        axes.set_yscale("log")
-        axes.set_xlabel("measured length")
-        axes.set_ylabel("length predicted from training length alone")
-        caption(
-            figure,
-            "orange: number, blue: letter; filled: accuracy below 50 %, open: below 90 %; 95 % intervals; "
-            "line: "
-            "equality",
-        )
-    return figure
+        axes.set(xscale="log", yscale="log")
+        axes.set(xlabel="measured length", ylabel="length predicted from training length alone")
+    return caption(
+        figure,
+        "orange: number, blue: letter; filled: accuracy below 50 %, open: below 90 %; 95 % intervals; "
+        "line: equality",
+    )
+
+
+def _reach(value: float, low: float, high: float) -> list[list[float]]:
+    """How far an interval reaches below and above a value."""
+    return [[max(value - low, 0)], [max(high - value, 0)]]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
-from rotoscope.figures.style import caption, class_patches, colour_map, drawing
+from rotoscope.figures.style import blank, caption, class_patches, colour_map, drawing
 from rotoscope.figures.words import measured
-from rotoscope.palette import CLASS_COLOURS, POSITIONAL, SYMBOLIC
+from rotoscope.palette import CLASS_COLOURS, SCORE_COLOURS
 from rotoscope.results.profile import Profile
 
 
@@ -20,32 +22,22 @@ def layer_map(profile: Profile, tau: float | None = None) -> Figure:
     layers, width = heads["layer"].max() + 1, heads["head"].max() + 1
     size = (max(6.6, 3 * (0.24 * width) + 2.2), max(3.2, 0.15 * layers + 1.7))
     with drawing(*size, 1, 3, sharey=True) as (figure, (left, middle, right)):
-        for axes, column, hue in (
-            (left, "positional_score", POSITIONAL),
-            (middle, "symbolic_score", SYMBOLIC),
-        ):
-            drawn = axes.imshow(
-                _grid(heads, column), cmap=colour_map(hue), vmin=0, vmax=1, aspect="auto", origin="lower"
-            )
-            axes.set_title(column.replace("_", " "), loc="left")
+        upward: dict[str, Any] = {"aspect": "auto", "origin": "lower"}
+        for axes, (score, hue) in zip((left, middle), SCORE_COLOURS.items(), strict=True):
+            grid = _grid(heads, f"{score}_score")
+            drawn = axes.imshow(grid, cmap=colour_map(hue), vmin=0, vmax=1, **upward)
+            axes.set_title(f"{score} score", loc="left")
             figure.colorbar(drawn, ax=axes, shrink=0.7, pad=0.02)
         names = list(CLASS_COLOURS)
         numbers = heads.assign(number=heads["head_class"].map({name: k for k, name in enumerate(names)}))
-        right.imshow(
-            _grid(numbers, "number"),
-            cmap=ListedColormap(list(CLASS_COLOURS.values())),
-            vmin=-0.5,
-            vmax=len(names) - 0.5,
-            aspect="auto",
-            origin="lower",
-        )
+        colours = ListedColormap(list(CLASS_COLOURS.values()))
+        right.imshow(_grid(numbers, "number"), cmap=colours, vmin=-0.5, vmax=len(names) - 0.5, **upward)
         right.set_title("class", loc="left")
         right.legend(handles=class_patches(), loc="center left", bbox_to_anchor=(1.02, 0.5))
         for axes in (left, middle, right):
             _ticks(axes, int(layers), int(width))
         left.set_ylabel("layer")
-    caption(figure, measured(profile, tau))
-    return figure
+    return caption(figure, measured(profile, tau))
 
 
 def _grid(heads: pd.DataFrame, column: str) -> np.ndarray:
@@ -58,6 +50,4 @@ def _ticks(axes: Axes, layers: int, heads: int) -> None:
     axes.set_xlabel("head")
     axes.set_xticks(range(0, heads, max(1, heads // 8)))
     axes.set_yticks(range(0, layers, max(1, layers // 10)))
-    for side in ("left", "bottom"):
-        axes.spines[side].set_visible(False)
-    axes.tick_params(length=0)
+    blank(axes)

@@ -7,13 +7,12 @@ from itertools import cycle
 import pandas as pd
 from matplotlib.figure import Figure
 
-from rotoscope.figures.style import caption, drawing, plain_steps, shared_legend
+from rotoscope.figures.style import LINES, caption, drawing, plain_steps, shared_legend
 from rotoscope.palette import NULL
 from rotoscope.palette import TASK_COLOURS as HUES
 from rotoscope.results.onehop import OneHopRun
 
 TITLES = {"number": "number task (positional)", "letter": "letter task (symbolic)"}
-STYLES = ("-", "--", ":", "-.")
 SHOWN = (12, 24, 48, 100, 300)
 
 
@@ -28,26 +27,18 @@ def one_hop_accuracy(run: OneHopRun, printed: pd.DataFrame | None = None) -> Fig
         for ax, task in zip(axes, tasks, strict=True):
             rows = table[table["task"] == task]
             reference = pd.DataFrame() if printed is None else printed[printed["task"] == task]
-            for name, style in zip(reference.columns[2:], cycle(STYLES), strict=False):
-                ax.plot(
-                    reference["length"],
-                    reference[name],
-                    style,
-                    color="#B5B5B5",
-                    linewidth=0.9,
-                    label=f"{name} (P2)",
-                )
+            for name, style in zip(reference.columns[2:], cycle(LINES), strict=False):
+                line = reference["length"], reference[name]
+                ax.plot(*line, style, color="#B5B5B5", linewidth=0.9, label=f"{name} (P2)")
             free = rows[rows["scoring"] == "free"]
             ax.plot(free["length"], free["chance"], color=NULL, linewidth=0.9, linestyle="-.", label="chance")
             for scoring, line in rows.groupby("scoring"):
                 own = scoring == "free"
+                below, above = line["mean"] - line["low"], line["high"] - line["mean"]
                 ax.errorbar(
                     line["length"],
                     line["mean"],
-                    yerr=[
-                        (line["mean"] - line["low"]).clip(lower=0),
-                        (line["high"] - line["mean"]).clip(lower=0),
-                    ],
+                    yerr=[below.clip(lower=0), above.clip(lower=0)],
                     color=HUES[task],
                     marker="o" if own else "s",
                     markerfacecolor=None if own else "white",
@@ -59,15 +50,12 @@ def one_hop_accuracy(run: OneHopRun, printed: pd.DataFrame | None = None) -> Fig
                 )
             plain_steps(ax, SHOWN)
             ends = {*free["length"], SHOWN[0], SHOWN[-1]}
-            ax.set_xlim(min(ends) * 0.9, max(ends) * 1.1)
-            ax.set_ylim(-0.03, 1.03)
-            ax.set_xlabel("length of the sequence")
+            ax.set(xlim=(min(ends) * 0.9, max(ends) * 1.1), ylim=(-0.03, 1.03), xlabel="length of the sequence")
             ax.set_title(TITLES[task], loc="left")
         axes[0].set_ylabel("accuracy")
         shared_legend(figure, axes[0], ncols=3)
     runs, questions = int(table["runs"].max()), int(table["questions"].max())
-    caption(
+    return caption(
         figure,
         f"{run.name}; {runs} runs, {questions} questions per point; Wilson 95 % intervals over questions",
     )
-    return figure

@@ -19,7 +19,7 @@ def plane(profile: Profile, tau: float | None = None) -> Figure:
         heads, summary = profile.at(tau), profile.summary(tau)
         corners(axes, profile.gamma)
         if profile.null_name is not None:
-            null = profile.nulls[profile.nulls["tau"] == heads["tau"].iloc[0]]
+            null = profile.nulls_at(tau)
             axes.scatter(
                 null["positional_score"],
                 null["symbolic_score"],
@@ -59,8 +59,7 @@ def plane(profile: Profile, tau: float | None = None) -> Figure:
             title=summary.stake_words,
             title_fontsize="small",
         )
-    caption(figure, measured(profile, tau))
-    return figure
+    return caption(figure, measured(profile, tau))
 
 
 def corners(axes: Axes, gamma: float) -> None:

@@ -1,5 +1,4 @@
-"""What the layers of a multi-hop model do (P2 Fig. 3): where the answer is, what can be read, one input in
-full."""
+"""What the layers of a multi-hop model do (P2 Fig. 3): where the answer is, what can be read, one input."""
 
 from __future__ import annotations
 
@@ -10,7 +9,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, Rectangle
 
-from rotoscope.figures.style import caption, colour_map, drawing, shared_legend
+from rotoscope.figures.style import blank, caption, colour_map, drawing, shared_legend
 from rotoscope.palette import HOP_COLOURS, INK, TASK_COLOURS
 from rotoscope.results.roles import ARRIVED, Roles
 from rotoscope.tasks.multihop import MultiHop
@@ -51,17 +50,8 @@ def information_flow(trace: Traced) -> Figure:
             face = "#FFFFFF" if unread else shades(0.08 + 0.75 * min(cell.ahead, most) / most)
             on_path = cell.position in one.path
             edge, width = (INK, 1.4) if on_path else ("#CCCCCC", 0.5)
-            axes.add_patch(
-                Rectangle(
-                    (cell.position - 0.42, cell.layer - 0.3),
-                    0.84,
-                    0.6,
-                    facecolor=face,
-                    edgecolor=edge,
-                    lw=width,
-                    zorder=3,
-                )
-            )
+            corner = (cell.position - 0.42, cell.layer - 0.3)
+            axes.add_patch(Rectangle(corner, 0.84, 0.6, facecolor=face, edgecolor=edge, lw=width, zorder=3))
             dark = not unread and cell.ahead / most > 0.6
             axes.text(
                 cell.position, cell.layer, "?" if unread else cell.token,
@@ -78,27 +68,21 @@ def information_flow(trace: Traced) -> Figure:
                         lw=0.4 + 1.6 * share, color="#555555", alpha=0.25 + 0.6 * share, zorder=2,
                     )  # fmt: skip
                     axes.add_patch(arrow)
-        axes.set_xlim(-0.7, n - 0.3)
-        axes.set_ylim(-0.6, layers + 0.6)
+        axes.set(xlim=(-0.7, n - 0.3), ylim=(-0.6, layers + 0.6))
         axes.set_xticks(range(n), one.tokens, fontsize=8)
         axes.set_yticks(range(layers + 1), ["input", *(f"after {k}" for k in range(layers))], fontsize=7)
-        axes.tick_params(length=0)
-        for side in ("left", "bottom"):
-            axes.spines[side].set_visible(False)
+        blank(axes)
         right = "right" if trace.answered == one.answer else "wrong"
         axes.set_title(
             f"{one.task} task, {_hops(one.hops)}: answer {one.answer}, the model says {trace.answered} "
             f"({right})"
         )
-        caption(
-            figure,
-            "each state shows the token farthest along its pointers that a linear probe reads there (darker: "
-            "more "
-            f"hops ahead; ?: none); framed: the path; arrows: attention of at least {DRAWN:g} from places on "
-            "the "
-            "path; layers count from 0",
-        )
-    return figure
+    return caption(
+        figure,
+        "each state shows the token farthest along its pointers that a linear probe reads there (darker: "
+        f"more hops ahead; ?: none); framed: the path; arrows: attention of at least {DRAWN:g} from "
+        "places on the path; layers count from 0",
+    )
 
 
 def answer_arrival(roles: Roles) -> Figure:
@@ -109,29 +93,18 @@ def answer_arrival(roles: Roles) -> Figure:
             rows = roles.arrival[roles.arrival["hops"] == hops]
             for step, curve in rows.groupby("path_index"):
                 label = "last token" if step == 0 else f"{_hops(int(step))} on"
-                axes.plot(
-                    curve["layer"],
-                    curve["accuracy"],
-                    color=HOP_COLOURS[step % len(HOP_COLOURS)],
-                    marker=".",
-                    ms=4,
-                    lw=1.3,
-                    label=label,
-                )
+                colour = HOP_COLOURS[step % len(HOP_COLOURS)]
+                axes.plot(curve["layer"], curve["accuracy"], ".-", color=colour, ms=4, lw=1.3, label=label)
             axes.axhline(ARRIVED, color="#999999", lw=0.7, ls="--")
-            axes.set_ylim(0, 1.03)
-            axes.set_title(_hops(hops))
+            axes.set(ylim=(0, 1.03), title=_hops(hops), xlabel="attends to itself only\nfrom this layer on")
             axes.set_xticks(range(0, int(rows["layer"].max()) + 1, 2))
-            axes.set_xlabel("attends to itself only\nfrom this layer on")
         panels[0].set_ylabel("accuracy")
         panels[-1].legend(fontsize=7, title="blocked place", title_fontsize=7)
-        caption(
-            figure,
-            f"{roles.task} task; dashed: 95 %; a curve that is high everywhere: nothing passes through that "
-            "place "
-            "alone",
-        )
-    return figure
+    return caption(
+        figure,
+        f"{roles.task} task; dashed: 95 %; a curve that is high everywhere: nothing passes through that "
+        "place alone",
+    )
 
 
 def decodable_flow(roles: Roles) -> Figure:
@@ -153,12 +126,10 @@ def decodable_flow(roles: Roles) -> Figure:
             axes.set_xlabel("token read")
         panels[0].set_ylabel("layers passed")
         figure.colorbar(image, ax=panels, label="probe accuracy", shrink=0.8)
-        caption(
-            figure,
-            f"{roles.task} task, {most} hops; columns within a panel: hops ahead along the path; held-out "
-            "inputs",
-        )
-    return figure
+    return caption(
+        figure,
+        f"{roles.task} task, {most} hops; columns within a panel: hops ahead along the path; held-out inputs",
+    )
 
 
 def role_attention(*runs: Roles) -> Figure:
@@ -170,13 +141,13 @@ def role_attention(*runs: Roles) -> Figure:
                 f"{row.layer}:{row.head}" if table["head"].any() else str(row.layer)
                 for row in table.itertuples()
             ]
+            further = [name for name in table if name.endswith("_ahead")]
             pieces = [
                 ("itself", table["on_self"], "#777777"),
                 ("token pointed at", table["on_pointed"], HOP_COLOURS[0]),
+                ("further along the path", table[further].sum(axis=1), HOP_COLOURS[2]),
+                ("elsewhere", 1 - table["along_path"], "#E5E5E5"),
             ]
-            further = [name for name in table if name.endswith("_ahead")]
-            pieces.append(("further along the path", table[further].sum(axis=1), HOP_COLOURS[2]))
-            pieces.append(("elsewhere", 1 - table["along_path"], "#E5E5E5"))
             floor = np.zeros(len(table))
             for label, share, colour in pieces:
                 axes.bar(names, share, bottom=floor, color=colour, label=label, width=0.85)
@@ -184,15 +155,11 @@ def role_attention(*runs: Roles) -> Figure:
             for x, role in enumerate(table["role"]):
                 if role != "none":
                     axes.text(x, 1.02, role[:3], ha="center", fontsize=7)
-            axes.set_ylim(0, 1.1)
-            axes.set_title(f"{run.task} task")
-            axes.set_xlabel("layer")
+            axes.set(ylim=(0, 1.1), title=f"{run.task} task", xlabel="layer")
         panels[0].set_ylabel("share of attention")
         shared_legend(figure, panels[0], ncols=4)
-        caption(
-            figure,
-            "mean over the positions of the path that point on; Ind, Ret, Ref: heads with at least .9 on one "
-            "place; "
-            "layers count from 0",
-        )
-    return figure
+    return caption(
+        figure,
+        "mean over the positions of the path that point on; Ind, Ret, Ref: heads with at least .9 on one "
+        "place; layers count from 0",
+    )

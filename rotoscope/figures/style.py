@@ -33,6 +33,7 @@ SETTINGS = {
     "ps.fonttype": 42,
     "svg.fonttype": "none",
 }
+LINES = ("-", "--", ":", "-.")
 CAPTION: dict[str, Any] = {"fontsize": 7.5, "color": "#444444", "x": 0.01, "ha": "left"}
 
 
@@ -47,6 +48,20 @@ def drawing_grid(
 
 
 @contextmanager
+def drawing_many(
+    panels: int, each: tuple[float, float], margin: tuple[float, float]
+) -> Iterator[tuple[Figure, np.ndarray]]:
+    """A figure of panels of one size, four in a row; places that are left over stay empty."""
+    columns = min(4, panels)
+    rows = -(-panels // columns)
+    width, height = (one * count + more for one, count, more in zip(each, (columns, rows), margin, strict=True))
+    with drawing_grid(width, height, rows, columns, sharex=True, sharey=True) as (figure, axes):
+        for empty in axes.flat[panels:]:
+            empty.set_visible(False)
+        yield figure, axes
+
+
+@contextmanager
 def drawing(
     width: float, height: float, rows: int = 1, columns: int = 1, **sharing: Any
 ) -> Iterator[tuple[Figure, np.ndarray]]:
@@ -58,6 +73,12 @@ def drawing(
 def styled() -> Any:
     """Use as `with styled():` around drawing."""
     return mpl.rc_context(SETTINGS)
+
+
+def blank(axes: Axes) -> None:
+    """No ticks, and no frame where there are labels."""
+    axes.spines[["left", "bottom"]].set_visible(False)
+    axes.tick_params(length=0)
 
 
 def shared_legend(figure: Figure, axes: Axes, **look: Any) -> None:
@@ -99,14 +120,16 @@ def colour_map(hue: str) -> LinearSegmentedColormap:
     return LinearSegmentedColormap.from_list(f"white-{hue}", ["#FFFFFF", hue])
 
 
-def caption(figure: Figure, text: str) -> None:
-    """What was measured, under the picture, where constrained layout makes room for it."""
+def caption(figure: Figure, text: str) -> Figure:
+    """The figure with what was measured under it, where constrained layout makes room for it."""
     figure.supxlabel(text, **CAPTION, wrap=True)
+    return figure
 
 
-def headline(figure: Figure, text: str) -> None:
+def headline(figure: Figure, text: str) -> Figure:
     """The same above the picture, where a legend stands under it."""
     figure.suptitle(text, **CAPTION)
+    return figure
 
 
 def save_figure(figure: Figure, path: str | Path) -> list[Path]:

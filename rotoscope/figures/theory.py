@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from functools import partial
 from typing import Any
@@ -40,18 +41,10 @@ def hop_path(*sequences: MultiHop) -> Figure:
                         bbox={"boxstyle": "round,pad=0.3", "fc": "white", "ec": hue if on else "#CCCCCC",
                               "lw": 1.6 if p == one.path[-1] else 1.0})  # fmt: skip
                 ax.text(p, -0.55, str(p), ha="center", va="center", fontsize=6, color="#999999")
-            for pointing, pointed in zip(one.path, one.path[1:], strict=False):
-                ax.add_patch(
-                    FancyArrowPatch(
-                        (pointing, 0.3),
-                        (pointed, 0.3),
-                        connectionstyle=f"arc3,rad={0.32 if pointing - pointed > 1 else 0.6}",
-                        arrowstyle="-|>",
-                        mutation_scale=10,
-                        color=hue,
-                        lw=1.2,
-                    )
-                )
+            for pointing, pointed in itertools.pairwise(one.path):
+                bent = f"arc3,rad={0.32 if pointing - pointed > 1 else 0.6}"
+                look: dict[str, Any] = {"arrowstyle": "-|>", "mutation_scale": 10, "color": hue, "lw": 1.2}
+                ax.add_patch(FancyArrowPatch((pointing, 0.3), (pointed, 0.3), connectionstyle=bent, **look))
             ax.set(xlim=(-0.7, longest - 0.3), ylim=(-0.8, 0.45 + 0.18 * longest**0.9))
             ax.set_axis_off()
             ax.set_title(f"{one.task} task, {one.hops} hops, answer {one.answer}", loc="left", fontsize=9)
@@ -74,13 +67,11 @@ def construction_vectors(
         for ax in (left, right):
             ax.add_patch(Circle((0, 0), 1, fill=False, color="#DDDDDD", linewidth=0.8, zorder=0))
             ax.set(xlim=(-1.4, 1.4), ylim=(-1.4, 1.4), aspect="equal", xticks=[], yticks=[])
-    caption(
+    return caption(
         figure,
         "before rotation; left: queries of the integers 1 to 6 and the one key; right: key of a first letter "
-        "= query "
-        "of that letter",
+        "= query of that letter",
     )
-    return figure
 
 
 def _arrows(axes: Axes, vectors: np.ndarray, names: list[str], colour: str) -> None:
@@ -120,13 +111,11 @@ def discrepancies(longest: int = 100, alphabet: int = 8) -> Figure:
         right.set_title(f"T_Retrieval, θ = {theta_retrieval:.4f}, {alphabet} letters", loc="left")
         for ax in (left, right):
             ax.legend(fontsize=7, loc="upper left", bbox_to_anchor=(0, -0.2), ncols=2)
-    caption(
+    return caption(
         figure,
         "closed forms; the printed bounds are exceeded by the largest discrepancy, which is not what failure "
-        "depends "
-        "on",
+        "depends on",
     )
-    return figure
 
 
 def target_weights(keys: int = 32, beta: float = 5.0) -> Figure:
@@ -140,28 +129,21 @@ def target_weights(keys: int = 32, beta: float = 5.0) -> Figure:
             beyond = share > 2
             label = f"Nθ = {share:g}π" + (" (beyond)" if beyond else "")
             style = "--" if beyond else "-"
-            left.plot(
-                positions,
-                positional_target_weight(keys, theta, beta),
-                color=shades[share],
-                ls=style,
-                label=label,
-            )
-            right.plot(
-                positions, symbolic_target_weight(keys, theta, beta), color=blues[share], ls=style, label=label
-            )
+            for ax, weights, colours in (
+                (left, positional_target_weight, shades),
+                (right, symbolic_target_weight, blues),
+            ):
+                ax.plot(positions, weights(keys, theta, beta), style, color=colours[share], label=label)
         left.set_title("H_POS: U while Nθ < 2π", loc="left")
         right.set_title("simplified H_SYM: inverse U", loc="left")
         for ax in (left, right):
             ax.set(xlabel="position j of the answer", ylabel="w_max(j)")
             ax.legend(fontsize=7.5, loc="upper left", bbox_to_anchor=(0, -0.2), ncols=2)
-    caption(figure, f"N = {keys}, β = {beta:g}")
-    return figure
+    return caption(figure, f"N = {keys}, β = {beta:g}")
 
 
 def permuted_logits(seed: int = 0, keys: int = 10) -> Figure:
-    """Logits before and after a permutation of the keys (P1 Fig. 4): invariant for H_POS, following for
-    H_SYM."""
+    """Logits before and after the keys are permuted (P1 Fig. 4): invariant for H_POS, not for H_SYM."""
     dice = torch.Generator().manual_seed(seed)
     order = torch.randperm(keys, generator=dice)
     made: list[tuple[str, RotaryHead, torch.Tensor, str]] = []
@@ -177,16 +159,9 @@ def permuted_logits(seed: int = 0, keys: int = 10) -> Figure:
         for ax, (title, head, before, hue) in zip(axes, made, strict=True):
             after = torch.cat((before[:-1][order], before[-1:]))
             for state, style, label, where in ((before, "-", "before", 0.0), (after, "--", "after", 0.08)):
-                logits = head.real_logits(state)[:-1]
-                ax.plot(
-                    np.arange(1, keys + 1) + where,
-                    logits,
-                    style,
-                    marker="o",
-                    ms=4,
-                    color=hue if style == "-" else INK,
-                    label=label,
-                )
+                logits, colour = head.real_logits(state)[:-1], hue if style == "-" else INK
+                places = np.arange(1, keys + 1) + where
+                ax.plot(places, logits, style, marker="o", ms=4, color=colour, label=label)
             ax.set_title(title, loc="left")
             ax.set_ylabel("logit")
             ax.legend(fontsize=7.5, loc="lower right", bbox_to_anchor=(1, 1.0), ncols=2)

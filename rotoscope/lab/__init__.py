@@ -1,27 +1,16 @@
 """Models we train ourselves."""
 
-from rotoscope.lab.checkpoints import save_checkpoint, sequences_for, word_tokenizer
-from rotoscope.lab.data import export_dataset
-from rotoscope.lab.gptj import GPTJ, GPTJShape
-from rotoscope.lab.sequences import model_shape, training_sequences
-from rotoscope.lab.toy import ToyHeads, ToySettings
-from rotoscope.lab.trainer import Trainer
-from rotoscope.lab.training import Evaluation, train
-from rotoscope.settings import TrainSettings
-
-__all__ = [
-    "GPTJ",
-    "Evaluation",
-    "GPTJShape",
-    "ToyHeads",
-    "ToySettings",
-    "TrainSettings",
-    "Trainer",
-    "export_dataset",
-    "model_shape",
-    "save_checkpoint",
-    "sequences_for",
-    "train",
-    "training_sequences",
-    "word_tokenizer",
-]
+from rotoscope.lab.checkpoints import save_checkpoint as save_checkpoint
+from rotoscope.lab.checkpoints import sequences_for as sequences_for
+from rotoscope.lab.checkpoints import word_tokenizer as word_tokenizer
+from rotoscope.lab.data import export_dataset as export_dataset
+from rotoscope.lab.gptj import GPTJ as GPTJ
+from rotoscope.lab.gptj import GPTJShape as GPTJShape
+from rotoscope.lab.sequences import model_shape as model_shape
+from rotoscope.lab.sequences import training_sequences as training_sequences
+from rotoscope.lab.toy import ToyHeads as ToyHeads
+from rotoscope.lab.toy import ToySettings as ToySettings
+from rotoscope.lab.trainer import Trainer as Trainer
+from rotoscope.lab.training import Evaluation as Evaluation
+from rotoscope.lab.training import train as train
+from rotoscope.settings import TrainSettings as TrainSettings

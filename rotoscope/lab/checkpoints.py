@@ -79,6 +79,12 @@ def sequences_for(config: Any, count: int, **changes: Any) -> MultiHops:
     return MULTIHOP[about["task"]](count, **{**sizes, **changes})
 
 
+def describe_multihop(subject: Subject, samples: MultiHops, **settings: Any) -> dict[str, Any]:
+    """A multi-hop model and its task, as they stand among a run's settings."""
+    about = {"model": subject.name, "fingerprint": subject.fingerprint, "task": samples.task}
+    return about | settings
+
+
 def load_multihop(source: Any, device: str | torch.device | None = None) -> Subject:
     """A multi-hop GPT-J to measure, in float32; one in memory in another precision is copied, not converted."""
     in_memory = isinstance(source, (Subject, tuple, torch.nn.Module))

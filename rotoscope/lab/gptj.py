@@ -134,19 +134,11 @@ class GPTJ:
             made[front + "ln_1.weight"], made[front + "ln_1.bias"] = torch.ones(d), torch.zeros(d)
             made[front + "attn.qkv.weight"] = normal(3 * d, d)
             made[front + "attn.out_proj.weight"] = normal(d, d)
-            made[front + "mlp.fc_in.weight"], made[front + "mlp.fc_in.bias"] = (
-                normal(inner, d),
-                torch.zeros(inner),
-            )
-            made[front + "mlp.fc_out.weight"], made[front + "mlp.fc_out.bias"] = (
-                normal(d, inner),
-                torch.zeros(d),
-            )
+            for name, size in (("mlp.fc_in", (inner, d)), ("mlp.fc_out", (d, inner))):
+                made[f"{front}{name}.weight"], made[f"{front}{name}.bias"] = normal(*size), torch.zeros(size[0])
         made["transformer.ln_f.weight"], made["transformer.ln_f.bias"] = torch.ones(d), torch.zeros(d)
-        made["lm_head.weight"], made["lm_head.bias"] = (
-            normal(shape.vocabulary, d),
-            torch.zeros(shape.vocabulary),
-        )
+        made["lm_head.weight"] = normal(shape.vocabulary, d)
+        made["lm_head.bias"] = torch.zeros(shape.vocabulary)
         return cls(shape, {name: weight.to(device) for name, weight in made.items()})
 
     @property
@@ -216,14 +208,13 @@ class GPTJ:
             moved = [logits[..., places, shuffled].softmax(-1) for logits in (ours, read)]
             angles = F.pad(heads.layout.angles, (0, len(state.angles) - heads.layout.planes))
             off = (state.angles.double().cpu() - angles).abs() / angles.clamp(min=1e-30)
+            layer, queries = f"of layer {state.layer}", heads.query.flatten(1, 2)
             found |= {
-                f"queries of layer {state.layer}": _difference(
-                    _as_real(state.query), heads.query.flatten(1, 2)
-                ),
-                f"keys of layer {state.layer}": _difference(_as_real(state.key), heads.keys),
-                f"angles of layer {state.layer}": float(off.max()),
-                f"head logits of layer {state.layer}": _difference(ours, read),
-                f"attention of layer {state.layer} after a permutation": _difference(*moved),
+                f"queries {layer}": _difference(_as_real(state.query), queries),
+                f"keys {layer}": _difference(_as_real(state.key), heads.keys),
+                f"angles {layer}": float(off.max()),
+                f"head logits {layer}": _difference(ours, read),
+                f"attention {layer} after a permutation": _difference(*moved),
             }
         worst = max(found, key=lambda name: found[name])
         if not found[worst] <= PROOF_TOLERANCE:
@@ -275,9 +266,8 @@ class GPTJ:
         """The same model as a transformers GPTJForCausalLM."""
         from transformers import GPTJForCausalLM
 
-        with torch.random.fork_rng(
-            devices=[]
-        ):  # weights drawn here are replaced, and must not shift other draws
+        # Weights drawn here are replaced, and must not shift other draws.
+        with torch.random.fork_rng(devices=[]):
             model = GPTJForCausalLM(self.config())
         model.load_state_dict(self.state())
         keep_still(model)
@@ -317,22 +307,15 @@ class GPTJ:
         return cls.from_state(shape, model.state_dict(), next(model.parameters()).device)
 
 
+_BOTH = ("weight", "bias")
 _BLOCK = (
-    "ln_1.weight",
-    "ln_1.bias",
     "attn.qkv.weight",
     "attn.out_proj.weight",
-    "mlp.fc_in.weight",
-    "mlp.fc_in.bias",
-    "mlp.fc_out.weight",
-    "mlp.fc_out.bias",
+    *(f"{part}.{kind}" for part in ("ln_1", "mlp.fc_in", "mlp.fc_out") for kind in _BOTH),
 )
 _ENDS = (
     "transformer.wte.weight",
-    "transformer.ln_f.weight",
-    "transformer.ln_f.bias",
-    "lm_head.weight",
-    "lm_head.bias",
+    *(f"{part}.{kind}" for part in ("transformer.ln_f", "lm_head") for kind in _BOTH),
 )
 
 

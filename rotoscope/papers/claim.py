@@ -33,8 +33,7 @@ EMBEDDED, TRAINED = f"{HERE} on the embedded model", f"{HERE} on the model it tr
 
 @dataclass(frozen=True)
 class Run:
-    """A run that claims are judged on: what it takes to make it, and what stands in its place where that is
-    more."""
+    """A run that claims are judged on: what making it takes, and what stands in its place otherwise."""
 
     cost: Cost
     rests_on: tuple[str, str, str] = (HERE, HERE, HERE)
@@ -42,6 +41,10 @@ class Run:
 
 
 _CHECKPOINTS = "(rotoscope train number|letter --preset paper, {device})"
+_STORED_CANONICAL = "stored run (rotoscope canonical all --preset paper)"
+_STORED_TRAINING = f"stored runs of three seeds {_CHECKPOINTS}"
+_SEED_TRAINED = f"seed 0 trained by this run, seeds 1 and 2 stored {_CHECKPOINTS}"
+_SEED_MEASURED = "seed 0 trained and measured by this run, the others stored (rotoscope lengths stored)"
 _STORED_LENGTHS = "stored measurement of trained models (rotoscope lengths stored)"
 _STORED_ROLES = "stored run (rotoscope dynamics number|letter)"
 
@@ -49,38 +52,12 @@ NEEDS: dict[Need, Run] = {
     "theory": Run(cost="quick"),
     "sequences": Run(cost="quick"),
     "profile": Run(cost="quick"),
-    "canonical": Run(
-        cost="cpu",
-        rests_on=("stored run (rotoscope canonical all --preset paper)", HERE, HERE),
-    ),
-    "training": Run(
-        cost="gpu",
-        rests_on=(
-            f"stored runs of three seeds {_CHECKPOINTS}",
-            f"stored runs of three seeds {_CHECKPOINTS}",
-            f"seed 0 trained by this run, seeds 1 and 2 stored {_CHECKPOINTS}",
-        ),
-    ),
-    "roles": Run(
-        cost="cpu",
-        rests_on=(_STORED_ROLES, EMBEDDED, TRAINED),
-    ),
-    "geometry": Run(
-        cost="cpu",
-        rests_on=(EMBEDDED, EMBEDDED, TRAINED),
-    ),
-    "lengths": Run(
-        cost="gpu",
-        rests_on=(
-            _STORED_LENGTHS,
-            _STORED_LENGTHS,
-            "seed 0 trained and measured by this run, the others stored (rotoscope lengths stored)",
-        ),
-    ),
-    "onehop": Run(
-        cost="endpoint",
-        rests_on=("finished runs of one-hop questions (--one-hop)",) * 3,
-    ),
+    "canonical": Run(cost="cpu", rests_on=(_STORED_CANONICAL, HERE, HERE)),
+    "training": Run(cost="gpu", rests_on=(_STORED_TRAINING, _STORED_TRAINING, _SEED_TRAINED)),
+    "roles": Run(cost="cpu", rests_on=(_STORED_ROLES, EMBEDDED, TRAINED)),
+    "geometry": Run(cost="cpu", rests_on=(EMBEDDED, EMBEDDED, TRAINED)),
+    "lengths": Run(cost="gpu", rests_on=(_STORED_LENGTHS, _STORED_LENGTHS, _SEED_MEASURED)),
+    "onehop": Run(cost="endpoint", rests_on=("finished runs of one-hop questions (--one-hop)",) * 3),
 }
 """The runs by name. Where a claim's run costs more than is asked for, it rests on what is stored."""
 

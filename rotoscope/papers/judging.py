@@ -84,13 +84,9 @@ def reproduce(
 
 
 def _judged(claim: Claim, workshop: Workshop) -> dict[str, pd.DataFrame]:
-    return {"ledger": pd.DataFrame([_judge(claim, workshop)])}
-
-
-def _judge(claim: Claim, workshop: Workshop) -> dict[str, Any]:
     began = time.perf_counter()
     found = claim.compute(workshop)
-    return {
+    row = {
         "id": claim.id,
         "paper": claim.paper,
         "place": claim.where,
@@ -107,3 +103,4 @@ def _judge(claim: Claim, workshop: Workshop) -> dict[str, Any]:
         "recompute": claim.recompute(workshop.cost, str(workshop.source_name)),
         "seconds": time.perf_counter() - began,
     }
+    return {"ledger": pd.DataFrame([row])}

@@ -25,13 +25,11 @@ def reflexive_heads(workshop: Workshop) -> Finding:
     named = sum(int((t["role"] == "Reflexive").sum()) for t in tables)
     largest = max(float(t["on_self"].max()) for t in tables)
     deepest = [float(t.set_index("layer")["along_path"].iloc[-1]) for t in tables]
-    note = (
-        f"attention of the last layer anywhere along the path: number {deepest[0]:.2f}, letter {deepest[1]:.2f}"
-    )
+    along = f"number {deepest[0]:.2f}, letter {deepest[1]:.2f}"
     return Finding(
         f"{named} heads; largest share of attention on itself {largest:.2f}",
         judged(named >= 4, in_part=named >= 1),
-        note=note,
+        note=f"attention of the last layer anywhere along the path: {along}",
     )
 
 

@@ -74,8 +74,7 @@ def letter_beats_number(workshop: Workshop) -> Finding:
 
 
 def table_3(as_claimed: Callable[[pd.DataFrame], bool], workshop: Workshop) -> Finding:
-    """Judged on finished runs of one-hop questions, where the user has some: accuracy [length, task] of
-    each."""
+    """Judged on finished runs of one-hop questions, where there are some: accuracy [length, task] of each."""
     taken = [run for run in workshop.one_hop if screening(run)["selected"]]
     if not taken:
         why = "none of the given runs meets P2's rule for taking a model in" if workshop.one_hop else PRICE

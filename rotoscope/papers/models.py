@@ -23,8 +23,7 @@ def _banded(row: pd.Series, front: str = "") -> str:
 
 
 def _beside_null(workshop: Workshop, name: str, as_said: bool, sign: int = 1) -> Finding:
-    """As said and further that way than the null: reproduced. As said, but so is the null: with a
-    difference."""
+    """As said, and further so than the null: reproduced. As said, but the null too: with a difference."""
     row = _statistic(workshop, name)
     beyond = row["verdict"] == "beyond the null" and sign * (row["value"] - row["null_value"]) >= EFFECT
     note = workshop.asked_of if beyond or not as_said else f"a random model gives it too; {workshop.asked_of}"
@@ -52,8 +51,7 @@ def _peak(trace: pd.DataFrame, column: str) -> int:
 
 
 def _peaks(workshop: Workshop, example: str) -> list[str]:
-    """What the peak does, prompt by prompt, under the swap that says most: stay, follow the content, or
-    neither."""
+    """What the peak does under the telling swap, by prompt: stay, follow the content, or neither."""
     table = workshop.traces
     found = []
     for _, trace in table[table["example"] == example].groupby("prompt"):
@@ -90,8 +88,7 @@ def vectors(workshop: Workshop) -> Finding:
 
 
 def rebuilt(workshop: Workshop) -> Finding:
-    """What the model's own attention gives after a permutation of its input, against what was read out of it
-    once."""
+    """The model's own attention after a permutation of its input, against what was read out once."""
     proof = workshop.profile.run.proof or Proof()
     worst = proof.largest_difference
     value = f"{proof.layers} layers, largest difference {worst or 0:.0e} in attention"
@@ -110,8 +107,7 @@ def exclusion_in_heads(workshop: Workshop) -> Finding:
 
 
 def _as_their_planes(heads: pd.DataFrame, planes: pd.DataFrame) -> float:
-    """Rank correlation over heads of their positional lean with that of their planes, weighted by logit
-    norm."""
+    """Rank correlation over heads of their positional lean with that of their planes, by logit norm."""
     planes = planes.assign(
         weight=planes["logit_norm"] ** 2,
         lean=(planes["positional_score"] - planes["symbolic_score"]) * planes["logit_norm"] ** 2,

@@ -10,6 +10,8 @@ from rotoscope.papers.workshop import Workshop
 
 OUTCOMES = {"holds": REPRODUCED, "holds as corrected": DIFFERENT, "false as printed": FALSE}
 
+RULE = "reproduced if the check finds no exception; with a difference if it holds under one more condition"
+
 
 def _statement(name: str, workshop: Workshop) -> Finding:
     table = workshop.theory.statements.set_index("name")
@@ -30,9 +32,7 @@ CLAIMS = [
         where=statement.source.split(maxsplit=1)[1],
         statement=statement.claim,
         paper_value="proved" if "Theorem" in statement.source or "Corollary" in statement.source else "stated",
-        rule=(
-            "reproduced if the check finds no exception; with a difference if it holds under one more condition"
-        ),
+        rule=RULE,
         needs="theory",
         compute=partial(_statement, statement.name),
     )

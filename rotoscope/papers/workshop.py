@@ -166,8 +166,7 @@ class Workshop:
 
     @cached_property
     def lengths(self) -> Lengths:
-        """Eight models: two tasks, three seeds, and a shorter training; stored ones with weights in
-        bfloat16."""
+        """Eight models: two tasks, three seeds, a shorter training; stored ones in bfloat16."""
         return self._beside(stored_lengths())
 
     @cached_property

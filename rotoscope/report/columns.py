@@ -71,8 +71,7 @@ def table(frame: pd.DataFrame, title: str, note: str = "", most: int | None = MO
 
 
 def packed(values: np.ndarray, bits: int) -> dict[str, Any]:
-    """Many numbers in few bytes: whole steps between the smallest and the largest; the last code means
-    missing."""
+    """Many numbers in few bytes: whole steps from the smallest to the largest; the last code: missing."""
     known = values[np.isfinite(values)]
     low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 0.0)
     steps = 2**bits - 2

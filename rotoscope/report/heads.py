@@ -11,18 +11,14 @@ import pandas as pd
 from rotoscope.maths.purity import CLASSES, GAMMA, pure_regions
 from rotoscope.report.columns import clean, column, columns, packed
 from rotoscope.report.salvage import Salvaged
-from rotoscope.results.aggregate import INDEX, LEAST_MASS, SCORES, frequency_table, little_at_stake
+from rotoscope.results.aggregate import ENDS, INDEX, LEAST_MASS, SCORES, frequency_table, little_at_stake
 from rotoscope.results.intervals import INTERVAL
 from rotoscope.results.profile import Profile
 from rotoscope.results.statistics import statistics
 
 HEAD_COLUMNS = (
-    "positional_score",
-    "symbolic_score",
-    "positional_score_low",
-    "positional_score_high",
-    "symbolic_score_low",
-    "symbolic_score_high",
+    *SCORES,
+    *ENDS,
     "class_share",
     "class_stability",
     "stable",
@@ -50,7 +46,7 @@ def heads_tab(found: Salvaged) -> dict[str, Any] | None:
         found.tables.pop("heads", None)
     least_mass = found.attempt("the least mass", lambda: profile.least_mass)
     least_mass = LEAST_MASS if least_mass is None else least_mass
-    heads = found.attempt("the heads", lambda: _heads(profile, found.tables, least_mass))
+    heads = found.attempt("the heads", lambda: _heads(profile, least_mass))
     if heads is None or heads.empty:
         if heads is not None:
             found.problems.append("the run has no heads yet")
@@ -58,7 +54,7 @@ def heads_tab(found: Salvaged) -> dict[str, Any] | None:
     gamma = found.attempt("the tolerance gamma", lambda: profile.gamma)
     gamma = GAMMA if gamma is None else gamma
     places = heads[["layer", "head"]].drop_duplicates().sort_values(["layer", "head"])
-    nulls = found.attempt("the null", lambda: _nulls(profile, found.tables))
+    nulls = found.attempt("the null", lambda: _stored(profile, "nulls", "null_name"))
     taus = [float(tau) for tau in dict.fromkeys(heads["tau"])]
     at = [found.attempt(f"the heads at tau = {tau:g}", partial(_at, heads, places, tau)) for tau in taus]
     tab: dict[str, Any] = {
@@ -80,28 +76,31 @@ def heads_tab(found: Salvaged) -> dict[str, Any] | None:
             one["statistics"] = found.attempt(
                 "the summary figures", partial(_statistics, profile, tau, len(places))
             )
-    tab["frequencies"] = found.attempt(
-        "the frequencies", lambda: _frequencies(profile, found.tables, tab["taus"])
-    )
-    tab["traces"] = found.attempt("the attention traces", lambda: _examples(found.tables.get("traces"), TRACE))
-    tab["vectors"] = found.attempt(
-        "the query and key vectors", lambda: _examples(found.tables.get("vectors"), VECTOR)
-    )
-    tab["accuracy"] = found.attempt("the answers", lambda: _accuracy(found.tables.get("answers")))
+    tables = found.tables
+    for name, title, make in (
+        ("frequencies", "the frequencies", lambda: _frequencies(tables, tab["taus"])),
+        ("traces", "the attention traces", lambda: _examples(tables.get("traces"), TRACE)),
+        ("vectors", "the query and key vectors", lambda: _examples(tables.get("vectors"), VECTOR)),
+        ("accuracy", "the answers", lambda: _accuracy(tables.get("answers"))),
+    ):
+        tab[name] = found.attempt(title, make)
     return tab
 
 
-def _heads(profile: Profile, tables: dict[str, pd.DataFrame], least_mass: float) -> pd.DataFrame:
-    """The stored table, which other tools read too; made again from the prompts where it is lost or of an earlier
-    version, which did not say on how many prompts a head has its class."""
-    stored = tables.get("heads")
-    if stored is None or not {*INDEX, "positional_score"} <= set(stored):
-        return profile.heads
-    if "class_share" not in stored and "prompts" in tables:
-        return profile.heads
-    if "little_at_stake" not in stored and "head_class" in stored:
-        stored = stored.assign(little_at_stake=little_at_stake(stored, least_mass))
-    return stored
+def _heads(profile: Profile, least_mass: float) -> pd.DataFrame:
+    """The heads; an earlier version did not say on how many prompts a head has its class, nor what is at stake."""
+    needed = ["class_share"] if "prompts" in profile.tables else []
+    heads = _stored(profile, "heads", *INDEX, "positional_score", *needed)
+    if "little_at_stake" not in heads and "head_class" in heads:
+        heads = heads.assign(little_at_stake=little_at_stake(heads, least_mass))
+    return heads
+
+
+def _stored(profile: Profile, name: str, *needed: str) -> pd.DataFrame:
+    """The stored table, which other tools read too; made again from the prompts where it is lost."""
+    stored = profile.tables.get(name)
+    made: pd.DataFrame = getattr(profile, name) if stored is None or not {*needed} <= set(stored) else stored
+    return made
 
 
 def _at(heads: pd.DataFrame, places: pd.DataFrame, tau: float) -> dict[str, Any]:
@@ -116,19 +115,13 @@ def _at(heads: pd.DataFrame, places: pd.DataFrame, tau: float) -> dict[str, Any]
 
 
 def _statistics(profile: Profile, tau: float, heads: int) -> list[dict[str, Any]]:
-    """The summary figures. Resampling every plane of a very large model takes gigabytes, so that is left to
-    Python."""
+    """The summary figures; planes of a very large model, which take gigabytes, are left to Python."""
     tables = profile.tables
     planes = tables["prompt_frequencies"]["frequency_id"].nunique() if "prompt_frequencies" in tables else 0
     if heads * planes > MOST_PLANES:
         tables = {name: table for name, table in tables.items() if not name.endswith("prompt_frequencies")}
     records: list[dict[str, Any]] = clean(statistics(tables, tau, profile.gamma).to_dict("records"))
     return records
-
-
-def _nulls(profile: Profile, tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
-    stored = tables.get("nulls")
-    return profile.nulls if stored is None or "null_name" not in stored else stored
 
 
 def _null_at(nulls: pd.DataFrame, tau: float) -> dict[str, Any]:
@@ -139,7 +132,7 @@ def _null_at(nulls: pd.DataFrame, tau: float) -> dict[str, Any]:
     return {"null_points": columns(rows.iloc[::every], SCORES, 3), "null_band": bands, "null_heads": len(rows)}
 
 
-def _frequencies(profile: Profile, tables: dict[str, pd.DataFrame], taus: list[float]) -> dict[str, Any] | None:
+def _frequencies(tables: dict[str, pd.DataFrame], taus: list[float]) -> dict[str, Any] | None:
     """Scores of every plane, packed as [head, frequency id]; the norm of the logits does not depend on tau."""
     stored = tables.get("frequencies")
     if stored is None and "prompt_frequencies" not in tables:

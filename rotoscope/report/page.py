@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from functools import cache
 from importlib import resources
+from string import Template
 from typing import Any
 
 from rotoscope import __version__, palette
@@ -44,35 +45,20 @@ def render_page(payloads: Sequence[dict[str, Any]], *, live: str | None = None) 
     policy = _policy([plotly, script], [style, EMPTY], live)
     title = " and ".join(str(payload.get("title", "A run")) for payload in payloads) or "No run"
     content = {"runs": list(payloads), "live": live, "version": __version__, "palette": PALETTE}
-    return "\n".join(
-        [
-            "<!DOCTYPE html>",
-            '<html lang="en">',
-            "<head>",
-            '<meta charset="utf-8">',
-            f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            '<meta name="referrer" content="no-referrer">',
-            '<link rel="icon" href="data:,">',
-            f"<title>{html.escape(title)} · rotoscope</title>",
-            f"<style>{style}</style>",
-            "</head>",
-            "<body>",
-            *_spared(plotly),
-            f'<div id="app"><p class="waiting">{WAITING}</p></div>',
-            f'<script type="application/json" id="content">{_json(content)}</script>',
-            f"<script>{plotly}</script>",
-            f"<script>{script}</script>",
-            "</body>",
-            "</html>",
-            "",
-        ]
+    return Template(asset("page.html")).substitute(
+        policy=policy,
+        title=html.escape(title),
+        style=style,
+        spared="\n".join(_spared(plotly)),
+        waiting=WAITING,
+        content=_json(content),
+        plotly=plotly,
+        script=script,
     )
 
 
 def _spared(plotly: str) -> list[str]:
-    """Plotly brings a style sheet for maps unless an element of its name is there: there is, and we draw no
-    maps."""
+    """Plotly brings a style sheet for maps, which we do not draw, unless an element of its name is there."""
     names = sorted(set(re.findall(r'document\.getElementById\("([0-9a-f]{64})"\)', plotly)))
     return [f'<template id="{name}"></template>' for name in names]
 
@@ -91,9 +77,9 @@ def _policy(scripts: list[str], styles: list[str], live: str | None) -> str:
     """Only what is in the file may run, named by its hash; only the server itself may be asked, if any."""
     rules = [
         "default-src 'none'",
-        f"script-src {_hashes(scripts)}",
-        f"style-src {_hashes(styles)}",
-        f"style-src-attr 'unsafe-hashes' {_hashes([EMPTY])}",
+        f"script-src {hashes(scripts)}",
+        f"style-src {hashes(styles)}",
+        f"style-src-attr 'unsafe-hashes' {hashes([EMPTY])}",
         "img-src data: blob:",
         "base-uri 'none'",
         "form-action 'none'",
@@ -103,13 +89,16 @@ def _policy(scripts: list[str], styles: list[str], live: str | None) -> str:
     return "; ".join(rules)
 
 
-def _hashes(texts: list[str]) -> str:
-    digests = (base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in texts)
+def hashes(texts: list[str]) -> str:
+    """Texts as a policy names them; what has no place in UTF-8 is counted as it is sent."""
+    sent = (text.encode("utf-8", "replace") for text in texts)
+    digests = (base64.b64encode(hashlib.sha256(text).digest()).decode() for text in sent)
     return " ".join(f"'sha256-{digest}'" for digest in digests)
 
 
 @cache
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
+    """A style sheet or script of ours."""
     return resources.files("rotoscope.report").joinpath("assets", name).read_text(encoding="utf-8")
 
 
@@ -124,7 +113,7 @@ def _style() -> str:
             _variables(':root:not([data-theme="light"])', "dark", dark),
             "}",
             _variables(':root[data-theme="dark"]', "dark", dark),
-            _asset(STYLE),
+            asset(STYLE),
         ]
     )
 
@@ -137,7 +126,7 @@ def _variables(selector: str, scheme: str, colours: dict[str, str]) -> str:
 @cache
 def _own_script() -> str:
     """Our files as one strict script of its own scope."""
-    body = "\n".join(_asset(name) for name in SCRIPTS)
+    body = "\n".join(asset(name) for name in SCRIPTS)
     return f'(function () {{\n"use strict";\n{body}\n}})();'
 
 

@@ -6,7 +6,6 @@ are refused, as are paths that lead outside the folder.
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 import re
@@ -36,7 +35,7 @@ except ImportError as _missing:
 
 from rotoscope.report.address import LOCAL, is_local, listening, named, trusted
 from rotoscope.report.found import find_runs, picture, progress_of, run_folder
-from rotoscope.report.page import render_page
+from rotoscope.report.page import hashes, render_page
 from rotoscope.report.payload import run_payload
 from rotoscope.report.runs_page import badge, rows, runs_page, version_of
 
@@ -282,13 +281,7 @@ def _report(payloads: list[dict[str, Any]], live: str) -> Response:
 def _allowed(page: str) -> str:
     """The scripts that stand in the page may run, and no others: neither handlers in attributes nor later additions."""
     scripts = re.findall(r"<script\b[^>]*>(.*?)</script\s*>", page, flags=re.DOTALL | re.IGNORECASE)
-    hashes = (
-        base64.b64encode(
-            hashlib.sha256(_sent(script.replace("\r\n", "\n").replace("\r", "\n"))).digest()
-        ).decode()
-        for script in scripts
-    )
-    allowed = " ".join(f"'sha256-{value}'" for value in hashes) or "'none'"
+    allowed = hashes([script.replace("\r\n", "\n").replace("\r", "\n") for script in scripts]) or "'none'"
     return (
         f"{STRICT}; script-src {allowed}; style-src 'unsafe-inline'; img-src 'self' data: blob:; "
         "font-src data:; worker-src blob:"
@@ -300,19 +293,19 @@ def _with_progress(payload: dict[str, Any], folder: Path) -> dict[str, Any]:
     steps = progress_of(folder)
     if not steps:
         return payload
-    said = _so_far(steps[-1], payload.get("settings"))
-    return {**payload, "progress": steps, "problems": [*payload.get("problems", []), said]}
+    sentence = _so_far(steps[-1], payload.get("settings"))
+    return {**payload, "progress": steps, "problems": [*payload.get("problems", []), sentence]}
 
 
 def _so_far(last: dict[str, Any], settings: object) -> str:
     whole = settings.get("steps", "?") if isinstance(settings, dict) else "?"
-    said = f"so far: step {last['step']} of {whole}"
+    sentence = f"so far: step {last['step']} of {whole}"
     accuracy = last.get("accuracy")
     if isinstance(accuracy, dict) and accuracy:
-        said += "; accuracy by hops " + ", ".join(f"{h}: {_short(a)}" for h, a in accuracy.items())
+        sentence += "; accuracy by hops " + ", ".join(f"{h}: {_short(a)}" for h, a in accuracy.items())
     if last.get("loss") is not None:
-        said += f"; loss {_short(last['loss'])}"
-    return said
+        sentence += f"; loss {_short(last['loss'])}"
+    return sentence
 
 
 def _short(value: object) -> str:

@@ -4,40 +4,22 @@ from pathlib import Path
 from typing import Any, TypeVar, overload
 
 from rotoscope.errors import RunError
-from rotoscope.results.canonical import Canonical
-from rotoscope.results.dynamics import Dynamics
-from rotoscope.results.gating import Gating
-from rotoscope.results.geometry import Geometry
-from rotoscope.results.ledger import Ledger
-from rotoscope.results.lengths import Lengths
-from rotoscope.results.onehop import OneHopRun
-from rotoscope.results.profile import Profile
-from rotoscope.results.record import RunRecord
-from rotoscope.results.roles import Roles
-from rotoscope.results.run import Run
+from rotoscope.results.canonical import Canonical as Canonical
+from rotoscope.results.dynamics import Dynamics as Dynamics
+from rotoscope.results.gating import Gating as Gating
+from rotoscope.results.geometry import Geometry as Geometry
+from rotoscope.results.ledger import Ledger as Ledger
+from rotoscope.results.lengths import Lengths as Lengths
+from rotoscope.results.onehop import OneHopRun as OneHopRun
+from rotoscope.results.profile import Profile as Profile
+from rotoscope.results.record import RunRecord as RunRecord
+from rotoscope.results.roles import Roles as Roles
+from rotoscope.results.run import Run as Run
 from rotoscope.results.saved import SavedRun
-from rotoscope.results.summary import Summary, summarise
-from rotoscope.results.theory import TheoryRun
-from rotoscope.results.training import Training
-
-__all__ = [
-    "Canonical",
-    "Dynamics",
-    "Gating",
-    "Geometry",
-    "Ledger",
-    "Lengths",
-    "OneHopRun",
-    "Profile",
-    "Roles",
-    "Run",
-    "RunRecord",
-    "Summary",
-    "TheoryRun",
-    "Training",
-    "open",
-    "summarise",
-]
+from rotoscope.results.summary import Summary as Summary
+from rotoscope.results.summary import summarise as summarise
+from rotoscope.results.theory import TheoryRun as TheoryRun
+from rotoscope.results.training import Training as Training
 
 KINDS: dict[str, type[SavedRun]] = {
     kind.kind: kind

@@ -44,6 +44,7 @@ FREQUENCY_MEASURES = [
 ]
 """Every number a plane of a head has on a prompt."""
 
+ENDS = [f"{score}_{end}" for score in SCORES for end in ("low", "high")]
 REPLICATES = 1000
 STABLE = 0.95
 AGREED = 0.5

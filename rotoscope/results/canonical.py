@@ -7,8 +7,6 @@ import pandas as pd
 from rotoscope.results.saved import SavedRun
 from rotoscope.results.table import Table
 
-REFERENCE_ANGLES = (1.0, 10**-0.5, 0.1, 10**-1.5, 0.01, 10**-2.5, 0.001, 1e-5)
-
 
 class Canonical(SavedRun):
     """A canonical run. `theta` is the angle of the (last) rotating plane, 0 for NoPE; seeds count from 0."""
@@ -35,9 +33,8 @@ class Canonical(SavedRun):
 
     def table(self) -> pd.DataFrame:
         """Final accuracy, angles down, experiments across."""
-        return (
-            self.final().pivot(index="theta", columns="experiment", values="mean").sort_index(ascending=False)
-        )
+        table = self.final().pivot(index="theta", columns="experiment", values="mean")
+        return table.sort_index(ascending=False)
 
     def position_trends(self) -> pd.DataFrame:
         """Rank correlation with the distance from the middle: negative for an inverse U, positive for a U."""

@@ -51,8 +51,7 @@ def _caveats(profile: Profile) -> Iterator[str]:
     if mass < LITTLE_MASS:
         yield (
             f"the median head puts {mass:.0%} of its attention on the swapped blocks: the rest (often the "
-            "first "
-            "tokens) is not judged by the scores, and tau acts on what is left"
+            "first tokens) is not judged by the scores, and tau acts on what is left"
         )
     few = (heads["effective_swaps"] < FEW_SWAPS).mean()
     if few > 0.5:

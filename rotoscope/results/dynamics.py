@@ -65,11 +65,8 @@ class Dynamics(SavedRun):
         """
         table = self.scores
         table = table[table["queries"] == (table["queries"].iloc[0] if queries is None else queries)]
-        table = (
-            table[np.isclose(table["tau"], table["tau"].iloc[0] if tau is None else tau)]
-            if len(table)
-            else table
-        )
+        if len(table):
+            table = table[np.isclose(table["tau"], table["tau"].iloc[0] if tau is None else tau)]
         classes = purity_classes(table["positional_score"], table["symbolic_score"], gamma)
         table = table.assign(head_class=classes).reset_index(drop=True)
         return table.assign(little_at_stake=little_at_stake(table))
@@ -78,20 +75,15 @@ class Dynamics(SavedRun):
         """How many heads are in each class, by step and tolerance."""
         parts = []
         for gamma in gammas:
-            counts = (
-                self.at(queries=queries, gamma=gamma)
-                .groupby(["step", "head_class"])
-                .size()
-                .unstack(fill_value=0)
-            )
+            groups = self.at(queries=queries, gamma=gamma).groupby(["step", "head_class"])
+            counts = groups.size().unstack(fill_value=0)
             counts = counts.reindex(columns=list(CLASSES), fill_value=0).reset_index()
             counts.insert(0, "gamma", gamma)
             parts.append(counts)
         return pd.concat(parts, ignore_index=True).rename_axis(columns=None)
 
     def pure_from(self, gamma: float = GAMMA, queries: str | None = None) -> pd.DataFrame:
-        """For every head: where it ends, when it first was pure of that kind, and since when it has stayed
-        so."""
+        """For every head: where it ends, when it first was pure of that kind, and since when it has been."""
         rows = []
         for (layer, head), track in self.at(queries=queries, gamma=gamma).groupby(["layer", "head"]):
             track = track.sort_values("step")
@@ -154,16 +146,9 @@ class Dynamics(SavedRun):
         counts["pure"] = counts["positional"] + counts["symbolic"]
         mean = self.accuracy.groupby("step")["accuracy"].mean()
         both = counts.join(mean, how="inner").rank()
-        found = [
-            {
-                "heads": name,
-                "rank_correlation": float(both[name].corr(both["accuracy"]))
-                if both[name].nunique() > 1
-                else np.nan,
-            }
-            for name in ("pure", "positional", "symbolic", "uniform", "mixed")
-        ]
-        return pd.DataFrame(found).assign(steps=len(both))
+        names = ["pure", *CLASSES]
+        ranks = [both[n].corr(both["accuracy"]) if both[n].nunique() > 1 else np.nan for n in names]
+        return pd.DataFrame({"heads": names, "rank_correlation": ranks}).assign(steps=len(both))
 
     def __repr__(self) -> str:
         final = self.at()[lambda t: t["step"] == t["step"].max()]

@@ -15,15 +15,9 @@ KEYS = ["condition", "action", "head_group", "control", "first_id", "last_id", "
 
 
 class Gating(SavedRun):
-    """A gating run: what a model loses without frequencies in its heads, beside random heads of the same
-    layers."""
+    """A gating run: what a model loses without frequencies in its heads, beside random heads there."""
 
     kind = "gating"
-
-    @property
-    def name(self) -> str:
-        """The subject's name."""
-        return str(self.run.settings["model"])
 
     @property
     def sweep(self) -> bool:

@@ -18,8 +18,7 @@ DRAWS = 400
 
 
 def crossing(lengths: np.ndarray, accuracy: np.ndarray, level: float) -> float:
-    """The length at which accuracy first falls below a level, interpolated in the logarithm; infinite if
-    never."""
+    """The length at which accuracy first falls below a level, interpolated in logarithms; or infinite."""
     below = np.flatnonzero(accuracy < level)
     if not len(below):
         return math.inf
@@ -28,6 +27,12 @@ def crossing(lengths: np.ndarray, accuracy: np.ndarray, level: float) -> float:
         return float(lengths[0])
     share = (accuracy[k - 1] - level) / (accuracy[k - 1] - accuracy[k])
     return float(np.exp(np.log(lengths[k - 1]) + share * (np.log(lengths[k]) - np.log(lengths[k - 1]))))
+
+
+def accuracy_row(right: int, inputs: int) -> dict[str, float]:
+    """A share of right answers with its 95 % interval, as it stands in tables."""
+    low, high = wilson(right, inputs)
+    return {"accuracy": right / inputs, "low": low, "high": high, "inputs": inputs}
 
 
 class Lengths(SavedRun):
@@ -47,20 +52,9 @@ class Lengths(SavedRun):
         """Accuracy over all hop counts by (model, task, length), with a 95 % interval."""
         rows = []
         for (model, task, length), hops in self.accuracy.groupby(["model", "task", "length"], sort=False):
-            count = int(hops["inputs"].sum())
             right = round(float((hops["accuracy"] * hops["inputs"]).sum()))
-            low, high = wilson(right, count)
-            rows.append(
-                {
-                    "model": model,
-                    "task": task,
-                    "length": length,
-                    "accuracy": right / count,
-                    "low": low,
-                    "high": high,
-                    "inputs": count,
-                }
-            )
+            about = {"model": model, "task": task, "length": length}
+            rows.append(about | accuracy_row(right, int(hops["inputs"].sum())))
         return pd.DataFrame(rows)
 
     def gaps(self) -> pd.DataFrame:

@@ -86,11 +86,6 @@ class OneHopRun(SavedRun):
 
     kind = "onehop"
 
-    @property
-    def name(self) -> str:
-        """The model that was asked."""
-        return str(self.run.settings["model"])
-
     answers = Table("One row per question: what was expected, what was answered, and whether that is right.")
 
     def accuracy(self) -> pd.DataFrame:

@@ -53,8 +53,7 @@ class Profile(SavedRun):
 
     @cached_property
     def frequencies(self) -> pd.DataFrame:
-        """One row per (layer, head, tau, frequency_id); id 1 is the fastest plane, id 0 what does not
-        rotate."""
+        """One row per (layer, head, tau, frequency_id); id 1 is the fastest, id 0 what does not rotate."""
         return frequency_table(self._planes)
 
     @cached_property
@@ -100,6 +99,14 @@ class Profile(SavedRun):
         """The temperatures that were measured, in the order given."""
         return [float(tau) for tau in self.run.settings["tau"]]
 
+    def tau_or_first(self, tau: float | None) -> float:
+        """The temperature asked for; by default the first that was measured."""
+        return self.taus[0] if tau is None else tau
+
+    def nulls_at(self, tau: float | None = None) -> pd.DataFrame:
+        """The null's heads at one tau (default: the first)."""
+        return self.nulls[self.nulls["tau"] == self.tau_or_first(tau)]
+
     @property
     def gamma(self) -> float:
         """The tolerance of the purity classes."""
@@ -110,21 +117,16 @@ class Profile(SavedRun):
         """With less attention than this on what is swapped, a head is marked: little at stake."""
         return float(self.run.settings.get("least_mass", LEAST_MASS))
 
-    @property
-    def name(self) -> str:
-        """The subject's name."""
-        return self.run.name
-
     def at(self, tau: float | None = None) -> pd.DataFrame:
         """The head table at one tau (default: the first)."""
-        wanted = self.taus[0] if tau is None else tau
+        wanted = self.tau_or_first(tau)
         if wanted not in self.taus:
             raise RotoscopeError(f"this profile has tau = {self.taus}, not {wanted}")
         return self.heads[self.heads["tau"] == wanted].reset_index(drop=True)
 
     def statistics(self, tau: float | None = None) -> pd.DataFrame:
         """The summary figures with 95 % intervals over prompts, the null's band beside them, and a verdict."""
-        return statistics(self.tables, self.taus[0] if tau is None else tau, self.gamma)
+        return statistics(self.tables, self.tau_or_first(tau), self.gamma)
 
     def by_position(self, bins: int = 8) -> pd.DataFrame:
         """Accuracy and likelihood of the answer, and the attention it gets, by where the asked fact stands."""

@@ -45,6 +45,11 @@ class SavedRun:
         names = [name for name in run.tables if name not in cls.derived]
         return cls(run, {name: read_table(folder / f"{name}.parquet") for name in names})
 
+    @property
+    def name(self) -> str:
+        """What the run is about: its model, else its task, else its kind."""
+        return self.run.name
+
     def stored_tables(self) -> Tables:
         """What a run folder holds."""
         return self.tables

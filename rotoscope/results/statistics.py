@@ -93,13 +93,8 @@ def _rows(
     for statistic, meaning in meanings.items():
         value, spread = found(statistic)
         low, high = interval(spread)
-        row: dict[str, object] = {
-            "statistic": statistic,
-            "meaning": meaning,
-            "value": value,
-            "low": low,
-            "high": high,
-        }
+        row: dict[str, object] = {"statistic": statistic, "meaning": meaning}
+        row |= {"value": value, "low": low, "high": high}
         if beside:
             band = interval(np.concatenate([draw(statistic)[1] for draw in beside]))
             row |= {

@@ -59,8 +59,7 @@ def correlation(positional: np.ndarray, symbolic: np.ndarray) -> np.ndarray:
 
 
 def depth_medians(positional: np.ndarray, symbolic: np.ndarray, early: np.ndarray) -> dict[str, Any]:
-    """Medians over the heads (last axis) of the first and of the second half of the layers, and how far
-    apart."""
+    """Medians over the heads (last axis) of either half of the layers, and how far apart they are."""
     found = {
         f"{half}_{kind}": median(scores[..., mask])
         for kind, scores in (("positional", positional), ("symbolic", symbolic))
@@ -95,10 +94,7 @@ def summarise(heads: pd.DataFrame, least_mass: float = LEAST_MASS) -> Summary:
         heads=len(heads),
         missing=len(heads) - len(scored),
         correlation=found["correlation"] if known else None,
-        early_positional=found["early_positional"],
-        late_positional=found["late_positional"],
-        early_symbolic=found["early_symbolic"],
-        late_symbolic=found["late_symbolic"],
+        **{name: value for name, value in found.items() if name.startswith(("early", "late"))},
         classes={name: int((scored["head_class"] == name).sum()) for name in CLASSES},
         little_at_stake={name: int(little[scored["head_class"] == name].sum()) for name in CLASSES},
         least_mass=least_mass,

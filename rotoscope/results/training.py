@@ -59,7 +59,6 @@ class Training(SavedRun):
 
 
 def first_above(metrics: pd.DataFrame, threshold: float = LEARNED) -> pd.Series:
-    """The first step at which the accuracy of each number of hops reaches a threshold; NaN where it never
-    does."""
+    """The first step at which the accuracy of each number of hops reaches a threshold, else NaN."""
     reached = metrics[metrics["accuracy"] >= threshold].groupby("hops")["step"].min()
     return reached.reindex(sorted(metrics["hops"].unique())).rename("learned_at")

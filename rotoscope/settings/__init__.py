@@ -1,27 +1,15 @@
 """Settings are types: a function's keywords, a command's flags, the settings file, the environment and `run.json`
 all come from them. Nothing heavy is imported here, so that `rotoscope --help` answers at once."""
 
-from rotoscope.settings.ask import AskSettings
-from rotoscope.settings.base import Settings
-from rotoscope.settings.canonical import CanonicalSettings, ToyTraining
-from rotoscope.settings.gate import GateSettings
-from rotoscope.settings.lengths import LengthsSettings
-from rotoscope.settings.output import Output
-from rotoscope.settings.profile import ProfileSettings, check_tau
-from rotoscope.settings.prompts import PromptSettings
-from rotoscope.settings.train import TrainSettings, WatchSettings
-
-__all__ = [
-    "AskSettings",
-    "CanonicalSettings",
-    "GateSettings",
-    "LengthsSettings",
-    "Output",
-    "ProfileSettings",
-    "PromptSettings",
-    "Settings",
-    "ToyTraining",
-    "TrainSettings",
-    "WatchSettings",
-    "check_tau",
-]
+from rotoscope.settings.ask import AskSettings as AskSettings
+from rotoscope.settings.base import Settings as Settings
+from rotoscope.settings.canonical import CanonicalSettings as CanonicalSettings
+from rotoscope.settings.canonical import ToyTraining as ToyTraining
+from rotoscope.settings.gate import GateSettings as GateSettings
+from rotoscope.settings.lengths import LengthsSettings as LengthsSettings
+from rotoscope.settings.output import Output as Output
+from rotoscope.settings.profile import ProfileSettings as ProfileSettings
+from rotoscope.settings.profile import check_tau as check_tau
+from rotoscope.settings.prompts import PromptSettings as PromptSettings
+from rotoscope.settings.train import TrainSettings as TrainSettings
+from rotoscope.settings.train import WatchSettings as WatchSettings

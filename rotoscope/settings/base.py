@@ -25,6 +25,15 @@ class Settings:
     """What the fields are about, over their flags."""
     meant_for: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """Fields that mean something in some cases only (of tasks, of subjects): which."""
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    """Values that go together, by name; what a preset does not say is the default."""
+
+    @classmethod
+    def preset(cls, name: str, **changes: Any) -> Self:
+        """The settings of a preset, with changes."""
+        if name not in cls.presets:
+            raise RotoscopeError(f"unknown preset '{name}'; choose {' or '.join(cls.presets)}")
+        return cls.make(**{**cls.presets[name], **changes})
 
     @classmethod
     def names(cls) -> list[str]:

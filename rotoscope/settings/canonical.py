@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from rotoscope.errors import RotoscopeError
 from rotoscope.settings.base import Settings
@@ -55,6 +55,12 @@ class ToyTraining(Settings):
 class CanonicalSettings(ToyTraining):
     """A whole experiment: tasks, angles, training, and how it is looked at."""
 
+    presets: ClassVar = {
+        "quick": {"angles": (0.0, *GRID[::2]), "seeds": 1, "steps": 400, "tested": 2048, "evaluations": 4}
+        | dict.fromkeys(("keys", "symbols", "entities"), 16),
+        "paper": {},
+    }
+
     task: Literal["index", "retrieval", "induction", "all"] = "all"
     """index (positional), retrieval (symbolic), induction (needs both; also with two angles), or all."""
     angles: tuple[float, ...] = (0.0, *GRID)
@@ -68,25 +74,3 @@ class CanonicalSettings(ToyTraining):
         super().__post_init__()
         if not self.angles:
             raise RotoscopeError("the list of angles is empty; give at least one angle, 0 for NoPE")
-
-    @classmethod
-    def preset(cls, name: str, **changes: Any) -> CanonicalSettings:
-        """The settings of a preset, with changes."""
-        if name not in PRESETS:
-            raise RotoscopeError(f"unknown preset '{name}'; choose {' or '.join(PRESETS)}")
-        return cls.make(**(PRESETS[name] | changes))
-
-
-PRESETS: dict[str, dict[str, Any]] = {
-    "quick": {
-        "angles": (0.0, *GRID[::2]),
-        "seeds": 1,
-        "keys": 16,
-        "symbols": 16,
-        "entities": 16,
-        "steps": 400,
-        "tested": 2048,
-        "evaluations": 4,
-    },
-    "paper": {},
-}

@@ -18,6 +18,26 @@ class TrainSettings(Settings):
 
     title: ClassVar = "Training"
     meant_for: ClassVar = {"letters": ("number",), "alphabet": ("letter",), "digits": ("letter",)}
+    presets: ClassVar = {
+        "paper": {},
+        "mini": {
+            "hops": 2,
+            "target": 6,
+            "window": 6,
+            "train_sequences": 32_000,
+            "validation_sequences": 1_000,
+            "test_sequences": 4_000,
+            "letters": 24,
+            "layers": 4,
+            "width": 64,
+            "positions": 1024,
+            "steps": 600,
+            "batch": 128,
+            "learning_rate": 2e-3,
+            "warmup": 100,
+            "watch_closely": 600,
+        },
+    }
 
     task: Literal["number", "letter"] = "number"
     """number (pointers are distances: needs positions) or letter (pointers are symbols)."""
@@ -79,15 +99,8 @@ class TrainSettings(Settings):
     def __post_init__(self) -> None:
         if self.task not in TASKS:
             raise RotoscopeError(f"unknown task '{self.task}'; choose {' or '.join(TASKS)}")
-        for name in (
-            "train_sequences",
-            "validation_sequences",
-            "test_sequences",
-            "steps",
-            "batch",
-            "layers",
-            "heads",
-        ):
+        parts = (f"{part}_sequences" for part in ("train", "validation", "test"))
+        for name in (*parts, "steps", "batch", "layers", "heads"):
             if getattr(self, name) < 1:
                 raise RotoscopeError(f"{name} must be at least 1, found {getattr(self, name)}")
         if self.batch > self.train_sequences:
@@ -96,13 +109,6 @@ class TrainSettings(Settings):
             raise RotoscopeError(
                 "evaluations need at least one step between them, and two checkpoints are kept"
             )
-
-    @classmethod
-    def preset(cls, name: str, **changes: Any) -> TrainSettings:
-        """The settings of a preset, with changes."""
-        if name not in PRESETS:
-            raise RotoscopeError(f"unknown preset '{name}'; choose {' or '.join(PRESETS)}")
-        return cls.make(**(PRESETS[name] | changes))
 
     @property
     def evaluations(self) -> list[int]:
@@ -159,25 +165,3 @@ class WatchSettings(Settings):
         for name in self.queries:
             if name not in ("last", "path", "all"):
                 raise RotoscopeError(f"unknown queries '{name}'; choose last, path or all")
-
-
-PRESETS: dict[str, dict[str, Any]] = {
-    "paper": {},
-    "mini": {
-        "hops": 2,
-        "target": 6,
-        "window": 6,
-        "train_sequences": 32_000,
-        "validation_sequences": 1_000,
-        "test_sequences": 4_000,
-        "letters": 24,
-        "layers": 4,
-        "width": 64,
-        "positions": 1024,
-        "steps": 600,
-        "batch": 128,
-        "learning_rate": 2e-3,
-        "warmup": 100,
-        "watch_closely": 600,
-    },
-}

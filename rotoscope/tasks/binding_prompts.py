@@ -15,32 +15,6 @@ from rotoscope.tasks.prompts import Prompt, Prompts, encode, spans_of, tokenizer
 
 Prefix = Literal["chat", "start", "fact", "none"]
 PREFIXES: tuple[Prefix, ...] = ("chat", "start", "fact", "none")
-COLOURS = [
-    "red",
-    "blue",
-    "green",
-    "yellow",
-    "orange",
-    "purple",
-    "pink",
-    "brown",
-    "black",
-    "white",
-    "gray",
-    "gold",
-    "silver",
-    "violet",
-    "cyan",
-    "magenta",
-    "crimson",
-    "indigo",
-    "ivory",
-    "navy",
-    "olive",
-    "teal",
-    "turquoise",
-    "beige",
-]
 THROWAWAY = " Zelda likes amber."
 INTRODUCTION = "Here are some facts."
 
@@ -81,7 +55,7 @@ def binding(
         raise TaskError("this tokenizer has no chat template; choose another prefix (start, fact or none)")
     if pairs < 2 or count < 1:
         raise TaskError(f"binding needs at least 2 pairs and 1 prompt, found {pairs} pairs, {count} prompts")
-    names, colours = _words("names.txt"), list(COLOURS)
+    names, colours = _words("names.txt"), _words("colours.txt")
     if equal_length:
         names, colours = _same_length(tokenizer, names), _same_length(tokenizer, colours)
     if pairs > len(names):
@@ -92,12 +66,7 @@ def binding(
     draw = random.Random(seed)
     items = []
     for _ in range(count):
-        facts = [
-            _Fact(name, colour)
-            for name, colour in zip(
-                draw.sample(names, pairs), (draw.choice(colours) for _ in range(pairs)), strict=True
-            )
-        ]
+        facts = [_Fact(name, draw.choice(colours)) for name in draw.sample(names, pairs)]
         items.append(_prompt(tokenizer, facts, draw.randrange(pairs), chosen, granularity, equal_length))
     settings = {
         "pairs": pairs,

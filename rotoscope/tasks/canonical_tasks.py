@@ -90,19 +90,6 @@ def check_sizes(task: str, keys: int, symbols: int, entities: int, repeats: int)
         )
 
 
-def solve_canonical(samples: CanonicalSamples) -> Tensor:
-    """The answers, found by looking: what the generator is checked against."""
-    found = []
-    for k in range(len(samples)):
-        if samples.task == "index":
-            where = int(samples.asked[k])
-        else:
-            places = (samples.entities[k] == samples.asked[k]).nonzero()[:, 0]
-            where = int(places[-1])
-        found.append(samples.attributes[k, where])
-    return torch.stack(found)
-
-
 def index(count: int, seed: int = 0, **sizes: Any) -> CanonicalSamples:
     """Index: symbols, then a query naming a position."""
     return canonical("index", count, seed, **sizes)

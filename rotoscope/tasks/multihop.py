@@ -118,12 +118,20 @@ class _Frame:
     body: int
     """Where the pointing window begins."""
     last: int
+    sizes: dict[str, Any]
+    drawn: dict[str, Any]
+    """Settings: what makes the task, and what tells one set of sequences from another."""
 
     def put(self, tokens: Tensor, step: int, made: Tensor) -> None:
         """Write tokens [rows] at the path's position `step`, in the rows whose path points on from there."""
         here = torch.where(self.hops > step, self.path[:, step], self.last)
         kept = tokens.gather(1, here[:, None])[:, 0]
         tokens.scatter_(1, here[:, None], torch.where(self.hops > step, made, kept)[:, None])
+
+    def made(self, task: str, tokens: Tensor, vocabulary: tuple[str, ...], **own: int) -> MultiHops:
+        """The finished sequences; `own` are the sizes that only this task has."""
+        settings = self.sizes | own | self.drawn
+        return MultiHops(task, tokens, self.value, self.hops, self.path, vocabulary, settings)
 
 
 def _frame(
@@ -160,7 +168,9 @@ def _frame(
     path[:, 0] = last
     path[:, 1:-1] = between[:, : max(kinds) - 1]
     path.scatter_(1, hop_counts[:, None], where[:, None])
-    return _Frame(rows, hop_counts, value, path, dice, body, last)
+    sizes = {"hops": list(kinds), "target": target, "window": window}
+    drawn = {"front": front, "seed": seed, "first": first, "count": count}
+    return _Frame(rows, hop_counts, value, path, dice, body, last, sizes, drawn)
 
 
 def _kinds(hops: int | Sequence[int]) -> tuple[int, ...]:
@@ -200,16 +210,7 @@ def number(
     for step in range(frame.path.shape[1] - 1):
         frame.put(tokens, step, letters - 1 + frame.path[:, step] - frame.path[:, step + 1])
     vocabulary = (*letters_of(letters), *(str(t) for t in range(1, reach + 1)), PAD)
-    settings = {"hops": list(_kinds(hops)), "target": target, "window": window, "letters": letters}
-    return MultiHops(
-        "number",
-        tokens,
-        frame.value,
-        frame.hops,
-        frame.path,
-        vocabulary,
-        settings | {"front": front, "seed": seed, "first": first, "count": count},
-    )
+    return frame.made("number", tokens, vocabulary, letters=letters)
 
 
 def letter(
@@ -262,18 +263,7 @@ def letter(
         *(a + b for a in names for b in names),
         PAD,
     )
-    settings = {"hops": list(_kinds(hops)), "target": target, "window": window}
-    return MultiHops(
-        "letter",
-        tokens,
-        frame.value,
-        frame.hops,
-        frame.path,
-        vocabulary,
-        settings
-        | {"alphabet": alphabet, "digits": digits}
-        | {"front": front, "seed": seed, "first": first, "count": count},
-    )
+    return frame.made("letter", tokens, vocabulary, alphabet=alphabet, digits=digits)
 
 
 MULTIHOP: dict[str, Callable[..., MultiHops]] = {"number": number, "letter": letter}

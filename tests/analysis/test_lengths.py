@@ -27,8 +27,17 @@ from rotoscope.results import Lengths, RunRecord
 from rotoscope.results.lengths import crossing
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _few() -> Iterator[None]:
+    """Heads are looked at on few inputs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("rotoscope.analysis.lengths.HEAD_INPUTS", 8)
+        patch.setattr("rotoscope.analysis.lengths.CLASS_INPUTS", 40)
+        yield
+
+
 @pytest.fixture(scope="module")
-def both(tmp_path_factory: pytest.TempPathFactory) -> Lengths:
+def both(_few: None, tmp_path_factory: pytest.TempPathFactory) -> Lengths:
     place = tmp_path_factory.mktemp("lengths") / "run"
     return measure_lengths(["number", "letter"], lengths=(17, 50, 100), inputs=20, device="cpu", out=place)
 

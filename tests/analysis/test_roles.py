@@ -43,7 +43,7 @@ def small() -> tuple[object, None]:
 
 @pytest.fixture(
     scope="module",
-    params=[pytest.param((60, 1000), id="few"), pytest.param((120, 3000), id="many", marks=pytest.mark.slow)],
+    params=[pytest.param((32, 600), id="few"), pytest.param((120, 3000), id="many", marks=pytest.mark.slow)],
 )
 def found(request: pytest.FixtureRequest) -> dict[str, rs.results.Roles]:
     inputs, fitted = request.param

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
+import pandas as pd
 import pytest
 from starlette.testclient import TestClient
 
@@ -368,6 +369,7 @@ def test_a_training_run_grows(client: TestClient, runs: Path) -> None:
     assert "/data/going" in client.get("/run/going").text
     assert listed(client)["going"]["about"].endswith("step 100 of 100")
     before = client.get("/runs").json()["version"]
+    run.add("test", {"test": pd.DataFrame({"hops": [1, 2], "accuracy": [1.0, 0.25]})})
     run.finish()
     (after,) = client.get("/data/going").json()
     assert after["complete"] is True

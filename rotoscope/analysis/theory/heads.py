@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
 
 import torch
 
-from rotoscope.analysis.theory.inputs import answers_of, decode, one_hot, pairs_input
+from rotoscope.analysis.theory.inputs import decode, one_hot, pairs_input, refuses
 from rotoscope.analysis.theory.statement import Evidence
-from rotoscope.errors import RotoscopeError
 from rotoscope.maths.constructions import Construction, h_mix, h_pos, h_sym, one_angle_induction
 from rotoscope.maths.exclusion_principle import exclusion
 from rotoscope.maths.head import RotaryHead
@@ -79,37 +79,46 @@ def check_exclusion() -> Evidence:
     )
 
 
-def _all_right(construction: Construction, x: torch.Tensor, expected: torch.Tensor) -> tuple[int, int]:
-    """How many answers are right with hard and with sharp attention."""
-    return tuple(int((answers_of(construction, x, hard=hard) == expected).sum()) for hard in (True, False))  # type: ignore[return-value]
+Case = tuple[Construction, torch.Tensor, torch.Tensor]
+"""A construction, inputs for it, and the right answers at their last position."""
+
+
+def _answered(cases: Iterable[Case]) -> tuple[int, bool, str]:
+    """How many inputs there were, whether all answers were right, and how many with hard and with sharp attention."""
+    inputs = hard = sharp = 0
+    for made, x, expected in cases:
+        inputs += len(x)
+        hard += int((decode(made.head(x, hard=True)[:, -1]) == expected).sum())
+        sharp += int((decode(made.head(x)[:, -1]) == expected).sum())
+    return inputs, hard == sharp == inputs, f"right: {hard} with hard, {sharp} with the computed sharpness"
 
 
 def check_h_pos() -> Evidence:
     dice = torch.Generator().manual_seed(0)
-    inputs = hard = sharp = 0
-    for keys in (2, 5, 16, 32, 64):
-        for theta in (1.0, 0.3, 0.05, 2 * math.pi / (2 * keys + 1)):
-            made = h_pos(keys, 16, theta)
-            symbols = torch.randint(0, 16, (200, keys), generator=dice)
-            j = torch.randint(1, keys + 1, (200,), generator=dice)
-            # the hardest input: one symbol at j, another everywhere else
-            symbols[:keys] = 0
-            symbols[torch.arange(min(keys, 200)), torch.arange(min(keys, 200))] = 1
-            j[: min(keys, 200)] = torch.arange(1, min(keys, 200) + 1)
-            x = torch.cat((one_hot(symbols, 16 + keys), one_hot(15 + j, 16 + keys)[:, None]), dim=1)
-            right = _all_right(made, x, symbols.gather(1, j[:, None] - 1)[:, 0])
-            inputs, hard, sharp = inputs + 200, hard + right[0], sharp + right[1]
+
+    def case(keys: int, theta: float) -> Case:
+        symbols = torch.randint(0, 16, (200, keys), generator=dice)
+        j = torch.randint(1, keys + 1, (200,), generator=dice)
+        # the hardest input: one symbol at j, another everywhere else
+        symbols[:keys] = torch.eye(keys, dtype=torch.long)
+        j[:keys] = torch.arange(1, keys + 1)
+        x = torch.cat((one_hot(symbols, 16 + keys), one_hot(15 + j, 16 + keys)[:, None]), dim=1)
+        return h_pos(keys, 16, theta), x, symbols.gather(1, j[:, None] - 1)[:, 0]
+
+    inputs, solved, right = _answered(
+        case(keys, theta)
+        for keys in (2, 5, 16, 32, 64)
+        for theta in (1.0, 0.3, 0.05, 2 * math.pi / (2 * keys + 1))
+    )
     return Evidence(
-        hard == sharp == inputs,
-        f"{inputs} inputs, N in 2..64, four angles each, the hardest inputs among them",
-        f"right: {hard} with hard, {sharp} with the computed sharpness",
+        solved, f"{inputs} inputs, N in 2..64, four angles each, the hardest inputs among them", right
     )
 
 
 def _pairs(
-    keys: int, entities: int, dice: torch.Generator, count: int, repeats: int
-) -> tuple[torch.Tensor, ...]:
-    """Entities (the asked one `repeats` times, the others distinct), attributes, the asked entity, the right attribute."""
+    made: Construction, keys: int, entities: int, dice: torch.Generator, count: int, repeats: int
+) -> Case:
+    """Entities, the asked one `repeats` times and the others distinct, with attributes; the last one's is right."""
     rows = []
     for _ in range(count):
         others = torch.randperm(entities, generator=dice)
@@ -120,60 +129,46 @@ def _pairs(
     asked = torch.stack([a for _, a in rows])
     attributes = torch.randint(0, entities, (count, keys), generator=dice)
     last = keys - 1 - (lines == asked[:, None]).flip(1).int().argmax(1)
-    return lines, attributes, asked, attributes.gather(1, last[:, None])[:, 0]
+    x = pairs_input(lines, attributes, asked, entities, entities)
+    return made, x, attributes.gather(1, last[:, None])[:, 0]
 
 
 def check_h_sym() -> Evidence:
     dice = torch.Generator().manual_seed(0)
-    inputs = hard = sharp = 0
-    for keys in (2, 8, 32, 64):
-        made = h_sym(keys, 64, 64)
-        lines, attributes, asked, expected = _pairs(keys, 64, dice, 300, 1)
-        right = _all_right(made, pairs_input(lines, attributes, asked, 64, 64), expected)
-        inputs, hard, sharp = inputs + 300, hard + right[0], sharp + right[1]
-    return Evidence(
-        hard == sharp == inputs,
-        f"{inputs} inputs of 2 to 64 pairs, 64 entities, no rotation",
-        f"right: {hard} with hard, {sharp} with the computed sharpness",
+    inputs, solved, right = _answered(
+        _pairs(h_sym(keys, 64, 64), keys, 64, dice, 300, repeats=1) for keys in (2, 8, 32, 64)
     )
+    return Evidence(solved, f"{inputs} inputs of 2 to 64 pairs, 64 entities, no rotation", right)
 
 
 def check_h_mix() -> Evidence:
     dice = torch.Generator().manual_seed(0)
-    inputs = hard = sharp = 0
-    for keys in (4, 8, 32):
-        for share in (0.1, 0.5, 1.0):
-            made = h_mix(keys, 64, 64, share * math.pi / keys)
-            lines, attributes, asked, expected = _pairs(keys, 64, dice, 200, 3)
-            right = _all_right(made, pairs_input(lines, attributes, asked, 64, 64), expected)
-            inputs, hard, sharp = inputs + 200, hard + right[0], sharp + right[1]
-    try:
-        h_mix(32, 64, 64, 1.2 * math.pi / 32)
-        beyond = "accepted"
-    except RotoscopeError:
-        beyond = "refused"
+    inputs, solved, right = _answered(
+        _pairs(h_mix(keys, 64, 64, share * math.pi / keys), keys, 64, dice, 200, repeats=3)
+        for keys in (4, 8, 32)
+        for share in (0.1, 0.5, 1.0)
+    )
+    beyond = refuses(lambda: h_mix(32, 64, 64, 1.2 * math.pi / 32))
     return Evidence(
-        hard == sharp == inputs and beyond == "refused",
+        solved and beyond,
         f"{inputs} inputs of 4, 8 and 32 pairs, the asked entity three times, N theta_2 up to pi",
-        f"right: {hard} with hard, {sharp} with the computed sharpness; N theta_2 = 1.2 pi is {beyond}",
+        f"{right}; N theta_2 = 1.2 pi is {'refused' if beyond else 'accepted'}",
     )
 
 
 def check_one_angle() -> Evidence:
     dice = torch.Generator().manual_seed(0)
-    inputs = hard = sharp = 0
-    gaps = []
-    for keys, entities in ((4, 8), (8, 16), (32, 32)):
-        made = one_angle_induction(keys, entities, entities)
-        lines, attributes, asked, expected = _pairs(keys, entities, dice, 300, 3)
-        right = _all_right(made, pairs_input(lines, attributes, asked, entities, entities), expected)
-        inputs, hard, sharp = inputs + 300, hard + right[0], sharp + right[1]
-        gaps.append(made.gap / ((2 * math.pi / entities) ** 2 / (16 * keys)))
-    solved = hard == sharp == inputs
+    sizes = ((4, 8), (8, 16), (32, 32))
+    made = [one_angle_induction(keys, entities, entities) for keys, entities in sizes]
+    inputs, solved, right = _answered(
+        _pairs(one, keys, entities, dice, 300, repeats=3)
+        for one, (keys, entities) in zip(made, sizes, strict=True)
+    )
+    gaps = [one.gap / ((2 * math.pi / e) ** 2 / (16 * n)) for one, (n, e) in zip(made, sizes, strict=True)]
     return Evidence(
         not solved,
         f"{inputs} inputs of 4, 8 and 32 pairs with one angle, omega / 4N",
-        f"right: {hard} with hard, {sharp} with the computed sharpness; gap / (omega^2 / 16N) = {', '.join(f'{g:.2f}' for g in gaps)}",
+        f"{right}; gap / (omega^2 / 16N) = {', '.join(f'{gap:.2f}' for gap in gaps)}",
         corrected=solved,
         counterexample="cos((s - q) omega + (n - j) theta + phi) with theta = omega / 4N, phi = omega / 4",
     )
@@ -277,13 +272,18 @@ def check_induction_needs_both() -> Evidence:
     )
 
 
-def check_w_max_positional() -> Evidence:
-    shapes = [
-        falls_then_rises(positional_target_weight(keys, share * 2 * math.pi / keys, beta))
+def _target_weights(weight: Callable[[int, float, float], torch.Tensor]) -> list[torch.Tensor]:
+    """Curves over positions with N theta < 2 pi."""
+    return [
+        weight(keys, share * 2 * math.pi / keys, beta)
         for keys in (8, 16, 32, 64)
         for share in torch.linspace(0.05, 0.999, 40).tolist()
         for beta in (0.5, 1.0, 5.0, 20.0)
     ]
+
+
+def check_w_max_positional() -> Evidence:
+    shapes = [falls_then_rises(curve) for curve in _target_weights(positional_target_weight)]
     beyond = positional_target_weight(32, 3 * math.pi / 32, 5.0)
     return Evidence(
         all(shapes) and not falls_then_rises(beyond),
@@ -293,14 +293,5 @@ def check_w_max_positional() -> Evidence:
 
 
 def check_w_max_symbolic() -> Evidence:
-    shapes = [
-        rises_then_falls(symbolic_target_weight(keys, share * 2 * math.pi / keys, beta))
-        for keys in (8, 16, 32, 64)
-        for share in torch.linspace(0.05, 0.999, 40).tolist()
-        for beta in (0.5, 1.0, 5.0, 20.0)
-    ]
-    return Evidence(
-        all(shapes),
-        f"{len(shapes)} curves with N theta < 2 pi",
-        f"{sum(shapes)} are inverse U",
-    )
+    shapes = [rises_then_falls(curve) for curve in _target_weights(symbolic_target_weight)]
+    return Evidence(all(shapes), f"{len(shapes)} curves with N theta < 2 pi", f"{sum(shapes)} are inverse U")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import torch
 
-from rotoscope.maths.constructions import Construction
+from rotoscope.errors import RotoscopeError
 
 
 def one_hot(ids: torch.Tensor, width: int) -> torch.Tensor:
@@ -21,16 +22,19 @@ def decode(output: torch.Tensor) -> torch.Tensor:
 def pairs_input(
     entities: torch.Tensor, attributes: torch.Tensor, asked: torch.Tensor, n_entities: int, n_attributes: int
 ) -> torch.Tensor:
-    """(entity, attribute) pairs [inputs, keys], then the question: each pair the sum of two one-hot rows, a question a
-    row of its own."""
+    """Pairs [inputs, keys], each the sum of two one-hot rows, then the question, a row of its own."""
     width = 2 * n_entities + n_attributes
     pairs = one_hot(entities, width) + one_hot(attributes + n_entities, width)
     return torch.cat((pairs, one_hot(asked + n_entities + n_attributes, width)[:, None]), dim=1)
 
 
-def answers_of(construction: Construction, x: torch.Tensor, *, hard: bool) -> torch.Tensor:
-    """What a construction answers at the last position."""
-    return decode(construction.head(x, hard=hard)[:, -1])
+def refuses(make: Callable[[], object]) -> bool:
+    """Whether something is refused as impossible."""
+    try:
+        make()
+    except RotoscopeError:
+        return True
+    return False
 
 
 def random_number_input(n: int, count: int, letters: int, dice: torch.Generator) -> torch.Tensor:

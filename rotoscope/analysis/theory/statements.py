@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from rotoscope.analysis.theory import heads, steps
 from rotoscope.analysis.theory.statement import Statement
 
@@ -27,8 +29,8 @@ STATEMENTS: dict[str, Statement] = {
         Statement("t-retrieval", "P2 Theorem 3.1", "T_Retrieval computes Retrieval on proper inputs for 0 < theta < omega / (2 n0)", steps.check_t_retrieval),
         Statement("t-retrieval-zero", "P2 Remark 3.2", "T_Retrieval also works at theta = 0", steps.check_retrieval_at_zero,
                   "theta > 0 is needed: at 0, pairs with a digit that share their letter tie", mended=True),
-        Statement("number-composition", "P2 section 3", "h layers of T_Index and then the identity solve the number task of h hops", steps.check_compositions_number),
-        Statement("letter-composition", "P2 section 3", "h layers of T_Retrieval and then the identity solve the letter task of h hops", steps.check_compositions_letter),
+        Statement("number-composition", "P2 section 3", "h layers of T_Index and then the identity solve the number task of h hops", partial(steps.check_compositions, "number")),
+        Statement("letter-composition", "P2 section 3", "h layers of T_Retrieval and then the identity solve the letter task of h hops", partial(steps.check_compositions, "letter")),
         Statement("index-definition", "P2, definition of Index", "Index is defined for every integer token", steps.check_index_before_the_start,
                   "an integer must not point before the sequence; such inputs are refused", mended=True),
         Statement("appendix-b", "P2 Appendix B", "the answer of the number task is s_(n2 - j + 1)", steps.check_appendix_b,
