@@ -52,4 +52,4 @@ _TABLES: dict[str, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read
 TERMINAL_VERDICTS: dict[str, str] = _TABLES["terminal_verdicts"]
 PAGE_VERDICTS: dict[str, str] = _TABLES["page_verdicts"]
 THEMES: dict[str, dict[str, str]] = _TABLES["themes"]
-"""Verdicts of the ledger and of the theory lab on the terminal and on the page, and the page by day and by night."""
+"""Verdicts of ledger and theory lab on the terminal and on the page; the page by day and by night."""

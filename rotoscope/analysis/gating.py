@@ -22,7 +22,7 @@ import torch
 from rotoscope.analysis.batches import Batch, batches
 from rotoscope.analysis.measures import Scoring, score_batch
 from rotoscope.analysis.profiling import describe, profile, subject_settings
-from rotoscope.errors import RotoscopeError
+from rotoscope.errors import RotoscopeError, TaskError
 from rotoscope.lab.checkpoints import own_task
 from rotoscope.maths.purity import CLASSES
 from rotoscope.progress import progress_bar
@@ -146,6 +146,8 @@ def gate(
     Classes come from `classes`, a profile of the model, else from a profile of the same prompts.
     """
     wanted = GateSettings.make(settings, **changes)
+    if any(answer is None for prompt in prompts for answer in prompt.answers):
+        raise TaskError("a gate is judged by what the model answers: say what should come next (--answer)")
     subject = load(subject)
     reader = HeadReader(subject.model)
     by_class = set(wanted.groups if wanted.case == "a sweep" else (wanted.heads,)) & set(CLASSES)

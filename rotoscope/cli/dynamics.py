@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rotoscope.cli.command import command
+from rotoscope.errors import RotoscopeError
 from rotoscope.settings import Output, PromptSettings
 
 PAIRS = 16
@@ -45,6 +46,10 @@ def dynamics(
     seed
         Of prompts, and of the sequences that roles and frequencies are measured on.
     """
+    if sequence is not None and not (roles and output.figures):
+        raise RotoscopeError(
+            "--sequence says what is drawn with the roles: leave --no-roles and --no-figures out"
+        )
     from rotoscope.analysis.dynamics import measure_dynamics
     from rotoscope.analysis.prompts import make_prompts
     from rotoscope.cli.summary import end, new_console
@@ -91,6 +96,8 @@ def _roles(
             "\nroles are found in models trained on the multi-hop tasks; this one says nothing of them"
         )
         return []
+    # Before the roles, which take longer: a wrong sequence is refused at once.
+    flow = trace(subject, sequence, seed=seed) if output.figures else None
     found = find_roles(subject, seed=seed, out=folder / "roles", overwrite=output.overwrite)
     title = "where every head looks from positions that point on, and the role it has earned"
     show_table(console, found.table(), title)
@@ -100,10 +107,9 @@ def _roles(
     shape = find_geometry(subject, seed=seed, out=folder / "geometry", overwrite=output.overwrite)
     show_table(console, beside_table_1(shape), "frequencies in use (ids count from 1), beside P2's Table 1")
     written = [folder / "roles" / "run.json", folder / "geometry" / "run.json"]
-    if output.figures:
+    if flow is not None:
         from rotoscope import figures as draw
 
-        flow = trace(subject, sequence, seed=seed)
         for title, figure in (
             ("role_attention", draw.role_attention(found)),
             ("answer_arrival", draw.answer_arrival(found)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -63,10 +64,10 @@ def plane_over_training(run: Dynamics, steps: Sequence[int] | None = None, gamma
         for axes, step in zip(panels.flat, chosen, strict=False):
             now = table[table["step"] == step]
             corners(axes, gamma)
-            points = axes.scatter(
-                now["positional_score"], now["symbolic_score"], 14 + 90 * now["relative_entropy"], now["layer"],
-                cmap="viridis", vmin=0, vmax=max(run.layers - 1, 1), alpha=0.85, edgecolors="white", linewidths=0.6,
-            )  # fmt: skip
+            shades: dict[str, Any] = {"cmap": "viridis", "vmin": 0, "vmax": max(run.layers - 1, 1)}
+            look: dict[str, Any] = {"alpha": 0.85, "edgecolors": "white", "linewidths": 0.6}
+            size, scores = 14 + 90 * now["relative_entropy"], (now["positional_score"], now["symbolic_score"])
+            points = axes.scatter(*scores, s=size, c=now["layer"], **shades, **look)
             axes.set_title(f"step {step:,}" + _accuracy_then(run, step), fontsize=9)
             axes.set(xlim=(-0.04, 1.04), ylim=(-0.04, 1.04), aspect="equal")
         for axes in panels[-1]:

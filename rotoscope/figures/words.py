@@ -13,8 +13,9 @@ def measured(profile: Profile, tau: float | None = None) -> str:
     if "prefix" in task:
         sizes.append("no prefix" if task["prefix"] == "none" else f"{task['prefix']} prefix")
     about = ", ".join([settings["task"], *sizes])
+    tolerances = f"τ = {profile.tau_or_first(tau):g}, γ = {profile.gamma:g}"
     return (
-        f"{profile.name}; {about}; {settings['prompts']} prompts; τ = {profile.tau_or_first(tau):g}, γ = {profile.gamma:g}\n"
+        f"{profile.name}; {about}; {settings['prompts']} prompts; {tolerances}\n"
         f"{null_words(profile)}; layers and heads are counted from 0, frequency ids from 1 (fastest)"
     )
 

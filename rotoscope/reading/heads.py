@@ -191,7 +191,8 @@ class HeadReader:
         self.device = next(model.parameters()).device
         generator = torch.Generator().manual_seed(seed)
         vocabulary = int(model.config.get_text_config().vocab_size)
-        self.proof_tokens = torch.randint(0, vocabulary, (1, PROOF_TOKENS), generator=generator).to(self.device)
+        length = min(PROOF_TOKENS, self.positions or PROOF_TOKENS)
+        self.proof_tokens = torch.randint(0, vocabulary, (1, length), generator=generator).to(self.device)
         self.layouts: list[Layout] = []
         self.head_counts: list[int] = []
         self.proof: list[float] = []
@@ -207,6 +208,12 @@ class HeadReader:
             raise UnprovenError(
                 f"found {len(self.sites)} attention modules but only {len(self.layouts)} were called"
             )
+
+    @property
+    def positions(self) -> int | None:
+        """How many tokens the model can be shown; None where its configuration does not say."""
+        longest: int | None = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+        return longest
 
     @property
     def layers(self) -> int:
@@ -225,7 +232,7 @@ class HeadReader:
         Returns the model's own next-token logits at the positions to `keep`.
         """
         n = tokens.shape[1]
-        longest = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+        longest = self.positions
         if longest is not None and n > longest:
             raise TaskError(
                 f"a prompt of {n} tokens is longer than the model's context of {longest}; "

@@ -21,6 +21,7 @@ from rotoscope.analysis.variation import vary
 from rotoscope.errors import ModelError, RotoscopeError, RunError
 from rotoscope.reading import HeadReader
 from rotoscope.results.aggregate import frequency_use
+from rotoscope.results.statistics import statistics
 from rotoscope.settings import ProfileSettings
 from tests.models import ARCHITECTURES, GROUPED, from_config, tiny, tokens
 from tests.twin import model_planes
@@ -207,6 +208,27 @@ def test_verdicts_come_from_the_intervals() -> None:
         assert row["low"] - 0.15 <= row["value"] <= row["high"] + 0.15
     alone = rs.profile(tiny("llama"), tokens=tokens(6, 20), null="none").statistics()
     assert "verdict" not in alone
+
+
+def test_the_band_of_a_null_holds_all_its_draws() -> None:
+    """Two draws that lie far apart: the band reaches from one to the other, and its value lies between."""
+    profile = rs.profile(tiny("llama"), tokens=tokens(4, 20), null="gaussian", null_draws=2, examples=False)
+    rows = profile.tables["null_prompts"]
+    tables = dict(profile.tables)
+    for scores in ("positional_score", "symbolic_score"):
+        rows[scores] = np.where(rows["draw"] == 0, 0.1, 0.9) + 1e-3 * rows[scores]
+    tables["null_prompts"] = rows
+    found = statistics(tables, profile.taus[0], profile.gamma).set_index("statistic")
+    for name in ("early positional", "late symbolic"):
+        assert found.loc[name, "null_low"] == pytest.approx(0.1, abs=2e-3)
+        assert found.loc[name, "null_high"] == pytest.approx(0.9, abs=2e-3)
+        assert found.loc[name, "null_value"] == pytest.approx(0.5, abs=2e-3)
+
+
+def test_a_null_stands_beside_every_figure_unless_it_is_declined() -> None:
+    found = rs.profile(tiny("llama", num_hidden_layers=1), tokens=tokens(1, 8), examples=False)
+    assert found.null_name == "random"
+    assert found.statistics()["null_value"].notna().any()
 
 
 def test_statistics_equal_plain_computation() -> None:

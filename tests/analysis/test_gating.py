@@ -9,6 +9,7 @@ from rotoscope.analysis import gating as module
 from rotoscope.analysis.gating import Condition, bands, parse_heads, parse_planes, random_controls
 from rotoscope.errors import RotoscopeError, RunError
 from rotoscope.reading import Gate, HeadReader, gated
+from rotoscope.tasks import from_tokens
 from rotoscope.tasks.prompts import Prompt, Prompts
 from tests.models import ARCHITECTURES, tiny, tokens
 from tests.reading.test_load import word_tokenizer
@@ -67,11 +68,15 @@ def test_one_plane_kept_gives_that_planes_logits() -> None:
     assert torch.allclose(own, expected, atol=1e-6)
 
 
-def test_silenced_head_writes_nothing() -> None:
-    model = tiny("llama")
+@pytest.mark.parametrize(
+    ("name", "output"),
+    [("llama", "model.layers.1.self_attn.o_proj"), ("gptj", "transformer.h.1.attn.out_proj")],
+)
+def test_silenced_head_writes_nothing(name: str, output: str) -> None:
+    model = tiny(name)
     reader = HeadReader(model)
     written = []
-    handle = model.model.layers[1].self_attn.o_proj.register_forward_hook(lambda m, a, o: written.append(a[0]))
+    handle = model.get_submodule(output).register_forward_hook(lambda m, a, o: written.append(a[0]))
     with torch.no_grad(), gated(reader, Gate(heads=frozenset({(1, 2)}))):
         model(tokens(), use_cache=False)
     handle.remove()
@@ -178,3 +183,9 @@ def test_other_random_controls_are_other_settings(small, tmp_path) -> None:
     rs.gate(subject, prompts, keep="1", heads=many, controls=1, scores=False, out=tmp_path / "run")
     with pytest.raises(RunError, match="other settings"):
         rs.gate(subject, prompts, keep="1", heads=many, controls=1, scores=False, seed=5, out=tmp_path / "run")
+
+
+def test_a_gate_needs_answers() -> None:
+    """Tokens without a task say nothing about right and wrong."""
+    with pytest.raises(RotoscopeError, match="say what should come next"):
+        rs.gate(tiny("llama"), from_tokens(tokens(1, 12)), keep="1-2", heads="0:1")

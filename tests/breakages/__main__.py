@@ -145,7 +145,7 @@ def main() -> int:
         "OMP_NUM_THREADS": "1",
         "OMP_WAIT_POLICY": "PASSIVE",
         "HF_HUB_OFFLINE": "1",
-        "ROTOSCOPE_UNCHECKED": "1",
+        "UNCHECKED_SHAPES": "1",
     }
     for library in (
         "torch",
@@ -157,7 +157,7 @@ def main() -> int:
         importlib.import_module(library)
     fork = multiprocessing.get_context("fork")
     todo, done = fork.Queue(), fork.Queue()
-    counts: dict[str, int] = {}
+    names: dict[str, list[str]] = {}
     with tempfile.TemporaryDirectory() as places:
         workers = [fork.Process(target=work, args=(Path(places), todo, done)) for _ in range(asked.processes)]
         for worker in workers:
@@ -166,14 +166,16 @@ def main() -> int:
             todo.put(item)
         for _ in chosen:
             breakage, found, details, seconds = done.get()
-            counts[found] = counts.get(found, 0) + 1
+            names.setdefault(found, []).append(breakage.name)
             print(f"{found:>22}  {breakage.name}  ({seconds:.0f} s)", flush=True)
             if found != "caught":
                 print(f"{'':24}{breakage.why}\n{details}", flush=True)
         for worker in workers:
             worker.join()
-    print(", ".join(f"{count} {name}" for name, count in sorted(counts.items())))
-    return 0 if counts.keys() == {"caught"} else 1
+    print(", ".join(f"{len(some)} {found}" for found, some in sorted(names.items())))
+    for found in sorted(names.keys() - {"caught"}):
+        print(f"{found}: {', '.join(sorted(names[found]))}")
+    return 0 if names.keys() == {"caught"} else 1
 
 
 if __name__ == "__main__":

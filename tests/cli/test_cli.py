@@ -216,6 +216,14 @@ def test_doctor(run, tmp_path: Path, smollm2: rs.Subject) -> None:
     assert code == 0
     assert "self-check on smollm2: passed" in output.replace("\n", " ")
     assert "torch" in output
+    code, other, _ = run("doctor", "--device", "cpu", "--seed", 3, "--out", tmp_path / "doctor.txt")
+    assert code == 0
+    assert "largest difference" in other
+    assert output not in other  # other tokens, another difference
+    assert (tmp_path / "doctor.txt").read_text() == other.removesuffix(f"wrote {tmp_path / 'doctor.txt'}\n")
+    code, output, _ = run("doctor", "--device", "nowhere")
+    assert code == 1
+    assert "device 'nowhere' cannot be used" in output
 
 
 def test_theory(run, tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ from rotoscope.maths.constructions import (
     t_retrieval,
 )
 from rotoscope.maths.head_discrepancy import discrepancy, index_largest, index_worst, retrieval_worst
-from rotoscope.maths.target_weight import falls_then_rises, positional_target_weight
+from rotoscope.maths.target_weight import falls_then_rises, positional_target_weight, symbolic_target_weight
 from rotoscope.tasks.multihop import solve_letter, solve_number
 from tests.twin import all_permutations, rotate
 
@@ -278,6 +278,24 @@ def test_w_max_figures_of_the_counterexample() -> None:
     assert round(float(beyond[0]), 3) == 0.157
     assert round(float(beyond[15]), 3) == 0.255
     assert not falls_then_rises(beyond)
+
+
+@pytest.mark.parametrize(
+    ("keys", "theta", "beta", "constant"), [(5, 0.3, 4.0, 0.0), (8, 0.1, 2.0, -1.0), (1, 0.5, 3.0, 0.0)]
+)
+def test_target_weights_are_those_of_whole_softmaxes(
+    keys: int, theta: float, beta: float, constant: float
+) -> None:
+    """Position by position: the match among equal logits, and the nearest of all positions."""
+    for j in range(1, keys + 1):
+        logits = [constant] * keys
+        logits[j - 1] = beta * math.cos((j - (keys + 1) / 2) * theta)
+        weight = torch.tensor(logits, dtype=torch.float64).softmax(0)[j - 1]
+        assert symbolic_target_weight(keys, theta, beta, constant)[j - 1] == pytest.approx(float(weight))
+        near = torch.tensor([beta * math.cos((p - j) * theta) for p in range(1, keys + 1)], dtype=torch.float64)
+        assert positional_target_weight(keys, theta, beta)[j - 1] == pytest.approx(
+            float(near.softmax(0)[j - 1])
+        )
 
 
 def test_theory_run_is_saved_and_opened(tmp_path) -> None:

@@ -195,3 +195,12 @@ def test_nan_is_named_with_its_layer() -> None:
 def test_context_length_is_kept() -> None:
     with pytest.raises(TaskError, match=r"600 tokens.*context of 512"):
         HeadReader(tiny("llama")).read(tokens(n=600), (599,), lambda layer: None)
+
+
+@pytest.mark.parametrize("name", ["llama", "gptj"])
+def test_a_model_of_few_positions_is_proven_on_as_many(name: str) -> None:
+    """GPT-J has a table of its positions, and nothing beyond its end."""
+    few = {"n_positions": 10} if name == "gptj" else {"max_position_embeddings": 10}
+    reader = HeadReader(tiny(name, **few))
+    assert reader.positions == reader.proof_tokens.shape[1] == 10
+    assert max(reader.proof) < 1e-4

@@ -63,6 +63,15 @@ def test_several_words_are_wrong_and_counted() -> None:
     assert answer_row(run, question, question.answer, "answered")["correct"]
 
 
+@pytest.mark.parametrize("status", ["not single", "malformed", "too long"])
+def test_only_an_answer_can_be_right(status: str) -> None:
+    """The right word does not help where it was not the answer."""
+    run, question = next(iter(PLAN))
+    assert answer_row(run, question, question.answer, "answered")["correct"]
+    assert not answer_row(run, question, question.answer, status)["correct"]
+    assert not answer_row(run, question, "?", "answered")["correct"]
+
+
 def test_too_long_is_counted_apart() -> None:
     run = made(long=12)
     assert (cell(run, "letter", 16)["questions"], cell(run, "letter", 16)["too_long"]) == (0, 8)

@@ -84,7 +84,7 @@ Case = tuple[Construction, torch.Tensor, torch.Tensor]
 
 
 def _answered(cases: Iterable[Case]) -> tuple[int, bool, str]:
-    """How many inputs there were, whether all answers were right, and how many with hard and with sharp attention."""
+    """How many inputs, whether all answers were right, and how many with hard and with sharp attention."""
     inputs = hard = sharp = 0
     for made, x, expected in cases:
         inputs += len(x)
@@ -118,7 +118,7 @@ def check_h_pos() -> Evidence:
 def _pairs(
     made: Construction, keys: int, entities: int, dice: torch.Generator, count: int, repeats: int
 ) -> Case:
-    """Entities, the asked one `repeats` times and the others distinct, with attributes; the last one's is right."""
+    """Pairs with the asked entity `repeats` times, the others distinct; its last attribute is right."""
     rows = []
     for _ in range(count):
         others = torch.randperm(entities, generator=dice)

@@ -41,7 +41,7 @@ ANGLES, LONGEST = 3000, 120
 
 
 def _wrong(case: Callable[[int], tuple[Construction, torch.Tensor, torch.Tensor]]) -> tuple[int, int]:
-    """Over all lengths from 2 to 64: how many inputs there were, and how many with a wrong token, hard or sharp."""
+    """Over all lengths from 2 to 64: how many inputs, and how many with a wrong token, hard or sharp."""
     inputs = wrong = 0
     for n in range(2, 65):
         made, ids, expected = case(n)

@@ -1,0 +1,111 @@
+"""`rotoscope gate`."""
+
+from __future__ import annotations
+
+from tests.cli.flags.effect import (
+    Effect,
+    Other,
+    Outcome,
+    Overwrites,
+    Refused,
+    Table,
+    Undrawn,
+    World,
+    Written,
+    every,
+    on_device,
+)  # fmt: skip
+from tests.cli.flags.profile import REPEATS as PROFILE
+
+ONE = "gate {model} --task repeats --length 6 --prompts 2 --keep 1-2 --heads 0:1 --controls 0 --no-scores --no-figures"
+SWEEP = "gate {model} --task repeats --length 6 --prompts 2 --bands 1 --groups all --controls 0 --no-figures"
+WORDS = "--keep 1-2 --heads 0:1 --controls 0 --no-figures"
+BINDING = f"gate {{model}} --task binding --pairs 4 --prompts 2 {WORDS}"
+TEXT = f"gate {{model}} --task text --text {{text}} --answer w7 --blocks token {WORDS}"
+
+
+def losses(outcome: Outcome, source: str = "task") -> list[float]:
+    rows = outcome.result.conditions
+    return rows[rows["source"] == source]["loss"].tolist()
+
+
+def gated(outcome: Outcome) -> list[tuple[str, str, int, int]]:
+    """What was done to how many heads, and to which random ones instead."""
+    rows = outcome.result.conditions.drop_duplicates(["condition", "head_group", "draw"])
+    found = zip(rows["condition"], rows["head_group"], rows["gated_heads"], rows["draw"], strict=True)
+    return [
+        (name, group, int(heads), int(draw)) for name, group, heads, draw in found if name != "nothing gated"
+    ]
+
+
+def conditions(outcome: Outcome) -> list[str]:
+    return every(outcome, "conditions", "condition")
+
+
+def scores(outcome: Outcome) -> list[float]:
+    return outcome.result.gated_heads["positional_score"].tolist()
+
+
+def prompts(outcome: Outcome) -> int:
+    rows = outcome.result.conditions
+    return int(rows[rows["source"] == "task"]["prompt"].nunique())
+
+
+def classes_of_a_profile(world: World) -> None:
+    """Heads of a class are those that the profile calls so: other prompts, other heads."""
+    known = world.run(f"{PROFILE} --gamma 0.45")
+    profile = known.result.heads
+    name = profile["head_class"].mode()[0]
+    heads = int((profile["head_class"] == name).sum())
+    silence = ONE.replace("--keep 1-2", "--silence").replace("0:1", str(name))
+    found = world.run(f"{silence} --classes {known.folder}")
+    assert found.code == 0, found.problem
+    assert gated(found) == [("silence none", name, heads, -1)]
+    without = world.run(silence)
+    assert without.code == 2 or gated(without) != gated(found)
+
+
+def controls_are_drawn_with_the_seed(world: World) -> None:
+    """The seed draws the prompts, and the heads that stand beside a group."""
+    first, second = (
+        world.run(f"{ONE.replace('--controls 0', '--controls 1')} --seed {seed}") for seed in (0, 2)
+    )
+    heads = [found.result.run.settings["conditions"][1][-1] for found in (first, second)]
+    assert heads[0] != heads[1]
+    assert losses(first) != losses(second)
+
+
+FLAGS: Table = {
+    "model": Other(ONE, ONE.replace("{model}", "{other}"), losses),
+    "task": Other(TEXT, ONE, prompts, 2),
+    "pairs": Effect(BINDING, "--pairs 5", scores),
+    "prompts": Effect(ONE, "--prompts 3 --prefix none --length 6", prompts, 3),
+    "prefix": Effect(ONE, "--prefix none", losses),
+    "granularity": Effect(BINDING, "--granularity 2", lambda o: (losses(o)[:1], scores(o))),
+    "equal_length": Refused(
+        TEXT.replace("{text}", "{uneven}").replace("token", "sentence"), "--equal-length", "equal length"
+    ),
+    "length": Effect(ONE, "--length 8", losses),
+    "text": Effect(TEXT, "--text {longer}", losses),
+    "blocks": Effect(TEXT, "--blocks sentence", scores),
+    "answer": Effect(TEXT, "--answer w8", losses),
+    "seed": controls_are_drawn_with_the_seed,
+    "keep": Effect(ONE, "--keep 1-3", gated, [("keep 1-3", "listed", 1, -1)]),
+    "remove": Other(ONE, ONE.replace("keep", "remove"), conditions, ["nothing gated", "remove 1-2"]),
+    "silence": Other(ONE, ONE.replace("keep 1-2", "silence"), conditions, ["nothing gated", "silence none"]),
+    "heads": Effect(ONE, "--heads 0:1,1:2", gated, [("keep 1-2", "listed", 2, -1)]),
+    "bands": Effect(
+        SWEEP,
+        "--bands 2",
+        conditions,
+        ["keep 1-4", "keep 5-8", "nothing gated", "remove 1-4", "remove 5-8", "remove all"],
+    ),
+    "groups": Effect(SWEEP, "--groups mixed", lambda o: every(o, "conditions", "head_group"), ["all", "mixed"]),
+    "controls": Effect(ONE, "--controls 2", lambda o: every(o, "conditions", "draw"), [-1, 0, 1]),
+    "scores": Effect(ONE, "--scores", lambda o: "gated_heads" in o.result.tables, expected=True),
+    "classes": classes_of_a_profile,
+    "out": Written(ONE),
+    "overwrite": Overwrites(ONE, "--keep 1-3"),
+    "figures": Undrawn(ONE, drawn="tests/cli/test_cli.py::test_gate"),
+    "device": on_device(ONE),
+}

@@ -1,0 +1,122 @@
+"""`rotoscope profile`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from rotoscope.analysis import profiling
+from tests.cli.flags.effect import (
+    Effect,
+    Other,
+    Outcome,
+    Overwrites,
+    Refused,
+    Table,
+    Undrawn,
+    World,
+    Written,
+    every,
+    on_device,
+)  # fmt: skip
+
+PLAIN = "--null none --no-examples --no-figures --device cpu"
+REPEATS = f"profile {{model}} --task repeats --length 6 --prompts 2 {PLAIN}"
+BINDING = f"profile {{model}} --task binding --pairs 4 --prompts 2 --tau 1e6 {PLAIN}"
+TEXT = f"profile {{model}} --task text --text {{text}} --blocks token --tau 1e6 {PLAIN}"
+NULL = f"{REPEATS.replace(' --null none', '')} --null random"
+MUCH = (
+    "--prompts 3 --tau 1e6 --queries 8,10 --frequencies --heads 1:2,0:3 --examples --permute input --no-prove"
+)
+"""Flags whose effects are seen in different places: one run shows them all."""
+DRAWS = "--null-draws 2 --null-per-layer"
+
+
+def shown(outcome: Outcome) -> tuple[int, ...]:
+    """How many prompts of how many tokens."""
+    found = re.search(r"(\d+) prompts of up to (\d+) tokens", outcome.told)
+    assert found
+    return tuple(int(number) for number in found.groups())
+
+
+def scores(outcome: Outcome) -> list[float]:
+    return outcome.result.heads["positional_score"].fillna(-1).tolist()
+
+
+def swaps(outcome: Outcome) -> float:
+    """How many swaps decide the scores of the head that the most decide."""
+    return round(float(outcome.result.heads["effective_swaps"].max()), 3)
+
+
+def draws_differ(outcome: Outcome) -> list[int]:
+    """The numbers of the null's draws, which give scores of their own."""
+    null = outcome.result.tables["null_prompts"].groupby("draw")["positional_score"].mean()
+    assert null.is_unique
+    return null.index.tolist()
+
+
+def prompts_by_themselves(world: World) -> None:
+    """How many prompts run together cannot be seen in the numbers, which must not depend on it."""
+    seen: list[int] = []
+    whole = profiling.score_batch
+
+    def counted(reader, batch, *rest):
+        seen.append(len(batch.prompts))
+        return whole(reader, batch, *rest)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(profiling, "score_batch", counted)
+        alone = world.run(f"{REPEATS} --batch-tokens 12")
+    assert seen == [1, 1]  # both at once without
+    assert scores(alone) == pytest.approx(scores(world.run(REPEATS)), abs=1e-6)
+
+
+def heads_with_planes(outcome: Outcome) -> list[tuple[int, int]]:
+    rows = outcome.result.tables.get("prompt_frequencies")
+    return [] if rows is None else sorted(set(zip(rows["layer"].tolist(), rows["head"].tolist(), strict=True)))
+
+
+def has(table: str) -> Callable[[Outcome], bool]:
+    return lambda outcome: table in outcome.result.tables
+
+
+def asked_at(outcome: Outcome) -> list[int]:
+    rows = outcome.result.tables.get("queries")
+    return [] if rows is None else sorted(set(rows["query_position"].tolist()))
+
+
+FLAGS: Table = {
+    "model": Other(REPEATS, REPEATS.replace("{model}", "{other}"), scores),
+    "task": Other(TEXT, REPEATS, lambda o: (o.result.run.settings["task"], shown(o)), ("repeats", (2, 12))),
+    "pairs": Effect(BINDING, "--pairs 5", swaps, 10.0),
+    "prompts": Effect(REPEATS, MUCH, shown, (3, 12)),
+    "prefix": Effect(REPEATS, "--prefix none", shown, (2, 11)),
+    "granularity": Effect(BINDING, "--granularity 2", swaps, 1.0),
+    "equal_length": Refused(
+        TEXT.replace("{text}", "{uneven}").replace("token", "sentence"), "--equal-length", "equal length"
+    ),
+    "length": Effect(REPEATS, "--length 8", shown, (2, 16)),
+    "text": Effect(TEXT, "--text {longer}", shown, (1, 17)),
+    "blocks": Effect(TEXT, "--blocks sentence", swaps, 3.0),
+    "answer": Effect(TEXT, "--answer w7", has("answers"), expected=True),
+    "seed": Effect(REPEATS, "--seed 1", scores),
+    "tau": Effect(REPEATS, MUCH, lambda o: (o.result.taus, swaps(o)), ([1e6], 15.0)),
+    "gamma": Effect(REPEATS, "--gamma 0.45", lambda o: o.result.heads["head_class"].tolist()),
+    "queries": Effect(REPEATS, MUCH, asked_at, [8, 10]),
+    "frequencies": Effect(REPEATS, MUCH, has("prompt_frequencies"), expected=True),
+    "heads": Effect(REPEATS, MUCH, heads_with_planes, [(0, 3), (1, 2)]),
+    "null": Effect(NULL, "--null gaussian", lambda o: o.result.null_name, "gaussian"),
+    "null_draws": Effect(NULL, DRAWS, draws_differ, [0, 1]),
+    "null_per_layer": Effect(NULL, DRAWS, lambda o: every(o, "null_factors", "part"), [0, 1]),
+    "examples": Effect(REPEATS, MUCH, has("traces"), expected=True),
+    "permute": Effect(REPEATS, MUCH, has("input_permutation"), expected=True),
+    "vary": Effect(BINDING, "--vary tau", has("variations"), expected=True),
+    "batch_tokens": prompts_by_themselves,
+    "prove": Effect(REPEATS, MUCH, lambda o: ("self-check" in o.told, o.result.run.proof.layers), (False, 0)),
+    "out": Written(REPEATS),
+    "overwrite": Overwrites(REPEATS, "--gamma 0.2"),
+    "figures": Undrawn(REPEATS, drawn="tests/cli/test_cli.py::test_profile_writes_what_it_says"),
+    "device": on_device(REPEATS),
+}
