@@ -52,6 +52,8 @@ class ProfileSettings(Settings):
     """Temperature of the swap weights; several are possible. 1e-4 is that of the papers' code."""
     gamma: float = 0.1
     """Tolerance of the purity classes."""
+    least_mass: float = 0.05
+    """Heads with less of their attention on what is swapped are marked: little at stake."""
     queries: str = "last"
     """Positions that are scored: last, all, task (where the task asks), or positions such as 20,31."""
     frequencies: bool = False
@@ -93,6 +95,8 @@ class ProfileSettings(Settings):
 
     def __post_init__(self) -> None:
         check_tau(self.tau)
+        if not 0 <= self.least_mass <= 1:
+            raise RotoscopeError(f"least_mass is a share of attention, from 0 to 1; found {self.least_mass}")
         if self.heads is not None and not self.frequencies:
             raise RotoscopeError("heads are named for single frequencies: give --frequencies too")
         if self.null_draws < 1:
