@@ -13,7 +13,7 @@ from typing import Any
 
 from rotoscope.errors import RotoscopeError
 from rotoscope.results.record import RUN, RunRecord
-from rotoscope.results.run import LOG, PIECES
+from rotoscope.results.place import LOG, PIECES
 
 DEPTH = 3
 MOST_FOLDERS = 5_000

@@ -92,7 +92,6 @@ def gigabytes(subject: rs.Subject, n: int = 20, **settings: object) -> float:
     return estimate(subject, from_tokens(tokens(1, n)), ProfileSettings(**settings)).gigabytes
 
 
-
 def test_memory_holds_the_weights() -> None:
     small, large = (rs.load(tiny("llama", vocab_size=words)) for words in (128, 60_000))
     bytes_of = [sum(p.numel() * p.element_size() for p in one.model.parameters()) for one in (small, large)]
@@ -101,11 +100,9 @@ def test_memory_holds_the_weights() -> None:
     assert gigabytes(large) - gigabytes(small) == pytest.approx(more, rel=0.05)
 
 
-
 def test_memory_of_the_program_itself_is_counted() -> None:
     """torch and transformers take some hundred megabytes before any model is there."""
     assert 0.2 < gigabytes(rs.load(tiny("llama"))) < 1.0
-
 
 
 def test_work_on_single_frequencies_is_counted_by_heads() -> None:
