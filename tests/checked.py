@@ -48,7 +48,9 @@ def left_alone(hint: Any, module: str) -> bool:
 
 
 def checked(function: Callable[..., Any]) -> Any:
-    """The function with its calls checked."""
+    """The function with its calls checked; one within another would be prepared again at every call of that."""
+    if "<locals>" in function.__qualname__:
+        return function
     hints = function.__annotations__
     for name in [name for name, hint in hints.items() if left_alone(hint, function.__module__)]:
         del hints[name]

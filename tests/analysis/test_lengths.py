@@ -31,8 +31,8 @@ from rotoscope.results.lengths import crossing
 def _few() -> Iterator[None]:
     """Heads are looked at on few inputs."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("rotoscope.analysis.lengths.HEAD_INPUTS", 8)
-        patch.setattr("rotoscope.analysis.lengths.CLASS_INPUTS", 40)
+        patch.setattr("rotoscope.analysis.lengths.HEAD_INPUTS", 4)
+        patch.setattr("rotoscope.analysis.lengths.CLASS_INPUTS", 20)
         yield
 
 

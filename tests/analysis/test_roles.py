@@ -43,7 +43,7 @@ def small() -> tuple[object, None]:
 
 @pytest.fixture(
     scope="module",
-    params=[pytest.param((32, 600), id="few"), pytest.param((120, 3000), id="many", marks=pytest.mark.slow)],
+    params=[pytest.param((16, 400), id="few"), pytest.param((120, 3000), id="many", marks=pytest.mark.slow)],
 )
 def found(request: pytest.FixtureRequest) -> dict[str, rs.results.Roles]:
     inputs, fitted = request.param
@@ -89,7 +89,7 @@ def test_the_ideal_composition_is_that_of_the_functions(task: str) -> None:
 def test_blocking_against_plain_runs(task: str) -> None:
     """Blocked from layer 0 the last token is alone in the world; blocked from no layer it answers as ever."""
     subject = rs.load(task, device="cpu")
-    samples = sequences_for(subject.model.config, 200, hops=(2,), first=HELD_OUT)
+    samples = sequences_for(subject.model.config, 60, hops=(2,), first=HELD_OUT)
     right = blocked(Depths(HeadReader(subject.model)), samples, 0)
     with torch.no_grad():
         alone = subject.model(samples.tokens[:, -1:]).logits[:, -1].argmax(-1)

@@ -14,6 +14,7 @@ import pytest
 import rotoscope as rs
 from rotoscope.tasks import OneHopPlan
 from tests.analysis.test_onehop import subject
+from tests.conftest import SMALL, Trainings
 from tests.server import refused, replied, scripted
 from tests.waiting import wait_until
 
@@ -144,11 +145,9 @@ def test_interrupted_at_the_keyboard(run, tmp_path: Path) -> None:
     assert rs.open(out).answers["correct"].all()
 
 
-def test_multihop_models_from_the_command_line(run, tmp_path: Path) -> None:
-    out = tmp_path / "lengths"
-    code, output, _ = run(
-        "lengths", "letter", "--lengths", 17, 30, "--inputs", 8, "--device", "cpu", "--out", out
-    )
+def test_multihop_models_from_the_command_line(run, tmp_path: Path, trained: Trainings) -> None:
+    out, model = tmp_path / "lengths", trained["letter"].folder / f"checkpoint-{SMALL['steps']}"
+    code, output, _ = run("lengths", model, "--lengths", 7, 20, "--inputs", 8, "--device", "cpu", "--out", out)
     assert code == 0
     for name in ("length_accuracy.png", "length_prediction.pdf", "accuracy.parquet"):
         assert (out / name).is_file()

@@ -6,11 +6,13 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 import rotoscope as rs
+from rotoscope.analysis import roles
 from tests.models import from_config, tiny
 from tests.reading.test_load import word_tokenizer
 from tests.waiting import wait_until
@@ -281,7 +283,11 @@ def test_canonical(run, tmp_path: Path) -> None:
     assert "need as many entities" in problem
 
 
-def test_train_then_dynamics_from_the_command_line(run, tmp_path: Path) -> None:
+def test_train_then_dynamics_from_the_command_line(
+    run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, few in (("find_roles", {"inputs": 32, "fitted": 300}), ("trace", {"fitted": 300})):
+        monkeypatch.setattr(roles, name, partial(getattr(roles, name), **few))
     small = ("--steps", 40, "--layers", 2, "--width", 32, "--inputs", 20, "--device", "cpu")
     code, output, _ = run("train", "letter", *small, "--out", tmp_path / "run")
     assert code == 0
@@ -298,7 +304,7 @@ def test_train_then_dynamics_from_the_command_line(run, tmp_path: Path) -> None:
     } <= {file.name for file in named}
     assert all(file.exists() for file in named)
     code, output, _ = run(
-        "dynamics", tmp_path / "run", "--queries", "path", "--no-roles", "--out", tmp_path / "d"
+        "dynamics", tmp_path / "run", "--queries", "path", "--no-roles", "--no-figures", "--out", tmp_path / "d"
     )
     assert code == 0
     assert set(rs.open(tmp_path / "d").scores["queries"]) == {"path"}
@@ -335,7 +341,15 @@ def test_dynamics_of_language_model_checkpoints(run, tmp_path: Path) -> None:
         tiny("llama", seed=step).save_pretrained(tmp_path / "steps" / f"step-{step}")
         word_tokenizer().save_pretrained(tmp_path / "steps" / f"step-{step}")
     code, output, _ = run(
-        "dynamics", tmp_path / "steps", "--task", "repeats", "--inputs", 2, "--out", tmp_path / "out"
+        "dynamics",
+        tmp_path / "steps",
+        "--task",
+        "repeats",
+        "--inputs",
+        2,
+        "--no-figures",
+        "--out",
+        tmp_path / "out",
     )
     assert code == 0
     assert "says nothing of them" in output
