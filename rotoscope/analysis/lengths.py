@@ -250,7 +250,7 @@ def predict(depths: Depths, samples: MultiHops, longest: int) -> pd.DataFrame:
         for step in range(hops):
             accuracy = blocked(depths, samples[rows[:64]], step)
             fails = [layer for layer, right in enumerate(accuracy) if right < ARRIVED]
-            for layer in range(min(max(fails) + 1, len(layers)) if fails else 0):
+            for layer in range(min(max(fails) + 1, len(layers)) if fails and extra else 0):
                 over = _front_share(layers[layer], samples, rows, step, extra) > 0.5  # [inputs, extra tokens]
                 first = torch.where(over.any(1), over.long().argmax(1) + 1 + samples.length, torch.inf).double()
                 where = torch.where(first < fails_at, layer, where)
