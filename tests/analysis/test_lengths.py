@@ -62,6 +62,11 @@ def test_accuracy_is_that_of_transformers(both: Lengths) -> None:
         assert found[hops] == pytest.approx(float(right[samples.hops == hops].float().mean()))
 
 
+def test_at_the_length_of_training_nothing_is_predicted_to_fail() -> None:
+    found = measure_lengths("number", lengths=(17,), inputs=8, device="cpu")
+    assert found.predicted["fails_at"].map(math.isinf).all()
+
+
 def test_gaps_and_losses_by_hand() -> None:
     subject = rs.load("letter", device="cpu")
     reader = HeadReader(subject.model)

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from rotoscope.lab import Trainer, TrainSettings
-from rotoscope.settings.train import PRESETS
+from rotoscope.lab import Trainer
+from rotoscope.settings import TrainSettings
 
 CPU = torch.device("cpu")
 SMALL = TrainSettings(
@@ -93,7 +93,7 @@ def test_dropout_draws_are_those_of_the_seed() -> None:
     assert not torch.equal(losses[0], losses[2])
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", TrainSettings.presets)
 def test_every_preset_uses_every_training_setting(name: str) -> None:
     """What the small preset leaves out, no quick look at it would ever see go wrong."""
     settings, paper = TrainSettings.preset(name), TrainSettings.preset("paper")
