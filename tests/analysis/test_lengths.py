@@ -222,6 +222,7 @@ def test_predicted_to_fail_where_half_is_drawn_from_a_head_the_answer_still_need
         found = predict(depths, samples, longest=300)
         assert found["fails_at"].tolist() == [fails_at] * 4
         assert found["layer"].tolist() == [layer] * 4
+    assert predict(depths, samples, longest=17)["fails_at"].tolist() == [math.inf] * 4  # nothing is longer
 
 
 def test_what_the_stored_measurements_of_eight_models_show() -> None:
