@@ -43,7 +43,7 @@ def test_local_model(run, model: Path, tmp_path: Path) -> None:
     assert "P2's screening rule: not selected: " in told
     named = [Path(line.strip()) for line in told.split("wrote\n")[1].splitlines()]
     assert {file.name for file in named} == {
-        "answers.parquet", "run.json", "one_hop_accuracy.pdf", "one_hop_accuracy.png",
+        "answers.parquet", "run.json", "one_hop_accuracy.png",
     }  # fmt: skip
     assert all(file.is_file() for file in named)
     assert len(rs.open(out).answers) == 8
@@ -149,7 +149,7 @@ def test_multihop_models_from_the_command_line(run, tmp_path: Path, trained: Tra
     out, model = tmp_path / "lengths", trained["letter"].folder / f"checkpoint-{SMALL['steps']}"
     code, output, _ = run("lengths", model, "--lengths", 7, 20, "--inputs", 8, "--device", "cpu", "--out", out)
     assert code == 0
-    for name in ("length_accuracy.png", "length_prediction.pdf", "accuracy.parquet"):
+    for name in ("length_accuracy.png", "length_prediction.png", "accuracy.parquet"):
         assert (out / name).is_file()
         assert name in output
     code, output, _ = run("lengths", "stored", "--out", tmp_path / "stored")

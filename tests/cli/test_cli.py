@@ -27,7 +27,7 @@ def model(tmp_path: Path) -> Path:
     return tmp_path / "model"
 
 
-def test_profile_writes_what_it_says(run, model: Path, tmp_path: Path) -> None:
+def test_profile_writes_what_it_says(run, model: Path, tmp_path: Path, fine_pictures: None) -> None:
     out = tmp_path / "run"
     code, output, _ = run("profile", model, "--task", "repeats", "--length", 8, "--prompts", 2, "--out", out)
     assert code == 0
@@ -236,7 +236,7 @@ def test_theory(run, tmp_path: Path) -> None:
     assert code == 0, problem
     assert "appendix-b false as printed" in output
     assert "instead (checked, holds)" in output
-    assert {"hop_path.png", "discrepancies.pdf", "target_weights.png"} <= {file.name for file in out.iterdir()}
+    assert {"hop_path.png", "discrepancies.png", "target_weights.png"} <= {file.name for file in out.iterdir()}
     code, _, problem = run("theory", "--figures", "--number", "a b 9", "--out", tmp_path / "other")
     assert code == 2
     assert "points before the sequence" in problem
@@ -266,7 +266,7 @@ def test_canonical(run, tmp_path: Path) -> None:
     )
     assert code == 0, problem
     assert "accuracy after 12 steps" in output
-    assert {"accuracy.png", "positions.png", "vectors.png", "scores.pdf", "steps.png"} <= {
+    assert {"accuracy.png", "positions.png", "vectors.png", "scores.png", "steps.png"} <= {
         f.name for f in out.iterdir()
     }
     assert set(rs.open(out).accuracy["theta"]) == {1.0, 0.1, 0.0}
@@ -312,7 +312,7 @@ def test_train_then_dynamics_from_the_command_line(
         "dynamics", tmp_path / "run", "--inputs", 20, "--out", tmp_path / "whole", "--device", "cpu"
     )
     assert code == 0
-    for name in ("information_flow.png", "dominant_planes.pdf", "roles/run.json", "geometry/run.json"):
+    for name in ("information_flow.png", "dominant_planes.png", "roles/run.json", "geometry/run.json"):
         assert (tmp_path / "whole" / name).is_file()
         assert name.split("/")[-1] in output
     assert "hop order" in output
