@@ -11,14 +11,12 @@ from typing import Any
 os.environ |= {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "MKL_NUM_THREADS": "1"}
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-from jaxtyping import install_import_hook
+import sys
 
-import tests.checked  # noqa: F401  the hook looks it up by name
+from tests.checked import Finder
 
-if (
-    "UNCHECKED_SHAPES" not in os.environ
-):  # tests/breakages want to be quick, and noticed by the tests themselves
-    install_import_hook("rotoscope", "tests.checked.checked")
+if "UNCHECKED_SHAPES" not in os.environ:  # tests/breakages want to be noticed by the tests themselves
+    sys.meta_path.insert(0, Finder)
 
 import pytest
 import torch
@@ -51,11 +49,12 @@ def fine_pictures() -> None:
 
 @pytest.fixture(autouse=True)
 def _coarse_pictures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Most of the time of a figure goes into its pixels, and few tests look at them."""
+    """Most of the time of a figure goes into its pixels and fonts, and few tests look at them."""
     from rotoscope.figures import style
 
     if "fine_pictures" not in request.fixturenames:
         monkeypatch.setattr(style, "DPI", 50)
+        monkeypatch.setattr(style, "FORMATS", ("png",))
 
 
 @pytest.fixture(scope="session")

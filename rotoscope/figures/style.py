@@ -20,6 +20,7 @@ from rotoscope.palette import CLASS_COLOURS
 from rotoscope.results.files import replace_file
 
 DPI = 200
+FORMATS = ("pdf", "png")
 SETTINGS = {
     "font.family": "DejaVu Sans",
     "font.size": 9,
@@ -135,10 +136,8 @@ def headline(figure: Figure, text: str) -> Figure:
 def save_figure(figure: Figure, path: str | Path) -> list[Path]:
     """Write a figure as vector PDF and as PNG; returns the files."""
     stem = Path(path).with_suffix("")
-    files = []
-    for suffix in (".pdf", ".png"):
-        file = stem.with_name(stem.name + suffix)
+    files = [stem.with_name(f"{stem.name}.{name}") for name in FORMATS]
+    for file, name in zip(files, FORMATS, strict=True):
         with styled():
-            replace_file(file, partial(figure.savefig, format=suffix[1:], dpi=DPI))
-        files.append(file)
+            replace_file(file, partial(figure.savefig, format=name, dpi=DPI))
     return files

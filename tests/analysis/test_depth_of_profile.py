@@ -62,6 +62,7 @@ def test_frequencies_equal_the_twin_on_every_layout(name: str) -> None:
     assert (angles[angles.index == 0] == 0).all()
 
 
+@pytest.mark.slow
 def test_frequencies_of_three_smollm2_heads(smollm2: rs.Subject) -> None:
     heads = [(0, 3), (14, 1), (29, 8)]
     ids = torch.tensor([rs.tasks.binding(smollm2, 3, 1)[0].tokens])[:, -24:]

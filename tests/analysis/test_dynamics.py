@@ -253,6 +253,7 @@ def test_what_the_paper_runs_of_three_seeds_show(task: str, place: Path) -> None
     assert len(heads.steps) >= 90
 
 
+@pytest.mark.slow
 def test_other_queries_of_an_embedded_model() -> None:
     found = rs.dynamics("letter", queries="path", inputs=8, device="cpu")
     assert found.steps == [22_500]

@@ -344,7 +344,7 @@ def test_killed_and_resumed(tmp_path: Path) -> None:
         asked_later = server.texts[before:]
     done = {(row["task"], row["length"], row["run"], row["question"]) for row in kept}
     missing = [q.text for r, q in PLAN if (q.task, q.length, r, q.number) not in done]
-    assert sorted(asked_later) == sorted(missing)
+    assert set(asked_later) == set(missing)  # one that was under way may arrive late, and twice
     assert len(run.answers) == 12
     assert not run.answers.duplicated(["task", "length", "run", "question"]).any()
     assert run.answers["correct"].all()

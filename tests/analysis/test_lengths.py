@@ -31,8 +31,8 @@ from rotoscope.results.lengths import crossing
 def _few() -> Iterator[None]:
     """Heads are looked at on few inputs."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("rotoscope.analysis.lengths.HEAD_INPUTS", 8)
-        patch.setattr("rotoscope.analysis.lengths.CLASS_INPUTS", 40)
+        patch.setattr("rotoscope.analysis.lengths.HEAD_INPUTS", 4)
+        patch.setattr("rotoscope.analysis.lengths.CLASS_INPUTS", 20)
         yield
 
 
@@ -222,6 +222,7 @@ def test_predicted_to_fail_where_half_is_drawn_from_a_head_the_answer_still_need
         found = predict(depths, samples, longest=300)
         assert found["fails_at"].tolist() == [fails_at] * 4
         assert found["layer"].tolist() == [layer] * 4
+    assert predict(depths, samples, longest=17)["fails_at"].tolist() == [math.inf] * 4  # nothing is longer
 
 
 def test_what_the_stored_measurements_of_eight_models_show() -> None:

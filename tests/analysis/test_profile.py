@@ -43,7 +43,7 @@ def test_block_scores_equal_the_models_own_attention(name: str, blocks) -> None:
     assert_equals_twin(tiny(name), tokens(2, 14), blocks)
 
 
-@pytest.mark.parametrize("equal_length", [True, False])
+@pytest.mark.parametrize("equal_length", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_smollm2_equals_the_twin(smollm2: rs.Subject, equal_length: bool) -> None:
     prompts = rs.tasks.binding(smollm2, pairs=5, count=1, seed=3, equal_length=equal_length)
     found = rs.profile(smollm2, prompts, tau=TAUS, null="none")

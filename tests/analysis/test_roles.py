@@ -43,7 +43,7 @@ def small() -> tuple[object, None]:
 
 @pytest.fixture(
     scope="module",
-    params=[pytest.param((32, 600), id="few"), pytest.param((120, 3000), id="many", marks=pytest.mark.slow)],
+    params=[pytest.param((120, 3000), id="many", marks=pytest.mark.slow)],
 )
 def found(request: pytest.FixtureRequest) -> dict[str, rs.results.Roles]:
     inputs, fitted = request.param
@@ -89,7 +89,7 @@ def test_the_ideal_composition_is_that_of_the_functions(task: str) -> None:
 def test_blocking_against_plain_runs(task: str) -> None:
     """Blocked from layer 0 the last token is alone in the world; blocked from no layer it answers as ever."""
     subject = rs.load(task, device="cpu")
-    samples = sequences_for(subject.model.config, 200, hops=(2,), first=HELD_OUT)
+    samples = sequences_for(subject.model.config, 60, hops=(2,), first=HELD_OUT)
     right = blocked(Depths(HeadReader(subject.model)), samples, 0)
     with torch.no_grad():
         alone = subject.model(samples.tokens[:, -1:]).logits[:, -1].argmax(-1)
@@ -226,6 +226,7 @@ def test_roles_are_saved_and_read_back(tmp_path: Path) -> None:
         pd.testing.assert_frame_equal(table, written.tables[name])
 
 
+@pytest.mark.slow
 def test_one_input_of_ones_own() -> None:
     one = rs.tasks.letter(8, first=HELD_OUT)[6]
     shown = trace("letter", " ".join(one.tokens), fitted=2000, device="cpu")
@@ -236,6 +237,9 @@ def test_one_input_of_ones_own() -> None:
     assert cells.loc[(0, last), "token"] == one.tokens[-1]
     assert cells.loc[(12, last), "token"] == one.answer
     assert shown.attention.shape == (12, 1, 17, 17)
+
+
+def test_inputs_of_ones_own_that_are_none() -> None:
     with pytest.raises(TaskError, match="'z9' is no token of the letter task"):
         trace("letter", "z9 az", device="cpu", fitted=100)
     with pytest.raises(TaskError, match="points before"):
@@ -259,6 +263,7 @@ def test_frequency_use_by_hand() -> None:
     assert use["product_weight"][1] == pytest.approx(1 / (np.e**4 + 1))
 
 
+@pytest.mark.slow
 def test_the_number_model_turns_fast_and_the_letter_model_slowly(tmp_path: Path) -> None:
     number, letter = (
         find_geometry(task, inputs=40, device="cpu", out=tmp_path / task) for task in ("number", "letter")

@@ -6,11 +6,13 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 import rotoscope as rs
+from rotoscope.analysis import roles
 from tests.models import from_config, tiny
 from tests.reading.test_load import word_tokenizer
 from tests.waiting import wait_until
@@ -25,7 +27,7 @@ def model(tmp_path: Path) -> Path:
     return tmp_path / "model"
 
 
-def test_profile_writes_what_it_says(run, model: Path, tmp_path: Path) -> None:
+def test_profile_writes_what_it_says(run, model: Path, tmp_path: Path, fine_pictures: None) -> None:
     out = tmp_path / "run"
     code, output, _ = run("profile", model, "--task", "repeats", "--length", 8, "--prompts", 2, "--out", out)
     assert code == 0
@@ -234,7 +236,7 @@ def test_theory(run, tmp_path: Path) -> None:
     assert code == 0, problem
     assert "appendix-b false as printed" in output
     assert "instead (checked, holds)" in output
-    assert {"hop_path.png", "discrepancies.pdf", "target_weights.png"} <= {file.name for file in out.iterdir()}
+    assert {"hop_path.png", "discrepancies.png", "target_weights.png"} <= {file.name for file in out.iterdir()}
     code, _, problem = run("theory", "--figures", "--number", "a b 9", "--out", tmp_path / "other")
     assert code == 2
     assert "points before the sequence" in problem
@@ -264,7 +266,7 @@ def test_canonical(run, tmp_path: Path) -> None:
     )
     assert code == 0, problem
     assert "accuracy after 12 steps" in output
-    assert {"accuracy.png", "positions.png", "vectors.png", "scores.pdf", "steps.png"} <= {
+    assert {"accuracy.png", "positions.png", "vectors.png", "scores.png", "steps.png"} <= {
         f.name for f in out.iterdir()
     }
     assert set(rs.open(out).accuracy["theta"]) == {1.0, 0.1, 0.0}
@@ -281,7 +283,11 @@ def test_canonical(run, tmp_path: Path) -> None:
     assert "need as many entities" in problem
 
 
-def test_train_then_dynamics_from_the_command_line(run, tmp_path: Path) -> None:
+def test_train_then_dynamics_from_the_command_line(
+    run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, few in (("find_roles", {"inputs": 32, "fitted": 300}), ("trace", {"fitted": 300})):
+        monkeypatch.setattr(roles, name, partial(getattr(roles, name), **few))
     small = ("--steps", 40, "--layers", 2, "--width", 32, "--inputs", 20, "--device", "cpu")
     code, output, _ = run("train", "letter", *small, "--out", tmp_path / "run")
     assert code == 0
@@ -298,7 +304,7 @@ def test_train_then_dynamics_from_the_command_line(run, tmp_path: Path) -> None:
     } <= {file.name for file in named}
     assert all(file.exists() for file in named)
     code, output, _ = run(
-        "dynamics", tmp_path / "run", "--queries", "path", "--no-roles", "--out", tmp_path / "d"
+        "dynamics", tmp_path / "run", "--queries", "path", "--no-roles", "--no-figures", "--out", tmp_path / "d"
     )
     assert code == 0
     assert set(rs.open(tmp_path / "d").scores["queries"]) == {"path"}
@@ -306,7 +312,7 @@ def test_train_then_dynamics_from_the_command_line(run, tmp_path: Path) -> None:
         "dynamics", tmp_path / "run", "--inputs", 20, "--out", tmp_path / "whole", "--device", "cpu"
     )
     assert code == 0
-    for name in ("information_flow.png", "dominant_planes.pdf", "roles/run.json", "geometry/run.json"):
+    for name in ("information_flow.png", "dominant_planes.png", "roles/run.json", "geometry/run.json"):
         assert (tmp_path / "whole" / name).is_file()
         assert name.split("/")[-1] in output
     assert "hop order" in output
@@ -335,7 +341,15 @@ def test_dynamics_of_language_model_checkpoints(run, tmp_path: Path) -> None:
         tiny("llama", seed=step).save_pretrained(tmp_path / "steps" / f"step-{step}")
         word_tokenizer().save_pretrained(tmp_path / "steps" / f"step-{step}")
     code, output, _ = run(
-        "dynamics", tmp_path / "steps", "--task", "repeats", "--inputs", 2, "--out", tmp_path / "out"
+        "dynamics",
+        tmp_path / "steps",
+        "--task",
+        "repeats",
+        "--inputs",
+        2,
+        "--no-figures",
+        "--out",
+        tmp_path / "out",
     )
     assert code == 0
     assert "says nothing of them" in output

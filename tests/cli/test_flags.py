@@ -37,7 +37,6 @@ EVERY = [(command, flag) for command, table in TABLES.items() for flag in table]
 def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     made = World(tmp_path_factory.mktemp("flags"))
     multihop.trained(made, "trained", train.LETTER)
-    multihop.trained(made, "retrained", f"{train.LETTER} --seed 1")
     asked(made.place / "answers", {12: 0.9, 16: 0.8, 300: 0.1}, {12: 0.9, 16: 0.9, 300: 0.5})
     return made
 

@@ -88,7 +88,7 @@ def test_caption_says_what_was_measured(found: rs.Profile, full: rs.Profile) -> 
     assert "null: random, 2 draws" in plane(full).get_supxlabel()
 
 
-def test_vector_and_pixels(found: rs.Profile, tmp_path: Path) -> None:
+def test_vector_and_pixels(found: rs.Profile, tmp_path: Path, fine_pictures: None) -> None:
     files = save_figure(plane(found), tmp_path / "plane")
     assert [file.suffix for file in files] == [".pdf", ".png"]
     assert files[0].read_bytes().startswith(b"%PDF")

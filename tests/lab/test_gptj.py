@@ -118,6 +118,7 @@ def test_wrong_weights_and_wrong_models_are_refused() -> None:
         GPTJ.initialise(shape, 0).logits(torch.zeros(1, 8193, dtype=torch.long))
 
 
+@pytest.mark.slow
 def test_the_embedded_models_answer_in_bfloat16_too() -> None:
     for task in ("number", "letter"):
         subject = rs.load(task, device="cpu")

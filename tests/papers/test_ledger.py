@@ -133,7 +133,12 @@ def test_layers_and_lengths_of_models_trained_again(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.parametrize(
-    ("kind", "name"), [("gemma2", "gemma-2-2b-it"), ("qwen2", "Qwen2-1.5B"), ("llama", "Llama-3.2-1B")]
+    ("kind", "name"),
+    [
+        ("gemma2", "gemma-2-2b-it"),
+        pytest.param("qwen2", "Qwen2-1.5B", marks=pytest.mark.slow),
+        pytest.param("llama", "Llama-3.2-1B", marks=pytest.mark.slow),
+    ],
 )
 def test_the_papers_own_models_can_be_given(kind: str, name: str, smollm2: rs.Subject, tmp_path: Path) -> None:
     """Tiny models of their architectures: every claim about language models is judged, and none called another model's."""

@@ -28,7 +28,6 @@ from rotoscope.report.address import is_local, listening, named, trusted
 from rotoscope.report.server import make_app
 from rotoscope.results import Run, Training
 from tests.models import tiny, tokens
-from tests.waiting import wait_until
 
 ROTOSCOPE = str(Path(sys.executable).with_name("rotoscope"))
 TOKEN = "a-token-of-the-tests"
@@ -472,7 +471,9 @@ def server(profiles: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 def test_the_browser_is_opened_when_asked(server: Server) -> None:
-    wait_until(lambda: server.opened.is_file() and server.opened.read_text() == f"{server.url}\n")
+    server.get("/")  # answered only after the browser was called
+    assert server.opened.is_file()
+    assert server.opened.read_text() == f"{server.url}\n"
 
 
 def test_a_real_server(server: Server) -> None:

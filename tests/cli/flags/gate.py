@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from tests.cli.flags.effect import (
     Effect,
     Other,
@@ -24,6 +27,11 @@ BINDING = f"gate {{model}} --task binding --pairs 4 --prompts 2 {WORDS}"
 TEXT = f"gate {{model}} --task text --text {{text}} --answer w7 --blocks token {WORDS}"
 
 
+LONGER = "--prompts 3 --length 8 --prefix none"
+COARSER = "--pairs 6 --granularity 2"
+OTHERWISE = "--text {longer} --blocks sentence"
+
+
 def losses(outcome: Outcome, source: str = "task") -> list[float]:
     rows = outcome.result.conditions
     return rows[rows["source"] == source]["loss"].tolist()
@@ -42,8 +50,9 @@ def conditions(outcome: Outcome) -> list[str]:
     return every(outcome, "conditions", "condition")
 
 
-def scores(outcome: Outcome) -> list[float]:
-    return outcome.result.gated_heads["positional_score"].tolist()
+def made(name: str) -> Callable[[Outcome], Any]:
+    """A size of the prompts, as they were made."""
+    return lambda outcome: outcome.result.run.settings["task_settings"][name]
 
 
 def prompts(outcome: Outcome) -> int:
@@ -78,16 +87,16 @@ def controls_are_drawn_with_the_seed(world: World) -> None:
 FLAGS: Table = {
     "model": Other(ONE, ONE.replace("{model}", "{other}"), losses),
     "task": Other(TEXT, ONE, prompts, 2),
-    "pairs": Effect(BINDING, "--pairs 5", scores),
-    "prompts": Effect(ONE, "--prompts 3 --prefix none --length 6", prompts, 3),
-    "prefix": Effect(ONE, "--prefix none", losses),
-    "granularity": Effect(BINDING, "--granularity 2", lambda o: (losses(o)[:1], scores(o))),
+    "pairs": Effect(BINDING, COARSER, made("pairs"), 6),
+    "prompts": Effect(ONE, LONGER, prompts, 3),
+    "prefix": Effect(ONE, LONGER, made("prefix"), "none"),
+    "granularity": Effect(BINDING, COARSER, made("granularity"), 2),
     "equal_length": Refused(
         TEXT.replace("{text}", "{uneven}").replace("token", "sentence"), "--equal-length", "equal length"
     ),
-    "length": Effect(ONE, "--length 8", losses),
-    "text": Effect(TEXT, "--text {longer}", losses),
-    "blocks": Effect(TEXT, "--blocks sentence", scores),
+    "length": Effect(ONE, LONGER, made("length"), 8),
+    "text": Effect(TEXT, OTHERWISE, losses),
+    "blocks": Effect(TEXT, OTHERWISE, made("blocks"), "sentence"),
     "answer": Effect(TEXT, "--answer w8", losses),
     "seed": controls_are_drawn_with_the_seed,
     "keep": Effect(ONE, "--keep 1-3", gated, [("keep 1-3", "listed", 1, -1)]),

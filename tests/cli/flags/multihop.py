@@ -24,6 +24,7 @@ SCORED = "dynamics {trained} --queries last --inputs 4 --no-roles --no-figures -
 SPOKEN = "dynamics {steps} --task repeats --inputs 1 --no-roles --no-figures --device cpu"
 WITH_ROLES = with_flags(SCORED, "--roles")
 LENGTHS = "lengths {trained} --lengths 7 10 --inputs 4 --no-figures --device cpu"
+ELSEWHERE = "tests/cli/test_ask.py::test_multihop_models_from_the_command_line"
 MUCH = "--lengths 8 9 --inputs 5 --no-heads"
 
 
@@ -90,14 +91,14 @@ def predicted(outcome: Outcome) -> list[str]:
 
 
 FOLLOWED: Table = {
-    "source": Other(LENGTHS, LENGTHS.replace("{trained}", "{retrained}"), predicted),
+    "source": ELSEWHERE,
     "lengths": Effect(LENGTHS, MUCH, lambda o: every(o, "accuracy", "length"), [8, 9]),
     "inputs": Effect(LENGTHS, MUCH, asked, 5),
     "heads": Effect(LENGTHS, MUCH, lambda o: "heads" in o.result.tables, expected=False),
     "seed": Effect(LENGTHS, "--seed 1", predicted),
     "out": Written(LENGTHS),
     "overwrite": Overwrites(LENGTHS, "--lengths 7 --no-heads"),
-    "figures": Undrawn(LENGTHS, drawn="tests/cli/test_ask.py::test_multihop_models_from_the_command_line"),
+    "figures": Undrawn(LENGTHS, drawn=ELSEWHERE),
     "device": on_device(LENGTHS),
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import rotoscope.figures
+from rotoscope.tasks import letter, number
 from tests.cli.flags.effect import (
     Effect,
     Other,
@@ -36,13 +37,13 @@ def what_is_drawn_is_what_was_asked_for(world: World) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rotoscope.figures, "save_figure", kept)
-        for more in ("--number 'a b c 1 2' --letter 'a1 b2 ca dc'", "--seed 5", "--seed 6"):
+        for more in ("--number 'a b c 1 2' --seed 5", "--letter 'a1 b2 ca dc' --seed 6"):
             drawn.append({})
             found = world.run(f"{CHECKED} --figures {more}")
             assert found.code == 0, found.problem
-    own, five, six = (one["hop_path"] for one in drawn)
-    assert {"a", "b", "c", "1", "2", "a1", "b2", "ca", "dc"} <= set(own)
-    assert five != six
+    with_number, with_letter = (set(one["hop_path"]) for one in drawn)
+    assert {"a", "b", "c", "1", "2", *letter(1, hops=(3,), seed=5)[0].tokens} <= with_number
+    assert {"a1", "b2", "ca", "dc", *number(1, hops=(3,), seed=6)[0].tokens} <= with_letter
 
 
 def nothing_is_drawn_unasked(world: World) -> None:
@@ -52,15 +53,15 @@ def nothing_is_drawn_unasked(world: World) -> None:
 def another_statement_replaces_the_first(world: World) -> None:
     place = world.place / "theory"
     assert world.run(f"{CHECKED} --out {place}").code == 0
-    kept = world.run(f"theory h-pos --out {place}")
+    kept = world.run(f"theory separation --out {place}")
     assert kept.code == 2
     assert "--overwrite" in kept.problem
-    replaced = world.run(f"theory h-pos --out {place} --overwrite")
-    assert replaced.result.statements["name"].tolist() == ["h-pos"]
+    replaced = world.run(f"theory separation --out {place} --overwrite")
+    assert replaced.result.statements["name"].tolist() == ["separation"]
 
 
 THEORY: Table = {
-    "name": Other(CHECKED, "theory h-pos", lambda o: o.result.statements["name"].tolist(), ["h-pos"]),
+    "name": Other(CHECKED, "theory separation", lambda o: o.result.statements["name"].tolist(), ["separation"]),
     "figures": (nothing_is_drawn_unasked, what_is_drawn_is_what_was_asked_for),
     "number": (what_is_drawn_is_what_was_asked_for, Refused(CHECKED, "--number 'a 1'", "give --figures too")),
     "letter": (what_is_drawn_is_what_was_asked_for, Refused(CHECKED, "--letter 'a1 ba'", "give --figures too")),
@@ -111,7 +112,7 @@ def verdicts(outcome: Outcome) -> dict[str, str]:
 def the_model_that_is_named_is_judged(world: World) -> None:
     for more, sentence in (
         ("--model nowhere", "no model called 'nowhere'"),
-        ("--device nowhere", "device 'nowhere' cannot be used"),
+        ("--model {model} --device nowhere", "device 'nowhere' cannot be used"),
     ):
         found = world.run(f"reproduce p1-anticorrelation {more}")
         assert found.code == 2, found.told

@@ -31,6 +31,10 @@ MUCH = (
     "--prompts 3 --tau 1e6 --queries 8,10 --frequencies --heads 1:2,0:3 --examples --permute input --no-prove"
 )
 """Flags whose effects are seen in different places: one run shows them all."""
+LONGER = "--length 8 --prefix none"
+COARSER = "--pairs 6 --granularity 2"
+OTHERWISE = "--text {longer} --blocks sentence --answer w7"
+"""Flags that are seen together: without any one of them the number would be another."""
 DRAWS = "--null-draws 2 --null-per-layer"
 
 
@@ -90,17 +94,17 @@ def asked_at(outcome: Outcome) -> list[int]:
 FLAGS: Table = {
     "model": Other(REPEATS, REPEATS.replace("{model}", "{other}"), scores),
     "task": Other(TEXT, REPEATS, lambda o: (o.result.run.settings["task"], shown(o)), ("repeats", (2, 12))),
-    "pairs": Effect(BINDING, "--pairs 5", swaps, 10.0),
+    "pairs": Effect(BINDING, COARSER, swaps, 3.0),
     "prompts": Effect(REPEATS, MUCH, shown, (3, 12)),
-    "prefix": Effect(REPEATS, "--prefix none", shown, (2, 11)),
-    "granularity": Effect(BINDING, "--granularity 2", swaps, 1.0),
+    "prefix": Effect(REPEATS, LONGER, shown, (2, 15)),
+    "granularity": Effect(BINDING, COARSER, swaps, 3.0),
     "equal_length": Refused(
         TEXT.replace("{text}", "{uneven}").replace("token", "sentence"), "--equal-length", "equal length"
     ),
-    "length": Effect(REPEATS, "--length 8", shown, (2, 16)),
-    "text": Effect(TEXT, "--text {longer}", shown, (1, 17)),
-    "blocks": Effect(TEXT, "--blocks sentence", swaps, 3.0),
-    "answer": Effect(TEXT, "--answer w7", has("answers"), expected=True),
+    "length": Effect(REPEATS, LONGER, shown, (2, 15)),
+    "text": Effect(TEXT, OTHERWISE, shown, (1, 17)),
+    "blocks": Effect(TEXT, OTHERWISE, swaps, 6.0),
+    "answer": Effect(TEXT, OTHERWISE, has("answers"), expected=True),
     "seed": Effect(REPEATS, "--seed 1", scores),
     "tau": Effect(REPEATS, MUCH, lambda o: (o.result.taus, swaps(o)), ([1e6], 15.0)),
     "gamma": Effect(REPEATS, "--gamma 0.45", lambda o: o.result.heads["head_class"].tolist()),

@@ -23,7 +23,7 @@ from tests.cli.flags.effect import Written as WrittenRun
 
 LETTER = (
     "train letter --hops 1 --target 4 --window 2 --alphabet 4 --digits 2 --layers 1 --width 8 --positions 16 --steps 3 "
-    "--batch 4 --warmup 1 --train-sequences 16 --validation-sequences 8 --test-sequences 8 --watch-every 1 "
+    "--batch 4 --warmup 1 --train-sequences 16 --validation-sequences 8 --test-sequences 8 --watch-every 3 "
     "--inputs 4 --checkpoints 2 --device cpu --no-figures"
 )
 NUMBER = LETTER.replace("letter", "number").replace("--alphabet 4 --digits 2", "--letters 5")
@@ -76,7 +76,7 @@ def kept(outcome: Outcome) -> int:
 
 TRAIN: Table = {
     "task": Other(LETTER, NUMBER, sizes("task"), "number"),
-    "preset": Effect(LETTER, "--preset paper", lambda o: max(rates(o).values()), 1e-4),
+    "preset": Effect(LETTER, "--preset paper", lambda o: rates(o)[3], 5e-5),
     "seed": Effect(LETTER, "--seed 1", weights),
     "hops": Effect(LETTER, MUCH, lambda o: every(o, "metrics", "hops"), [1, 2]),
     "target": Effect(LETTER, MUCH, sizes("target"), 5),
@@ -97,7 +97,7 @@ TRAIN: Table = {
     "steps": Effect(LETTER, MUCH, lambda o: steps(o)[-1], 9),
     "batch": Effect(LETTER, "--batch 5", weights),
     "learning_rate": Effect(LETTER, MUCH, lambda o: max(rates(o).values()), 0.01),
-    "warmup": Effect(LETTER, MUCH, lambda o: rates(o)[2], 0.005),
+    "warmup": Effect(LETTER, MUCH, lambda o: rates(o).get(2), 0.005),
     "betas": Effect(LETTER, "--betas 0.5 0.9", weights),
     "weight_decay": Effect(LETTER, "--weight-decay 0.9", weights),
     "watch_every": Effect(LETTER, MUCH, lambda o: steps(o)[1], 2),
