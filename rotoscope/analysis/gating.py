@@ -163,7 +163,8 @@ def gate(
         planes = wanted.keep or wanted.remove or "none"
         group = wanted.heads if ":" not in wanted.heads else "listed"
         chosen = parse_heads(wanted.heads, reader, classes)
-        one = Condition(f"{action} {planes}", action, group, parse_planes(planes, reader), chosen)
+        name = f"silence {group}" if wanted.silence else f"{action} {planes}"
+        one = Condition(name, action, group, parse_planes(planes, reader), chosen)
         conditions = [one, *random_controls(one, reader, wanted.controls, seed)]
         scored = one if wanted.scores else None
     shown = {"task": prompts}

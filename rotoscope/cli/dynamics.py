@@ -9,7 +9,7 @@ from rotoscope.cli.command import command
 from rotoscope.errors import RotoscopeError
 from rotoscope.settings import Output, PromptSettings
 
-PAIRS = 16
+PAIRS, INPUTS = 16, 200
 
 
 @command
@@ -18,7 +18,7 @@ def dynamics(
     *,
     task: Literal["number", "letter", "binding", "repeats"] | None = None,
     queries: Literal["last", "path", "all"] | None = None,
-    inputs: int = 200,
+    inputs: int | None = None,
     roles: bool = True,
     sequence: str | None = None,
     seed: int = 0,
@@ -36,9 +36,10 @@ def dynamics(
         number, letter: make sure that the checkpoints are of this task. binding, repeats: what checkpoints of language
         models are shown.
     queries
-        Positions scored: last, path, all. By default what was watched in training; for checkpoints, last.
+        Positions scored: last, path, all. By default what was watched in training; for checkpoints, or with --inputs,
+        last.
     inputs
-        Held-out sequences, or prompts, to score the heads on.
+        Held-out sequences, or prompts, to score the heads on: 200. Given, checkpoints are scored again.
     roles
         Also find roles (Index, Retrieval, Reflexive), the way of the answer, and the frequencies in use.
     sequence
@@ -56,6 +57,8 @@ def dynamics(
     from rotoscope.cli.train import show_dynamics
     from rotoscope.reading import load
 
+    queries = queries or ("last" if inputs is not None else None)
+    inputs = INPUTS if inputs is None else inputs
     console = new_console()
     folder = output.folder("dynamics", Path(source).name)
     prompts = None

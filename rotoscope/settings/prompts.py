@@ -54,4 +54,4 @@ class PromptSettings(Settings):
     answer: str | None = None
     """text: what should come next, for the model's own accuracy."""
     seed: int = 0
-    """Seed of the prompts, and of what is drawn beside them."""
+    """Seed of the prompts, and of the random heads that a gate is compared with."""

@@ -69,7 +69,7 @@ def classes_of_a_profile(world: World) -> None:
     silence = ONE.replace("--keep 1-2", "--silence").replace("0:1", str(name))
     found = world.run(f"{silence} --classes {known.folder}")
     assert found.code == 0, found.problem
-    assert gated(found) == [("silence none", name, heads, -1)]
+    assert gated(found) == [(f"silence {name}", name, heads, -1)]
     without = world.run(silence)
     assert without.code == 2 or gated(without) != gated(found)
 
@@ -101,7 +101,7 @@ FLAGS: Table = {
     "seed": controls_are_drawn_with_the_seed,
     "keep": Effect(ONE, "--keep 1-3", gated, [("keep 1-3", "listed", 1, -1)]),
     "remove": Other(ONE, ONE.replace("keep", "remove"), conditions, ["nothing gated", "remove 1-2"]),
-    "silence": Other(ONE, ONE.replace("keep 1-2", "silence"), conditions, ["nothing gated", "silence none"]),
+    "silence": Other(ONE, ONE.replace("keep 1-2", "silence"), conditions, ["nothing gated", "silence listed"]),
     "heads": Effect(ONE, "--heads 0:1,1:2", gated, [("keep 1-2", "listed", 2, -1)]),
     "bands": Effect(
         SWEEP,

@@ -21,6 +21,7 @@ from tests.cli.flags.effect import (
 )  # fmt: skip
 
 SCORED = "dynamics {trained} --queries last --inputs 4 --no-roles --no-figures --device cpu"
+WATCHED = "dynamics {trained} --no-roles --no-figures --device cpu"
 SPOKEN = "dynamics {steps} --task repeats --inputs 1 --no-roles --no-figures --device cpu"
 WITH_ROLES = with_flags(SCORED, "--roles")
 LENGTHS = "lengths {trained} --lengths 7 10 --inputs 4 --no-figures --device cpu"
@@ -64,7 +65,10 @@ DYNAMICS: Table = {
         Refused(SCORED, "--task number", "not on the number task"),
     ),
     "queries": Effect(SCORED, "--queries path", lambda o: every(o, "scores", "queries"), ["path"]),
-    "inputs": Effect(SCORED, "--inputs 5", lambda o: every(o, "scores", "inputs"), [5]),
+    "inputs": (
+        Effect(SCORED, "--inputs 5", lambda o: every(o, "scores", "inputs"), [5]),
+        Effect(WATCHED, "--inputs 5", lambda o: every(o, "scores", "inputs"), [5]),
+    ),
     "roles": Effect(SCORED, "--roles", roles_are_found, expected=True),
     "sequence": (a_sequence_of_ones_own_is_what_is_drawn, "tests/analysis/test_roles.py::test_one_input_of_ones_own"),
     "seed": (
