@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from rotoscope import __version__
 from rotoscope.errors import RunError
-from rotoscope.results.files import CHECKSUM, write_json
+from rotoscope.results.files import CHECKSUM, checksum, write_json
 
 SCHEMA = "1.2"
 RUN = "run.json"
@@ -137,6 +137,17 @@ class RunRecord:
         if problems:
             raise RunError(f"{folder}: {problems[0]}")
         return record
+
+    def damage(self, folder: Path) -> list[str]:
+        """What is no longer as it was written: tables and arrays that are missing or have another checksum."""
+        found = []
+        for name, expected in self.files.items():
+            file = folder / name
+            if not file.is_file():
+                found.append(f"{name} is missing")
+            elif checksum(file) != expected:
+                found.append(f"{name} is not what was written")
+        return found
 
     @classmethod
     def parse(cls, content: object) -> tuple[Self, list[str]]:

@@ -144,4 +144,6 @@ SERVE: Table = {
     "open": f"{SERVED}::test_the_browser_is_opened_when_asked",
 }
 
-DOCTOR: Table = dict.fromkeys(("out", "seed", "device"), "tests/cli/test_cli.py::test_doctor")
+DOCTOR: Table = dict.fromkeys(("out", "seed", "device"), "tests/cli/test_cli.py::test_doctor") | dict.fromkeys(
+    ("run", "overwrite"), "tests/cli/test_cli.py::test_doctor_of_a_run"
+)
