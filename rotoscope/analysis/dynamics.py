@@ -31,7 +31,8 @@ from rotoscope.results.record import RUN, RunRecord
 from rotoscope.results.run import Run
 from rotoscope.results.saved import Tables
 from rotoscope.results.training import Training
-from rotoscope.settings import ProfileSettings, TrainSettings, WatchSettings, check_tau
+from rotoscope.settings import ProfileSettings, TrainSettings, WatchSettings
+from rotoscope.settings.profile import each_tau
 from rotoscope.shapes import Float, Tensor
 from rotoscope.tasks.multihop import MultiHops
 from rotoscope.tasks.prompts import Prompts
@@ -85,7 +86,7 @@ def score_heads(
     """Mean scores of all heads of a GPT-J, all layers at once, over inputs and the positions asked."""
     if model.proof is None:
         model.prove()
-    taus = check_tau(tau)
+    taus = each_tau(tau)
     states: list[LayerState] = []
     model.logits(samples.tokens, visit=states.append)
     last = samples.length - 1
@@ -190,7 +191,7 @@ def measure_dynamics(
     asked: QueryKind = queries or "last"
     check_queries(asked)
     return _from_checkpoints(
-        place, prompts, task, asked, inputs, check_tau(tau), device, out, overwrite, show_progress
+        place, prompts, task, asked, inputs, each_tau(tau), device, out, overwrite, show_progress
     )
 
 

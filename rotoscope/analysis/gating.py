@@ -82,16 +82,32 @@ def parse_planes(planes: Planes, reader: HeadReader) -> tuple[int, ...]:
             raise RotoscopeError(f"'{planes}': an angle range is written 'angle 0.01-0.5'") from problem
         ids = tuple(k + 1 for k, angle in enumerate(layout.angles.tolist()) if low <= abs(angle) <= high)
     else:
-        try:
-            spans = [[int(end) for end in part.split("-")] for part in planes.split(",")]
-            ids = tuple(sorted({k for span in spans for k in range(span[0], span[-1] + 1)}))
-        except ValueError as problem:
-            raise RotoscopeError(f"'{planes}': frequency ids are written 1-8,12") from problem
+        # A range cannot reach far beyond the last plane, however large its end: what is beyond is refused below.
+        spans = [_span(part, planes) for part in planes.split(",")]
+        ids = tuple(
+            sorted({k for first, last in spans for k in (*range(first, min(last, layout.planes) + 1), last)})
+        )
     if any(not 0 <= k <= layout.planes for k in ids):
         raise RotoscopeError(
             f"frequency ids go from 1 (fastest) to {layout.planes}, 0 is what does not rotate; found {planes}"
         )
+    if not ids and isinstance(planes, str) and planes != "none":
+        slowest, fastest = layout.angles.abs().min(), layout.angles.abs().max()
+        raise RotoscopeError(
+            f"'{planes}' holds no frequency of this model, whose angles go from {slowest:.2g} to {fastest:.2g}"
+        )
     return ids
+
+
+def _span(part: str, planes: str) -> tuple[int, int]:
+    """The first and the last id of "5" or "1-8"."""
+    ends = part.strip().split("-")
+    if len(ends) > 2 or not all(end.strip().isdecimal() for end in ends):
+        raise RotoscopeError(f"'{planes}': frequency ids are written 1-8,12")
+    first, last = int(ends[0]), int(ends[-1])
+    if first > last:
+        raise RotoscopeError(f"'{part.strip()}' holds no frequency: write the smaller id first, {last}-{first}")
+    return first, last
 
 
 def parse_heads(heads: Heads, reader: HeadReader, classes: Profile | None) -> tuple[Head, ...]:

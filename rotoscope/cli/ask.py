@@ -66,7 +66,7 @@ def ask(
     given = ("concurrency", "timeout", "patience", "price_in", "price_out")
     requests = place | {name: getattr(wanted, name) for name in given} | {"body": _body(wanted.body) or BODY}
     expected = one_hop_endpoint(endpoint, model, plan, dry_run=True, **requests)
-    say(console, f"to be asked: {expected}")
+    say(console, f"to be asked: {expected}", markup=False)
     if wanted.dry_run:
         console.print("dry run: nothing was sent", highlight=False)
         return 0

@@ -6,6 +6,9 @@ import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rotoscope.cli.command import command
+from rotoscope.settings.bounds import SEED
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -18,6 +21,7 @@ EXTRAS = {
 }
 
 
+@command
 def doctor(
     run: Path | None = None,
     *,
@@ -43,6 +47,7 @@ def doctor(
     device
         Where to run the self-check: cpu, cuda, ... Default: a GPU where there is one.
     """
+    SEED.check("seed", seed)
     from rich.console import Console
 
     from rotoscope.cli.report import check_file_out
@@ -54,7 +59,7 @@ def doctor(
     sound = _installation(console, seed, device) if run is None else _run(console, run)
     if out is not None:
         write_text(out, console.export_text())
-        console.print(f"wrote {out}")
+        console.print(f"wrote {out}", markup=False)
     return 0 if sound else 1
 
 
@@ -76,6 +81,7 @@ def _run(console: Console, folder: Path) -> bool:
 
 def _installation(console: Console, seed: int, device: str | None) -> bool:
     import torch
+    from rich.markup import escape
 
     from rotoscope.errors import RotoscopeError
     from rotoscope.reading import EMBEDDED, HeadReader, load
@@ -90,7 +96,7 @@ def _installation(console: Console, seed: int, device: str | None) -> bool:
         console.print(f"extra {extra}: {state}")
     gpus = [torch.cuda.get_device_name(k) for k in range(torch.cuda.device_count())]
     console.print(f"GPU: {', '.join(gpus) or 'none'}; CPU threads: {torch.get_num_threads()}")
-    console.print(f"cache: {cache_folder()}")
+    console.print(f"cache: {cache_folder()}", markup=False)
     sound = True
     for name in EMBEDDED:
         try:
@@ -103,5 +109,5 @@ def _installation(console: Console, seed: int, device: str | None) -> bool:
             )
         except RotoscopeError as problem:
             sound = False
-            console.print(f"embedded model {name}: [red]failed[/]: {problem}")
+            console.print(f"embedded model {name}: [red]failed[/]: {escape(str(problem))}")
     return sound

@@ -31,6 +31,8 @@ def profile(
         "smollm2", "number", "letter", a folder, a .gguf file, or a hub id such as org/name (which goes to the network).
     """
     wanted = ProfileSettings.make(**settings)
+    from rich.markup import escape
+
     from rotoscope.analysis.estimate import estimate
     from rotoscope.analysis.profiling import profile as score
     from rotoscope.analysis.prompts import make_prompts
@@ -41,7 +43,7 @@ def profile(
     subject = load(model, device=output.device, allow_missing=loading.allow_missing)
     shown = make_prompts(subject, PromptSettings.make(**prompts), given=[*prompts, *settings])
     folder = output.folder(Path(model).stem, shown.task)
-    say(console, f"[bold]{subject.name}[/] on {subject.device}: {estimate(subject, shown, wanted)}")
+    say(console, f"[bold]{escape(subject.name)}[/] on {subject.device}: {estimate(subject, shown, wanted)}")
     result = score(subject, shown, wanted, out=folder, overwrite=output.overwrite)
     show_summary(console, result)
     if "input_permutation" in result.tables:

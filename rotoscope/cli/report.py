@@ -41,7 +41,7 @@ def report(run: Path, other: Path | None = None, *, out: Path | None = None, ove
         for problem in payload["problems"]:
             say(console, f"[yellow]{escape(payload['name'])}:[/] {escape(problem)}")
     show_written(console, [file])
-    say(console, f"open it in any browser, no server needed: {file.resolve().as_uri()}")
+    say(console, f"open it in any browser, no server needed: {file.resolve().as_uri()}", markup=False)
     return 0
 
 

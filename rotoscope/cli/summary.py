@@ -110,12 +110,12 @@ def _with_band(value: float, low: float, high: float) -> str:
 
 def show_table(console: Console, table: pd.DataFrame, title: str) -> None:
     """Any table of results, rounded for reading."""
-    say(console, f"\n[bold]{title}[/]")
+    say(console, f"\n[bold]{escape(title)}[/]")
     shown = Table(box=None, pad_edge=False, header_style="dim")
     for k, name in enumerate(table):
-        shown.add_column(str(name).replace("_", " "), overflow="fold", no_wrap=k == 0)
+        shown.add_column(escape(str(name).replace("_", " ")), overflow="fold", no_wrap=k == 0)
     for row in table.itertuples(index=False):
-        shown.add_row(*(_cell(x) for x in row))
+        shown.add_row(*(escape(_cell(x)) for x in row))
     console.print(shown)
 
 
@@ -123,7 +123,7 @@ def show_written(console: Console, files: list[Path]) -> None:
     """Every command ends by naming the files it wrote."""
     console.print("\nwrote")
     for file in files:
-        say(console, f"  {file}")
+        say(console, f"  {file}", markup=False)
 
 
 def _cell(value: object) -> str:
