@@ -160,12 +160,12 @@ def test_killed_run_ends_with_the_same_numbers(tmp_path, monkeypatch: pytest.Mon
 
 @pytest.fixture(
     scope="module",
-    params=[(0.0, 1.0, 0.01, 0.001), pytest.param(None, marks=pytest.mark.slow)],
+    params=[{"angles": (0.0, 1.0, 0.01, 0.001)}, pytest.param({}, marks=pytest.mark.slow)],
     ids=["few", "all"],
 )
 def quick(request: pytest.FixtureRequest) -> rs.results.Canonical:
     """The quick preset, at a few of its angles or at all of them."""
-    return canonical_experiments("all", "quick", angles=request.param)
+    return canonical_experiments("all", "quick", **request.param)
 
 
 def test_quick_shows_the_crossing(quick) -> None:
