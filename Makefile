@@ -29,7 +29,7 @@ test: $(READY)  ## The quick test suite
 	$(BIN)/python -m pytest $(TWO)
 
 test-slow: $(READY)  ## Everything, minutes of work
-	$(BIN)/python -m pytest $(TWO) -m 'slow or not slow'
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup -m 'slow or not slow'
 
 breakages: $(READY)  ## Break the program on purpose, one place at a time: does a test notice?
 	$(BIN)/python -m tests.breakages

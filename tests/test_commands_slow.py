@@ -84,6 +84,8 @@ REVIEWED = [
 TEMPLATE = "Here are some items: {sequence}\nThe item that begins with {query} is"
 TEXT = "The cat sat on the mat. The dog ran home. The bird flew off. Who ran home? The"
 
+pytestmark = pytest.mark.xdist_group("commands")  # one worker: a command reads what those before it wrote
+
 
 def shown(text: str) -> list[str]:
     """Every command in a page: lines of shell blocks, indented lines, and commands with arguments in running text."""

@@ -48,7 +48,7 @@ def command(function: Callable[..., int]) -> Callable[..., int]:
         bundle = _bundle(hints[parameter.name], taken)
         if bundle is None:
             hint = hints[parameter.name]
-            strict = {"converter": _whole} if _counts(hint) else {}
+            strict: dict[str, Any] = {"converter": _whole} if _counts(hint) else {}
             parameters.append(parameter.replace(annotation=Annotated[hint, Parameter(**strict)]))
         else:
             bundles[parameter.name] = bundle

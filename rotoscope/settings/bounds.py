@@ -26,7 +26,7 @@ class Bounds:
     def check(self, name: str, value: Any) -> None:
         """Refuse a value, or one of several, that lies outside."""
         for one in _each(value):
-            kind = numbers.Integral if self.whole else numbers.Real
+            kind: Any = numbers.Integral if self.whole else numbers.Real
             if not isinstance(one, kind) or isinstance(one, bool) or math.isnan(one):
                 raise RotoscopeError(f"{name} must be a {'whole ' * self.whole}number, found {one}")
             if one < self.least or (one == self.least and not self.least_itself):

@@ -271,7 +271,7 @@ def test_canonical(run, tmp_path: Path) -> None:
     }
     assert set(rs.open(out).accuracy["theta"]) == {1.0, 0.1, 0.0}
     for wrong, message in (
-        (["--angles", -1.0], "must not be negative"),
+        (["--angles", -1.0], "angles must be at least 0"),
         (["--steps", 13], "steps: 12 there, 13 now"),
     ):
         code, _, problem = run("canonical", "index", "--keys", 6, "--symbols", 6, *wrong, "--out", out)

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 import rotoscope as rs
+from tests.models import tiny
+from tests.reading.test_load import word_tokenizer
 
 QUICK = ("--prompts", 2, "--null", "none", "--no-figures")
 LONG = "n" * 300
@@ -63,6 +65,23 @@ def test_wrong_input_is_one_sentence(
     plain, *last = command.split("|")  # what stands after the bar is one word
     refused(run(*plain.split(), *last), words)
     assert sorted(place.name for place in tmp_path.iterdir()) == ["half.toml", "loop", "text.txt"]
+
+
+def test_windows_that_hide_all_blocks(run, tmp_path: Path) -> None:
+    """No head of any layer sees what is swapped: no scores, no figures of nothing, and no zeros in their place."""
+    tiny("mistral", sliding_window=2).save_pretrained(tmp_path / "model")
+    word_tokenizer().save_pretrained(tmp_path / "model")
+    (tmp_path / "text.txt").write_text(" ".join(f"w{k}" for k in range(3, 17)))
+    code, _, problem = run(
+        "profile", tmp_path / "model", "--task", "text", "--text", tmp_path / "text.txt", "--blocks", "1:3,3:5",
+        "--permute", "input", "--null", "none", "--out", tmp_path / "run",
+    )  # fmt: skip
+    assert code == 0, problem
+    opened = rs.open(tmp_path / "run")
+    assert opened.heads["positional_score"].isna().all()
+    scores = opened.tables["input_permutation"].filter(like="score")
+    assert scores.shape == (12, 4)
+    assert scores.isna().all(axis=None)
 
 
 def test_the_same_tau_twice_is_one_tau(run, tmp_path: Path) -> None:

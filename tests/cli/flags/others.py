@@ -47,7 +47,7 @@ def what_is_drawn_is_what_was_asked_for(world: World) -> None:
 
 
 def nothing_is_drawn_unasked(world: World) -> None:
-    assert world.run(CHECKED).files == ["run.json", "statements.parquet"]
+    assert world.run(CHECKED).files == ["manifest.txt", "run.json", "statements.parquet"]
 
 
 def another_statement_replaces_the_first(world: World) -> None:
