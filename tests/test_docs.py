@@ -26,6 +26,7 @@ from rotoscope import cli, errors
 from rotoscope.cli.doctor import EXTRAS
 from rotoscope.reading import HeadReader, heads, loading
 from rotoscope.results.files import disk_errors
+from rotoscope.results.record import described_checksum
 from tests.models import ARCHITECTURES, GROUPED, from_config, tiny, tokens
 from tests.reading.test_load import word_tokenizer
 from tests.reading.test_missing_weights import saved, without
@@ -136,7 +137,8 @@ class Scene:
         """A finished run, its description changed."""
         self.profile(out=name)
         file = Path(name, "run.json")
-        file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+        content = json.loads(file.read_text()) | changes
+        file.write_text(json.dumps(content | {"checksum": described_checksum(content)}))
         return Path(name)
 
     def truncated(self) -> rs.Subject:

@@ -16,7 +16,7 @@ SECONDS_PER_PLANE_LOGIT = 2.5e-9  # measured on two CPU cores; only for the esti
 RUNTIME = 0.48e9  # torch, transformers and ourselves
 SMALL_THINGS = 0.05e9
 # How many tensors of their kind are alive at the worst moment, measured: benchmarks/memory.py
-SWAP_TENSORS, ENTRY_TENSORS, HEAD_TENSORS = 30, 3, 12
+SWAP_TENSORS, ENTRY_TENSORS, HEAD_TENSORS = 20, 3, 12
 
 
 @dataclass(frozen=True)

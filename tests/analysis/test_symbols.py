@@ -102,6 +102,6 @@ def test_logits_that_overflow_stop_the_run_and_say_where(tmp_path) -> None:
     with torch.no_grad():
         for part in (model.model.layers[2].self_attn.q_proj, model.model.layers[2].self_attn.k_proj):
             part.weight *= 1e22
-    with pytest.raises(NumberError, match=r"layer 2, query at position 19 .*logits\[0, 0, \d+\] is (inf|nan)"):
+    with pytest.raises(NumberError, match=r"layer 2: NaN or infinity in the states it hands on"):
         rs.profile(model, tokens=tokens(), prove=False, out=tmp_path / "run", null="none", examples=False)
     assert not list((tmp_path / "run").rglob("*.parquet"))

@@ -142,7 +142,7 @@ def test_settings_file_environment_and_flag(run, model: Path, tmp_path: Path, mo
         (["profile", "{tmp}/model", "--tau", "0"], "tau must be positive"),
         (["profile", "{tmp}/model", "--task", "poem"], "poem"),
         (["profile", "{tmp}/model", "--pair", "3"], "--pairs"),
-        (["profile", "{tmp}/model", "--task", "repeats", "--prompts", "0"], "1 prompt"),
+        (["profile", "{tmp}/model", "--task", "repeats", "--prompts", "0"], "prompts must be at least 1"),
         (["profile", "{tmp}/model", "--task", "text"], "needs --text"),
         (["profile", "{tmp}/model", "--task", "text", "--text", "{tmp}/none.txt"], "cannot be read"),
         (["profile", "{tmp}/model", "--task", "text", "--text", "{tmp}/blank.txt"], "empty text"),

@@ -76,11 +76,11 @@ def test_arrays_are_as_good_as_tensors() -> None:
     ("dtype", "tau"), [(torch.float32, 1e-40), (torch.float32, 1e-300), (torch.float64, 1e-320)]
 )
 def test_tau_that_divides_to_nothing_is_refused(dtype: torch.dtype, tau: float) -> None:
-    with pytest.raises(RotoscopeError, match="too small to divide float"):
+    with pytest.raises(RotoscopeError, match="tau must be at least 1e-30"):
         rs.swap_scores(torch.randn(5, 5, dtype=dtype), [1e-4, tau])
 
 
-@pytest.mark.parametrize(("dtype", "tau"), [(torch.float32, 1e-37), (torch.float64, 1e-300)])
+@pytest.mark.parametrize(("dtype", "tau"), [(torch.float32, 1e-30), (torch.float64, 1e-30)])
 def test_a_very_small_tau_takes_the_heaviest_swap(dtype: torch.dtype, tau: float) -> None:
     logits = torch.randn(7, 7, dtype=dtype)
     found = rs.swap_scores(logits, tau, detail=True)

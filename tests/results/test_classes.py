@@ -94,5 +94,5 @@ def test_every_count_of_classes_says_how_many(found: rs.Profile, tmp_path) -> No
 
 def test_a_least_mass_is_a_share() -> None:
     for wrong in (-0.1, 1.5):
-        with pytest.raises(RotoscopeError, match="least_mass is a share of attention"):
+        with pytest.raises(RotoscopeError, match="least_mass must be at .*a share of attention"):
             rs.profile(tiny("llama"), tokens=tokens(1), least_mass=wrong)

@@ -82,4 +82,5 @@ FLAGS: Table = {
     "overwrite": Overwrites(HERE, "--questions 2"),
     "figures": Undrawn(HERE, drawn="tests/cli/test_ask.py::test_local_model"),
     "device": on_device(HERE),
+    "allow_missing": "tests/cli/test_loading.py::test_allow_missing",
 }  # fmt: skip

@@ -126,4 +126,5 @@ FLAGS: Table = {
     "overwrite": Overwrites(REPEATS, "--gamma 0.2"),
     "figures": Undrawn(REPEATS, drawn="tests/cli/test_cli.py::test_profile_writes_what_it_says"),
     "device": on_device(REPEATS),
+    "allow_missing": "tests/cli/test_loading.py::test_allow_missing",
 }
