@@ -1,6 +1,6 @@
 """Run every benchmark."""
 
-from benchmarks import canonical, command_line, multihop, page, swaps
+from benchmarks import canonical, command_line, memory, multihop, page, swaps
 
 if __name__ == "__main__":
     swaps.main()
@@ -8,3 +8,4 @@ if __name__ == "__main__":
     multihop.main()
     page.main()
     command_line.main()
+    memory.main()

@@ -38,6 +38,7 @@ SERIES = (GREEN, AMBER, SKY, VIOLET, POSITIONAL, SYMBOLIC, MIXED, UNIFORM)
 MEASURE_COLOURS = {
     "positional_score": POSITIONAL,
     "symbolic_score": SYMBOLIC,
+    "class_share": SKY,
     "class_stability": GREEN,
     "relative_entropy": VIOLET,
     "swapped_mass": OLIVE,

@@ -19,14 +19,17 @@ from typing import Any
 
 import pytest
 import transformers as tf
+from huggingface_hub import constants
 
 import rotoscope as rs
 from rotoscope import cli, errors
 from rotoscope.cli.doctor import EXTRAS
 from rotoscope.reading import HeadReader, heads, loading
 from rotoscope.results.files import disk_errors
+from rotoscope.results.record import described_checksum
 from tests.models import ARCHITECTURES, GROUPED, from_config, tiny, tokens
 from tests.reading.test_load import word_tokenizer
+from tests.reading.test_missing_weights import saved, without
 from tests.server import refused, scripted
 
 ROOT = Path(__file__).parents[1]
@@ -134,7 +137,8 @@ class Scene:
         """A finished run, its description changed."""
         self.profile(out=name)
         file = Path(name, "run.json")
-        file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+        content = json.loads(file.read_text()) | changes
+        file.write_text(json.dumps(content | {"checksum": described_checksum(content)}))
         return Path(name)
 
     def truncated(self) -> rs.Subject:
@@ -146,6 +150,24 @@ class Scene:
         folder = self.folder("pickled")
         (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
         return rs.load("pickled")
+
+    def changed(self, name: str, file: str, **keys: Any) -> rs.Subject:
+        """A folder one of whose settings files holds something more."""
+        place = self.folder(name) / file
+        before = json.loads(place.read_text()) if place.exists() else {}
+        place.write_text(json.dumps(before | keys))
+        return rs.load(name)
+
+    def lacking(self) -> rs.Subject:
+        folder = saved(Path("partial"), without("layers.1.mlp.up_proj"))
+        return rs.load(folder)
+
+    def indexed(self) -> rs.Subject:
+        folder = self.folder("indexed")
+        (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+        index = {"metadata": {}, "weight_map": {"lm_head.weight": "pytorch_model.bin"}}
+        (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+        return rs.load("indexed")
 
     def mute(self) -> rs.Subject:
         for file in self.folder("mute").glob("token*"):
@@ -160,6 +182,12 @@ class Scene:
     def no_package(self) -> rs.Subject:
         self.patch.setattr(loading.importlib.util, "find_spec", lambda name: None)
         return rs.load("smollm2")
+
+    def no_hub(self) -> rs.Subject:
+        """A hub on a port where nobody listens."""
+        self.patch.setattr(constants, "HF_HUB_OFFLINE", False)
+        self.patch.setattr("huggingface_hub.hf_api.api.endpoint", "http://127.0.0.1:1")
+        return rs.load("org/model")
 
     def made(self, name: str, content: str | None = None) -> str:
         path = Path(name)
@@ -277,14 +305,24 @@ SITUATIONS: dict[str, Callable[[Scene], Any]] = {
         "letter", 12, template="Which begins with {query}?"
     ),
     "A name that leads nowhere": lambda s: rs.load("smolm2"),
+    "A folder that is not there": lambda s: rs.load(s.made("models") + "/typo"),
     "The embedded model is not installed": Scene.no_package,
     "A folder without a model": lambda s: rs.load(s.made("empty")),
     "Weights that are no safetensors": Scene.pickled,
     "Weights that cannot be read": Scene.truncated,
+    "Weights that are not the model's": Scene.lacking,
+    "An index that names other files": Scene.indexed,
+    "Quantised weights": lambda s: s.changed(
+        "quantised", "config.json", quantization_config={"quant_method": "gptq"}
+    ),
+    "An adapter": lambda s: s.changed("adapted", "adapter_config.json", peft_type="LORA"),
+    "A model with code of its own": lambda s: s.changed(
+        "coded", "config.json", model_type="mine", auto_map={"AutoConfig": "mine.Config"}
+    ),
     "A GGUF file that cannot be read": Scene.small_gguf,
     "No tokenizer": Scene.mute,
     "A file of another kind": lambda s: rs.load(s.made("weights.pt", "x")),
-    "The hub cannot be reached": lambda s: rs.load("org/model"),
+    "The hub cannot be reached": Scene.no_hub,
     "A device that is not there": lambda s: rs.load(s.folder("model"), device="cuda:7"),
     "Weights that are not in memory": Scene.offloaded,
     "No checkpoints": lambda s: rs.dynamics(s.made("empty")),

@@ -11,6 +11,7 @@ import torch
 
 from rotoscope.errors import TaskError
 from rotoscope.maths.blocks import Blocks
+from rotoscope.shapes import Int
 from rotoscope.tasks.prompts import Prompt, Prompts
 
 Queries = Literal["last", "all", "task"] | Sequence[int]
@@ -24,6 +25,8 @@ class Batch:
     prompts: tuple[Prompt, ...]
     queries: tuple[int, ...]
     """The positions that are scored."""
+    inputs: tuple[int, ...]
+    """For each prompt, the number of the first one with the same tokens: queries of one input are one sample."""
 
     @property
     def tokens(self) -> torch.Tensor:
@@ -38,11 +41,12 @@ class Batch:
         whole = self.prompts[0].blocks
         return Blocks.tokens(query) if whole is None else whole.before(query)
 
-    def symbols_for(self, query: int) -> tuple[int, ...] | None:
-        """The symbols of those blocks, where equal ones are among them."""
-        symbols = repeated_symbols(self.prompts[0])
-        cut = symbols[: len(self.blocks_for(query))] if symbols is not None else ()
-        return cut if len(set(cut)) < len(cut) else None
+    def symbols_for(self, query: int) -> Int[torch.Tensor, "prompts 1 blocks"] | None:
+        """The symbols of those blocks in every prompt, alike for all heads; None where no prompt has equal ones."""
+        blocks = self.blocks_for(query)
+        symbols = [prompt.symbols_of(blocks) for prompt in self.prompts]
+        repeated = any(len(set(found)) < len(found) for found in symbols)
+        return torch.tensor(symbols)[:, None] if repeated else None
 
     @property
     def asked(self) -> tuple[int, int] | None:
@@ -80,8 +84,10 @@ def scored_queries(prompt: Prompt, queries: Queries) -> tuple[int, ...]:
 def batches(prompts: Prompts, queries: Queries, most_tokens: int) -> list[Batch]:
     """Consecutive prompts that look alike, up to a number of tokens; the same cut every time."""
     made: list[Batch] = []
+    inputs: dict[tuple[int, ...], int] = {}
     for index, prompt in enumerate(prompts):
         wanted = scored_queries(prompt, queries)
+        shown = inputs.setdefault(prompt.tokens, index)
         last = made[-1] if made else None
         if (
             last is not None
@@ -89,20 +95,14 @@ def batches(prompts: Prompts, queries: Queries, most_tokens: int) -> list[Batch]
             and last.queries == wanted
             and (len(last.prompts) + 1) * len(prompt.tokens) <= most_tokens
         ):
-            made[-1] = Batch(last.first, (*last.prompts, prompt), wanted)
+            made[-1] = Batch(last.first, (*last.prompts, prompt), wanted, (*last.inputs, shown))
         else:
-            made.append(Batch(index, (prompt,), wanted))
+            made.append(Batch(index, (prompt,), wanted, (shown,)))
     return made
 
 
 def _shape(prompt: Prompt) -> tuple[object, ...]:
-    return len(prompt.tokens), prompt.blocks, prompt.queries, repeated_symbols(prompt), prompt.asked
-
-
-def repeated_symbols(prompt: Prompt) -> tuple[int, ...] | None:
-    """The symbols of the blocks, where any of them occurs twice."""
-    symbols = prompt.symbols
-    return symbols if symbols is not None and len(set(symbols)) < len(symbols) else None
+    return len(prompt.tokens), prompt.blocks, prompt.queries, prompt.asked
 
 
 def prompts_hash(prompts: Prompts) -> str:

@@ -180,18 +180,15 @@ def _scores(name: str, heads: ToyHeads) -> pd.DataFrame:
     rows = []
     for model in range(settings.models):
         logits = heads.counterfactual(samples, model)
-        whole = swap_scores(logits, 1e-4, blocks)
+        whole = swap_scores(logits, 1e-4, blocks, symbols=samples.entities)
+        assert whole.equal_symbols is not None
+        equal = whole.equal_symbols
         row = {
             "positional_score": float(whole.positional.mean()),
             "symbolic_score": float(whole.symbolic.mean()),
             "entropy": float(whole.entropy.mean()),
+            "equal_symbol_positional_score": float(equal.positional.nanmean()),
+            "equal_symbol_symbolic_score": float(equal.symbolic.nanmean()),
         }
-        if settings.task == "induction":
-            equal = [
-                swap_scores(logits[k], 1e-4, blocks, symbols=samples.entities[k].tolist()).equal_symbols
-                for k in range(len(samples))
-            ]
-            row["equal_symbol_positional_score"] = float(np.mean([float(e.positional) for e in equal if e]))
-            row["equal_symbol_symbolic_score"] = float(np.mean([float(e.symbolic) for e in equal if e]))
         rows.append(row)
     return pd.concat((_about(name, heads), pd.DataFrame(rows)), axis=1)

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pandas as pd
 import torch
 
@@ -25,18 +26,27 @@ from rotoscope.maths.swaps import swap_scores
 from rotoscope.progress import progress_bar
 from rotoscope.reading import find_checkpoints, load, own_model
 from rotoscope.results.dynamics import Dynamics
+from rotoscope.results.intervals import mean_interval, per_input
 from rotoscope.results.record import RUN, RunRecord
 from rotoscope.results.run import Run
 from rotoscope.results.saved import Tables
 from rotoscope.results.training import Training
-from rotoscope.settings import ProfileSettings, TrainSettings, WatchSettings, check_tau
+from rotoscope.settings import ProfileSettings, TrainSettings, WatchSettings
+from rotoscope.settings.profile import each_tau
 from rotoscope.shapes import Float, Tensor
 from rotoscope.tasks.multihop import MultiHops
 from rotoscope.tasks.prompts import Prompts
 
 QueryKind = Literal["last", "path", "all"]
 """Which positions are asked: the last token, every position the path runs through, or all with two keys before them."""
-MEASURED = ("positional_score", "symbolic_score", "entropy", "relative_entropy", "effective_swaps")
+MEASURED = (
+    "positional_score",
+    "symbolic_score",
+    "entropy",
+    "relative_entropy",
+    "effective_swaps",
+    "swapped_mass",
+)
 
 
 class Watch:
@@ -76,7 +86,7 @@ def score_heads(
     """Mean scores of all heads of a GPT-J, all layers at once, over inputs and the positions asked."""
     if model.proof is None:
         model.prove()
-    taus = check_tau(tau)
+    taus = each_tau(tau)
     states: list[LayerState] = []
     model.logits(samples.tokens, visit=states.append)
     last = samples.length - 1
@@ -86,12 +96,19 @@ def score_heads(
     for position in positions:
         found.append(_at(states, position, taus))
         counted.append(samples.on_path[:, position] if queries == "path" else everyone)
-    values = torch.cat(found, dim=2)  # [measure, layer, input, head, tau]
-    weight = torch.cat(counted).to(values.dtype)[:, None, None]
+    values = torch.stack(found)  # [query, measure, layer, input, head, tau]
+    asked = torch.stack(counted)  # [query, input]
+    weight = asked.to(values.dtype)[:, None, None, :, None, None]
     total = weight.sum()
-    mean = (values * weight).sum(2) / total
-    spread = (((values - mean.unsqueeze(2)) ** 2 * weight).sum(2) / total).sqrt()
-    return _table(mean.cpu(), spread.cpu(), queries, taus, int(total))
+    mean = (values * weight).sum((0, 3)) / total
+    spread = (((values - mean.unsqueeze(2)) ** 2 * weight).sum((0, 3)) / total).sqrt()
+    sums = (values[:, :2] * weight).sum(0).movedim(2, 0)  # [input, score, layer, head, tau]
+    samples_of = per_input(sums.double().cpu().numpy(), asked.sum(0).cpu().numpy()[:, None, None, None, None])
+    table = _table(mean.cpu(), spread.cpu(), queries, taus)
+    ends = mean_interval(samples_of, (0.0, 1.0))
+    return _with_intervals(table, *(end.reshape(2, -1) for end in ends)).assign(
+        inputs=int(asked.any(0).sum()), asked=int(total)
+    )
 
 
 def _at(
@@ -103,7 +120,10 @@ def _at(
         scores = swap_scores(head_logits(group, position), taus)
         entropy = scores.entropy[..., None].expand_as(scores.positional)
         relative = entropy / math.log(position + 1)
-        made = torch.stack((scores.positional, scores.symbolic, entropy, relative, scores.effective_swaps))
+        mass = scores.swapped_mass[..., None].expand_as(scores.positional)
+        made = torch.stack(
+            (scores.positional, scores.symbolic, entropy, relative, scores.effective_swaps, mass)
+        )
         parts |= {state.layer: made[:, k] for k, state in enumerate(group)}
     return torch.stack([parts[state.layer] for state in states], dim=1)
 
@@ -114,7 +134,14 @@ def _alike(states: list[LayerState]) -> list[list[LayerState]]:
     return [group for group in groups if group]
 
 
-def _table(mean: Tensor, spread: Tensor, queries: str, taus: tuple[float, ...], inputs: int) -> pd.DataFrame:
+def _with_intervals(table: pd.DataFrame, low: np.ndarray, high: np.ndarray) -> pd.DataFrame:
+    """The 95 % intervals over inputs of both scores [score, row]."""
+    for name, *ends in zip(MEASURED, low, high, strict=False):
+        table[f"{name}_low"], table[f"{name}_high"] = ends
+    return table
+
+
+def _table(mean: Tensor, spread: Tensor, queries: str, taus: tuple[float, ...]) -> pd.DataFrame:
     _, layers, heads, _ = mean.shape
     index = [(layer, head, tau) for layer in range(layers) for head in range(heads) for tau in taus]
     table = pd.DataFrame(index, columns=["layer", "head", "tau"])
@@ -123,7 +150,7 @@ def _table(mean: Tensor, spread: Tensor, queries: str, taus: tuple[float, ...], 
         table[name] = mean[k].flatten().numpy()
     for k, name in enumerate(MEASURED[:2]):
         table[name.replace("score", "spread")] = spread[k].flatten().numpy()
-    return table.assign(inputs=inputs)
+    return table
 
 
 def measure_dynamics(
@@ -164,7 +191,7 @@ def measure_dynamics(
     asked: QueryKind = queries or "last"
     check_queries(asked)
     return _from_checkpoints(
-        place, prompts, task, asked, inputs, check_tau(tau), device, out, overwrite, show_progress
+        place, prompts, task, asked, inputs, each_tau(tau), device, out, overwrite, show_progress
     )
 
 
@@ -271,7 +298,15 @@ def _scored(
     table = groups[list(MEASURED)].mean()
     for name in MEASURED[:2]:
         table[name.replace("score", "spread")] = groups[name].std(ddof=0)
-    table = table.assign(inputs=groups.size()).reset_index()
+    by_input = (
+        rows.groupby(["prompt", "layer", "head", "tau"])[list(MEASURED[:2])]
+        .agg(["sum", "size"])
+        .unstack("prompt")
+    )
+    sums, counts = (by_input.xs(what, axis=1, level=1).fillna(0) for what in ("sum", "size"))
+    wide = [part.to_numpy(dtype=float).reshape(len(table), 2, -1).transpose(2, 1, 0) for part in (sums, counts)]
+    table = _with_intervals(table, *mean_interval(per_input(*wide), (0.0, 1.0)))
+    table = table.assign(inputs=groups["prompt"].nunique(), asked=groups.size()).reset_index()
     table.insert(2, "queries", queries)
     table.insert(0, "step", step)
     if result.answers.empty:

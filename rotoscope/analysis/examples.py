@@ -43,7 +43,7 @@ def examples(
     reader: HeadReader, batch: Batch, heads: Sequence[tuple[str, tuple[int, int]]]
 ) -> dict[str, pd.DataFrame]:
     """Tables `traces` and `vectors` of the given heads on the first prompt of a batch."""
-    one = Batch(batch.first, batch.prompts[:1], batch.queries[-1:])
+    one = Batch(batch.first, batch.prompts[:1], batch.queries[-1:], batch.inputs[:1])
     blocks = one.blocks_for(one.queries[0])
     traces: list[pd.DataFrame] = []
     vectors: list[pd.DataFrame] = []

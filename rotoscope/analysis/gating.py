@@ -27,6 +27,7 @@ from rotoscope.lab.checkpoints import own_task
 from rotoscope.maths.purity import CLASSES
 from rotoscope.progress import progress_bar
 from rotoscope.reading import Gate, HeadReader, Subject, gated, load, silence
+from rotoscope.reading.finite import check_logits
 from rotoscope.results.gating import Gating
 from rotoscope.results.profile import Profile
 from rotoscope.results.record import settings_hash
@@ -81,16 +82,32 @@ def parse_planes(planes: Planes, reader: HeadReader) -> tuple[int, ...]:
             raise RotoscopeError(f"'{planes}': an angle range is written 'angle 0.01-0.5'") from problem
         ids = tuple(k + 1 for k, angle in enumerate(layout.angles.tolist()) if low <= abs(angle) <= high)
     else:
-        try:
-            spans = [[int(end) for end in part.split("-")] for part in planes.split(",")]
-            ids = tuple(sorted({k for span in spans for k in range(span[0], span[-1] + 1)}))
-        except ValueError as problem:
-            raise RotoscopeError(f"'{planes}': frequency ids are written 1-8,12") from problem
+        # A range cannot reach far beyond the last plane, however large its end: what is beyond is refused below.
+        spans = [_span(part, planes) for part in planes.split(",")]
+        ids = tuple(
+            sorted({k for first, last in spans for k in (*range(first, min(last, layout.planes) + 1), last)})
+        )
     if any(not 0 <= k <= layout.planes for k in ids):
         raise RotoscopeError(
             f"frequency ids go from 1 (fastest) to {layout.planes}, 0 is what does not rotate; found {planes}"
         )
+    if not ids and isinstance(planes, str) and planes != "none":
+        slowest, fastest = layout.angles.abs().min(), layout.angles.abs().max()
+        raise RotoscopeError(
+            f"'{planes}' holds no frequency of this model, whose angles go from {slowest:.2g} to {fastest:.2g}"
+        )
     return ids
+
+
+def _span(part: str, planes: str) -> tuple[int, int]:
+    """The first and the last id of "5" or "1-8"."""
+    ends = part.strip().split("-")
+    if len(ends) > 2 or not all(end.strip().isdecimal() for end in ends):
+        raise RotoscopeError(f"'{planes}': frequency ids are written 1-8,12")
+    first, last = int(ends[0]), int(ends[-1])
+    if first > last:
+        raise RotoscopeError(f"'{part.strip()}' holds no frequency: write the smaller id first, {last}-{first}")
+    return first, last
 
 
 def parse_heads(heads: Heads, reader: HeadReader, classes: Profile | None) -> tuple[Head, ...]:
@@ -176,6 +193,7 @@ def gate(
         for c in conditions
     ]
     run = Run(Gating, described, out, overwrite=overwrite)
+    run.record.warnings += subject.warnings
     if run.finished is not None:
         return run.finished
     none = Condition("nothing gated", "remove", "all", (), ())
@@ -258,7 +276,7 @@ def _losses(subject: Subject, batch: Batch) -> Iterator[tuple[float, float]]:
     if "logits_to_keep" in inspect.signature(subject.model.forward).parameters:
         options["logits_to_keep"] = torch.tensor(queries, device=subject.device)
     logits = subject.model(batch.tokens.to(subject.device), use_cache=False, **options).logits.float()
-    logits = logits if options else logits[:, queries]
+    logits = check_logits(logits if options else logits[:, queries], subject.model)
     expected = torch.tensor([prompt.answers for prompt in batch.prompts], device=subject.device)
     right = logits.gather(2, expected[..., None])[..., 0]
     loss = (logits.logsumexp(-1) - right).mean(1)

@@ -33,6 +33,7 @@ def find_geometry(
     samples = sequences_for(subject.model.config, inputs, seed=seed, first=HELD_OUT)
     settings = describe_multihop(subject, samples, inputs=inputs, seed=seed)
     run = Run(Geometry, settings, out, overwrite=overwrite)
+    run.record.warnings += subject.warnings
     if run.finished is not None:
         return run.finished
     planes = profile(

@@ -34,9 +34,12 @@ from rotoscope.maths.head_discrepancy import discrepancy
 from rotoscope.maths.purity import purity_classes
 from rotoscope.progress import Progress, progress_bar
 from rotoscope.reading import Depths, HeadReader, LayerHeads, Subject, find_checkpoints
+from rotoscope.reading.checkpoints import STEP
 from rotoscope.results.lengths import Lengths, accuracy_row
+from rotoscope.results.record import RUN, RunRecord
 from rotoscope.results.roles import ARRIVED
 from rotoscope.results.run import Run
+from rotoscope.results.training import Training
 from rotoscope.settings import LengthsSettings
 from rotoscope.shapes import Float, Tensor
 from rotoscope.tasks.multihop import MultiHops
@@ -87,6 +90,7 @@ def measure_lengths(
         "tokens": tokens_on(first.device),
     }
     run = Run(Lengths, described, out, overwrite=overwrite)
+    run.record.warnings += [said for subject in models.values() for said in subject.warnings]
     if run.finished is not None:
         return run.finished
     with progress_bar("lengths", len(models) * sum(chosen), show_progress) as bar:
@@ -189,12 +193,15 @@ class _Measured:
     def _heads(self, reader: HeadReader, n: int) -> pd.DataFrame:
         """One row per layer, head, input and pointing position of the path."""
         samples = self._longer(n, HEAD_INPUTS)
-        parts = [_gaps(reader, samples[k : k + 4]).assign(length=n) for k in range(0, len(samples), 4)]
+        parts = [_gaps(reader, samples[k : k + 4], k).assign(length=n) for k in range(0, len(samples), 4)]
         return pd.concat(parts, ignore_index=True)
 
 
-def _gaps(reader: HeadReader, samples: MultiHops) -> pd.DataFrame:
-    """Discrepancy, gap, attention on the token pointed at and its two losses, for every layer and pointing position."""
+def _gaps(reader: HeadReader, samples: MultiHops, first: int = 0) -> pd.DataFrame:
+    """Discrepancy, gap, attention on the token pointed at and its two losses, for every layer and pointing position.
+
+    `first` is the number of the first input.
+    """
     path = samples.path.clamp(min=0)
     places, index = path.unique(return_inverse=True)
     rows = []
@@ -211,10 +218,10 @@ def _gaps(reader: HeadReader, samples: MultiHops) -> pd.DataFrame:
             lacking = logits.logsumexp(-1) - right[..., 0]  # -log of the attention on the right token
             alone = torch.nn.functional.softplus(-gap)
             values = torch.stack((discrepancy(logits), gap, (-lacking).exp(), alone, lacking - alone), dim=-1)
-            hops = samples.hops[asks].cpu().numpy()
+            about = {"hops": samples.hops[asks].cpu().numpy(), "input_id": first + asks.cpu().numpy()}
             for head in range(values.shape[1]):
                 table = pd.DataFrame(values[:, head].cpu().numpy(), columns=list(HEAD_MEASURES))
-                rows.append(table.assign(layer=layer.layer, head=head, path_index=step, hops=hops))
+                rows.append(table.assign(layer=layer.layer, head=head, path_index=step, **about))
 
     reader.read(samples.tokens, tuple(places.tolist()), visit)
     return pd.concat(rows, ignore_index=True)
@@ -226,11 +233,14 @@ HEAD_MEASURES = ("discrepancy", "gap", "attention", "gap_loss", "dispersion_loss
 def head_classes(subject: Subject, samples: MultiHops) -> pd.DataFrame:
     """What each head is at training length, and the angle of the plane it uses most."""
     found = profile(subject, samples, frequencies=True, null="none", examples=False, show_progress=False)
-    table = found.heads[["layer", "head", "positional_score", "symbolic_score"]]
+    table = found.heads[["layer", "head", "positional_score", "symbolic_score", "swapped_mass"]]
     kinds = purity_classes(table["positional_score"], table["symbolic_score"])
     planes = found.frequencies
     strongest = planes.loc[planes.groupby(["layer", "head"])["max_logit"].idxmax()]
-    return table.assign(head_class=kinds, dominant_angle=strongest["angle"].to_numpy())
+    training, steps = training_of(subject)
+    return table.assign(
+        head_class=kinds, dominant_angle=strongest["angle"].to_numpy(), training=training, trained_steps=steps
+    )
 
 
 def predict(depths: Depths, samples: MultiHops, longest: int) -> pd.DataFrame:
@@ -258,6 +268,23 @@ def predict(depths: Depths, samples: MultiHops, longest: int) -> pd.DataFrame:
         found = {"fails_at": fails_at.cpu().numpy(), "layer": where.cpu().numpy()}
         parts.append(pd.DataFrame({"hops": hops, **found}))
     return pd.concat(parts, ignore_index=True)
+
+
+def training_of(subject: Subject) -> tuple[str | None, int]:
+    """Which training a model comes from, and after how many steps; of a model that does not say, None.
+
+    Models of one size that began from one seed are of one training, whatever its budget was.
+    """
+    place = Path(str(getattr(subject.model, "name_or_path", "")))
+    step = STEP.fullmatch(place.name)
+    home = place.parent if step else place
+    if place.name and (home / RUN).is_file():
+        about = RunRecord.read(home)
+        if about.kind == Training.kind:
+            seed, layers, width = (about.settings.get(key) for key in ("seed", "layers", "width"))
+            trained = int(step.group(1)) if step else int(about.settings.get("steps", 0))
+            return f"seed {seed}, {layers} layers of width {width}", trained
+    return (home.resolve().name, int(step.group(1))) if step else (None, 0)
 
 
 def _front_share(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,6 +49,7 @@ def score_batch(reader: HeadReader, batch: Batch, scoring: Scoring, tokenizer: A
     tables: list[pd.DataFrame] = []
     planes: list[pd.DataFrame] = []
     blocks = [batch.blocks_for(query) for query in batch.queries]
+    symbols = [batch.symbols_for(query) for query in batch.queries]
     attention = _AttentionByPosition(batch)
 
     def visit(layer: LayerHeads) -> None:
@@ -55,11 +57,13 @@ def score_batch(reader: HeadReader, batch: Batch, scoring: Scoring, tokenizer: A
             layer = scoring.transform(layer, batch)
         for index, query in enumerate(batch.queries):
             here = layer.at(index)
-            found = _measure(here, blocks[index], scoring.taus, batch.symbols_for(query))
+            with _placed(here, batch):
+                found = _measure(here, blocks[index], scoring.taus, symbols[index])
             tables.append(_rows(batch, layer.layer, query, found, scoring.taus))
         attention.add(here)  # of the last query
         if scoring.frequencies:
-            planes.append(_frequencies(here, blocks[-1], batch, scoring))
+            with _placed(here, batch):
+                planes.append(_frequencies(here, blocks[-1], batch, scoring))
 
     logits = reader.read(batch.tokens, batch.queries, visit, keep=batch.asked_at)
     if len(tables) != reader.layers * len(batch.queries):
@@ -69,7 +73,7 @@ def score_batch(reader: HeadReader, batch: Batch, scoring: Scoring, tokenizer: A
         per_prompt, per_query = rows.drop(columns="query_position"), rows.iloc[:0]
     else:
         present = [name for name in MEASURES if name in rows]
-        per_prompt = rows.groupby(["prompt", *INDEX], sort=False)[present].mean().reset_index()
+        per_prompt = rows.groupby(["prompt", "input_id", *INDEX], sort=False)[present].mean().reset_index()
         per_query = rows
     found = {
         "prompts": per_prompt,
@@ -79,6 +83,18 @@ def score_batch(reader: HeadReader, batch: Batch, scoring: Scoring, tokenizer: A
         "sinks": attention.sinks(tokenizer),
     }
     return {name: table for name, table in found.items() if len(table)}
+
+
+@contextmanager
+def _placed(query: QueryHeads, batch: Batch) -> Iterator[None]:
+    """A number that is none is said with the layer it was found in."""
+    try:
+        yield
+    except NumberError as problem:
+        raise NumberError(
+            f"layer {query.heads.layer}, query at position {query.position} (indices: prompt, counted from {batch.first}; "
+            f"head; ...): {problem}"
+        ) from problem
 
 
 class _AttentionByPosition:
@@ -162,6 +178,7 @@ def _frequencies(query: QueryHeads, blocks: Blocks, batch: Batch, scoring: Scori
         )
         columns: dict[str, Any] = {
             "prompt": prompt.ravel().astype(np.int32),
+            "input_id": _input_ids(batch, prompt),
             "layer": np.full(prompt.size, layer, dtype=np.int16),
             "head": head.ravel().astype(np.int16),
             "tau": tau.ravel(),
@@ -169,14 +186,19 @@ def _frequencies(query: QueryHeads, blocks: Blocks, batch: Batch, scoring: Scori
             "angle": np.tile(np.repeat(angles, taus), prompt.size // (len(ids) * taus)),
         }
         for name in FREQUENCY_MEASURES:
-            values = _finite(getattr(scores, name.removesuffix("_score")), name, query)
+            values = _finite(getattr(scores, name.removesuffix("_score")), name)
             columns[name] = values.ravel() if values.ndim == 3 else np.repeat(values.ravel(), taus)
         tables.append(pd.DataFrame(columns))
     return pd.concat(tables, ignore_index=True)
 
 
+def _input_ids(batch: Batch, prompt: np.ndarray) -> np.ndarray:
+    ids: np.ndarray = np.array(batch.inputs, dtype=np.int32)[prompt.ravel() - batch.first]
+    return ids
+
+
 def _measure(
-    query: QueryHeads, blocks: Blocks, taus: tuple[float, ...], symbols: tuple[int, ...] | None
+    query: QueryHeads, blocks: Blocks, taus: tuple[float, ...], symbols: torch.Tensor | None
 ) -> Measures:
     real = query.real()
     scores = score_swaps(query.gather, real, blocks, taus, sink=query.sinks, symbols=symbols)
@@ -197,16 +219,18 @@ def _measure(
         plain_name = name.removeprefix("equal_symbol_")
         part = scores if plain_name == name else scores.equal_symbols
         tensor = getattr(part, plain_name.removesuffix("_score"), None)
-        if tensor is not None:
-            found[name] = np.where(missing, np.nan, _finite(tensor, name, query))
+        if tensor is not None and part is scores:
+            found[name] = np.where(missing, np.nan, _finite(tensor, name))
+        elif tensor is not None:  # NaN where no such swap is seen
+            found[name] = tensor.float().cpu().numpy()
     for name, tensor in plain.items():
-        found[name] = np.repeat(_finite(tensor, name, query)[..., None], len(taus), axis=-1)
+        found[name] = np.repeat(_finite(tensor, name)[..., None], len(taus), axis=-1)
     return found
 
 
-def _finite(tensor: torch.Tensor, name: str, query: QueryHeads) -> np.ndarray:
+def _finite(tensor: torch.Tensor, name: str) -> np.ndarray:
     if not bool(tensor.isfinite().all()):
-        raise NumberError(f"layer {query.heads.layer}: {name} is not a finite number; no score is given")
+        raise NumberError(f"{name} is not a finite number; no score is given")
     array: np.ndarray = tensor.float().cpu().numpy()
     return array
 
@@ -232,6 +256,7 @@ def _rows(batch: Batch, layer: int, query: int, found: Measures, taus: tuple[flo
     )
     columns: dict[str, Any] = {
         "prompt": prompt.ravel().astype(np.int32),
+        "input_id": _input_ids(batch, prompt),
         "query_position": np.full(prompt.size, query, dtype=np.int32),
         "layer": np.full(prompt.size, layer, dtype=np.int16),
         "head": head.ravel().astype(np.int16),

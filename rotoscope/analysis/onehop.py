@@ -19,6 +19,7 @@ import torch
 from rotoscope.errors import TaskError
 from rotoscope.progress import progress_bar
 from rotoscope.reading import Subject, load
+from rotoscope.reading.finite import check_logits
 from rotoscope.results.onehop import OneHopRun, answer_row, answered_keys, answers_table, question_key
 from rotoscope.results.record import SubjectRecord
 from rotoscope.results.run import Run
@@ -84,7 +85,7 @@ def one_hop_local(
                 bar.advance()
     run.add("answers", {"answers": answers_table(journal.rows)})
     about = SubjectRecord(subject.name, subject.fingerprint, source=subject.source, device=subject.device.type)
-    return run.finish(subject=about, warnings=warnings)
+    return run.finish(subject=about, warnings=[*subject.warnings, *warnings])
 
 
 def _fitting(
@@ -162,7 +163,7 @@ def _forward(
         options["logits_to_keep"] = 1
     tokens = torch.tensor(rows, device=subject.device)
     found = subject.model(tokens, past_key_values=cache, use_cache=True, **options)
-    return found.logits.float(), found.past_key_values
+    return check_logits(found.logits.float(), subject.model), found.past_key_values
 
 
 def _answer(subject: Subject, front: _Front, one: _Tokenised, chat: bool, answer_tokens: int) -> dict[str, Any]:

@@ -87,8 +87,10 @@ def _compare(reader: HeadReader, batch: Batch, tau: float, most: int, seed: int)
         size = np.linalg.norm(old, axis=1) * np.linalg.norm(new, axis=1)
         seen = size > 0
         gap = np.where(seen, np.abs(old[:, 0] - old[:, 1]), -np.inf)
-        weight = np.exp((gap - gap.max(0)) / tau)
-        weight = np.where(seen, weight, 0.0) / np.maximum(weight.sum(0), 1e-300)
+        largest = np.where(seen.any(0), gap.max(0), 0.0)
+        weight = np.exp((gap - largest) / tau)
+        # A head that sees no swapped block, as behind a window, has no score.
+        weight = np.where(seen.any(0), weight / np.maximum(weight.sum(0), 1e-300), np.nan)
         cosine = [(new * side).sum(1) / np.where(seen, size, 1) for side in (old, old[:, ::-1])]
         for head in range(weights.shape[0]):
             w = weight[:, head]

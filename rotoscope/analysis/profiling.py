@@ -62,6 +62,7 @@ def profile(
     if run.finished is not None:
         return run.finished
 
+    run.record.warnings += subject.warnings
     reader = HeadReader(subject.model, prove=wanted.prove)
     read_in = run.seconds
     scoring = Scoring(wanted.tau, _single_frequencies(wanted, subject, reader))

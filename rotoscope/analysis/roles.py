@@ -57,6 +57,7 @@ def find_roles(
     others = sequences_for(config, fitted, seed=seed, first=2 * HELD_OUT).to(subject.device)
     settings = describe_multihop(subject, samples, inputs=inputs, fitted=fitted, seed=seed)
     run = Run(Roles, settings, out, overwrite=overwrite)
+    run.record.warnings += subject.warnings
     if run.finished is not None:
         return run.finished
     kinds = sorted(int(h) for h in samples.hops.unique())

@@ -107,6 +107,10 @@ def main(tokens: list[str] | None = None) -> None:
     except BrokenPipeError:
         sys.stderr.close()
         code = 0
+    except OSError as problem:  # a name too long, a place that may not be read or written, a full disk
+        named = [str(file) for file in (problem.filename, problem.filename2) if file is not None]
+        _complain(f"{' and '.join(named) or 'a file'} cannot be used ({problem.strerror or problem})")
+        code = 2
     sys.exit(code or 0)
 
 

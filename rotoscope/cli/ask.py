@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from rotoscope.cli.command import Given, command
 from rotoscope.errors import RotoscopeError
-from rotoscope.settings import AskSettings, Output
+from rotoscope.settings import AskSettings, ModelSettings, Output
 
 if TYPE_CHECKING:
     from rotoscope.results import OneHopRun
@@ -20,6 +20,7 @@ def ask(
     *,
     endpoint: str | None = None,
     settings: Annotated[Given, AskSettings],
+    loading: Annotated[Given, ModelSettings],
     output: Annotated[Given, Output],
 ) -> int:
     """Ask a language model one-hop questions about longer and longer sequences (P2's Table 3).
@@ -39,7 +40,7 @@ def ask(
     if model is None:
         raise RotoscopeError("say what to ask: a model to run here, or --endpoint URL --model NAME")
     case = "a model that runs here" if endpoint is None else "an endpoint"
-    wanted.check_meant([*settings, *output], case)
+    wanted.check_meant([*settings, *loading, *output], case)
     from rotoscope.analysis.endpoints import BODY, one_hop_endpoint
     from rotoscope.analysis.onehop import one_hop_local
     from rotoscope.analysis.prompts import read_text
@@ -59,13 +60,13 @@ def ask(
     folder = written.folder(Path(model).stem if endpoint is None else model.replace("/", "-"), "ask")
     place: dict[str, Any] = {"out": folder, "overwrite": written.overwrite}
     if endpoint is None:
-        subject = load(model, device=written.device)
+        subject = load(model, device=written.device, **loading)
         result = one_hop_local(subject, plan, chat=wanted.chat, answer_tokens=wanted.answer_tokens, **place)
         return _show(console, result, folder, draw=written.figures)
     given = ("concurrency", "timeout", "patience", "price_in", "price_out")
     requests = place | {name: getattr(wanted, name) for name in given} | {"body": _body(wanted.body) or BODY}
     expected = one_hop_endpoint(endpoint, model, plan, dry_run=True, **requests)
-    say(console, f"to be asked: {expected}")
+    say(console, f"to be asked: {expected}", markup=False)
     if wanted.dry_run:
         console.print("dry run: nothing was sent", highlight=False)
         return 0

@@ -10,11 +10,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
-from cyclopts import Parameter
+from cyclopts import CoercionError, Parameter, Token, convert
 
 from rotoscope.errors import RotoscopeError
 from rotoscope.settings import Settings
@@ -46,7 +47,9 @@ def command(function: Callable[..., int]) -> Callable[..., int]:
     for parameter in signature.parameters.values():
         bundle = _bundle(hints[parameter.name], taken)
         if bundle is None:
-            parameters.append(parameter.replace(annotation=hints[parameter.name]))
+            hint = hints[parameter.name]
+            strict: dict[str, Any] = {"converter": _whole} if _counts(hint) else {}
+            parameters.append(parameter.replace(annotation=Annotated[hint, Parameter(**strict)]))
         else:
             bundles[parameter.name] = bundle
             parameters += _flags(bundle)
@@ -85,11 +88,26 @@ def _flags(bundle: _Bundle) -> Iterator[inspect.Parameter]:
             }
             if field.default is False:
                 options["negative"] = ""
+            if _counts(hints[field.name]):
+                options["converter"] = _whole
             optional: Any = hints[field.name] | None
             annotation = Annotated[optional, Parameter(**options)]
             yield inspect.Parameter(
                 field.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation
             )
+
+
+def _counts(hint: Any) -> bool:
+    """Whether a flag takes whole numbers, one or several."""
+    return hint is int or int in get_args(hint) or any(int in get_args(part) for part in get_args(hint))
+
+
+def _whole(kind: Any, tokens: Sequence[Token]) -> Any:
+    """Whole numbers only: 1.5 would otherwise be taken for 2."""
+    for token in tokens:
+        if not re.fullmatch("[+-]?[0-9][0-9_]*", token.value):
+            raise CoercionError(token=token, target_type=int)
+    return convert(kind, tokens)
 
 
 def _sentences(kind: type[Settings]) -> dict[str, str]:

@@ -4,6 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rotoscope.cli.command import command
+from rotoscope.settings.bounds import SEED
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 EXTRAS = {
     "gguf": "gguf",
@@ -14,31 +21,74 @@ EXTRAS = {
 }
 
 
-def doctor(*, out: Path | None = None, seed: int = 0, device: str | None = None) -> int:
-    """Check this installation.
+@command
+def doctor(
+    run: Path | None = None,
+    *,
+    out: Path | None = None,
+    overwrite: bool = False,
+    seed: int = 0,
+    device: str | None = None,
+) -> int:
+    """Check this installation, or a run: is everything in its folder as it was written?
 
     Example: rotoscope doctor
 
     Parameters
     ----------
+    run
+        A run folder to check instead.
     out
         Also write what was said to this file.
+    overwrite
+        Replace the file that --out names.
     seed
         Seed of the tokens the self-check runs on.
     device
         Where to run the self-check: cpu, cuda, ... Default: a GPU where there is one.
     """
-    import torch
+    SEED.check("seed", seed)
     from rich.console import Console
+
+    from rotoscope.cli.report import check_file_out
+    from rotoscope.results.files import write_text
+
+    if out is not None:
+        check_file_out(out, overwrite=overwrite)
+    console = Console(highlight=False, record=out is not None, soft_wrap=True)
+    sound = _installation(console, seed, device) if run is None else _run(console, run)
+    if out is not None:
+        write_text(out, console.export_text())
+        console.print(f"wrote {out}", markup=False)
+    return 0 if sound else 1
+
+
+def _run(console: Console, folder: Path) -> bool:
+    from rich.markup import escape
+
+    from rotoscope.results.record import RunRecord
+
+    record = RunRecord.read(folder)
+    damage = record.damage(folder)
+    for problem in damage:
+        console.print(f"[red]damaged[/]: {escape(problem)}")
+    if not record.files:
+        console.print("this run has no checksums: it is not finished, or an older rotoscope wrote it")
+    elif not damage:
+        console.print(f"{len(record.files)} files, all as they were written")
+    return not damage
+
+
+def _installation(console: Console, seed: int, device: str | None) -> bool:
+    import torch
+    from rich.markup import escape
 
     from rotoscope.errors import RotoscopeError
     from rotoscope.reading import EMBEDDED, HeadReader, load
-    from rotoscope.reading.gguf import cache_folder
+    from rotoscope.reading.complaints import cache_folder
     from rotoscope.reading.loading import embedded_file
-    from rotoscope.results.files import write_text
     from rotoscope.results.record import versions
 
-    console = Console(highlight=False, record=out is not None, soft_wrap=True)
     console.print(", ".join(f"{name} {version}" for name, version in versions().items()))
     for extra, module in EXTRAS.items():
         installed = importlib.util.find_spec(module) is not None
@@ -46,7 +96,7 @@ def doctor(*, out: Path | None = None, seed: int = 0, device: str | None = None)
         console.print(f"extra {extra}: {state}")
     gpus = [torch.cuda.get_device_name(k) for k in range(torch.cuda.device_count())]
     console.print(f"GPU: {', '.join(gpus) or 'none'}; CPU threads: {torch.get_num_threads()}")
-    console.print(f"cache: {cache_folder()}")
+    console.print(f"cache: {cache_folder()}", markup=False)
     sound = True
     for name in EMBEDDED:
         try:
@@ -59,8 +109,5 @@ def doctor(*, out: Path | None = None, seed: int = 0, device: str | None = None)
             )
         except RotoscopeError as problem:
             sound = False
-            console.print(f"embedded model {name}: [red]failed[/]: {problem}")
-    if out is not None:
-        write_text(out, console.export_text())
-        console.print(f"wrote {out}")
-    return 0 if sound else 1
+            console.print(f"embedded model {name}: [red]failed[/]: {escape(str(problem))}")
+    return sound

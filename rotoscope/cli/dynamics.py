@@ -7,7 +7,8 @@ from typing import Any, Literal
 
 from rotoscope.cli.command import command
 from rotoscope.errors import RotoscopeError
-from rotoscope.settings import Output, PromptSettings
+from rotoscope.settings import Output, PromptSettings, WatchSettings
+from rotoscope.settings.bounds import SEED
 
 PAIRS, INPUTS = 16, 200
 
@@ -51,6 +52,8 @@ def dynamics(
         raise RotoscopeError(
             "--sequence says what is drawn with the roles: leave --no-roles and --no-figures out"
         )
+    SEED.check("seed", seed)
+    WatchSettings.bounds["inputs"].check("inputs", inputs)
     from rotoscope.analysis.dynamics import measure_dynamics
     from rotoscope.analysis.prompts import make_prompts
     from rotoscope.cli.summary import end, new_console

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from rotoscope.cli.command import Given, command
 from rotoscope.errors import RotoscopeError
-from rotoscope.settings import GateSettings, Output, PromptSettings
+from rotoscope.settings import GateSettings, ModelSettings, Output, PromptSettings
 
 USUAL = {"pairs": 8, "prompts": 8}
 
@@ -19,6 +19,7 @@ def gate(
     prompts: Annotated[Given, PromptSettings],
     settings: Annotated[Given, GateSettings],
     classes: Path | None = None,
+    loading: ModelSettings,
     output: Output,
 ) -> int:
     """Gate frequencies or heads while the model runs, and measure task loss, text loss and the heads' scores.
@@ -44,7 +45,7 @@ def gate(
     from rotoscope.results import Profile
 
     console = new_console()
-    subject = load(model, device=output.device)
+    subject = load(model, device=output.device, allow_missing=loading.allow_missing)
     sizes = PromptSettings.make(**(USUAL | prompts))
     shown = make_prompts(subject, sizes, given=prompts, usual="repeats")
     known = None if classes is None else Profile.open(classes)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from rotoscope.cli.command import Given, command
-from rotoscope.settings import Output, ProfileSettings, PromptSettings
+from rotoscope.settings import ModelSettings, Output, ProfileSettings, PromptSettings
 
 SCORES = ["correlation", "early_positional", "late_positional"]
 VARIATIONS = ["varied", "setting", *SCORES, "sink_in_block", "changes"]
@@ -18,6 +18,7 @@ def profile(
     *,
     prompts: Annotated[Given, PromptSettings],
     settings: Annotated[Given, ProfileSettings],
+    loading: ModelSettings,
     output: Output,
 ) -> int:
     """Score every head of a model: does it attend by position or by symbol?
@@ -30,6 +31,8 @@ def profile(
         "smollm2", "number", "letter", a folder, a .gguf file, or a hub id such as org/name (which goes to the network).
     """
     wanted = ProfileSettings.make(**settings)
+    from rich.markup import escape
+
     from rotoscope.analysis.estimate import estimate
     from rotoscope.analysis.profiling import profile as score
     from rotoscope.analysis.prompts import make_prompts
@@ -37,10 +40,10 @@ def profile(
     from rotoscope.reading import load
 
     console = new_console()
-    subject = load(model, device=output.device)
+    subject = load(model, device=output.device, allow_missing=loading.allow_missing)
     shown = make_prompts(subject, PromptSettings.make(**prompts), given=[*prompts, *settings])
     folder = output.folder(Path(model).stem, shown.task)
-    say(console, f"[bold]{subject.name}[/] on {subject.device}: {estimate(subject, shown, wanted)}")
+    say(console, f"[bold]{escape(subject.name)}[/] on {subject.device}: {estimate(subject, shown, wanted)}")
     result = score(subject, shown, wanted, out=folder, overwrite=output.overwrite)
     show_summary(console, result)
     if "input_permutation" in result.tables:

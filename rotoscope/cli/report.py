@@ -29,8 +29,8 @@ def report(run: Path, other: Path | None = None, *, out: Path | None = None, ove
     from rotoscope.report import run_payload, write_page
 
     file = out or run / "report.html"
-    if out is not None and out.is_file() and not overwrite:
-        raise RotoscopeError(f"{out} is there already; choose another --out, or --overwrite to replace it")
+    if out is not None:
+        check_file_out(out, overwrite=overwrite)
     payloads = [run_payload(folder) for folder in (run, other) if folder is not None]
     for payload in payloads:
         if payload["kind"] == "unknown" and not payload["tabs"]:
@@ -41,5 +41,11 @@ def report(run: Path, other: Path | None = None, *, out: Path | None = None, ove
         for problem in payload["problems"]:
             say(console, f"[yellow]{escape(payload['name'])}:[/] {escape(problem)}")
     show_written(console, [file])
-    say(console, f"open it in any browser, no server needed: {file.resolve().as_uri()}")
+    say(console, f"open it in any browser, no server needed: {file.resolve().as_uri()}", markup=False)
     return 0
+
+
+def check_file_out(out: Path, *, overwrite: bool) -> None:
+    """Refuse to replace a file that nobody said may be replaced."""
+    if out.exists() and not overwrite:
+        raise RotoscopeError(f"{out} is there already; choose another --out, or --overwrite to replace it")

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from rotoscope.cli.command import command
 
+
+@command
 def serve(
     folder: Path = Path("runs"),
     *,

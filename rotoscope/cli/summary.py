@@ -32,12 +32,11 @@ def say(console: Console, sentence: str, *, markup: bool = True) -> None:
 def show_summary(console: Console, profile: Profile) -> None:
     for tau in profile.taus:
         summary = profile.summary(tau)
-        counts = ", ".join(
-            f"[{CLASS_COLOURS[name]}]{number} {name}[/]" for name, number in summary.classes.items()
-        )
+        counts = ", ".join(f"[{CLASS_COLOURS[name]}]{words}[/]" for name, words in summary.counted.items())
         say(
             console,
-            f"\n[bold]{summary.heads} heads at tau = {tau:g}[/] (purity tolerance gamma = {profile.gamma:g}): {counts}",
+            f"\n[bold]{summary.heads} heads at tau = {tau:g}[/] (purity tolerance gamma = {profile.gamma:g}): {counts}; "
+            f"{summary.stake_words}",
         )
         console.print(_statistics(profile, tau))
     console.print(_extremes(profile))
@@ -111,12 +110,12 @@ def _with_band(value: float, low: float, high: float) -> str:
 
 def show_table(console: Console, table: pd.DataFrame, title: str) -> None:
     """Any table of results, rounded for reading."""
-    say(console, f"\n[bold]{title}[/]")
+    say(console, f"\n[bold]{escape(title)}[/]")
     shown = Table(box=None, pad_edge=False, header_style="dim")
     for k, name in enumerate(table):
-        shown.add_column(str(name).replace("_", " "), overflow="fold", no_wrap=k == 0)
+        shown.add_column(escape(str(name).replace("_", " ")), overflow="fold", no_wrap=k == 0)
     for row in table.itertuples(index=False):
-        shown.add_row(*(_cell(x) for x in row))
+        shown.add_row(*(escape(_cell(x)) for x in row))
     console.print(shown)
 
 
@@ -124,7 +123,7 @@ def show_written(console: Console, files: list[Path]) -> None:
     """Every command ends by naming the files it wrote."""
     console.print("\nwrote")
     for file in files:
-        say(console, f"  {file}")
+        say(console, f"  {file}", markup=False)
 
 
 def _cell(value: object) -> str:
@@ -140,7 +139,16 @@ def _extremes(profile: Profile) -> Table:
     heads = profile.at().dropna(subset=["positional_score", "symbolic_score"])
     lean = heads["positional_score"] - heads["symbolic_score"]
     table = Table(box=None, pad_edge=False, header_style="dim", title_justify="left")
-    for name in ("head (layer:head, from 0)", "positional", "symbolic", "entropy", "on blocks", "class"):
+    names = (
+        "head (layer:head, from 0)",
+        "positional",
+        "symbolic",
+        "entropy",
+        "on blocks",
+        "class",
+        "on prompts",
+    )
+    for name in names:
         table.add_column(name, justify="left" if name.startswith("head") or name == "class" else "right")
     for order in (lean.sort_values(ascending=False), lean.sort_values()):
         for index in order.index[:MOST_TELLING]:
@@ -152,7 +160,8 @@ def _extremes(profile: Profile) -> Table:
                 f"{row['symbolic_score']:.3f}",
                 f"{row['entropy']:.2f}",
                 f"{row['swapped_mass']:.0%}",
-                f"[{colour}]{row['head_class']}[/]",
+                f"[{colour}]{row['head_class']}[/]" + (", little at stake" if row["little_at_stake"] else ""),
+                "" if math.isnan(row["class_share"]) else f"{row['class_share']:.0%}",
             )
         table.add_section()
     return table

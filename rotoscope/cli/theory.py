@@ -8,6 +8,7 @@ from rotoscope.cli.command import Given, command
 from rotoscope.errors import RotoscopeError
 from rotoscope.palette import TERMINAL_VERDICTS
 from rotoscope.settings import Output
+from rotoscope.settings.bounds import SEED
 
 
 @command
@@ -45,6 +46,7 @@ def theory(
     for flag, given in (("number", number), ("letter", letter), ("seed", seed)):
         if given is not None and not figures:
             raise RotoscopeError(f"--{flag} says what is drawn: give --figures too")
+    SEED.check("seed", seed)
     from rich.markup import escape
 
     from rotoscope.analysis.theory import run_theory

@@ -16,7 +16,7 @@ from rotoscope.results.profile import Profile
 def plane(profile: Profile, tau: float | None = None) -> Figure:
     """Every head by its two scores (P1 Fig. 1): (1, 0) positional, (0, 1) symbolic, (1, 1) uniform."""
     with drawing(5.2, 5.5) as (figure, [axes]):
-        heads = profile.at(tau)
+        heads, summary = profile.at(tau), profile.summary(tau)
         corners(axes, profile.gamma)
         if profile.null_name is not None:
             null = profile.nulls_at(tau)
@@ -42,17 +42,22 @@ def plane(profile: Profile, tau: float | None = None) -> Figure:
                 alpha=0.75,
                 linewidths=0.4,
                 edgecolors="white",
-                label=f"{name} ({len(group)})",
+                label=summary.counted[name],
                 clip_on=False,
                 zorder=3,
             )
         axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), aspect="equal")
         axes.set(xlabel="positional score", ylabel="symbolic score")
-        summary = profile.summary(tau)
         r = "undefined" if summary.correlation is None else f"{summary.correlation:.2f}"
         axes.set_title(f"{profile.name}: {summary.heads - summary.missing} heads, r = {r}", loc="left")
         axes.legend(
-            loc="upper center", bbox_to_anchor=(0.5, -0.11), ncols=4, handletextpad=0.1, columnspacing=1
+            loc="upper center",
+            bbox_to_anchor=(0.5, -0.11),
+            ncols=4,
+            handletextpad=0.1,
+            columnspacing=1,
+            title=summary.stake_words,
+            title_fontsize="small",
         )
     return caption(figure, measured(profile, tau))
 

@@ -15,6 +15,8 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
+from matplotlib.text import Text
+from matplotlib.ticker import FixedFormatter
 
 from rotoscope.palette import CLASS_COLOURS
 from rotoscope.results.files import replace_file
@@ -46,6 +48,20 @@ def drawing_grid(
     with styled():
         figure = Figure(figsize=(width, height), layout="constrained")
         yield figure, figure.subplots(rows, columns, squeeze=False, **sharing)
+        _no_formulas(figure)
+
+
+def _no_formulas(figure: Figure) -> None:
+    """A dollar sign in a name or a token is a dollar sign; formulas are left to matplotlib's own numbers on axes."""
+    numbers: set[Any] = set()
+    for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
+        ticks = list(axis.get_minor_ticks())
+        if not isinstance(axis.get_major_formatter(), FixedFormatter):
+            ticks += axis.get_major_ticks()
+        numbers |= {axis.get_offset_text(), *(label for tick in ticks for label in (tick.label1, tick.label2))}
+    for text in figure.findobj(Text):
+        if text not in numbers and not text.get_wrap():  # type: ignore[attr-defined]
+            text.set_parse_math(False)  # type: ignore[attr-defined]
 
 
 @contextmanager
@@ -123,13 +139,14 @@ def colour_map(hue: str) -> LinearSegmentedColormap:
 
 def caption(figure: Figure, text: str) -> Figure:
     """The figure with what was measured under it, where constrained layout makes room for it."""
-    figure.supxlabel(text, **CAPTION, wrap=True)
+    # Where lines are wrapped, matplotlib takes dollar signs for formulas whatever it is told, unless they are escaped.
+    figure.supxlabel(text.replace("$", r"\$"), **CAPTION, wrap=True)
     return figure
 
 
 def headline(figure: Figure, text: str) -> Figure:
     """The same above the picture, where a legend stands under it."""
-    figure.suptitle(text, **CAPTION)
+    figure.suptitle(text, **CAPTION, parse_math=False)
     return figure
 
 

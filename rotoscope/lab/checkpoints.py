@@ -6,6 +6,7 @@ import copy
 import os
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -97,4 +98,4 @@ def load_multihop(source: Any, device: str | torch.device | None = None) -> Subj
         )
     if subject.model.dtype == torch.float32:
         return subject
-    return Subject(copy.deepcopy(subject.model).float(), subject.tokenizer, subject.name, subject.source)
+    return replace(subject, model=copy.deepcopy(subject.model).float())

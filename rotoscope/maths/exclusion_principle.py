@@ -14,6 +14,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
+from rotoscope.maths.numbers import check_logits, logit_matrix
 from rotoscope.shapes import Float, Tensor
 
 
@@ -31,8 +34,10 @@ class Exclusion:
         return self.d_pos + self.d_sym
 
 
-def exclusion(logits: Float[Tensor, "... keys keys"]) -> Exclusion:
-    """Variance, D_pos and D_sym from a counterfactual logit matrix over the keys (without the query)."""
+def exclusion(logits: Float[Tensor, "... p c"] | Float[np.ndarray, "... p c"]) -> Exclusion:
+    """Variance, D_pos and D_sym from a counterfactual logit matrix over the visible keys (without the query)."""
+    logits = logit_matrix(logits)
+    check_logits(logits, hidden=False)
     real = logits.diagonal(dim1=-2, dim2=-1)
     return Exclusion(
         variance=real.var(-1, correction=0),

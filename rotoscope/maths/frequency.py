@@ -106,7 +106,7 @@ def _small_logits(
     block = BlockLogits(gather, blocks, real.device, linear=True)
     weights = real.softmax(-1)
     own = block.own(real)
-    mean = WeightedMean(own / real.exp().sum(-1, keepdim=True), taus)
+    mean = WeightedMean(own / real.exp().sum(-1, keepdim=True), taus, real.dtype)
     square = own * own
     for rows, columns in tiles(len(blocks), _on(ROWS, real)):
         upper, lower = block.both(rows, columns)

@@ -9,14 +9,28 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 
+from rotoscope.errors import RotoscopeError
 from rotoscope.maths.constructions import index_gap, retrieval_gap
+from rotoscope.maths.numbers import at_least_float32, check_logits
 from rotoscope.shapes import Float, Tensor
 
 
-def discrepancy(logits: Float[Tensor, "... n"]) -> Float[Tensor, "..."]:
-    """Largest minus second-largest logit of a head on an input; hidden keys are -inf."""
+def discrepancy(logits: Float[Tensor, "... n"] | Float[np.ndarray, "... n"]) -> Float[Tensor, "..."]:
+    """Largest minus second-largest logit of a head on an input; hidden keys are -inf.
+
+    Where the query sees a single key nothing competes with it: the discrepancy is infinite.
+    """
+    logits = at_least_float32(torch.as_tensor(logits))
+    if logits.ndim == 0 or logits.shape[-1] == 0:
+        raise RotoscopeError(
+            "the discrepancy of a head needs the logits [..., n] of at least one key; found none"
+        )
+    check_logits(logits)
+    if logits.shape[-1] == 1:
+        return torch.full_like(logits[..., 0], torch.inf)
     top = logits.topk(2, dim=-1).values
     return torch.where(top[..., 1].isfinite(), top[..., 0] - top[..., 1], torch.inf)
 

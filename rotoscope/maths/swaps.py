@@ -19,11 +19,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
-from rotoscope.errors import RotoscopeError
+from rotoscope.errors import NumberError, RotoscopeError
 from rotoscope.maths.attention import attention_entropy, log_normaliser
 from rotoscope.maths.blocks import BlockLogits, Blocks, Gather, from_logits
+from rotoscope.maths.centred import Centring
+from rotoscope.maths.numbers import check_logits, logit_matrix, no_logit
 from rotoscope.settings.profile import check_tau, one_tau
 from rotoscope.shapes import Float, Int, Tensor
 
@@ -46,12 +49,14 @@ class EqualSymbolScores:
     """Scores over swaps of equal symbols only, which show what tells equal symbols apart: their position.
 
     Such swaps move little attention and carry no weight among all swaps, so a head that picks the last of
-    several equal symbols looks purely symbolic without them.
+    several equal symbols looks purely symbolic without them. Where there is no such swap, or a window hides them
+    all, there is no score: NaN.
     """
 
     positional: Float[Tensor, "..."]
     symbolic: Float[Tensor, "..."]
     swaps: Int[Tensor, "..."]
+    """How many of them count."""
 
 
 @dataclass(frozen=True)
@@ -89,33 +94,33 @@ class SwapScores:
         return self.swaps == 0
 
 
-def at_least_float32(logits: Tensor) -> Tensor:
-    """Exponentials and swap weights want float32 or better, whatever a model computes in."""
-    return logits.to(torch.promote_types(logits.dtype, torch.float32))
+Symbols = Sequence[int] | Int[Tensor, "... blocks"]
+"""An id for the symbol of each block, the same for all heads or, with leading axes, of each input its own."""
 
 
 def swap_scores(
-    logits: Float[Tensor, "... n n"],
+    logits: Float[Tensor, "... p c"] | Float[np.ndarray, "... p c"],
     tau: float | Sequence[float] = 1e-4,
     blocks: Sequence[Sequence[int]] | Blocks | None = None,
     *,
     sink: Float[Tensor, "..."] | None = None,
-    symbols: Sequence[int] | None = None,
+    symbols: Symbols | None = None,
     detail: bool = False,
 ) -> SwapScores:
-    """Scores of all swaps from a counterfactual logit matrix A[p, c].
+    """Scores of all swaps from a counterfactual logit matrix A[p, c], a tensor or an array.
 
     The query's own position comes last: its row and column are never swapped, its diagonal entry belongs
     to the softmax. Hidden positions are rows of -inf. `blocks` are spans [start, stop) of positions that
     are swapped whole; without them every token is a block. `sink` is a logit that only draws attention.
     `symbols` names the symbol of each block, to report swaps between equal ones separately.
     """
-    logits = at_least_float32(logits)
-    position = logits.shape[-1] - 1
+    matrix = logit_matrix(logits)
+    check_logits(matrix)
+    position = matrix.shape[-1] - 1
     if not isinstance(blocks, Blocks):
         blocks = Blocks.tokens(position) if blocks is None else Blocks.of(blocks, position)
-    real = logits.diagonal(dim1=-2, dim2=-1)
-    return score_swaps(from_logits(logits), real, blocks, tau, sink=sink, symbols=symbols, detail=detail)
+    real = matrix.diagonal(dim1=-2, dim2=-1)
+    return score_swaps(from_logits(matrix), real, blocks, tau, sink=sink, symbols=symbols, detail=detail)
 
 
 def score_swaps(
@@ -125,7 +130,7 @@ def score_swaps(
     tau: float | Sequence[float] = 1e-4,
     *,
     sink: Float[Tensor, "..."] | None = None,
-    symbols: Sequence[int] | None = None,
+    symbols: Symbols | None = None,
     variants: bool = True,
     detail: bool = False,
 ) -> SwapScores:
@@ -135,52 +140,69 @@ def score_swaps(
     `variants=False` leaves the centred and renormalised scores out.
     """
     taus = check_tau(tau)
+    check_logits(real)
     block = BlockLogits(gather, blocks, real.device)
-    lengths = block.lengths.to(real.dtype)
-    log_z = log_normaliser(real, sink)[..., None]
-    own = block.own(real)  # B[I, I]
-    log_mass = (own + lengths.log()).logsumexp(-1, keepdim=True)
+    dtype, lengths = real.dtype, block.lengths.double()
+    # Along the positions numbers are few and taken in float64, less the largest: tau = 1e-4 makes rounding visible.
+    largest = real.amax(-1, keepdim=True)
+    largest = torch.where(largest.isfinite(), largest, 0.0)
+    precise = real.double() - largest
+    sink = None if sink is None else sink.double() - largest[..., 0]
+    log_z = log_normaliser(precise, sink)[..., None]
+    own_precise = block.own(precise)  # B[I, I], less the largest real logit
+    own = own_precise.to(dtype)
+    log_mass = (own_precise + lengths.log()).logsumexp(-1, keepdim=True)
     visible = own.isfinite()
     all_visible = bool(visible.all())
-    plain = WeightedMean((own - log_z).exp(), taus)
+    attention = (own_precise - log_z).exp()
+    plain = WeightedMean(attention, taus, dtype)
     renormalised = centring = equal = None
     if variants:
-        renormalised = WeightedMean((own - log_mass).exp().masked_fill(~visible, 0.0), taus)
+        shares = (own_precise - log_mass).exp().masked_fill(~visible, 0.0)
+        renormalised = WeightedMean(shares, taus, dtype)
         if blocks.equal_length:
-            positions = real.isfinite().sum(-1, keepdim=True).clamp(min=1)
-            centring = _Centring(log_z, uniform=1 / positions.to(real.dtype), length=lengths[0])
+            centring = Centring(precise, own_precise, log_z, blocks, largest, sink)
     if symbols is not None:
         ids = _symbol_ids(symbols, len(blocks), real.device)
-        equal = WeightedMean(plain.attention, taus, _largest_gap(plain.attention, ids))
+        equal = WeightedMean(attention, taus, dtype, _largest_gap(attention, ids))
 
     details = []
     swaps = torch.zeros(own.shape[:-1], dtype=torch.long, device=own.device)
     equal_swaps = torch.zeros_like(swaps)
+    highest = real.new_tensor(-torch.inf)
     for rows, columns in tiles(len(blocks), TILE):
         upper, lower = block.both(rows, columns)  # B[a, b] and B[b, a]
+        highest = torch.maximum(highest, torch.maximum(upper.amax(), lower.amax()))  # NaN where any is
         mine, other = own[..., rows, None], own[..., None, columns]
         counted = each_pair_once(rows, columns, upper.device)
         if not all_visible:  # a swap counts if the query sees one of its slots
             counted = counted & (mine.isfinite() | other.isfinite()) & (upper.isfinite() | lower.isfinite())
         swaps += counted.sum((-2, -1))
         cosines = _cosines(upper - lower, mine - other)
-        centred = centring.cosines(upper, lower, mine, other) if centring is not None else ()
+        centred = centring.cosines(rows, columns, upper, lower) if centring is not None else ()
         alpha = plain.add(rows, columns, counted, (*cosines, *centred))
         if renormalised is not None:
             renormalised.add(rows, columns, counted, cosines)
         if equal is not None:
-            alike = counted & (ids[rows, None] == ids[None, columns])
+            alike = counted & (ids[..., rows, None] == ids[..., None, columns])
             equal_swaps += alike.sum((-2, -1))
             equal.add(rows, columns, alike, cosines)
         if detail:
             details.append((rows, columns, *cosines, *alpha))
 
+    if bool(no_logit(highest)):
+        _refuse(block)
     several = not one_tau(tau)
 
     def shaped(mean: Tensor) -> Tensor:
         return mean if several else mean[..., 0]
 
     means = [shaped(mean) for mean in plain.means()]
+    alone = None
+    if equal is not None:
+        without = equal_swaps[..., None] == 0
+        positional, symbolic = (shaped(mean.masked_fill(without, torch.nan)) for mean in equal.means())
+        alone = EqualSymbolScores(positional, symbolic, equal_swaps)
     scale_free = [shaped(mean) for mean in renormalised.means()] if renormalised is not None else [None, None]
     return SwapScores(
         positional=means[0],
@@ -191,30 +213,43 @@ def score_swaps(
         renormalised_symbolic=scale_free[1],
         effective_swaps=shaped(plain.effective()),
         renormalised_effective_swaps=shaped(renormalised.effective()) if renormalised is not None else None,
-        entropy=attention_entropy((real - log_z).exp()),
-        swapped_mass=(log_mass - log_z)[..., 0].exp(),
+        entropy=attention_entropy((precise - log_z).exp()).to(dtype),
+        swapped_mass=(log_mass - log_z)[..., 0].exp().to(dtype),
         swaps=swaps,
-        equal_symbols=None
-        if equal is None
-        else _equal_scores([shaped(mean) for mean in equal.means()], equal_swaps),
+        equal_symbols=alone,
         detail=_detail(details, plain, several) if detail else None,
     )
 
 
-def _equal_scores(means: list[Tensor], swaps: Tensor) -> EqualSymbolScores:
-    return EqualSymbolScores(means[0], means[1], swaps)
+def _refuse(block: BlockLogits) -> None:
+    """Name the first logit after a swap that is none."""
+    for rows, columns in tiles(len(block.blocks), TILE):
+        for side, found in zip(("upper", "lower"), block.both(rows, columns), strict=True):
+            wrong = no_logit(found)
+            if bool(wrong.any()):
+                *index, row, column = wrong.nonzero()[0].tolist()
+                pair = rows.start + row, columns.start + column
+                slot, content = (block.blocks.spans[k] for k in (pair if side == "upper" else pair[::-1]))
+                raise NumberError(
+                    f"the logit of the content of positions {list(content)} in the slot of {list(slot)}"
+                    f"{f' at index {index}' if index else ''} is {float(found[(*index, row, column)])}: a logit is a number"
+                )
 
 
-def _symbol_ids(symbols: Sequence[int], m: int, device: torch.device) -> Tensor:
-    if len(symbols) != m:
-        raise RotoscopeError(f"{len(symbols)} symbols were given for {m} blocks")
-    return torch.tensor(list(symbols), device=device)
+def _symbol_ids(symbols: Symbols, m: int, device: torch.device) -> Int[Tensor, "... blocks"]:
+    """Ids counted from 0, so that they can number groups."""
+    found = torch.as_tensor(symbols, device=device)
+    if found.shape[-1] != m:
+        raise RotoscopeError(f"{found.shape[-1]} symbols were given for {m} blocks")
+    return found.unique(return_inverse=True)[1]
 
 
 def _largest_gap(attention: Tensor, ids: Tensor) -> Tensor:
     """The largest |D_a - D_b| between equal symbols: per symbol, the largest minus the smallest D."""
-    groups = [attention[..., ids == symbol] for symbol in ids.unique()]
-    return torch.stack([group.amax(-1) - group.amin(-1) for group in groups]).amax(0)
+    groups = torch.zeros(*attention.shape[:-1], int(ids.max()) + 1, dtype=attention.dtype, device=ids.device)
+    ids = ids.expand(attention.shape)
+    ends = [groups.scatter_reduce(-1, ids, attention, end, include_self=False) for end in ("amax", "amin")]
+    return (ends[0] - ends[1]).amax(-1)
 
 
 def tiles(m: int, rows: int) -> Iterator[tuple[slice, slice]]:
@@ -244,60 +279,46 @@ def _cosines(after: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
     return new_first * first + new_second * second, new_first * second + new_second * first
 
 
-@dataclass(frozen=True)
-class _Centring:
-    """What the centred variant needs beyond directions: the scale of the attention weights."""
-
-    log_z: Tensor
-    uniform: Tensor
-    length: Tensor
-
-    def cosines(self, upper: Tensor, lower: Tensor, mine: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
-        """The cosines after subtracting 1 / (visible positions) from every entry; 0 if nothing is focused.
-
-        The weights after the swap have their own normaliser Z' = Z - old pair + new pair, formed relative
-        to the largest term, since a counterfactual logit may lie far above every real one.
-        """
-        log_z, uniform = self.log_z[..., None], self.uniform[..., None]
-        old_first, old_second = (mine - log_z).exp(), (other - log_z).exp()
-        rest = (1 - self.length * (old_first + old_second)).clamp_(min=0)
-        shift = torch.maximum(upper, lower).sub_(log_z).clamp_(min=0)
-        new_first, new_second = (upper - log_z - shift).exp_(), (lower - log_z - shift).exp_()
-        z = rest * (-shift).exp() + self.length * (new_first + new_second)
-        z = z.clamp_(min=torch.finfo(z.dtype).tiny)
-        u1, u2 = _focus(old_first, uniform), _focus(old_second, uniform)
-        w1, w2 = _focus(new_first / z, uniform), _focus(new_second / z, uniform)
-        norm = ((u1 * u1 + u2 * u2) * (w1 * w1 + w2 * w2)).sqrt_()
-        scale = torch.where(norm > 0, 1 / norm, 0.0)
-        return (w1 * u1 + w2 * u2) * scale, (w1 * u2 + w2 * u1) * scale
-
-
-def _focus(weight: Tensor, uniform: Tensor) -> Tensor:
-    """Attention beyond the uniform share, with rounding noise around it taken for what it is: nothing."""
-    noise = 64 * torch.finfo(weight.dtype).eps * torch.maximum(weight, uniform)
-    beyond = weight - uniform
-    return torch.where(beyond.abs() > noise, beyond, 0.0)
-
-
 class WeightedMean:
     """Means over swaps with weights softmax(|D_a - D_b| / tau), gathered tile by tile for several tau.
 
     The largest |D_a - D_b| of all pairs is max D - min D, known before the first tile, so no running maximum
-    is needed. (The block with the largest D is visible, hence that pair counts.)
+    is needed. (The block with the largest D is visible, hence that pair counts.) What a pair lacks of it,
+
+        min over both orders of  (max D - D_a) + (D_b - min D),
+
+    is a sum of two numbers that are exact however small they are: weights do not hang on rounding.
     """
 
-    def __init__(self, attention: Tensor, taus: tuple[float, ...], top: Tensor | None = None) -> None:
-        self.attention = attention
+    def __init__(
+        self,
+        attention: Float[Tensor, "... blocks"],
+        taus: tuple[float, ...],
+        dtype: torch.dtype,
+        top: Float[Tensor, "..."] | None = None,
+    ) -> None:
+        smallest = torch.finfo(dtype).tiny
+        if min(taus) < smallest:
+            kind = str(dtype).removeprefix("torch.")
+            raise RotoscopeError(
+                f"tau = {min(taus):g} is too small to divide {kind} numbers by: the smallest is {smallest:.1e}"
+            )
         self.taus = taus
-        largest = attention.amax(-1) - attention.amin(-1) if top is None else top
-        self.top = largest[..., None, None]
+        most, least = attention.amax(-1, keepdim=True), attention.amin(-1, keepdim=True)
+        self.below_most, self.above_least = (most - attention).to(dtype), (attention - least).to(dtype)
+        self.spare = None if top is None else (most - least)[..., 0].sub(top).to(dtype)[..., None, None]
+        """Where not all pairs take part: how far the largest gap of those that do stays behind."""
         self.totals: list[Tensor] | None = None
 
     def add(self, rows: slice, columns: slice, counted: Tensor, values: tuple[Tensor, ...]) -> list[Tensor]:
-        # Pairs that do not count may differ by more than the largest gap of those that do; they must not overflow.
-        gap = (self.attention[..., rows, None] - self.attention[..., None, columns]).abs_()
-        gap = (gap - self.top).clamp_(max=0)
-        weights = [(gap / tau).exp_() * counted for tau in self.taus]
+        below, above = self.below_most, self.above_least
+        lack = torch.minimum(
+            below[..., rows, None] + above[..., None, columns],
+            above[..., rows, None] + below[..., None, columns],
+        )
+        if self.spare is not None:  # pairs that do not count may lack less than nothing; they must not overflow
+            lack = (lack - self.spare).clamp_(min=0)
+        weights = [(lack / -tau).exp_() * counted for tau in self.taus]
         sums = [torch.stack([w.sum((-2, -1)) for w in weights], dim=-1)]
         sums.append(torch.stack([(w * w).sum((-2, -1)) for w in weights], dim=-1))
         for value in values:

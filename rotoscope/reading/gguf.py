@@ -1,53 +1,57 @@
 """GGUF files: dequantised once, then kept as safetensors in the user's cache folder.
 
-transformers reads GGUF in some twenty seconds; the converted copy opens in one or two. The copy is keyed by
-the file's hash and put in place with one rename, so a killed conversion leaves nothing behind that could be
-mistaken for a model.
+transformers reads GGUF in some twenty seconds; the converted copy opens in one or two. The copy is keyed by the file's hash
+and put in place with one rename, so a killed conversion leaves nothing behind that could be mistaken for a model. What it
+does leave, the next conversion removes.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
-import shutil
-import tempfile
+import json
 from pathlib import Path
+from typing import Any
 
 from rotoscope.errors import ModelError
+from rotoscope.reading.clean_room import read_json, room_for_file
+from rotoscope.reading.complaints import cache_folder, folded
+from rotoscope.reading.complete import check_complete, same_random_numbers
+from rotoscope.reading.scratch import scratch_folder
 
-CONVERSION = 1  # raise when a newer conversion must not reuse older copies
-
-
-def cache_folder() -> Path:
-    """`ROTOSCOPE_CACHE`, or the platform's usual place for what can be made again."""
-    if chosen := os.environ.get("ROTOSCOPE_CACHE"):
-        return Path(chosen)
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "rotoscope"
+CONVERSION = 2  # raise when a newer conversion must not reuse older copies
+INCOMPLETE = "incomplete.json"
+"""In a copy of a file that lacks tensors: what is wrong with it. Such copies are made for those who ask for them."""
 
 
-def converted(file: Path) -> Path:
-    """The folder with the safetensors copy of a GGUF file, made now if it is not there yet."""
+def converted(file: Path, *, allow_missing: bool = False) -> tuple[Path, list[str]]:
+    """The folder with the safetensors copy of a GGUF file, made now if it is not there yet, and what is wrong with it."""
     with file.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
-    folder = cache_folder() / "gguf" / f"{digest[:24]}-{CONVERSION}"
-    if (folder / "config.json").exists():
-        return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix=".converting-", dir=folder.parent))
-    try:
-        _convert(file, scratch)
+    whole = cache_folder() / "gguf" / f"{digest[:24]}-{CONVERSION}"
+    partial = whole.with_name(f"{whole.name}-incomplete")
+    folder = partial if allow_missing and not (whole / "config.json").exists() else whole
+    if not (folder / "config.json").exists():
+        folder = _make(file, whole, partial, allow_missing=allow_missing)
+    noted = read_json(folder / INCOMPLETE)["warnings"] if (folder / INCOMPLETE).is_file() else []
+    return folder, noted
+
+
+def _make(file: Path, whole: Path, partial: Path, *, allow_missing: bool) -> Path:
+    with scratch_folder(whole.parent) as scratch:
+        warnings = _convert(file, scratch, allow_missing=allow_missing)
+        if warnings:
+            (scratch / INCOMPLETE).write_text(json.dumps({"warnings": warnings}), encoding="utf-8")
+        folder = partial if warnings else whole
         try:
             scratch.rename(folder)
         except OSError:
             if not (folder / "config.json").exists():  # another process may have been faster
                 raise
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
     return folder
 
 
-def _convert(file: Path, folder: Path) -> None:
+def _convert(file: Path, folder: Path, *, allow_missing: bool) -> list[str]:
+    """Write the safetensors copy; what is wrong with the file is refused, or said where that was asked for."""
     try:
         import gguf  # noqa: F401
     except ImportError as missing:
@@ -56,18 +60,26 @@ def _convert(file: Path, folder: Path) -> None:
         ) from missing
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
-        model = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name)
-    except Exception as problem:
-        raise ModelError(
-            f"{file} cannot be read as a GGUF model ({type(problem).__name__}: {problem}); "
-            "the file may be truncated: compare its size with the original and fetch it again"
-        ) from problem
-    # What was loaded is dequantised, so the note about its former quantisation no longer holds.
-    if hasattr(model.config, "quantization_config"):
-        del model.config.quantization_config
-    model.hf_quantizer = None
-    model.is_quantized = False
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    name = "model.gguf"
+    options: dict[str, Any] = {"gguf_file": name, "trust_remote_code": False}
+    with room_for_file(file, name) as room:
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(room, **options)
+            with same_random_numbers():
+                model, report = AutoModelForCausalLM.from_pretrained(
+                    room, output_loading_info=True, ignore_mismatched_sizes=True, **options
+                )
+        except Exception as problem:
+            raise ModelError(
+                f"{file} cannot be read as a GGUF model ({folded(problem)}); "
+                "the file may be truncated: compare its size with the original and fetch it again"
+            ) from problem
+        warnings = check_complete(model, report, file, allow_missing=allow_missing)
+        # What was loaded is dequantised, so the note about its former quantisation no longer holds.
+        if hasattr(model.config, "quantization_config"):
+            del model.config.quantization_config
+        model.hf_quantizer = None
+        model.is_quantized = False
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+    return warnings

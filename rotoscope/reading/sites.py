@@ -22,7 +22,8 @@ from torch import nn
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import eager_mask
 
-from rotoscope.errors import NoRotaryError, NumberError, UnprovenError
+from rotoscope.errors import NoRotaryError, UnprovenError
+from rotoscope.reading.finite import check_finite
 from rotoscope.shapes import Bool, Float, Tensor
 
 CAPTURE = "rotoscope_capture"
@@ -173,10 +174,9 @@ class Site(ABC):
     def project_unrotated(self, call: Call) -> Projected:
         cos, sin = self.rotation(call)
         found = self.project(call, torch.ones_like(cos), torch.zeros_like(sin))
-        if not bool(found.query.isfinite().all()) or not bool(found.key.isfinite().all()):
-            raise NumberError(
-                f"layer {self.layer}: NaN or infinity in the model's queries or keys; "
-                "check the weights, or load the model in float32"
+        for numbers in (found.query, found.key):
+            check_finite(
+                numbers, f"layer {self.layer}: NaN or infinity in the model's queries or keys", self.module
             )
         return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -16,17 +17,23 @@ SAMPLES_PER_WEIGHT = 64
 
 @dataclass(frozen=True, repr=False)
 class Subject:
-    """A transformers model with its tokenizer, if it has one. `source` says where it came from, in plain words."""
+    """A transformers model with its tokenizer, if it has one. `source` says where it came from, in plain words.
+
+    `warnings` are sentences about the model itself that belong into everything that is made with it.
+    """
 
     model: Any
     tokenizer: Any
     name: str
     source: dict[str, Any] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of the configuration and of a sample of every weight: the same model, or not the same."""
-        digest = hashlib.sha256(self.model.config.to_json_string(use_diff=False).encode())
+        """A hash of the configuration and of a sample of every weight: the same model, or not the same, wherever it is."""
+        described = json.loads(self.model.config.to_json_string(use_diff=False))
+        described.pop("_name_or_path", None)
+        digest = hashlib.sha256(json.dumps(described, sort_keys=True).encode())
         for name, weight in self.model.named_parameters():
             if weight.is_meta:
                 raise ModelError(

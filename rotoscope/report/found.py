@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from rotoscope.errors import RotoscopeError
+from rotoscope.results.place import LOG, PIECES
 from rotoscope.results.record import RUN, RunRecord
-from rotoscope.results.run import LOG, PIECES
 
 DEPTH = 3
 MOST_FOLDERS = 5_000

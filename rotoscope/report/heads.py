@@ -11,15 +11,18 @@ import pandas as pd
 from rotoscope.maths.purity import CLASSES, GAMMA, pure_regions
 from rotoscope.report.columns import clean, column, columns, packed
 from rotoscope.report.salvage import Salvaged
-from rotoscope.results.aggregate import ENDS, INDEX, INTERVAL, SCORES, frequency_table
+from rotoscope.results.aggregate import ENDS, INDEX, LEAST_MASS, SCORES, frequency_table, little_at_stake
+from rotoscope.results.intervals import INTERVAL
 from rotoscope.results.profile import Profile
 from rotoscope.results.statistics import statistics
 
 HEAD_COLUMNS = (
     *SCORES,
     *ENDS,
+    "class_share",
     "class_stability",
     "stable",
+    "little_at_stake",
     "entropy",
     "relative_entropy",
     "swapped_mass",
@@ -41,7 +44,9 @@ def heads_tab(found: Salvaged) -> dict[str, Any] | None:
     profile = Profile(found.run, found.tables)
     if not found.complete and "prompts" in found.tables:
         found.tables.pop("heads", None)
-    heads = found.attempt("the heads", lambda: _stored(profile, "heads", *INDEX, "positional_score"))
+    least_mass = found.attempt("the least mass", lambda: profile.least_mass)
+    least_mass = LEAST_MASS if least_mass is None else least_mass
+    heads = found.attempt("the heads", lambda: _heads(profile, least_mass))
     if heads is None or heads.empty:
         if heads is not None:
             found.problems.append("the run has no heads yet")
@@ -55,6 +60,7 @@ def heads_tab(found: Salvaged) -> dict[str, Any] | None:
     tab: dict[str, Any] = {
         "taus": [tau for tau, one in zip(taus, at, strict=True) if one],
         "gamma": gamma,
+        "least_mass": least_mass,
         "pure": pure_regions(gamma),
         "layer": column(places["layer"]),
         "head": column(places["head"]),
@@ -79,6 +85,15 @@ def heads_tab(found: Salvaged) -> dict[str, Any] | None:
     ):
         tab[name] = found.attempt(title, make)
     return tab
+
+
+def _heads(profile: Profile, least_mass: float) -> pd.DataFrame:
+    """The heads; an earlier version did not say on how many prompts a head has its class, nor what is at stake."""
+    needed = ["class_share"] if "prompts" in profile.tables else []
+    heads = _stored(profile, "heads", *INDEX, "positional_score", *needed)
+    if "little_at_stake" not in heads and "head_class" in heads:
+        heads = heads.assign(little_at_stake=little_at_stake(heads, least_mass))
+    return heads
 
 
 def _stored(profile: Profile, name: str, *needed: str) -> pd.DataFrame:

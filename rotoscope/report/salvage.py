@@ -57,10 +57,9 @@ def salvage(source: str | Path | SavedRun) -> Salvaged:
         record = dataclasses.replace(source.run, kind=source.kind, complete=True)
         return Salvaged(record.name, record, dict(source.tables))
     folder = Path(source)
-    found = Salvaged(folder.resolve().name or str(folder))
     if not folder.is_dir():
-        found.problems.append(f"no such run folder: {folder}")
-        return found
+        return Salvaged(str(folder), problems=[f"no such run folder: {folder}"])
+    found = Salvaged(folder.resolve().name or str(folder))
     _describe(found, folder)
     _read_tables(found, folder)
     if not found.complete:

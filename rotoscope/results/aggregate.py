@@ -8,21 +8,16 @@ import numpy as np
 import pandas as pd
 
 from rotoscope.maths.purity import purity_classes, purity_codes
+from rotoscope.results.intervals import INTERVAL, mean_interval, one_row_per_input
 
 INDEX = ["layer", "head", "tau"]
 
-AT_TAU = [
-    "positional_score",
-    "symbolic_score",
-    "renormalised_positional_score",
-    "renormalised_symbolic_score",
-    "centred_positional_score",
-    "centred_symbolic_score",
-    "effective_swaps",
-    "renormalised_effective_swaps",
-    "equal_symbol_positional_score",
-    "equal_symbol_symbolic_score",
-]
+VARIANTS = ["", "renormalised_", "centred_", "equal_symbol_"]
+SCORES = ["positional_score", "symbolic_score"]
+ALL_SCORES = [f"{variant}{score}" for variant in VARIANTS for score in SCORES]
+"""The scores as defined, and in every variant."""
+
+AT_TAU = [*ALL_SCORES, "effective_swaps", "renormalised_effective_swaps"]
 """What depends on tau."""
 
 MEASURES = [
@@ -49,50 +44,83 @@ FREQUENCY_MEASURES = [
 ]
 """Every number a plane of a head has on a prompt."""
 
-SCORES = ["positional_score", "symbolic_score"]
 ENDS = [f"{score}_{end}" for score in SCORES for end in ("low", "high")]
 REPLICATES = 1000
 STABLE = 0.95
-INTERVAL = (0.025, 0.975)
-"""The ends of a 95 % interval."""
+AGREED = 0.5
+"""The share of prompts on which a head must have its class for the class to be called its own."""
+LEAST_MASS = 0.05
+"""With less attention than this on what is swapped, little is at stake."""
 
 
-def head_table(prompts: pd.DataFrame, gamma: float) -> pd.DataFrame:
-    """One row per (layer, head, tau): means over prompts, spread, 95 % intervals, class and its stability.
+def head_table(prompts: pd.DataFrame, gamma: float, least_mass: float = LEAST_MASS) -> pd.DataFrame:
+    """One row per (layer, head, tau): means over prompts, spread, 95 % intervals, class and what it rests on.
 
     Prompts on which the head sees no swap do not count; a head that never sees one has no score, and
-    `missing_reason` says so. `class_stability` is the share of bootstrap resamples of the prompts in which
-    the head keeps its class; below 0.95 the head is marked unstable.
+    `missing_reason` says so. `class_share` is the share of prompts on which the head has its class,
+    `class_stability` the share of resamples of the prompts in which it keeps it: in the mean, and on at least
+    half of the prompts; below 0.95 the head is marked unstable. One prompt tells neither, and has no interval.
+    `little_at_stake` marks heads with less than `least_mass` of their attention on what is swapped.
     """
+    prompts = one_row_per_input(prompts, INDEX)
     present = [name for name in MEASURES if name in prompts]
     groups = prompts.astype(dict.fromkeys(present, "float64")).groupby(INDEX, sort=True)
     heads = groups[present].mean()
     for score in SCORES:
         heads[f"{score}_std"] = groups[score].std(ddof=1)
     heads["prompts"] = groups["positional_score"].count()
+    for variant in ("centred", "equal_symbol"):  # which not every prompt has
+        if f"{variant}_positional_score" in present:
+            heads[f"{variant}_prompts"] = groups[f"{variant}_positional_score"].count()
     heads = heads.reset_index()
+    for score in ALL_SCORES:
+        if score in present:
+            heads[f"{score}_low"], heads[f"{score}_high"] = score_interval(prompts, score, INDEX)
     heads["head_class"] = purity_classes(heads["positional_score"], heads["symbolic_score"], gamma)
     heads["missing_reason"] = None
     heads.loc[heads["prompts"] == 0, "missing_reason"] = "the query sees no block in any prompt"
-    return _with_intervals(heads, prompts, gamma)
+    heads["little_at_stake"] = little_at_stake(heads, least_mass)
+    return _with_agreement(heads, prompts, gamma)
 
 
-def _with_intervals(heads: pd.DataFrame, prompts: pd.DataFrame, gamma: float) -> pd.DataFrame:
-    count = prompts["prompt"].nunique()
-    heads[[*ENDS, "class_stability"]] = np.nan
+def little_at_stake(heads: pd.DataFrame, least_mass: float = LEAST_MASS) -> pd.Series:
+    """Which heads with a class look so little at what is swapped that it says next to nothing about them."""
+    little = pd.Series(pd.NA, index=heads.index, dtype="boolean")
+    if "swapped_mass" in heads:
+        known = heads["head_class"].notna() & heads["swapped_mass"].notna()
+        little[known] = (heads["swapped_mass"] < least_mass)[known]
+    return little
+
+
+def score_interval(prompts: pd.DataFrame, score: str, index: list[str]) -> tuple[np.ndarray, np.ndarray]:
+    """The 95 % interval of a score's mean over prompts, for rows ordered as the index sorts them."""
+    return mean_interval(_wide(prompts, score, index), (-1.0 if score.startswith("centred") else 0.0, 1.0))
+
+
+def _wide(prompts: pd.DataFrame, score: str, index: list[str]) -> np.ndarray:
+    """[prompts, rows], rows ordered as the index sorts them."""
+    wide = prompts.pivot(index="prompt", columns=index, values=score).sort_index(axis=1)
+    return wide.to_numpy(dtype=float)
+
+
+def _with_agreement(heads: pd.DataFrame, prompts: pd.DataFrame, gamma: float) -> pd.DataFrame:
+    """On how many prompts a head has its class, and how often it keeps it when they are resampled."""
+    heads[["class_share", "class_stability"]] = np.nan
     heads["stable"] = pd.array([pd.NA] * len(heads), dtype="boolean")
-    if count < 2:
+    if prompts["prompt"].nunique() < 2:
         return heads  # one prompt says nothing about the next
-    drawn = {score: resampled_means(prompts, score) for score in SCORES}  # rows as in the head table
-    scored = heads["prompts"] > 0
-    for score, means in drawn.items():
-        ends = np.nanquantile(means[:, scored], INTERVAL, axis=0)
-        heads.loc[scored, [f"{score}_low", f"{score}_high"]] = ends.T
+    scored = heads["prompts"] > 1
+    p, s = (_wide(prompts, score, INDEX) for score in SCORES)
     own = purity_codes(heads["positional_score"], heads["symbolic_score"], gamma)
-    resampled = purity_codes(drawn["positional_score"], drawn["symbolic_score"], gamma)
-    kept = (resampled == own).mean(0)
-    heads.loc[scored, "class_stability"] = kept[scored]
-    heads.loc[scored, "stable"] = kept[scored] >= STABLE
+    alike, known = purity_codes(p, s, gamma) == own, ~np.isnan(p)
+    alike &= known
+    heads.loc[scored, "class_share"] = (alike.sum(0) / np.maximum(known.sum(0), 1))[scored]
+    drawn_p, drawn_s = (resampled_means(prompts, score) for score in SCORES)  # rows as in the head table
+    times = resamples(len(p))
+    kept = (purity_codes(drawn_p, drawn_s, gamma) == own) & (times @ alike >= AGREED * (times @ known))
+    stability = kept.mean(0)
+    heads.loc[scored, "class_stability"] = stability[scored]
+    heads.loc[scored, "stable"] = stability[scored] >= STABLE
     return heads
 
 
@@ -105,6 +133,11 @@ def interval(spread: np.ndarray) -> tuple[float, float]:
     return float(low), float(high)
 
 
+def resamples(count: int, replicates: int = REPLICATES) -> np.ndarray:
+    """How often each of so many prompts is drawn [replicates, prompts]; the same every time."""
+    return np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), size=replicates)
+
+
 def resampled_means(
     prompts: pd.DataFrame, score: str, index: list[str] = INDEX, replicates: int = REPLICATES
 ) -> np.ndarray:
@@ -114,24 +147,25 @@ def resampled_means(
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
-        wide = (
-            prompts.pivot(index="prompt", columns=index, values=score).sort_index(axis=1).to_numpy(dtype=float)
-        )
-        count = len(wide)
-        times = np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), size=replicates)
+        wide = _wide(prompts, score, index)
+        times = resamples(len(wide), replicates)
         known = ~np.isnan(wide)
         means: np.ndarray = (times @ np.where(known, wide, 0.0)) / (times @ known)
     return means
 
 
 def frequency_table(prompts: pd.DataFrame) -> pd.DataFrame:
-    """One row per (layer, head, tau, frequency_id): means over prompts, and the spread of the two scores."""
+    """One row per (layer, head, tau, frequency_id): means over prompts; of the two scores also spread and interval."""
+    prompts = one_row_per_input(prompts, [*FREQUENCY_INDEX, "angle"])
     groups = prompts.astype(dict.fromkeys(FREQUENCY_MEASURES, "float64")).groupby(
         [*FREQUENCY_INDEX, "angle"], sort=True
     )
     table = groups[FREQUENCY_MEASURES].mean()
     for score in SCORES:
         table[f"{score}_std"] = groups[score].std(ddof=1)
+        ends = score_interval(prompts, score, [*FREQUENCY_INDEX, "angle"])
+        table[f"{score}_low"], table[f"{score}_high"] = ends
+    table["prompts"] = groups["positional_score"].count()
     return table.reset_index()
 
 

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from rotoscope.results.profile import Profile
 
 NO_NULL = "no null: nothing here says what a model that learned nothing would give"
+ONE_PROMPT = (
+    "one prompt: no interval, and nothing says whether classes are the same on the next; give more prompts"
+)
 FAILS, FEW_SWAPS, LITTLE_MASS, FIRST_TOKENS = 0.5, 2, 0.2, 4
 
 
@@ -42,6 +45,8 @@ def _caveats(profile: Profile) -> Iterator[str]:
             "mostly fails"
         )
     heads = profile.at()
+    if heads["prompts"].max() == 1:
+        yield ONE_PROMPT
     mass = heads["swapped_mass"].median()
     if mass < LITTLE_MASS:
         yield (
@@ -67,8 +72,8 @@ def _unstable(heads: pd.DataFrame) -> Iterator[str]:
     unstable = int((~stable).sum())
     if unstable:
         yield (
-            f"{unstable} of {len(heads)} heads change class when the prompts are resampled: more prompts, or a "
-            "wider gamma"
+            f"{unstable} of {len(heads)} heads change class when the prompts are resampled, or have it on fewer than "
+            "half of them: more prompts, or a wider gamma"
         )
 
 

@@ -7,6 +7,7 @@ import pandas as pd
 
 from rotoscope.errors import RunError
 from rotoscope.maths.purity import CLASSES, GAMMA, purity_classes
+from rotoscope.results.aggregate import little_at_stake
 from rotoscope.results.saved import SavedRun
 from rotoscope.results.table import Table
 from rotoscope.results.training import LEARNED, Training, first_above
@@ -57,13 +58,18 @@ class Dynamics(SavedRun):
         return int(self.scores["layer"].max()) + 1
 
     def at(self, *, queries: str | None = None, tau: float | None = None, gamma: float = GAMMA) -> pd.DataFrame:
-        """The scores of one kind of query and one tau, with the class of every head at tolerance gamma."""
+        """The scores of one kind of query and one tau, with the class of every head at tolerance gamma.
+
+        `little_at_stake` marks heads with less than 5 % of their attention on what is swapped; missing where that
+        was not measured.
+        """
         table = self.scores
         table = table[table["queries"] == (table["queries"].iloc[0] if queries is None else queries)]
         if len(table):
             table = table[np.isclose(table["tau"], table["tau"].iloc[0] if tau is None else tau)]
         classes = purity_classes(table["positional_score"], table["symbolic_score"], gamma)
-        return table.assign(head_class=classes).reset_index(drop=True)
+        table = table.assign(head_class=classes).reset_index(drop=True)
+        return table.assign(little_at_stake=little_at_stake(table))
 
     def purity(self, gammas: tuple[float, ...] = GAMMAS, queries: str | None = None) -> pd.DataFrame:
         """How many heads are in each class, by step and tolerance."""
@@ -91,6 +97,7 @@ class Dynamics(SavedRun):
                     "layer": layer,
                     "head": head,
                     "head_class": final,
+                    "little_at_stake": track["little_at_stake"].iloc[-1],
                     "positional_score": track["positional_score"].iloc[-1],
                     "symbolic_score": track["symbolic_score"].iloc[-1],
                     "first_pure": int(steps[same][0]) if pure else None,
@@ -98,7 +105,7 @@ class Dynamics(SavedRun):
                 }
             )
         table = pd.DataFrame(rows)
-        return table.astype({"first_pure": "Int64", "pure_since": "Int64"})
+        return table.astype({"first_pure": "Int64", "pure_since": "Int64", "little_at_stake": "boolean"})
 
     def learned(self, threshold: float = LEARNED) -> pd.Series:
         """For each number of hops, the first step at which accuracy reaches the threshold."""
@@ -144,6 +151,11 @@ class Dynamics(SavedRun):
         return pd.DataFrame({"heads": names, "rank_correlation": ranks}).assign(steps=len(both))
 
     def __repr__(self) -> str:
-        final = self.at()[lambda t: t["step"] == t["step"].max()]["head_class"].value_counts()
-        counts = ", ".join(f"{number} {name}" for name, number in final.items())
-        return f"Dynamics({len(self.steps)} steps up to {self.steps[-1]}; at the end {counts})"
+        final = self.at()[lambda t: t["step"] == t["step"].max()]
+        little = final["little_at_stake"]
+        counts = ", ".join(
+            f"{len(rows)} {name}" + ("" if little.isna().all() else f" ({rows.sum()})")
+            for name, rows in little.groupby(final["head_class"])
+        )
+        words = "unknown" if little.isna().all() else "in brackets"
+        return f"Dynamics({len(self.steps)} steps up to {self.steps[-1]}; at the end {counts}; little at stake: {words})"

@@ -1,10 +1,15 @@
-"""Files that are there whole or not at all: written under another name, then put in place with one rename."""
+"""Files that are there whole or not at all: written under another name, then put in place with one rename.
+
+What is written into a run folder is listed in the folder's manifest, and tables and tensors have checksums: damage
+shows when they are read.
+"""
 
 from __future__ import annotations
 
 import errno
 import json
 import os
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +20,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rotoscope.errors import RunError
+
+CHECKSUM = "checksum"
+MANIFEST = "manifest.txt"
+SCRATCH = ".*.part"
+"""Files that are being written, or were when a process was killed."""
+DEPTH = 4
+"""How deep in a run folder a file can lie."""
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
@@ -45,30 +57,84 @@ def save_arrays(path: Path, arrays: dict[str, Any]) -> None:
     """Tensors by name, as safetensors."""
     from safetensors.torch import save_file
 
-    replace_file(path, lambda file: save_file(arrays, file))
+    about = {CHECKSUM: _arrays_checksum(arrays)}
+    replace_file(path, lambda file: save_file(arrays, file, metadata=about))
 
 
 def read_arrays(path: Path) -> dict[str, Any]:
     """Tensors by name; a file that is missing or damaged is named."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
+    from safetensors import SafetensorError, safe_open
 
     try:
-        return load_file(path)
+        with safe_open(path, "pt") as file:
+            expected = (file.metadata() or {}).get(CHECKSUM)
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  not a mapping
     except (OSError, SafetensorError) as damage:
         raise RunError(f"{path} cannot be read ({damage}); make the run again") from damage
+    if expected is not None and expected != _arrays_checksum(arrays):
+        raise RunError(f"{path} is damaged (it is not what was written); make the run again")
+    return arrays
+
+
+def _arrays_checksum(arrays: dict[str, Any]) -> str:
+    import torch
+
+    found = 0
+    for name in sorted(arrays):
+        flat = arrays[name].detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+        found = zlib.crc32(flat.numpy().data, zlib.crc32(name.encode(), found))
+    return f"{found:08x}"
+
+
+def checksum(path: Path) -> str:
+    """Of a file's bytes: enough to notice damage, and cheap."""
+    found = 0
+    with path.open("rb") as file:
+        while part := file.read(1 << 20):
+            found = zlib.crc32(part, found)
+    return f"{found:08x}"
 
 
 def replace_file(path: Path, write: Callable[[Path], object]) -> None:
-    """Write a file under another name, then put it in place at once."""
+    """Write a file under another name, then put it in place at once; links and devices are left alone."""
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        raise RunError(f"{path} is no plain file, so it is not replaced")
     scratch = path.with_name(f".{path.name}.{os.getpid()}.part")
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
+        enter_in_manifest(path)
         try:
             write(scratch)
             scratch.replace(path)
         finally:
             scratch.unlink(missing_ok=True)
+
+
+def start_manifest(folder: Path) -> None:
+    """From now on, what is written into this folder is listed."""
+    (folder / MANIFEST).write_text("", encoding="utf-8")
+
+
+def listed(folder: Path) -> list[str]:
+    """What was written into a run folder, as far as its manifest can be read; never anything outside it."""
+    try:
+        lines = (folder / MANIFEST).read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError):
+        return []
+    return [line for line in lines if line and not Path(line).is_absolute() and ".." not in Path(line).parts]
+
+
+def enter_in_manifest(*paths: Path) -> None:
+    """List files, or all files of folders, in the manifest of the run folder they lie in, if they lie in one."""
+    for path in paths:
+        home = next((up for up in list(path.parents)[:DEPTH] if (up / MANIFEST).is_file()), None)
+        if home is None:
+            continue
+        files = [file for file in sorted(path.rglob("*")) if file.is_file()] if path.is_dir() else [path]
+        names = [file.relative_to(home).as_posix() for file in files]
+        if new := sorted(set(names) - set(listed(home))):
+            with (home / MANIFEST).open("a", encoding="utf-8", newline="\n") as manifest:
+                manifest.write("".join(f"{name}\n" for name in new))
 
 
 @contextmanager
@@ -85,11 +151,22 @@ def disk_errors(path: Path) -> Iterator[None]:
         raise RunError(f"{path} cannot be written ({problem.strerror or problem})") from problem
 
 
-def read_table(path: Path) -> pd.DataFrame:
-    """A table of a run; one that is missing or damaged is named."""
+def read_table(path: Path, expected: str | None = None) -> pd.DataFrame:
+    """A table of a run; one that is missing, damaged, or not what was written is named."""
+    if path.is_dir():
+        raise RunError(
+            f"the run is incomplete: {path.name} is missing in {path.parent} (a folder is in its place)"
+        )
+    table, damage = None, ""
     try:
-        return pq.read_table(path).to_pandas()
+        if expected is None or checksum(path) == expected:
+            table = pq.read_table(path).to_pandas()
+        else:
+            damage = "it is not what was written"
     except FileNotFoundError as missing:
         raise RunError(f"the run is incomplete: {path.name} is missing in {path.parent}") from missing
-    except (pa.ArrowInvalid, OSError) as damage:
-        raise RunError(f"{path} is damaged ({damage}); make the run again") from damage
+    except Exception as problem:  # arrow and pandas raise anything at all at damaged bytes
+        damage = str(problem) or type(problem).__name__
+    if table is None:
+        raise RunError(f"{path} is damaged ({damage}); make the run again")
+    return table

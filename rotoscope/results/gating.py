@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from rotoscope.results.aggregate import interval
+from rotoscope.results.intervals import mean_interval
 from rotoscope.results.saved import SavedRun
 from rotoscope.results.table import Table
 
@@ -34,18 +34,16 @@ class Gating(SavedRun):
 
     @cached_property
     def summary(self) -> pd.DataFrame:
-        """One row per condition and source: mean loss and accuracy with 95 % bootstrap intervals over prompts.
+        """One row per condition and source: mean loss and accuracy with 95 % intervals over prompts.
 
         Random controls of one condition are one row: their draws are averaged per prompt.
         """
         rows = []
         for key, group in self.conditions.groupby(KEYS, sort=False):
             row = dict(zip(KEYS, key, strict=True))
-            for measure in ("loss", "accuracy"):
-                values = group.groupby("prompt")[measure].mean().to_numpy()
-                dice = np.random.default_rng(0)
-                means = dice.choice(values, size=(1000, len(values))).mean(1)
-                low, high = interval(means)
+            for measure, most in (("loss", np.inf), ("accuracy", 1.0)):
+                values = group.groupby("prompt")[measure].mean().to_numpy(dtype=float)
+                [low], [high] = mean_interval(values[:, None], (0.0, most))
                 row |= {measure: values.mean(), f"{measure}_low": low, f"{measure}_high": high}
             rows.append(row)
         return pd.DataFrame(rows)

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from rotoscope.errors import RunError
-from rotoscope.results.files import disk_errors
+from rotoscope.results.files import CHECKSUM, disk_errors, enter_in_manifest
+from rotoscope.results.record import described_checksum
 
 
 class Journal:
@@ -32,8 +33,8 @@ class Journal:
         whole, newline, torn = path.read_bytes().rpartition(b"\n")
         for number, line in enumerate(whole.splitlines()):
             try:
-                self.rows.append(json.loads(line))
-            except ValueError as damage:
+                self.rows.append(_whole(json.loads(line)))
+            except (ValueError, RecursionError) as damage:
                 raise RunError(
                     f"line {number + 1} of {path} is damaged ({damage}); remove it to go on"
                 ) from damage
@@ -45,11 +46,12 @@ class Journal:
         """Keep a row; it is on disk when this returns, whole or not at all."""
         with self._lock:
             if self.path is not None:
-                self._write(self.path, (json.dumps(row) + "\n").encode())
+                self._write(self.path, line(row).encode())
             self.rows.append(row)
 
     def _write(self, path: Path, line: bytes) -> None:
         with disk_errors(path), path.open("ab", buffering=0) as file:
+            enter_in_manifest(path)
             before = file.tell()
             try:
                 if file.write(line) < len(line):
@@ -61,3 +63,17 @@ class Journal:
 
     def __len__(self) -> int:
         return len(self.rows)
+
+
+def line(row: dict[str, Any]) -> str:
+    """A row as it stands in the file."""
+    return json.dumps(row | {CHECKSUM: described_checksum(row)}) + "\n"
+
+
+def _whole(row: Any) -> Any:
+    """A row as it was given, if it is still what was written."""
+    if isinstance(row, dict) and CHECKSUM in row:
+        if row[CHECKSUM] != described_checksum(row):
+            raise ValueError("it is not what was written")
+        del row[CHECKSUM]
+    return row

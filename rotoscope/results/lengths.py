@@ -7,7 +7,8 @@ import math
 import numpy as np
 import pandas as pd
 
-from rotoscope.results.aggregate import INTERVAL
+from rotoscope.results.aggregate import little_at_stake
+from rotoscope.results.intervals import INTERVAL
 from rotoscope.results.onehop import wilson
 from rotoscope.results.saved import SavedRun
 from rotoscope.results.table import Table
@@ -43,7 +44,7 @@ class Lengths(SavedRun):
     heads = Table("One row per (model, length, layer, head, input, place on the path).")
     classes = Table(
         "By (model, layer, head): scores and class at training length (gamma = .1), angle of the plane "
-        "used most."
+        "used most, and which training the model comes from."
     )
     predicted = Table("For inputs of training length, the length at which each is predicted to fail.")
 
@@ -67,20 +68,22 @@ class Lengths(SavedRun):
     def exponents(self, seed: int = 0) -> pd.DataFrame:
         """Per head, the power of the length with which its mean discrepancy and gap to the right token change.
 
-        Least squares in logarithms over lengths; the interval resamples the queries of every length. A gap that
-        is not positive on average has no logarithm: its exponent is missing.
+        Least squares in logarithms over lengths; the interval resamples the inputs of every length, each with all
+        its queries; a single input has none. A gap that is not positive on average has no logarithm: its exponent
+        is missing.
         """
         dice = np.random.default_rng(seed)
         rows = []
         keys = ["model", "task", "layer", "head"]
-        for key, queries in self.heads.groupby(keys, sort=False):
+        for key, queries in _with_inputs(self.heads).groupby(keys, sort=False):
             row = dict(zip(keys, key, strict=True))
             for name in ("discrepancy", "gap"):
-                values = [(n, g[name].to_numpy()) for n, g in queries.groupby("length")]
-                means = np.array([v.mean() for _, v in values])
-                drawn = np.stack(
-                    [v[dice.integers(len(v), size=(DRAWS, len(v)))].mean(1) for _, v in values], axis=1
-                )
+                values = [
+                    (n, g.groupby("input_id")[name].agg(["sum", "size"]).to_numpy(dtype=float))
+                    for n, g in queries.groupby("length")
+                ]
+                means = np.array([v[:, 0].sum() / v[:, 1].sum() for _, v in values])
+                drawn = np.stack([_resampled(v, dice) for _, v in values], axis=1)
                 x = np.log([n for n, _ in values])
                 row[f"{name}_exponent"] = _slopes(x, means[None])[0]
                 slopes = _slopes(x, drawn)
@@ -94,15 +97,19 @@ class Lengths(SavedRun):
         """The verdict on "decays for positional heads, stays for symbolic ones", computed from the exponents.
 
         A head's discrepancy decays if the interval of its exponent lies below -limit, and stays if it lies
-        above; by class at training length, how many do which.
+        above; by class at training length, how many do which, and how many of them have little at stake there
+        (missing where it was not measured). Several checkpoints of one training, or trainings from one seed, are
+        no independent heads: the one trained longest counts.
         """
-        table = self.exponents().merge(self.classes, on=["model", "task", "layer", "head"])
+        table = self.exponents().merge(longest_trained(self.classes), on=["model", "task", "layer", "head"])
         decays, stays = table["discrepancy_high"] < -limit, table["discrepancy_low"] > -limit
         table["found"] = np.select([decays, stays], ["decays", "stays"], "undecided")
         counts = table.groupby(["task", "head_class"])["found"].value_counts().unstack(fill_value=0)
         counts = counts.reindex(columns=["decays", "stays", "undecided"], fill_value=0)
         mean = table.groupby(["task", "head_class"])["discrepancy_exponent"].median().rename("median_exponent")
-        found = counts.join(mean).reset_index().rename_axis(columns=None)
+        table["little_at_stake"] = little_at_stake(table)
+        little = table.groupby(["task", "head_class"])["little_at_stake"].sum(min_count=1)
+        found = counts.join(mean).join(little).reset_index().rename_axis(columns=None)
         expected = found["head_class"].map({"positional": "decays", "symbolic": "stays"})
         share = [
             row[e] / (row["decays"] + row["stays"] + row["undecided"]) if isinstance(e, str) else np.nan
@@ -148,6 +155,38 @@ class Lengths(SavedRun):
         ends = self.predictions().query("level == 0.5")
         lengths = ", ".join(f"{row.model}: {row.measured:.0f}" for row in ends.itertuples())
         return f"Lengths(accuracy falls below 50 % at {lengths})"
+
+
+def longest_trained(classes: pd.DataFrame) -> pd.DataFrame:
+    """Of every training the heads of the model trained longest; runs that do not say have one model of each."""
+    if "training" not in classes:
+        return classes
+    most = classes.groupby(["task", "training"], dropna=False)["trained_steps"].transform("max")
+    return classes[classes["training"].isna() | (classes["trained_steps"] == most)]
+
+
+def _with_inputs(heads: pd.DataFrame) -> pd.DataFrame:
+    """The heads with the input of every query.
+
+    Earlier versions did not note it. They wrote the queries of each place on the path in the order of the inputs, so
+    the k-th of those with so many hops belongs to the k-th such input.
+    """
+    if "input_id" in heads:
+        return heads
+    if not {"path_index", "hops"} <= set(heads):
+        return heads.assign(input_id=np.arange(len(heads)))
+    place = ["model", "task", "length", "layer", "head", "path_index", "hops"]
+    rank = heads.groupby(place, sort=False).cumcount()
+    return heads.assign(input_id=rank * (heads["hops"].max() + 1) + heads["hops"])
+
+
+def _resampled(inputs: np.ndarray, dice: np.random.Generator) -> np.ndarray:
+    """Means over the queries of resampled inputs, given by sum and number of their queries."""
+    if len(inputs) < 2:
+        return np.full(DRAWS, np.nan)
+    drawn = inputs[dice.integers(len(inputs), size=(DRAWS, len(inputs)))].sum(1)
+    means: np.ndarray = drawn[:, 0] / drawn[:, 1]
+    return means
 
 
 def _slopes(x: np.ndarray, values: np.ndarray) -> np.ndarray:

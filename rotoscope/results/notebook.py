@@ -23,8 +23,7 @@ def profile_html(profile: Profile) -> str:
     summary = profile.summary()
     r = "undefined" if summary.correlation is None else f"{summary.correlation:.2f}"
     counts = ", ".join(
-        f'<span style="color:{CLASS_COLOURS[name]}">●</span> {number} {name}'
-        for name, number in summary.classes.items()
+        f'<span style="color:{CLASS_COLOURS[name]}">●</span> {words}' for name, words in summary.counted.items()
     )
     prompts = profile.prompts["prompt"].nunique()
     noted = with_missing_caveats(profile.run.warnings, profile.null_name, heads)
@@ -35,7 +34,7 @@ def profile_html(profile: Profile) -> str:
         '<div style="max-width:36em">'
         f"<b>{escape(profile.name)}</b>: {summary.heads} heads, {prompts} prompts, "
         f"τ = {profile.taus[0]:g}, γ = {profile.gamma:g}"
-        f"<br>{counts}<br>correlation of the two scores: {r}"
+        f"<br>{counts}<br>{summary.stake_words}<br>correlation of the two scores: {r}"
         f"<ul>{listed}</ul>"
         "</div></div>"
     )

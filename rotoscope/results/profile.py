@@ -9,7 +9,14 @@ from typing import Any
 import pandas as pd
 
 from rotoscope.errors import RotoscopeError
-from rotoscope.results.aggregate import INDEX, MEASURES, frequency_table, frequency_use, head_table
+from rotoscope.results.aggregate import (
+    INDEX,
+    LEAST_MASS,
+    MEASURES,
+    frequency_table,
+    frequency_use,
+    head_table,
+)
 from rotoscope.results.caveats import caveats
 from rotoscope.results.notebook import profile_html
 from rotoscope.results.saved import SavedRun
@@ -38,8 +45,8 @@ class Profile(SavedRun):
 
     @cached_property
     def heads(self) -> pd.DataFrame:
-        """One row per (layer, head, tau): means over prompts, spread, intervals, class and its stability."""
-        heads = head_table(self.prompts, self.gamma)
+        """One row per (layer, head, tau): means over prompts, spread, intervals, class and what it rests on."""
+        heads = head_table(self.prompts, self.gamma, self.least_mass)
         if "prompt_frequencies" in self.tables:
             heads = heads.merge(frequency_use(self.frequencies), on=INDEX, how="left")
         return heads
@@ -52,7 +59,7 @@ class Profile(SavedRun):
     @cached_property
     def nulls(self) -> pd.DataFrame:
         """The null's heads: one row per (null_name, draw, layer, head, tau); empty if no null was run."""
-        return self._by_draw("null_prompts", lambda table: head_table(table, self.gamma))
+        return self._by_draw("null_prompts", lambda table: head_table(table, self.gamma, self.least_mass))
 
     @cached_property
     def null_frequencies(self) -> pd.DataFrame:
@@ -105,6 +112,11 @@ class Profile(SavedRun):
         """The tolerance of the purity classes."""
         return float(self.run.settings["gamma"])
 
+    @property
+    def least_mass(self) -> float:
+        """With less attention than this on what is swapped, a head is marked: little at stake."""
+        return float(self.run.settings.get("least_mass", LEAST_MASS))
+
     def at(self, tau: float | None = None) -> pd.DataFrame:
         """The head table at one tau (default: the first)."""
         wanted = self.tau_or_first(tau)
@@ -134,8 +146,8 @@ class Profile(SavedRun):
         return {**self.tables, **made}
 
     def summary(self, tau: float | None = None) -> Summary:
-        """Correlation of the two scores, medians by depth, class counts."""
-        return summarise(self.at(tau))
+        """Correlation of the two scores, medians by depth, class counts and how many of them have little at stake."""
+        return summarise(self.at(tau), self.least_mass)
 
     def to_xarray(self) -> Any:
         """The per-prompt scores as a labelled array: dimensions prompt, layer, head, tau."""
@@ -152,7 +164,9 @@ class Profile(SavedRun):
         return profile_html(self)
 
     def __repr__(self) -> str:
-        heads = self.at()
-        counts = ", ".join(f"{n} {name}" for name, n in heads["head_class"].value_counts().items())
+        found = self.summary()
         prompts = self.prompts["prompt"].nunique()
-        return f"Profile({self.name!r}: {len(heads)} heads, {prompts} prompts, tau={self.taus[0]:g}: {counts})"
+        return (
+            f"Profile({self.name!r}: {found.heads} heads, {prompts} prompts, tau={self.taus[0]:g}: "
+            f"{', '.join(found.counted.values())}; {found.stake_words})"
+        )

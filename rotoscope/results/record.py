@@ -7,6 +7,7 @@ import hashlib
 import json
 import platform
 import re
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -16,9 +17,9 @@ from typing import Any, Self
 
 from rotoscope import __version__
 from rotoscope.errors import RunError
-from rotoscope.results.files import write_json
+from rotoscope.results.files import CHECKSUM, checksum, write_json
 
-SCHEMA = "1.1"
+SCHEMA = "1.2"
 RUN = "run.json"
 UPGRADE = "upgrade with: pip install -U rotoscope"
 
@@ -26,6 +27,12 @@ UPGRADE = "upgrade with: pip install -U rotoscope"
 def settings_hash(settings: Mapping[str, Any]) -> str:
     """The same settings, or not the same."""
     return hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def described_checksum(content: Mapping[str, Any]) -> str:
+    """Of what a `run.json` says, except this."""
+    rest = {key: value for key, value in content.items() if key != CHECKSUM}
+    return f"{zlib.crc32(json.dumps(rest, sort_keys=True).encode()):08x}"
 
 
 def versions() -> dict[str, str]:
@@ -82,6 +89,8 @@ class RunRecord:
     """Seconds."""
     warnings: list[str] = field(default_factory=list)
     tables: list[str] = field(default_factory=list)
+    files: dict[str, str] = field(default_factory=dict)
+    """Tables and arrays with their checksums."""
     details: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -89,6 +98,11 @@ class RunRecord:
         """What the run is about: its model, else its task, else its kind."""
         known = self.subject.name if self.subject is not None else ""
         return known or str(self.settings.get("model") or self.settings.get("task") or self.kind)
+
+    @property
+    def is_own(self) -> bool:
+        """Whether rotoscope wrote this: the hash of the settings is that of the settings."""
+        return self.kind != "unknown" and self.settings_hash == settings_hash(self.settings)
 
     @property
     def begun_by_another_version(self) -> str:
@@ -105,7 +119,8 @@ class RunRecord:
         self.written = datetime.now(UTC).isoformat(timespec="seconds")
         self.settings_hash = settings_hash(self.settings)
         content = {key: value for key, value in dataclasses.asdict(self).items() if key != "details"}
-        write_json(folder / RUN, content | self.details)
+        content = json.loads(json.dumps(content | self.details, default=str))
+        write_json(folder / RUN, content | {CHECKSUM: described_checksum(content)})
 
     @classmethod
     def read(cls, folder: Path) -> Self:
@@ -123,6 +138,17 @@ class RunRecord:
             raise RunError(f"{folder}: {problems[0]}")
         return record
 
+    def damage(self, folder: Path) -> list[str]:
+        """What is no longer as it was written: tables and arrays that are missing or have another checksum."""
+        found = []
+        for name, expected in self.files.items():
+            file = folder / name
+            if not file.is_file():
+                found.append(f"{name} is missing")
+            elif checksum(file) != expected:
+                found.append(f"{name} is not what was written")
+        return found
+
     @classmethod
     def parse(cls, content: object) -> tuple[Self, list[str]]:
         """A record from the content of a `run.json`, as far as it can be believed, and what is wrong with it."""
@@ -138,9 +164,13 @@ class RunRecord:
                 problems.append(f"the {one.name} in {RUN} are damaged and left out")
                 continue
             setattr(record, one.name, _part(part, value) if part and isinstance(value, dict) else value)
-        known = {one.name for one in dataclasses.fields(cls)}
+        known = {CHECKSUM, *(one.name for one in dataclasses.fields(cls))}
         record.details = {key: value for key, value in content.items() if key not in known}
-        return record, problems + _schema_problems(content.get("schema"))
+        problems += _schema_problems(content.get("schema"))
+        checked = CHECKSUM in content or _with_checksum(record.schema)
+        if not problems and checked and content.get(CHECKSUM) != described_checksum(content):
+            problems.append(f"{RUN} is damaged (it is not what was written)")
+        return record, problems
 
 
 _KINDS: dict[str, type] = {
@@ -150,6 +180,7 @@ _KINDS: dict[str, type] = {
     "timings": dict,
     "warnings": list,
     "tables": list,
+    "files": dict,
 }
 """Fields of a record that are no text."""
 _PARTS: dict[str, type] = {"subject": SubjectRecord, "proof": Proof}
@@ -172,30 +203,7 @@ def _schema_problems(schema: object) -> list[str]:
     return []
 
 
-def check_place(folder: Path, now: RunRecord, *, overwrite: bool) -> RunRecord | None:
-    """The run with these settings that a folder holds already; a place where nothing may be written is refused."""
-    if not (folder / RUN).exists():
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise RunError(f"{folder} exists and is no run folder, so nothing is written there")
-        return None
-    if overwrite:
-        return None
-    before = RunRecord.read(folder)
-    if before.kind != now.kind or settings_hash(before.settings) != settings_hash(now.settings):
-        old = _flat({**before.settings, "kind": before.kind})
-        new = _flat({**now.settings, "kind": now.kind})
-        changed = [key for key in {**old, **new} if old.get(key) != new.get(key)]
-        changed.sort(key=lambda key: (key.endswith("_hash"), key))
-        listed = "; ".join(f"{key}: {old.get(key)} there, {new.get(key)} now" for key in changed[:3])
-        raise RunError(
-            f"{folder} holds a run made with other settings ({listed}); "
-            "choose another --out, or --overwrite to replace it"
-        )
-    return before
-
-
-def _flat(settings: dict[str, Any], front: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in settings.items():
-        flat |= _flat(value, f"{front}{key}.") if isinstance(value, dict) else {front + key: value}
-    return flat
+def _with_checksum(schema: str) -> bool:
+    """Whether records of this schema have a checksum of their own."""
+    parts = re.findall(r"\d+", schema)
+    return [int(part) for part in parts[:2]] >= [1, 2]

@@ -23,7 +23,9 @@ import pandas as pd
 
 from rotoscope.errors import RunError
 from rotoscope.results.files import (
+    checksum,
     disk_errors,
+    enter_in_manifest,
     read_arrays,
     read_table,
     save_arrays,
@@ -31,11 +33,11 @@ from rotoscope.results.files import (
     write_table,
     write_text,
 )
-from rotoscope.results.journal import Journal
-from rotoscope.results.record import RUN, RunRecord, check_place, settings_hash
+from rotoscope.results.journal import Journal, line
+from rotoscope.results.place import LOG, PIECES, Place
+from rotoscope.results.record import RunRecord, settings_hash
 from rotoscope.results.saved import SavedRun, Tables
 
-PIECES, LOG = "pieces", "metrics.jsonl"
 DONE, STATE = ".done.json", ".safetensors"
 KEY = re.compile(r"[\w-]+")
 
@@ -58,33 +60,37 @@ class Run(Generic[R]):
         self.folder = None if out is None else Path(out)
         self.finished: R | None = None
         """The run itself where it was finished before, with these settings."""
-        self._overwrite = overwrite
+        self._begun = False
+        self._fresh = False
+        """Whether nothing of an earlier try is to be read."""
         self._pieces: dict[str, Tables] = {}
         self._result: R | None = None
         self._log: Journal | None = None
         self._began = time.perf_counter()
         if self.folder is not None:
-            self._look(self.folder)
+            self._look(self.folder, overwrite)
 
-    def _look(self, folder: Path) -> None:
+    def _look(self, folder: Path, overwrite: bool) -> None:
         """Whether the folder may be written to, and whether the run is there already."""
-        before = check_place(folder, self.record, overwrite=self._overwrite)
+        self._home = Place(folder)
+        before = self._home.check(self.record, overwrite=overwrite)
+        self._fresh = before is None
         if before is not None and before.complete:
             self.finished = self.kind.open(folder)
         elif before is not None and before.begun_by_another_version:
             raise RunError(f"the run in {folder} was {before.begun_by_another_version}")
 
     def begin(self) -> None:
-        """Make the folder, clearing the run that is to be replaced."""
-        if self.folder is None or (self._place.is_dir() and not self._overwrite):
+        """Make the folder, or take it over from the run that is to be replaced."""
+        if self.folder is None or self._begun:
             return
-        if self._overwrite:
-            shutil.rmtree(self.folder, ignore_errors=True)
+        if self._fresh:
+            self._home.replace(self.record)
+        else:
+            self._home.begin()
         with disk_errors(self.folder):
             self._place.mkdir(parents=True, exist_ok=True)
-        if not (self.folder / RUN).exists():
-            self.record.write(self.folder)
-        self._overwrite = False
+        self._begun, self._fresh = True, False
 
     @property
     def _place(self) -> Path:
@@ -99,7 +105,7 @@ class Run(Generic[R]):
 
     def done(self, key: str) -> bool:
         """Whether there is such a piece; if so, it belongs to the run from now on."""
-        if key not in self._pieces and self.folder is not None and not self._overwrite:
+        if key not in self._pieces and self.folder is not None and not self._fresh:
             found = _read_piece(self._place, key)
             if found is not None:
                 self._take(key, found)
@@ -123,12 +129,13 @@ class Run(Generic[R]):
         self.begin()
         for name, table in tables.items():
             write_table(self._place / f"{key}.{name}.parquet", table)
-        write_json(self._place / f"{key}{DONE}", {"tables": list(tables)})
+        files = {name: checksum(self._place / f"{key}.{name}.parquet") for name in tables}
+        write_json(self._place / f"{key}{DONE}", {"tables": files})
 
     def keep_only(self, keys: Iterable[str]) -> None:
         """Take these pieces of an earlier try into the run, in this order, and forget all others."""
         wanted = list(keys)
-        if self.folder is not None and not self._overwrite:
+        if self.folder is not None and not self._fresh:
             for marker in self._place.glob(f"*{DONE}"):
                 if marker.name.removesuffix(DONE) not in wanted:
                     marker.unlink()
@@ -140,13 +147,13 @@ class Run(Generic[R]):
 
     def earlier(self) -> list[str]:
         """The keys of the pieces that an earlier try finished, sorted."""
-        if self.folder is None or self._overwrite:
+        if self.folder is None or self._fresh:
             return []
         return sorted(marker.name.removesuffix(DONE) for marker in self._place.glob(f"*{DONE}"))
 
     def journal(self, name: str, *, look: bool = False) -> Journal:
         """Rows that are on disk one by one, for answers that cost money or time; `look` only reads those there are."""
-        if self.folder is None or (look and self._overwrite):
+        if self.folder is None or (look and self._fresh):
             return Journal()
         if not look:
             self.begin()
@@ -162,15 +169,16 @@ class Run(Generic[R]):
 
     def trim_log(self, keep: Callable[[dict[str, Any]], bool]) -> None:
         """Cut off the lines of an earlier try from the first that is to be dropped on."""
-        if self.folder is not None and (self.folder / LOG).exists() and not self._overwrite:
+        if self.folder is not None and (self.folder / LOG).exists() and not self._fresh:
             rows = itertools.takewhile(keep, Journal(self.folder / LOG).rows)
-            write_text(self.folder / LOG, "".join(json.dumps(row) + "\n" for row in rows))
+            write_text(self.folder / LOG, "".join(line(row) for row in rows))
 
     def beside(self, name: str, write: Callable[[Path], object]) -> None:
         """Let something be written beside the tables, a checkpoint or a log; in memory there is no such place."""
         if self.folder is not None:
             self.begin()
             write(self.folder / name)
+            enter_in_manifest(self.folder / name)
 
     def load_arrays(self, name: str) -> dict[str, Any]:
         """Tensors that were written beside the tables."""
@@ -185,7 +193,7 @@ class Run(Generic[R]):
 
     def states(self) -> list[str]:
         """The keys of the states that are there, sorted."""
-        if self.folder is None or self._overwrite:
+        if self.folder is None or self._fresh:
             return []
         return sorted(file.name.removesuffix(STATE) for file in self._place.glob(f"*{STATE}"))
 
@@ -228,6 +236,7 @@ class Run(Generic[R]):
             self.begin()
             result.store(self.folder)
             shutil.rmtree(self.folder / PIECES, ignore_errors=True)
+            self._home.leave()
         return result
 
 
@@ -261,11 +270,11 @@ def unfinished_tables(folder: Path, record: RunRecord) -> Tables:
 
 def _read_piece(place: Path, key: str) -> Tables | None:
     try:
-        names = json.loads((place / f"{key}{DONE}").read_text(encoding="utf-8"))["tables"]
+        files = dict(json.loads((place / f"{key}{DONE}").read_text(encoding="utf-8"))["tables"])
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as damage:
         raise RunError(
             f"{place / key}{DONE} is damaged ({damage}); remove it to make that piece again"
         ) from damage
-    return {name: read_table(place / f"{key}.{name}.parquet") for name in names}
+    return {name: read_table(place / f"{key}.{name}.parquet", seen) for name, seen in files.items()}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import shutil
 from importlib import import_module
 from pathlib import Path
 from typing import ClassVar, Self
@@ -11,8 +10,9 @@ from typing import ClassVar, Self
 import pandas as pd
 
 from rotoscope.errors import RunError
-from rotoscope.results.files import read_table, write_table
-from rotoscope.results.record import RunRecord, check_place
+from rotoscope.results.files import checksum, listed, read_table, write_table
+from rotoscope.results.place import PIECES, Place
+from rotoscope.results.record import RUN, RunRecord
 
 Tables = dict[str, pd.DataFrame]
 
@@ -43,7 +43,8 @@ class SavedRun:
                 f"(what there is so far: rotoscope report {folder})"
             )
         names = [name for name in run.tables if name not in cls.derived]
-        return cls(run, {name: read_table(folder / f"{name}.parquet") for name in names})
+        files = {name: f"{name}.parquet" for name in names}
+        return cls(run, {name: read_table(folder / file, run.files.get(file)) for name, file in files.items()})
 
     @property
     def name(self) -> str:
@@ -64,6 +65,8 @@ class SavedRun:
         for name, table in stored.items():
             write_table(folder / f"{name}.parquet", table)
         self.run.tables = sorted(stored)
+        made = {file for file in listed(folder) if not file.startswith(f"{PIECES}/")} - {RUN}
+        self.run.files = {file: checksum(folder / file) for file in sorted(made) if (folder / file).is_file()}
         self.run.write(folder)
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
@@ -72,10 +75,11 @@ class SavedRun:
         kept = copy.copy(self)
         kept.run = copy.copy(self.run)
         kept.run.kind, kept.run.complete = self.kind, True
-        check_place(folder, kept.run, overwrite=overwrite)
-        if overwrite:
-            shutil.rmtree(folder, ignore_errors=True)
+        place = Place(folder)
+        place.check(kept.run, overwrite=overwrite)
+        place.replace(kept.run)
         kept.store(folder)
+        place.leave()
         return folder
 
     def report(self, path: str | Path) -> Path:

@@ -16,6 +16,7 @@ import pandas as pd
 
 from rotoscope.maths.purity import CLASSES, purity_codes
 from rotoscope.results.aggregate import FREQUENCY_INDEX, INDEX, SCORES, interval, resampled_means
+from rotoscope.results.intervals import one_row_per_input
 from rotoscope.results.summary import correlation, depth_medians, first_half, median
 
 HEADS = {
@@ -116,6 +117,7 @@ def _evaluated(
     rows = table[(table["tau"] == tau) & table["positional_score"].notna()]
     if rows.empty:
         return lambda _: (float("nan"), np.array([np.nan]))
+    rows = one_row_per_input(rows, index)
     groups = rows.groupby(index, sort=True)[SCORES].mean()
     place = where(groups.reset_index(), table)
     p, s = (groups[score].to_numpy(dtype=float)[None] for score in SCORES)

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from rotoscope.maths.purity import CLASSES
-from rotoscope.results.aggregate import SCORES
+from rotoscope.results.aggregate import LEAST_MASS, SCORES, little_at_stake
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,21 @@ class Summary:
     late_symbolic: float
     """Medians over the heads of the first and of the second half of the layers."""
     classes: dict[str, int]
+    little_at_stake: dict[str, int]
+    """How many of each class put less than `least_mass` of their attention on what is swapped."""
+    least_mass: float
+
+    @property
+    def counted(self) -> dict[str, str]:
+        """Each class with its heads and, in brackets, those of them with little at stake (see `stake_words`)."""
+        return {name: f"{n} {name} ({self.little_at_stake[name]})" for name, n in self.classes.items()}
+
+    @property
+    def stake_words(self) -> str:
+        """What the brackets hold."""
+        return (
+            f"in brackets, little at stake: under {self.least_mass:.0%} of their attention on what is swapped"
+        )
 
 
 def first_half(layers: np.ndarray, count: int) -> np.ndarray:
@@ -69,10 +84,11 @@ def figures(heads: pd.DataFrame, positional: str, symbolic: str) -> dict[str, fl
     return {name: float(value[0]) for name, value in found.items()}
 
 
-def summarise(heads: pd.DataFrame) -> Summary:
+def summarise(heads: pd.DataFrame, least_mass: float = LEAST_MASS) -> Summary:
     """Summarise a head table at one tau."""
     scored = heads.dropna(subset=SCORES)
     found = figures(heads, *SCORES)
+    little = little_at_stake(scored, least_mass).fillna(False)
     known = len(scored) > 2 and not np.isnan(found["correlation"])
     return Summary(
         heads=len(heads),
@@ -80,4 +96,6 @@ def summarise(heads: pd.DataFrame) -> Summary:
         correlation=found["correlation"] if known else None,
         **{name: value for name, value in found.items() if name.startswith(("early", "late"))},
         classes={name: int((scored["head_class"] == name).sum()) for name in CLASSES},
+        little_at_stake={name: int(little[scored["head_class"] == name].sum()) for name in CLASSES},
+        least_mass=least_mass,
     )

@@ -7,6 +7,7 @@ from rotoscope.settings.canonical import CanonicalSettings as CanonicalSettings
 from rotoscope.settings.canonical import ToyTraining as ToyTraining
 from rotoscope.settings.gate import GateSettings as GateSettings
 from rotoscope.settings.lengths import LengthsSettings as LengthsSettings
+from rotoscope.settings.model import ModelSettings as ModelSettings
 from rotoscope.settings.output import Output as Output
 from rotoscope.settings.profile import ProfileSettings as ProfileSettings
 from rotoscope.settings.profile import check_tau as check_tau

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from rotoscope.settings.base import Settings
+from rotoscope.settings.bounds import SEED, amount, count
 
 LOCAL, ENDPOINT = ("a model that runs here",), ("an endpoint",)
 
@@ -20,6 +21,7 @@ class AskSettings(Settings):
         "chat": LOCAL,
         "answer_tokens": LOCAL,
         "device": LOCAL,
+        "allow_missing": LOCAL,
         "model_name": ENDPOINT,
         "body": ENDPOINT,
         "concurrency": ENDPOINT,
@@ -28,6 +30,20 @@ class AskSettings(Settings):
         "price_in": ENDPOINT,
         "price_out": ENDPOINT,
         "dry_run": ENDPOINT,
+    }
+    bounds: ClassVar = {
+        "lengths": count(
+            1_000_000, "a sequence has at least one item, and no model has the positions for more"
+        ),
+        "runs": count(1_000, "a mean needs at least one run, and every one asks all questions"),
+        "questions": count(1_000_000, "every length needs at least one, and each is a request"),
+        "answer_tokens": count(100_000, "an answer has at least one token, and ours are a few"),
+        "concurrency": count(1_000, "nothing is asked without it, and no server takes more at a time"),
+        "timeout": amount(0, 1e6, "it is the seconds until a request is given up", least_itself=False),
+        "patience": amount(0, 1e7, "it is the seconds to go on trying one question"),
+        "price_in": amount(0, 1e9, "it is the price of a million tokens"),
+        "price_out": amount(0, 1e9, "it is the price of a million tokens"),
+        "seed": SEED,
     }
 
     task: Literal["number", "letter", "both"] = "both"

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from rotoscope.errors import RotoscopeError
+from rotoscope.settings.bounds import Bounds
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -27,6 +28,12 @@ class Settings:
     """Fields that mean something in some cases only (of tasks, of subjects): which."""
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """Values that go together, by name; what a preset does not say is the default."""
+    bounds: ClassVar[Mapping[str, Bounds]] = {}
+    """What the numbers can be; every field with a number has an entry."""
+
+    def __post_init__(self) -> None:
+        for name, allowed in self.bounds.items():
+            allowed.check(name, getattr(self, name))
 
     @classmethod
     def preset(cls, name: str, **changes: Any) -> Self:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from rotoscope.errors import RotoscopeError
 from rotoscope.settings.base import Settings
+from rotoscope.settings.bounds import SEED, amount, count, share
 
 GRID = tuple(10 ** (-k / 4) for k in range(21))
+
+
+TABLES = "every model has a row of weights for each"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,6 +21,22 @@ class ToyTraining(Settings):
     """How a grid is trained. The defaults are the `paper` preset."""
 
     title: ClassVar = "Training"
+    bounds: ClassVar = {
+        "seeds": count(10_000, "all models of a grid are trained at once"),
+        "keys": count(10_000, TABLES),
+        "symbols": count(10_000, TABLES),
+        "entities": count(10_000, TABLES),
+        "repeats": count(10_000, "the asked entity stands there at least once, and no input is longer"),
+        "steps": count(10_000_000, "nothing is learned without a step, and more would take weeks"),
+        "batch": count(1_000_000, "a step needs at least one input, and all of a batch are in memory at once"),
+        "lr": amount(0, 100, "a step against the gradient, or a larger one, learns nothing"),
+        "warmup": count(10_000_000, "these are training steps", least=0),
+        "floor": share("it is a share of the peak, from 0 to 1"),
+        "gain": amount(-1e6, 1e6, "logits beyond it overflow"),
+        "embedding": count(10_000, TABLES),
+        "seed": SEED,
+        "first": SEED,
+    }
 
     seeds: int = 3
     """Models per angle."""
@@ -46,10 +67,6 @@ class ToyTraining(Settings):
     first: int = 0
     """Number of the first initialisation; the seeds of a grid are first, first + 1, ..."""
 
-    def __post_init__(self) -> None:
-        if min(self.seeds, self.steps, self.batch) < 1:
-            raise RotoscopeError("seeds, steps and batch must be at least 1")
-
 
 @dataclass(frozen=True, kw_only=True)
 class CanonicalSettings(ToyTraining):
@@ -59,6 +76,12 @@ class CanonicalSettings(ToyTraining):
         "quick": {"angles": (0.0, *GRID[::2]), "seeds": 1, "steps": 400, "tested": 2048, "evaluations": 4}
         | dict.fromkeys(("keys", "symbols", "entities"), 16),
         "paper": {},
+    }
+    bounds: ClassVar = {
+        **ToyTraining.bounds,
+        "angles": amount(0, 2 * math.pi, "angles are radians per position, and a full turn is as good as none"),
+        "tested": count(10_000_000, "accuracy needs samples, and all of them are in memory at once", least=16),
+        "evaluations": count(10_000, "the models are looked at once at least, and every look is kept"),
     }
 
     task: Literal["index", "retrieval", "induction", "all"] = "all"

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from rotoscope.errors import RotoscopeError
 from rotoscope.settings.base import Settings
+from rotoscope.settings.bounds import count
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +20,10 @@ class GateSettings(Settings):
         "groups": ("a sweep",),
         "heads": ("one gate",),
         "scores": ("one gate",),
+    }
+    bounds: ClassVar = {
+        "bands": count(10_000, "a band holds at least one frequency, and no head has more"),
+        "controls": count(1_000, "every one costs as much as the gate itself", least=0),
     }
 
     keep: str | None = None
@@ -52,8 +57,7 @@ class GateSettings(Settings):
     def __post_init__(self) -> None:
         if (self.keep is not None) + (self.remove is not None) + self.silence > 1:
             raise RotoscopeError("say one of: keep (--keep), remove (--remove), silence (--silence)")
-        if self.controls < 0 or self.bands < 1:
-            raise RotoscopeError("there is at least one band, and no fewer than zero controls")
+        super().__post_init__()
 
     @property
     def case(self) -> str:

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from rotoscope.errors import RotoscopeError
 from rotoscope.settings.base import Settings
+from rotoscope.settings.bounds import SEED, count
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,6 +15,13 @@ class LengthsSettings(Settings):
     """Lengths, how many inputs of each, and whether heads are looked at."""
 
     title: ClassVar = "Lengths"
+    bounds: ClassVar = {
+        "lengths": count(10_000_000, "these are tokens of an input, and no model has the positions for more"),
+        "inputs": count(
+            1_000_000, "at least one input is needed, and every one of them runs through the model"
+        ),
+        "seed": SEED,
+    }
 
     lengths: tuple[int, ...] | None = None
     """Lengths of the inputs in tokens; by default that in training and 25 to 5,000 as far as the models have positions."""
@@ -27,11 +35,13 @@ class LengthsSettings(Settings):
     @classmethod
     def plain(cls, changes: dict[str, Any]) -> dict[str, Any]:
         """Lengths in any order, each once."""
-        wanted = changes.get("lengths")
-        return changes if wanted is None else changes | {"lengths": tuple(sorted({int(n) for n in wanted}))}
+        if changes.get("lengths") is None:
+            return changes
+        wanted = tuple(changes["lengths"])
+        cls.bounds["lengths"].check("lengths", wanted)
+        return changes | {"lengths": tuple(sorted({int(n) for n in wanted}))}
 
     def __post_init__(self) -> None:
         if self.lengths is not None and not self.lengths:
             raise RotoscopeError("the list of lengths is empty; give at least one length")
-        if self.inputs < 1:
-            raise RotoscopeError(f"at least one input is needed, found {self.inputs}")
+        super().__post_init__()

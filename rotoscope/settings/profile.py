@@ -8,16 +8,44 @@ from typing import Any, ClassVar, Literal
 
 from rotoscope.errors import RotoscopeError
 from rotoscope.settings.base import Settings
+from rotoscope.settings.bounds import Bounds, amount, count, share
+
+SMALLEST_TAU, LARGEST_TAU = 1e-30, 1e30
+"""Far from any difference of two attention weights in float32, and well within what float32 can hold (1e-38 to 1e38)."""
+TAU = amount(
+    SMALLEST_TAU, LARGEST_TAU, "swap weights are computed in float32, where it would be zero or infinite"
+)
 
 
 def check_tau(tau: float | Sequence[float]) -> tuple[float, ...]:
     """One or several temperatures of the swap weights, each positive."""
-    taus = (float(tau),) if one_tau(tau) else tuple(float(t) for t in tau)  # type: ignore[arg-type, union-attr]
+    taus = (_number(tau),) if one_tau(tau) else tuple(_number(t) for t in tau)  # type: ignore[union-attr]
     if not taus or not all(0 < t < float("inf") for t in taus):
         raise RotoscopeError(
             f"tau must be positive and finite, found {tau}: it divides |D_a - D_b| in the swap weights"
         )
+    if min(taus) < SMALLEST_TAU:
+        raise RotoscopeError(
+            f"tau must be at least {SMALLEST_TAU:g}, found {min(taus):g}: in float32 it would be zero, and no swap would "
+            "have a weight"
+        )
+    TAU.check("tau", taus)
     return taus
+
+
+def each_tau(tau: float | Sequence[float]) -> tuple[float, ...]:
+    """The temperatures to score heads at, each once, in the order given."""
+    return tuple(dict.fromkeys(check_tau(tau)))
+
+
+def _number(tau: object) -> float:
+    """A temperature as a number, from whatever holds one."""
+    try:
+        if not isinstance(tau, bool):
+            return float(tau)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        pass
+    raise RotoscopeError(f"tau must be a number, found {tau}")
 
 
 def one_tau(tau: object) -> bool:
@@ -39,11 +67,26 @@ class ProfileSettings(Settings):
     """What a profile measures; everything that decides its numbers, prompts and model aside."""
 
     title: ClassVar = "What is measured"
+    bounds: ClassVar = {
+        "tau": TAU,
+        "gamma": Bounds(
+            0,
+            0.5,
+            "from there on a head could be positional and symbolic at once",
+            whole=False,
+            most_itself=False,
+        ),
+        "least_mass": share("it is a share of attention, from 0 to 1"),
+        "null_draws": count(1_000, "a null needs at least one draw, and each costs a whole profile"),
+        "batch_tokens": count(2**31, "at least one token must fit a batch, and no device holds more"),
+    }
 
     tau: tuple[float, ...] = (1e-4,)
     """Temperature of the swap weights; several are possible. 1e-4 is that of the papers' code."""
     gamma: float = 0.1
     """Tolerance of the purity classes."""
+    least_mass: float = 0.05
+    """Heads with less of their attention on what is swapped are marked: little at stake."""
     queries: str = "last"
     """Positions that are scored: last, all, task (where the task asks), or positions such as 20,31."""
     frequencies: bool = False
@@ -72,7 +115,7 @@ class ProfileSettings(Settings):
         """A single tau, positions as a list, and the heads in place of `frequencies=True` will do in Python."""
         found = dict(changes)
         if "tau" in found:
-            found["tau"] = check_tau(found["tau"])
+            found["tau"] = each_tau(found["tau"])
         if "vary" in found:
             found["vary"] = (found["vary"],) if isinstance(found["vary"], str) else tuple(found["vary"])
         if not isinstance(found.get("queries", ""), str):
@@ -85,10 +128,9 @@ class ProfileSettings(Settings):
 
     def __post_init__(self) -> None:
         check_tau(self.tau)
+        super().__post_init__()
         if self.heads is not None and not self.frequencies:
             raise RotoscopeError("heads are named for single frequencies: give --frequencies too")
-        if self.null_draws < 1:
-            raise RotoscopeError(f"a null needs at least one draw, found {self.null_draws}")
         if self.null == "none" and (self.null_draws > 1 or self.null_per_layer):
             raise RotoscopeError("--null-draws and --null-per-layer mean nothing without a null")
         if self.null == "gaussian" and self.null_per_layer:
@@ -96,8 +138,6 @@ class ProfileSettings(Settings):
         unknown = set(self.vary) - {"prefix", "granularity", "tau"}
         if unknown:
             raise RotoscopeError(f"what can be varied is prefix, granularity, tau, not {sorted(unknown)[0]}")
-        if self.batch_tokens is not None and self.batch_tokens < 1:
-            raise RotoscopeError(f"at least one token must fit a batch, found {self.batch_tokens}")
 
     @property
     def positions(self) -> Literal["last", "all", "task"] | list[int]:

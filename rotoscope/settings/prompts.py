@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from rotoscope.settings.base import Settings
+from rotoscope.settings.bounds import SEED, count
 
 OWN = ("number", "letter")
 DRAWN = ("binding", "repeats", *OWN)
@@ -29,6 +30,14 @@ class PromptSettings(Settings):
         "answer": ("text",),
         "seed": DRAWN,
         "vary": ("binding",),
+    }
+    bounds: ClassVar = {
+        "pairs": count(100_000, "a swap needs two facts, and no model has the positions for more", least=2),
+        "prompts": count(1_000_000, "scores are averaged over prompts, and every one of them is kept"),
+        "length": count(
+            1_000_000, "a swap needs tokens to swap, and no model has the positions for more", least=4
+        ),
+        "seed": SEED,
     }
 
     task: Literal["binding", "repeats", "text", "number", "letter"] | None = None

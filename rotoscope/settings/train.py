@@ -7,9 +7,14 @@ from typing import Any, ClassVar, Literal
 
 from rotoscope.errors import RotoscopeError
 from rotoscope.settings.base import Settings
-from rotoscope.settings.profile import check_tau
+from rotoscope.settings.bounds import SEED, Bounds, amount, count, share
+from rotoscope.settings.profile import TAU, check_tau, each_tau
 
 TASKS = ("number", "letter")
+TOKENS = "these are tokens of a sequence, and a model has a row of positions for it"
+WEIGHTS = "a model has weights for each of them"
+SEQUENCES = count(100_000_000, "at least one is needed, and all of them are in memory at once")
+STEPS: Bounds = count(10_000_000, "evaluations have at least one training step between them")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,6 +23,37 @@ class TrainSettings(Settings):
 
     title: ClassVar = "Training"
     meant_for: ClassVar = {"letters": ("number",), "alphabet": ("letter",), "digits": ("letter",)}
+    bounds: ClassVar = {
+        "seed": SEED,
+        "hops": count(10_000, TOKENS),
+        "target": count(100_000, TOKENS),
+        "window": count(100_000, TOKENS, least=0),
+        "letters": count(26 * 27, "they are called a to z and aa to zz"),
+        "alphabet": count(26, "they are called a to z"),
+        "digits": count(1_000, "every pair of a letter and a digit is a token"),
+        "train_sequences": SEQUENCES,
+        "validation_sequences": SEQUENCES,
+        "test_sequences": SEQUENCES,
+        "layers": count(1_000, WEIGHTS),
+        "heads": count(1_000, WEIGHTS),
+        "width": count(100_000, WEIGHTS, least=2),
+        "rotary": count(100_000, "they are dimensions of a head", least=0),
+        "nope": count(1_000, "layers count from 0", least=0),
+        "positions": count(10_000_000, TOKENS),
+        "dropout": share("it is the share of numbers that are dropped, and some must be left", one=False),
+        "steps": count(10_000_000, "nothing is learned without a step, and more would take weeks"),
+        "batch": count(
+            10_000_000, "a step needs at least one sequence, and all of a batch are in memory at once"
+        ),
+        "learning_rate": amount(0, 100, "a step against the gradient, or a larger one, learns nothing"),
+        "warmup": count(10_000_000, "these are training steps", least=0),
+        "betas": share("AdamW's averages forget, each step, a part of what they hold", one=False),
+        "weight_decay": amount(0, 100, "weights would grow, or be gone after a step"),
+        "watch_every": STEPS,
+        "watch_closely": count(10_000_000, "these are training steps", least=0),
+        "watch_later": STEPS,
+        "checkpoints": count(10_000, "the first and the last are kept, and each is a whole model", least=2),
+    }
     presets: ClassVar = {
         "paper": {},
         "mini": {
@@ -99,16 +135,9 @@ class TrainSettings(Settings):
     def __post_init__(self) -> None:
         if self.task not in TASKS:
             raise RotoscopeError(f"unknown task '{self.task}'; choose {' or '.join(TASKS)}")
-        parts = (f"{part}_sequences" for part in ("train", "validation", "test"))
-        for name in (*parts, "steps", "batch", "layers", "heads"):
-            if getattr(self, name) < 1:
-                raise RotoscopeError(f"{name} must be at least 1, found {getattr(self, name)}")
+        super().__post_init__()
         if self.batch > self.train_sequences:
             raise RotoscopeError(f"a batch of {self.batch} is more than the {self.train_sequences} sequences")
-        if min(self.watch_every, self.watch_later) < 1 or self.checkpoints < 2:
-            raise RotoscopeError(
-                "evaluations need at least one step between them, and two checkpoints are kept"
-            )
 
     @property
     def evaluations(self) -> list[int]:
@@ -140,6 +169,12 @@ class WatchSettings(Settings):
     """How heads are scored while a model is trained."""
 
     title: ClassVar = "Scoring heads on the way"
+    bounds: ClassVar = {
+        "inputs": count(
+            1_000_000, "at least one input is needed to score heads on, and all are in memory at once"
+        ),
+        "tau": TAU,
+    }
 
     inputs: int = 200
     """Held-out sequences on which every evaluation scores the heads."""
@@ -153,15 +188,14 @@ class WatchSettings(Settings):
         """A single tau and a single kind of queries will do in Python."""
         found = super().plain(changes)
         if "tau" in found:
-            found["tau"] = check_tau(found["tau"])
+            found["tau"] = each_tau(found["tau"])
         if isinstance(found.get("queries"), str):
             found["queries"] = (found["queries"],)
         return found
 
     def __post_init__(self) -> None:
         check_tau(self.tau)
-        if self.inputs < 1:
-            raise RotoscopeError(f"at least one input is needed to score heads on, found {self.inputs}")
+        super().__post_init__()
         for name in self.queries:
             if name not in ("last", "path", "all"):
                 raise RotoscopeError(f"unknown queries '{name}'; choose last, path or all")

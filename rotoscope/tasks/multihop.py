@@ -12,6 +12,7 @@ Positions are 0-based. Row k is a function of the seed and of k alone.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -269,10 +270,28 @@ def letter(
 MULTIHOP: dict[str, Callable[..., MultiHops]] = {"number": number, "letter": letter}
 
 
+WORDS = {
+    "number": (re.compile(r"[a-z]{1,2}|[0-9]{1,9}"), "letters such as a or dp and integers such as 3"),
+    "letter": (re.compile(r"[a-z]([0-9]{1,9}|[a-z])"), "pairs such as a1 or ab"),
+}
+"""What a token of each task looks like, and how that is said."""
+
+
+def _check_words(task: str, tokens: Sequence[str]) -> None:
+    """Refuse what is no sequence of a task."""
+    pattern, words = WORDS[task]
+    if not tokens:
+        raise TaskError(f"the sequence of the {task} task is empty; give {words}, separated by spaces")
+    for position, token in enumerate(tokens):
+        if not pattern.fullmatch(token):
+            raise TaskError(f"'{token}' at position {position} is no token of the {task} task: it has {words}")
+
+
 def solve_number(tokens: Sequence[str]) -> tuple[int, ...]:
     """The path from the last token to a letter."""
+    _check_words("number", tokens)
     path = [len(tokens) - 1]
-    while tokens[path[-1]].isdigit():
+    while tokens[path[-1]].isdecimal():
         step = int(tokens[path[-1]])
         if not 1 <= step <= path[-1]:
             raise TaskError(f"the integer {step} at position {path[-1]} points before the sequence")
@@ -282,8 +301,9 @@ def solve_number(tokens: Sequence[str]) -> tuple[int, ...]:
 
 def solve_letter(tokens: Sequence[str]) -> tuple[int, ...]:
     """The path from the last token to a (letter, digit) pair; every step must have exactly one match."""
+    _check_words("letter", tokens)
     path = [len(tokens) - 1]
-    while not tokens[path[-1]][1:].isdigit():
+    while not tokens[path[-1]][1:].isdecimal():
         here = path[-1]
         matches = [p for p in range(here) if tokens[p][0] == tokens[here][1]]
         if len(matches) != 1:

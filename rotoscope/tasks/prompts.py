@@ -25,7 +25,7 @@ class Prompt:
     blocks: Blocks | None = None
     """What is swapped; None means every token before the query."""
     symbols: tuple[int, ...] | None = None
-    """For each block, an id of its symbol, where the task knows it."""
+    """For each block, an id of its symbol; without it, blocks with the same tokens have the same symbol."""
     asked: int | None = None
     """The block that holds the answer, where there is one."""
     text: str = ""
@@ -38,6 +38,13 @@ class Prompt:
             raise TaskError(f"query positions {self.queries} do not all lie in a prompt of {last + 1} tokens")
         if self.blocks is not None:
             Blocks.of(self.blocks.spans, max(self.queries))
+
+    def symbols_of(self, blocks: Blocks) -> tuple[int, ...]:
+        """The symbol of each of these blocks, the first ones of the prompt."""
+        if self.symbols is not None:
+            return self.symbols[: len(blocks)]
+        ids: dict[tuple[int, ...], int] = {}
+        return tuple(ids.setdefault(self.tokens[a:b], len(ids)) for a, b in blocks.spans)
 
 
 @dataclass(frozen=True)

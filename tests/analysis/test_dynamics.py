@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,11 +22,16 @@ from tests.models import tiny
 SCORES = ["positional_score", "symbolic_score", "entropy", "relative_entropy"]
 
 
-def close(found: pd.DataFrame, expected: pd.DataFrame, atol: float = 2e-5) -> None:
+ENDS = [f"{score}_{end}" for score in SCORES[:2] for end in ("low", "high")]
+
+
+def close(
+    found: pd.DataFrame, expected: pd.DataFrame, atol: float = 2e-5, names: Sequence[str] = SCORES
+) -> None:
     keys = ["step", "layer", "head", "queries"]
     both = found.merge(expected, on=keys, suffixes=("", "_expected"))
     assert len(both) == len(found) > 0
-    for name in SCORES:
+    for name in names:
         np.testing.assert_allclose(both[name], both[f"{name}_expected"], atol=atol, err_msg=name)
 
 
@@ -48,7 +54,17 @@ def test_all_layers_at_once_and_layer_by_layer_agree(
     samples = rs.lab.training_sequences(TrainSettings.read(run.run.settings), "validation", count=40)
     found = score_heads(run.model, samples, queries).assign(step=300)
     read = rs.dynamics(run.folder, queries=queries, inputs=40, device="cpu")
-    close(found, read.scores[read.scores["step"] == 300])
+    scores = read.scores[read.scores["step"] == 300]
+    close(found, scores, names=[*SCORES, *ENDS, "swapped_mass", "inputs", "asked"])
+    assert (found["inputs"] == 40).all()
+    assert (found["asked"] == {"last": 40, "path": int(samples.on_path.sum()), "all": 40 * 5}[queries]).all()
+    rows = rs.profile(
+        rs.load(run.folder / "checkpoint-300", device="cpu"), samples, queries=queries if queries == "all" else "last",
+        null="none", examples=False,
+    )  # fmt: skip
+    if queries != "path":  # the same number of queries in every input: the interval is that of their means
+        ends = rows.heads[["positional_score_low", "symbolic_score_high"]].to_numpy()
+        np.testing.assert_allclose(found[["positional_score_low", "symbolic_score_high"]], ends, atol=2e-4)
 
 
 def test_a_swap_carried_out_gives_the_same_scores(trained: dict[str, rs.results.Training]) -> None:

@@ -1,18 +1,96 @@
-"""What a profile says beforehand that it will take."""
+"""The memory that is expected before a profile starts, against what it takes."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
 import pytest
+import torch
+import transformers as tf
 
 import rotoscope as rs
 from rotoscope.analysis.estimate import estimate
+from rotoscope.reading.devices import free_memory
 from rotoscope.settings import ProfileSettings
-from rotoscope.tasks import from_tokens
-from tests.models import tiny, tokens
+from rotoscope.tasks import Prompts, from_tokens
+from tests.models import GROUPED, from_config, tiny, tokens
+
+PLAIN = ProfileSettings(null="none", examples=False, prove=False)
+
+
+def subject(**sizes: Any) -> rs.Subject:
+    config = tf.LlamaConfig(**{**GROUPED, "num_hidden_layers": 1, "max_position_embeddings": 32768, **sizes})
+    return rs.load(from_config(config))
+
+
+def prompts(n: int, width: int | None = None) -> Prompts:
+    spans = None if width is None else [(p, p + width) for p in range(1, n - width, width)]
+    return from_tokens(tokens(1, n), spans)
+
+
+def resident(field: str) -> int:
+    """Memory of this process as Linux counts it: now (VmRSS), or the most since it was asked to forget (VmHWM)."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))
+
+
+@pytest.mark.skipif(
+    not Path("/proc/self/clear_refs").exists(), reason="only Linux says what a process took at most"
+)
+@pytest.mark.parametrize(
+    ("sizes", "shown"),
+    [
+        ({"num_attention_heads": 32, "num_key_value_heads": 32, "hidden_size": 256}, prompts(768)),
+        ({"intermediate_size": 8192, "hidden_size": 256}, prompts(3072, width=128)),
+    ],
+    ids=["swaps of single tokens", "a long prompt with few blocks"],
+)
+def test_within_a_factor_of_one_and_a_half(sizes: dict[str, int], shown: Prompts) -> None:
+    """Both take hundreds of megabytes, beside which small things do not count."""
+    model = subject(**sizes)
+    rs.profile(model, prompts(32), PLAIN, show_progress=False)  # what is loaded once
+    expected = estimate(model, shown, PLAIN).more_gigabytes
+    assert expected > 0.3
+    before = resident("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")
+    rs.profile(model, shown, PLAIN, show_progress=False)
+    taken = (resident("VmHWM") - before) / 1e9
+    assert 1 / 1.5 < expected / taken < 1.5
+
+
+def test_sixteen_thousand_tokens_are_no_thirteen_gigabytes() -> None:
+    """Tiles make memory grow with the length, not with its square."""
+    model = subject(hidden_size=576, num_attention_heads=9, num_key_value_heads=3, intermediate_size=1536)
+    short, long = (estimate(model, prompts(n), PLAIN).more_gigabytes for n in (4096, 16384))
+    assert long < 4 * short
+    assert long < 3.5
+
+
+def test_a_random_null_is_a_second_model() -> None:
+    model = subject()
+    shown = prompts(64)
+    weights = 4 * sum(weight.numel() for weight in model.model.parameters()) / 1e9
+    alone, beside = (estimate(model, shown, replace(PLAIN, null=null)).gigabytes for null in ("none", "random"))
+    assert beside - alone == pytest.approx(weights)
+
+
+def test_it_is_compared_with_what_is_free() -> None:
+    found = estimate(subject(), prompts(64), PLAIN)
+    free = free_memory(torch.device("cpu"))
+    assert free is not None
+    assert found.free_gigabytes == pytest.approx(free / 1e9, rel=0.5)
+    assert found.fits
+    assert "may not fit" not in str(found)
+    tight = replace(found, more_gigabytes=9.0, free_gigabytes=2.0)
+    assert not tight.fits
+    assert "9.0 GB more than now, and 2.0 GB are free: it may not fit" in str(tight)
 
 
 def gigabytes(subject: rs.Subject, n: int = 20, **settings: object) -> float:
-    return estimate(subject, from_tokens(tokens(1, n)), ProfileSettings(**settings)).gigabytes
+    plain = {"null": "none", **settings}  # a random null is a second model
+    return estimate(subject, from_tokens(tokens(1, n)), ProfileSettings(**plain)).gigabytes
 
 
 def test_memory_holds_the_weights() -> None:
@@ -21,13 +99,6 @@ def test_memory_holds_the_weights() -> None:
     more = (bytes_of[1] - bytes_of[0]) / 1e9
     assert more > 0.03
     assert gigabytes(large) - gigabytes(small) == pytest.approx(more, rel=0.05)
-
-
-def test_memory_grows_with_what_a_layer_holds() -> None:
-    """At least the logits of one layer's heads, all positions by all positions; at most sixteen such tables."""
-    subject = rs.load(tiny("llama"))
-    table = 4 * 4 * 500**2 / 1e9
-    assert table < gigabytes(subject, 500) - gigabytes(subject, 3) < 16 * table
 
 
 def test_memory_of_the_program_itself_is_counted() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 import rotoscope as rs
 from rotoscope.analysis import roles
-from tests.models import from_config, tiny
+from tests.models import from_config, tiny, tokens
 from tests.reading.test_load import word_tokenizer
 from tests.waiting import wait_until
 
@@ -142,7 +142,7 @@ def test_settings_file_environment_and_flag(run, model: Path, tmp_path: Path, mo
         (["profile", "{tmp}/model", "--tau", "0"], "tau must be positive"),
         (["profile", "{tmp}/model", "--task", "poem"], "poem"),
         (["profile", "{tmp}/model", "--pair", "3"], "--pairs"),
-        (["profile", "{tmp}/model", "--task", "repeats", "--prompts", "0"], "1 prompt"),
+        (["profile", "{tmp}/model", "--task", "repeats", "--prompts", "0"], "prompts must be at least 1"),
         (["profile", "{tmp}/model", "--task", "text"], "needs --text"),
         (["profile", "{tmp}/model", "--task", "text", "--text", "{tmp}/none.txt"], "cannot be read"),
         (["profile", "{tmp}/model", "--task", "text", "--text", "{tmp}/blank.txt"], "empty text"),
@@ -271,7 +271,7 @@ def test_canonical(run, tmp_path: Path) -> None:
     }
     assert set(rs.open(out).accuracy["theta"]) == {1.0, 0.1, 0.0}
     for wrong, message in (
-        (["--angles", -1.0], "must not be negative"),
+        (["--angles", -1.0], "angles must be at least 0"),
         (["--steps", 13], "steps: 12 there, 13 now"),
     ):
         code, _, problem = run("canonical", "index", "--keys", 6, "--symbols", 6, *wrong, "--out", out)
@@ -370,3 +370,22 @@ def test_reproduce_one_claim_and_a_name_that_is_not_there(run, tmp_path: Path) -
     assert code == 2
     assert "did you mean 'p2-number-order'" in error
     assert not (tmp_path / "two").exists()
+
+
+def test_doctor_of_a_run(run, tmp_path: Path) -> None:
+    folder, said = tmp_path / "run", tmp_path / "said.txt"
+    rs.profile(tiny("llama"), tokens=tokens(2, 10), out=folder)
+    code, output, _ = run("doctor", folder, "--out", said)
+    assert code == 0
+    assert "all as they were written" in output
+    damaged = bytearray((folder / "prompts.parquet").read_bytes())
+    damaged[40] ^= 1
+    (folder / "prompts.parquet").write_bytes(damaged)
+    (folder / "sinks.parquet").unlink(missing_ok=True)
+    code, _, error = run("doctor", folder, "--out", said)
+    assert code == 2
+    assert "is there already" in error
+    code, output, _ = run("doctor", folder, "--out", said, "--overwrite")
+    assert code == 1
+    assert "prompts.parquet is not what was written" in output
+    assert "damaged" in said.read_text()

@@ -56,7 +56,8 @@ def test_plane_shows_every_head_in_its_colour(found: rs.Profile) -> None:
     for k, (name, colour) in enumerate(CLASS_COLOURS.items()):
         rows = found.at().query("head_class == @name")
         same_points(points(axes, k), rows[SCORES].to_numpy())
-        assert axes.collections[k].get_label() == f"{name} ({len(rows)})"
+        little = int((rows["swapped_mass"] < 0.05).sum())
+        assert axes.collections[k].get_label() == f"{len(rows)} {name} ({little})"
         assert to_hex(axes.collections[k].get_facecolor()[0]).upper() == colour if len(rows) else True
     squares = {tuple(np.round(patch.get_bbox().bounds, 6)) for patch in axes.patches}
     assert squares == {(0.9, 0, 0.1, 0.1), (0, 0.9, 0.1, 0.1), (0.9, 0.9, 0.1, 0.1)}

@@ -217,7 +217,7 @@ def test_checkpoints_are_denser_early_on() -> None:
         ({"batch": 10**6}, "more than the"),
         ({"width": 33}, "does not split"),
         ({"task": "letter", "alphabet": 2}, "found 2 letters"),
-        ({"checkpoints": 1}, "two checkpoints"),
+        ({"checkpoints": 1}, "checkpoints must be at least 2, found 1: the first and the last"),
     ],
 )
 def test_impossible_settings_are_refused_before_anything_is_written(

@@ -295,3 +295,31 @@ def test_equal_symbols_reveal_a_mixed_head() -> None:
     assert scores.symbolic > 0.99
     assert scores.positional < 0.1
     assert scores.equal_symbols.positional > 0.99
+
+
+def test_equal_symbols_that_a_window_hides_are_missing() -> None:
+    logits = torch.randn(2, 8, 8, dtype=torch.float64)
+    logits[0, :4] = -torch.inf
+    symbols = [5, 5, 5, 7, 0, 1, 2]
+    found = rs.swap_scores(logits, TAUS, symbols=symbols).equal_symbols
+    assert found.swaps.tolist() == [0, 3]
+    assert found.positional[0].isnan().all()
+    assert found.symbolic[0].isnan().all()
+    assert torch.isfinite(found.positional[1]).all()
+    across = rs.swap_scores(logits, TAUS, symbols=[5, 0, 1, 2, 5, 3, 4]).equal_symbols
+    assert across.swaps.tolist() == [1, 1]  # one slot is seen
+    assert across.positional[0].tolist() == pytest.approx([1, 1, 1])  # and the other stays hidden
+    distinct = rs.swap_scores(logits[1], symbols=range(7)).equal_symbols
+    assert distinct.swaps == 0
+    assert distinct.positional.isnan()
+
+
+def test_every_input_may_have_symbols_of_its_own() -> None:
+    logits = torch.stack([random_head(seed, 9)[1] for seed in range(6)]).reshape(2, 3, 9, 9)
+    symbols = torch.tensor([[0, 1, 0, 2, 1, 0, 3, 2], [9, 9, 9, 9, 4, 4, 5, 6]])
+    together = rs.swap_scores(logits, TAUS, symbols=symbols[:, None]).equal_symbols
+    for k, own in enumerate(symbols.tolist()):
+        alone = rs.swap_scores(logits[k], TAUS, symbols=own).equal_symbols
+        assert torch.equal(together.swaps[k], alone.swaps)
+        assert torch.allclose(together.positional[k], alone.positional, atol=1e-12)
+        assert torch.allclose(together.symbolic[k], alone.symbolic, atol=1e-12)

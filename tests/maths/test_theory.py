@@ -220,6 +220,10 @@ def test_t_index_ties_where_an_offset_comes_full_circle() -> None:
         (lambda: one_angle_induction(8, 2, 8), "3 entities"),
         (lambda: solve_letter(("a1", "a2", "ba")), "improper input: 'ba' at position 2 has 2 earlier matches"),
         (lambda: solve_number(("a", "b", "5")), "points before the sequence"),
+        (lambda: solve_number(()), "the sequence of the number task is empty"),
+        (lambda: solve_number(("a", "b", "²")), "'²' at position 2 is no token of the number task"),
+        (lambda: solve_letter(("a1", "b")), "'b' at position 1 is no token of the letter task"),
+        (lambda: solve_letter(()), "the sequence of the letter task is empty"),
         (lambda: run_theory("exclusio"), "did you mean 'exclusion'"),
     ],
 )

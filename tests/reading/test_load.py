@@ -51,18 +51,13 @@ def test_fingerprint_sees_a_changed_weight(folder: Path) -> None:
     ("source", "message"),
     [
         ("smolm2", "did you mean 'smollm2'"),
-        ("/no/such/folder", "no model called"),
+        ("/no/such/folder", "no such folder: /no/such/folder"),
         ("missing.gguf", "no such file"),
     ],
 )
 def test_names_that_lead_nowhere(source: str, message: str) -> None:
     with pytest.raises(ModelError, match=message):
         rs.load(source)
-
-
-def test_hub_without_network_says_so() -> None:
-    with pytest.raises(ModelError, match="could not be loaded from the hub"):
-        rs.load("nobody/no-such-model")
 
 
 def test_folder_without_a_model(tmp_path: Path) -> None:
@@ -109,9 +104,10 @@ def test_converted_copy_is_found_again(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("ROTOSCOPE_CACHE", str(tmp_path / "cache"))
     made = []
 
-    def convert(file: Path, into: Path) -> None:
+    def convert(file: Path, into: Path, **_: bool) -> list[str]:
         made.append(file.name)
         shutil.copytree(folder, into, dirs_exist_ok=True)
+        return []
 
     monkeypatch.setattr(gguf, "_convert", convert)
     for name, content in (("a.gguf", b"1"), ("b.gguf", b"1"), ("c.gguf", b"2")):

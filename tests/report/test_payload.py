@@ -20,7 +20,7 @@ from rotoscope.report import run_payload
 from rotoscope.report.columns import clean, packed, table
 from rotoscope.results import KINDS, Canonical, Dynamics, Gating, Lengths, TheoryRun, Training
 from rotoscope.results.files import write_table
-from rotoscope.results.record import RunRecord
+from rotoscope.results.record import RunRecord, described_checksum
 from rotoscope.results.run import Run
 
 KEYS = {"name", "kind", "title", "complete", "problems", "settings", "versions", "warnings", "timings", "tabs"}
@@ -45,8 +45,8 @@ def whole(saved: Path) -> dict[str, Any]:
 
 
 def edit_run(folder: Path, **changes: Any) -> None:
-    run = json.loads((folder / "run.json").read_text())
-    (folder / "run.json").write_text(json.dumps(run | changes))
+    run = json.loads((folder / "run.json").read_text()) | changes
+    (folder / "run.json").write_text(json.dumps(run | {"checksum": described_checksum(run)}))
 
 
 def test_heads_are_those_of_the_table(profile: rs.Profile, saved: Path) -> None:

@@ -68,10 +68,14 @@ def test_sinks(plain: rs.Profile, position: int, inside: bool, advice: str) -> N
 def test_older_and_unfinished_runs_are_completed() -> None:
     """A run of an earlier version did not note that it had no null; one that is going has noted nothing."""
     heads = pd.DataFrame({"stable": [True, False, None]})
+    changing = (
+        "1 of 3 heads change class when the prompts are resampled, or have it on fewer than half of them: "
+        "more prompts, or a wider gamma"
+    )
     assert with_missing_caveats(["old"], None, heads) == [
         NO_NULL,
         "old",
-        "1 of 3 heads change class when the prompts are resampled: more prompts, or a wider gamma",
+        changing,
     ]
     assert with_missing_caveats([NO_NULL, "3 heads ... resampled"], None, heads) == [
         NO_NULL,

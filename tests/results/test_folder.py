@@ -10,7 +10,8 @@ import pytest
 
 import rotoscope as rs
 from rotoscope.errors import RunError
-from rotoscope.results import files
+from rotoscope.results import RunRecord, files
+from rotoscope.results.files import write_table
 from tests.models import tiny, tokens
 
 
@@ -57,7 +58,10 @@ def test_missing_scores_are_null_in_the_file(tmp_path) -> None:
 def test_unknown_columns_are_ignored(saved) -> None:
     found, path = saved
     table = pd.read_parquet(path / "prompts.parquet").assign(something_new=1.0)
-    table.to_parquet(path / "prompts.parquet")
+    write_table(path / "prompts.parquet", table)
+    run = RunRecord.read(path)
+    run.files["prompts.parquet"] = files.checksum(path / "prompts.parquet")
+    run.write(path)
     assert np.allclose(rs.open(path).heads["positional_score"], found.heads["positional_score"])
 
 
@@ -111,6 +115,6 @@ def test_full_disk_leaves_no_half_file(tmp_path, monkeypatch: pytest.MonkeyPatch
     with pytest.raises(RunError, match="the disk is full"):
         rs.profile(tiny("llama"), tokens=tokens(2, 10), out=tmp_path / "run")
     left = [file.name for file in (tmp_path / "run").rglob("*") if file.is_file()]
-    assert left == ["run.json"]
+    assert set(left) == {"run.json", "manifest.txt", ".lock"}
     monkeypatch.undo()
     assert len(rs.profile(tiny("llama"), tokens=tokens(2, 10), out=tmp_path / "run").heads) == 12

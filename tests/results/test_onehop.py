@@ -115,7 +115,10 @@ def test_journal_keeps_whole_lines(tmp_path: Path) -> None:
     again = Journal(path)
     assert again.rows == [{"k": 1}]
     again.append({"k": 2})
-    assert [json.loads(line) for line in path.read_text().splitlines()] == [{"k": 1}, {"k": 2}]
+    assert [json.loads(line)["k"] for line in path.read_text().splitlines()] == [1, 2]
+    path.write_text(path.read_text().replace('"k": 2', '"k": 3'))
+    with pytest.raises(RunError, match=r"line 2 .*not what was written"):
+        Journal(path)
     path.write_text('{"k": 1}\n{oops}\n{"k": 3}\n')
     with pytest.raises(RunError, match="line 2"):
         Journal(path)
@@ -133,5 +136,5 @@ def test_journal_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         patch.setattr("rotoscope.results.journal.os.fsync", full)
         with pytest.raises(RunError, match="the disk is full"):
             journal.append({"k": 2})
-    assert path.read_text() == '{"k": 1}\n'
+    assert Journal(path).rows == [{"k": 1}]
     assert len(journal) == 1

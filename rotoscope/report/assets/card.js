@@ -1,7 +1,8 @@
 // One head: its numbers, its frequencies, and what it does to a swap.
 
 const EXPLAINED = {
-  stability: "share of resamples of the prompts in which the head keeps its class; below 95 % it is unstable",
+  share: "share of the prompts on which the head, taken alone, has this class",
+  stability: "share of resamples of the prompts in which the head keeps its class, in the mean and on at least half of them; below 95 % it is unstable",
   entropy: "how spread out the attention is, in nats; in brackets as a share of uniform attention",
   mass: "how much of the attention falls on what was swapped: the scores say nothing about the rest",
   swaps: "how many swaps decide the score at this tau",
@@ -23,12 +24,13 @@ function headCard(k) {
   const rows = [
     score("positional", "positional score"), score("symbolic", "symbolic score"),
     line("class at γ = " + tab.gamma, el("b", { class: kind ? "class-" + kind : null, "data-value": "head_class" }, kind || value("missing_reason") || "no score")),
+    missing(value("class_share")) ? null : line("has it on", Math.round(100 * value("class_share")) + " % of its prompts", EXPLAINED.share, "class_share"),
     missing(stability) ? null : line("stability", Math.round(100 * stability) + " %" + (value("stable") === false ? ", unstable" : ""), EXPLAINED.stability, "class_stability"),
     missing(value("entropy")) ? null : line("entropy", number(value("entropy"), 2) + (missing(value("relative_entropy")) ? "" : " (" + Math.round(100 * value("relative_entropy")) + " % of uniform)"), EXPLAINED.entropy, "entropy"),
-    missing(value("swapped_mass")) ? null : line("attention on what is swapped", Math.round(100 * value("swapped_mass")) + " %", EXPLAINED.mass, "swapped_mass"),
+    missing(value("swapped_mass")) ? null : line("attention on what is swapped", Math.round(100 * value("swapped_mass")) + " %" + (value("little_at_stake") ? ", little at stake" : ""), EXPLAINED.mass, "swapped_mass"),
     missing(value("effective_swaps")) ? null : line("effective swaps", number(value("effective_swaps"), 2), EXPLAINED.swaps, "effective_swaps"),
     missing(value("weighted_frequency_id")) ? null : line("frequency id, weighted; dominant", number(value("weighted_frequency_id"), 1) + "; " + number(value("dominant_frequency_id"), 0), "1 is the fastest plane"),
-    missing(value("prompts")) ? null : line("prompts", value("prompts")),
+    missing(value("prompts")) ? null : line("prompts", value("prompts") + (value("prompts") === 1 ? ": no interval" : "")),
   ];
   const step = (text, label, d) => el("button", { type: "button", "aria-label": label, onclick: () => walk(0, d) }, text);
   return [

@@ -61,7 +61,7 @@ function planeShapes() {
 }
 
 const MEASURES = {
-  class: "class", positional_score: "positional score", symbolic_score: "symbolic score", class_stability: "stability of the class",
+  class: "class", positional_score: "positional score", symbolic_score: "symbolic score", class_share: "share of prompts with this class", class_stability: "stability of the class",
   relative_entropy: "entropy (of uniform)", swapped_mass: "attention on what is swapped", weighted_frequency_id: "weighted frequency id",
 };
 
@@ -105,7 +105,10 @@ function mapShapes() {
 function filterBar() {
   const tab = heads(), now = at();
   const last = Math.max(...tab.layer);
-  const counts = (name) => now.head_class.filter((code) => CLASSES[code] === name).length;
+  const members = (name) => now.head_class.map((code, k) => [code, k]).filter(([code]) => CLASSES[code] === name).map(([, k]) => k);
+  const counts = (name) => members(name).length;
+  const little = (name) => now.little_at_stake ? members(name).filter((k) => now.little_at_stake[k]).length : "?";
+  const atStake = "in brackets, little at stake: under " + short(100 * tab.least_mass) + " % of their attention on what is swapped";
   const chips = CLASSES.map((name) => el("button", {
     type: "button", class: "chip", "aria-pressed": String(state.classes.has(name)), "data-class": name,
     onclick: (event) => {
@@ -113,7 +116,8 @@ function filterBar() {
       event.currentTarget.setAttribute("aria-pressed", String(state.classes.has(name)));
       refilter();
     },
-  }, el("span", { class: "dot " + name }), counts(name) + " " + name));
+    title: atStake,
+  }, el("span", { class: "dot " + name }), counts(name) + " " + name + " (" + little(name) + ")"));
   const end = (which, label, value) => el("input", {
     type: "number", min: 0, max: last, value, "aria-label": label,
     onchange: (event) => { const v = event.target.value; state[which] = v === "" ? null : Number(v); refilter(); },
@@ -123,6 +127,7 @@ function filterBar() {
   const measures = Object.entries(MEASURES).filter(([name]) => name === "class" || now[name]);
   return el("div", { class: "bar", role: "group", "aria-label": "Filters" },
     el("fieldset", { "aria-label": "Classes shown" }, chips),
+    el("span", { id: "stake", class: "hint" }, atStake),
     el("label", {}, "layers", end("low", "First layer shown", state.low ?? 0), "to", end("high", "Last layer shown", state.high ?? last)),
     now.stable && now.stable.some((x) => x !== null)
       ? choose([["all", "stable or not"], ["stable", "stable classes"], ["unstable", "unstable classes"]], state.stability, (v) => { state.stability = v; refilter(); }, "Stability") : null,

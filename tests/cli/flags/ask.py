@@ -25,7 +25,6 @@ MUCH = "--lengths 6 7 --runs 2 --questions 3 --answer-tokens 2"
 """Flags whose effects are seen in different places."""
 DRY = f"ask --endpoint http://localhost:1/v1 --model m {QUESTIONS} --dry-run"
 ENDPOINTS = "tests/analysis/test_endpoints.py"
-WRONG = "concurrency must be at least 1, the time-out positive and the patience not negative"
 
 
 def cost(outcome: Outcome) -> float | None:
@@ -72,10 +71,10 @@ FLAGS: Table = {
     "answer_tokens": Effect(HERE, MUCH, lambda o: int(o.result.answers["completion_tokens"].max()), 2),
     "body": server_is_asked,
     "concurrency": (
-        Refused(DRY, "--concurrency 0", WRONG), f"{ENDPOINTS}::test_concurrency_is_a_limit",
+        Refused(DRY, "--concurrency 0", "concurrency must be at least 1, found 0"), f"{ENDPOINTS}::test_concurrency_is_a_limit",
     ),
-    "timeout": (Refused(DRY, "--timeout 0", WRONG), f"{ENDPOINTS}::test_server_errors_and_time_outs_are_survived"),
-    "patience": (Refused(DRY, "--patience -1", WRONG), f"{ENDPOINTS}::test_patience_ends"),
+    "timeout": (Refused(DRY, "--timeout 0", "timeout must be more than 0, found 0.0"), f"{ENDPOINTS}::test_server_errors_and_time_outs_are_survived"),
+    "patience": (Refused(DRY, "--patience -1", "patience must be at least 0, found -1.0"), f"{ENDPOINTS}::test_patience_ends"),
     "price_in": Effect(DRY, "--price-in 1000000", cost),
     "price_out": Effect(DRY, "--price-out 1000000", cost, 16.0),
     "dry_run": server_is_asked,
@@ -83,4 +82,5 @@ FLAGS: Table = {
     "overwrite": Overwrites(HERE, "--questions 2"),
     "figures": Undrawn(HERE, drawn="tests/cli/test_ask.py::test_local_model"),
     "device": on_device(HERE),
+    "allow_missing": "tests/cli/test_loading.py::test_allow_missing",
 }  # fmt: skip

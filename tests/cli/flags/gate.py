@@ -117,4 +117,5 @@ FLAGS: Table = {
     "overwrite": Overwrites(ONE, "--keep 1-3"),
     "figures": Undrawn(ONE, drawn="tests/cli/test_cli.py::test_gate"),
     "device": on_device(ONE),
+    "allow_missing": "tests/cli/test_loading.py::test_allow_missing",
 }

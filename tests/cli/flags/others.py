@@ -47,7 +47,7 @@ def what_is_drawn_is_what_was_asked_for(world: World) -> None:
 
 
 def nothing_is_drawn_unasked(world: World) -> None:
-    assert world.run(CHECKED).files == ["run.json", "statements.parquet"]
+    assert world.run(CHECKED).files == ["manifest.txt", "run.json", "statements.parquet"]
 
 
 def another_statement_replaces_the_first(world: World) -> None:
@@ -144,4 +144,6 @@ SERVE: Table = {
     "open": f"{SERVED}::test_the_browser_is_opened_when_asked",
 }
 
-DOCTOR: Table = dict.fromkeys(("out", "seed", "device"), "tests/cli/test_cli.py::test_doctor")
+DOCTOR: Table = dict.fromkeys(("out", "seed", "device"), "tests/cli/test_cli.py::test_doctor") | dict.fromkeys(
+    ("run", "overwrite"), "tests/cli/test_cli.py::test_doctor_of_a_run"
+)

@@ -108,6 +108,9 @@ FLAGS: Table = {
     "seed": Effect(REPEATS, "--seed 1", scores),
     "tau": Effect(REPEATS, MUCH, lambda o: (o.result.taus, swaps(o)), ([1e6], 15.0)),
     "gamma": Effect(REPEATS, "--gamma 0.45", lambda o: o.result.heads["head_class"].tolist()),
+    "least_mass": Effect(
+        REPEATS, "--least-mass 1", lambda o: o.result.heads["little_at_stake"].all(), expected=True
+    ),
     "queries": Effect(REPEATS, MUCH, asked_at, [8, 10]),
     "frequencies": Effect(REPEATS, MUCH, has("prompt_frequencies"), expected=True),
     "heads": Effect(REPEATS, MUCH, heads_with_planes, [(0, 3), (1, 2)]),
@@ -123,4 +126,5 @@ FLAGS: Table = {
     "overwrite": Overwrites(REPEATS, "--gamma 0.2"),
     "figures": Undrawn(REPEATS, drawn="tests/cli/test_cli.py::test_profile_writes_what_it_says"),
     "device": on_device(REPEATS),
+    "allow_missing": "tests/cli/test_loading.py::test_allow_missing",
 }

@@ -1,0 +1,55 @@
+"""NaN and infinity stop a run where they first show, with the layer and the weights they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from rotoscope.errors import NumberError
+from rotoscope.shapes import Tensor
+
+SHOWN = 3
+
+
+def check_finite(numbers: Tensor, what: str, module: nn.Module) -> None:
+    """Refuse numbers that are none; `module` made them, and its weights are looked at to say why."""
+    if not bool(numbers.isfinite().all()):
+        raise NumberError(f"{what}: {_reason(module)}")
+
+
+def check_logits(logits: Tensor, model: nn.Module) -> Tensor:
+    """The model's own next-token logits, which no score is made of, but every accuracy and likelihood."""
+    check_finite(logits, "NaN or infinity in the model's next-token logits", model)
+    return logits
+
+
+@contextmanager
+def watched(blocks: Sequence[nn.Module]) -> Iterator[None]:
+    """Let no block of a model hand on anything that is no number, at any position."""
+
+    def look(layer: int, module: Any, args: Any, output: Any) -> None:
+        states = output[0] if isinstance(output, tuple) else output
+        if isinstance(states, Tensor):
+            check_finite(states, f"layer {layer}: NaN or infinity in the states it hands on", module)
+
+    with ExitStack() as stack:
+        for layer, block in enumerate(blocks):
+            stack.callback(block.register_forward_hook(partial(look, layer)).remove)
+        yield
+
+
+def _reason(module: nn.Module) -> str:
+    """The weights that are no numbers, by name, or what else it may be."""
+    with torch.no_grad():
+        bad = [name for name, weight in module.named_parameters() if not bool(weight.isfinite().all())]
+    if not bad:
+        return "all weights are numbers, so one of them grew too large; load the model in float32"
+    shown = ", ".join(bad[:SHOWN]) + (f" and {len(bad) - SHOWN} more" if len(bad) > SHOWN else "")
+    return (
+        f"{shown} {'holds' if len(bad) == 1 else 'hold'} such numbers; the weights are damaged, get them again"
+    )

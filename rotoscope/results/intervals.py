@@ -1,0 +1,80 @@
+"""95 % intervals of means over few prompts.
+
+A percentile bootstrap of a few prompts is too narrow, and a plain t-interval is when scores are skewed, as they are near
+0 and 1. Hall's transformation of Student's t takes the skewness of the sample into account (P. Hall, *On the removal of
+skewness by transformation*, 1992): with T = (mean - mu) / (s / sqrt n) and k = skewness / sqrt n,
+
+    g(T) = T + k T^2 / 3 + k^2 T^3 / 27 + k / 6
+
+is compared with the quantiles of Student's t with n - 1 degrees of freedom. Without skewness this is the t-interval. The
+sample is the input: queries of one input, and prompts with the same tokens, are averaged first.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+INTERVAL = (0.025, 0.975)
+"""The ends of a 95 % interval."""
+
+
+def mean_interval(
+    values: np.ndarray, bounds: tuple[float, float] = (-np.inf, np.inf)
+) -> tuple[np.ndarray, np.ndarray]:
+    """Both ends of the interval of the mean over the first axis, inside the bounds of what a value can be.
+
+    What is not a number does not count; one value alone has no interval: NaN.
+    """
+    from scipy.special import stdtrit  # t quantiles; not needed to ask a command for help
+
+    known = ~np.isnan(values)
+    count = known.sum(0)
+    several = count > 1
+    n = np.where(several, count, 2)
+    mean = np.where(known, values, 0.0).sum(0) / n
+    apart = np.where(known, values - mean, 0.0)
+    spread = np.sqrt((apart**2).sum(0) / n)
+    cubes = (apart**3).sum(0) / n
+    skewness = np.divide(cubes, spread**3, out=np.zeros_like(mean), where=spread > 1e-12)
+    k = skewness / np.sqrt(n)
+    error = spread / np.sqrt(n - 1)
+    ends = [mean - error * _untransformed(stdtrit(n - 1, q), k) for q in INTERVAL[::-1]]
+    low, high = (np.where(several, np.clip(end, *bounds), np.nan) for end in ends)
+    return low, high
+
+
+def _untransformed(y: np.ndarray, k: np.ndarray) -> np.ndarray:
+    """The T with g(T) = y: exact, since g is a cube."""
+    some = np.where(np.abs(k) < 1e-6, 1.0, k)
+    found: np.ndarray = np.where(np.abs(k) < 1e-6, y, 3 * (np.cbrt(1 + some * (y - some / 6)) - 1) / some)
+    return found
+
+
+def per_input(total: np.ndarray, count: np.ndarray) -> np.ndarray:
+    """One value per input (first axis) from the sum and the number of its queries: their mean is that over all queries.
+
+    An input with many queries weighs more, and queries of one input vary together: what an input adds to the mean over
+    all queries is the sample whose spread says how sure that mean is. Inputs without a query are NaN.
+    """
+    asked = count > 0
+    mean = total.sum(0) / np.maximum(count.sum(0), 1)
+    weight = asked.sum(0) / np.maximum(count.sum(0), 1)
+    found: np.ndarray = np.where(asked, mean + (total - count * mean) * weight, np.nan)
+    return found
+
+
+def one_row_per_input(prompts: pd.DataFrame, index: list[str]) -> pd.DataFrame:
+    """Rows of prompts that show the same tokens averaged, so that every input is one sample.
+
+    Runs of earlier versions did not note their inputs: there every prompt is one.
+    """
+    if "input_id" not in prompts:
+        return prompts
+    first = prompts.drop_duplicates("prompt")
+    if first["input_id"].is_unique:
+        return prompts
+    keys = ["input_id", *index]
+    numbers = prompts.drop(columns=["prompt", *keys]).select_dtypes("number").columns
+    means = prompts.groupby(keys, sort=True)[list(numbers)].mean().reset_index()
+    return means.assign(prompt=means["input_id"])

@@ -1,0 +1,125 @@
+"""Odd names, places and values: one sentence and exit code 2, or the work done; never a traceback."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+import rotoscope as rs
+from tests.models import tiny
+from tests.reading.test_load import word_tokenizer
+
+QUICK = ("--prompts", 2, "--null", "none", "--no-figures")
+LONG = "n" * 300
+
+
+def refused(answer: tuple[int, str, str], words: str) -> None:
+    """Exit code 2, and one line that holds these words."""
+    code, _, problem = answer
+    assert code == 2, problem
+    assert problem.startswith("rotoscope: ")
+    assert problem.count("\n") == 1
+    assert words in problem
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("theory --figures --letter|a1 b", "'b' at position 1 is no token of the letter task"),
+        ("theory --figures --letter|", "the sequence of the letter task is empty"),
+        ("theory --figures --number|", "the sequence of the number task is empty"),
+        ("theory --figures --number|a ²", "'²' at position 1 is no token of the number task"),
+        ("gate number --prompts 2 --remove 5-2", "'5-2' holds no frequency: write the smaller id first, 2-5"),
+        ("gate number --prompts 2 --keep 1-2-3", "frequency ids are written 1-8,12"),
+        ("gate number --prompts 2 --remove 1-9999999999999", "frequency ids go from 1 (fastest) to 64"),
+        ("gate number --prompts 2 --remove|angle 5-6", "holds no frequency of this model"),
+        ("gate number --prompts 2 --remove|angle nan-nan", "holds no frequency of this model"),
+        (f"profile number --prompts 2 --out {LONG}", "File name too long"),
+        (f"gate number --remove 1 --prompts 2 --classes {LONG}", "File name too long"),
+        (f"report {LONG}", "File name too long"),
+        (f"dynamics {LONG}", "File name too long"),
+        (f"--config {LONG} profile number", "File name too long"),
+        ("report loop", "no such run folder: loop"),
+        ("profile number --prompts 1.5", 'unable to convert "1.5" into int'),
+        ("train number --nope 0 1.5", 'unable to convert "1.5" into int'),
+        ("serve . --port 80.5", 'unable to convert "80.5" into int'),
+        ("--config half.toml lengths number", 'unable to convert "18.5" into int'),
+        ("theory exclusion --figures --seed 99999999999999999999", "seed must be at most 4,294,967,295"),
+        ("dynamics number --seed 99999999999999999999", "seed must be at most 4,294,967,295"),
+        ("doctor --seed 99999999999999999999999", "seed must be at most 4,294,967,295"),
+        ("canonical index --angles nan", "angles must be a number, found nan"),
+        ("train number --learning-rate nan", "learning_rate must be a number, found nan"),
+        ("dynamics number --task binding --inputs 2", "knows only the words of its number task"),
+        ("gate letter --task text --text text.txt", "knows only the words of its letter task"),
+    ],
+)
+def test_wrong_input_is_one_sentence(
+    run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, words: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    os.symlink("loop", "loop")
+    (tmp_path / "text.txt").write_text("a b. c d. e")
+    (tmp_path / "half.toml").write_text("[lengths]\nlengths = [17, 18.5]\n")
+    plain, *last = command.split("|")  # what stands after the bar is one word
+    refused(run(*plain.split(), *last), words)
+    assert sorted(place.name for place in tmp_path.iterdir()) == ["half.toml", "loop", "text.txt"]
+
+
+def test_windows_that_hide_all_blocks(run, tmp_path: Path) -> None:
+    """No head of any layer sees what is swapped: no scores, no figures of nothing, and no zeros in their place."""
+    tiny("mistral", sliding_window=2).save_pretrained(tmp_path / "model")
+    word_tokenizer().save_pretrained(tmp_path / "model")
+    (tmp_path / "text.txt").write_text(" ".join(f"w{k}" for k in range(3, 17)))
+    code, _, problem = run(
+        "profile", tmp_path / "model", "--task", "text", "--text", tmp_path / "text.txt", "--blocks", "1:3,3:5",
+        "--permute", "input", "--null", "none", "--out", tmp_path / "run",
+    )  # fmt: skip
+    assert code == 0, problem
+    opened = rs.open(tmp_path / "run")
+    assert opened.heads["positional_score"].isna().all()
+    scores = opened.tables["input_permutation"].filter(like="score")
+    assert scores.shape == (12, 4)
+    assert scores.isna().all(axis=None)
+
+
+def test_the_same_tau_twice_is_one_tau(run, tmp_path: Path) -> None:
+    code, output, problem = run(
+        "profile", "number", "--tau", 1e-4, 1e-2, 1e-4, *QUICK, "--out", tmp_path / "run"
+    )
+    assert code == 0, problem
+    assert output.count("heads at tau = 0.0001") == 1
+    assert rs.open(tmp_path / "run").taus == [1e-4, 1e-2]
+
+
+@pytest.mark.parametrize("name", ["[/red]", "[bold]$\\frac$", "~nouser"])
+def test_names_are_shown_as_they_are(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    rs.load("number", device="cpu").model.save_pretrained(tmp_path / name)
+    rs.load("number", device="cpu").tokenizer.save_pretrained(tmp_path / name)
+    command = ("profile", tmp_path / name, "--prompts", 2, "--null", "none", "--out", f"{name}-run")
+    code, output, problem = run(*command)
+    assert code == 0, problem
+    assert f"{Path(name).name} on cpu" in output
+    assert f"  {name}-run/run.json" in output.splitlines()
+    assert Path(f"{name}-run/plane.png").is_file()
+    code, output, problem = run("report", f"{name}-run", "--out", f"{name}.html")
+    assert code == 0, problem
+    assert f"  {name}.html" in output.splitlines()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may write and read everywhere")
+def test_places_that_may_not_be_read_or_written(run, tmp_path: Path) -> None:
+    code, _, problem = run("profile", "number", *QUICK, "--out", tmp_path / "run")
+    assert code == 0, problem
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o500)
+    refused(run("profile", "number", *QUICK, "--out", closed / "run"), "Permission denied")
+    refused(run("report", tmp_path / "run", "--out", closed / "page.html"), "Permission denied")
+    (tmp_path / "run" / "run.json").chmod(0)
+    refused(run("profile", "number", *QUICK, "--out", tmp_path / "run"), "Permission denied")
+    (tmp_path / "run").chmod(0)
+    for command in ("report", "doctor", "dynamics", "lengths", "profile"):
+        refused(run(command, tmp_path / "run"), "Permission denied")
+    (tmp_path / "run").chmod(0o700)

@@ -1,0 +1,114 @@
+"""NaN and infinity stop a run wherever they are, and the message says where."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import rotoscope as rs
+from rotoscope.errors import NumberError
+from rotoscope.reading import HeadReader
+from rotoscope.settings.profile import check_tau
+from tests.models import tiny, tokens
+from tests.reading.test_load import word_tokenizer
+
+NAN, INFINITY = float("nan"), float("inf")
+LAST = 2
+
+
+def damaged(name: str, value: float, architecture: str = "llama") -> Any:
+    """A model in which one number of one weight is none: the last, which touches the fewest others."""
+    model = tiny(architecture)
+    with torch.no_grad():
+        model.get_parameter(name).view(-1)[-1] = value
+    return model
+
+
+def profile(model: Any) -> rs.Profile:
+    return rs.profile(model, tokens=tokens(1, 12), null="none", examples=False, show_progress=False)
+
+
+@pytest.mark.parametrize("value", [NAN, INFINITY])
+@pytest.mark.parametrize(
+    ("name", "where"),
+    [
+        (f"model.layers.{LAST}.mlp.down_proj.weight", f"layer {LAST}: .* mlp.down_proj.weight holds"),
+        (f"model.layers.{LAST}.mlp.up_proj.weight", f"layer {LAST}: .* mlp.up_proj.weight holds"),
+        (f"model.layers.{LAST}.self_attn.v_proj.weight", f"layer {LAST}: .* self_attn.v_proj.weight holds"),
+        (f"model.layers.{LAST}.self_attn.o_proj.weight", f"layer {LAST}: .* self_attn.o_proj.weight holds"),
+        (
+            f"model.layers.{LAST}.post_attention_layernorm.weight",
+            f"layer {LAST}: .* post_attention_layernorm.weight",
+        ),
+        ("model.layers.0.mlp.gate_proj.weight", "layer 0: .* mlp.gate_proj.weight holds"),
+        ("model.layers.1.self_attn.k_proj.weight", "layer 1: .* self_attn.k_proj.weight holds"),
+        ("model.norm.weight", "next-token logits: model.norm.weight holds"),
+        ("lm_head.weight", "next-token logits: lm_head.weight holds"),
+    ],
+)
+def test_a_number_that_is_none_stops_a_profile(name: str, where: str, value: float) -> None:
+    with pytest.raises(NumberError, match=where):
+        profile(damaged(name, value))
+
+
+def test_gptj_too() -> None:
+    """Another block, which returns more than its states."""
+    name = f"transformer.h.{LAST}.mlp.fc_out.weight"
+    with pytest.raises(NumberError, match=f"layer {LAST}: .* mlp.fc_out.weight holds"):
+        profile(damaged(name, NAN, "gptj"))
+
+
+def test_a_position_that_nothing_is_asked_of() -> None:
+    """The embedding of one token, which stands after the query: its own column is the only one that is touched."""
+    model = tiny("llama")
+    shown = tokens(1, 12)
+    shown[0, -1] = 127
+    with torch.no_grad():
+        model.model.embed_tokens.weight[127] = NAN
+    reader = HeadReader(model)
+    with pytest.raises(NumberError, match="layer 0"):
+        reader.read(shown, keep=(3,))
+    assert reader.read(tokens(1, 12) % 120, keep=(3,)).isfinite().all()
+
+
+def test_numbers_that_grow_too_large_are_told_from_damaged_weights() -> None:
+    model = tiny("llama").half()
+    with torch.no_grad():
+        model.model.layers[LAST].mlp.down_proj.weight.fill_(6e4)
+    with pytest.raises(
+        NumberError, match=f"layer {LAST}: .*all weights are numbers.*load the model in float32"
+    ):
+        profile(model)
+
+
+def test_gates_and_questions_stop_too() -> None:
+    subject = rs.load((damaged("lm_head.weight", NAN), word_tokenizer()), name="damaged")
+    plan = rs.tasks.OneHopPlan(tasks=("letter",), lengths=(12,), runs=1, questions=1)
+    with pytest.raises(NumberError, match="next-token logits: lm_head.weight holds"):
+        rs.analysis.one_hop_local(subject, plan, chat=False, show_progress=False)
+    prompts = rs.tasks.repeats(subject, length=6, count=1)
+    with pytest.raises(NumberError, match="next-token logits: lm_head.weight holds"):
+        rs.gate(subject, prompts, silence=True, heads=[(0, 0)], scores=False, show_progress=False)
+
+
+def test_a_sound_model_passes() -> None:
+    assert profile(tiny("llama")).heads["positional_score"].notna().all()
+
+
+@pytest.mark.parametrize("tau", [1e-46, 1e-31, [1e-4, 1e-40]])
+def test_tau_that_float32_cannot_hold(tau: Any) -> None:
+    with pytest.raises(rs.errors.RotoscopeError, match="tau must be at least 1e-30"):
+        check_tau(tau)
+    with pytest.raises(rs.errors.RotoscopeError, match="tau must be at least 1e-30"):
+        rs.swap_scores(torch.zeros(4, 4), tau=tau)
+
+
+def test_the_smallest_tau_picks_the_largest_difference() -> None:
+    """One swap alone counts, and what comes out is its cosine, not zero."""
+    logits = torch.randn(6, 6, generator=torch.Generator().manual_seed(0))
+    least, small = (rs.swap_scores(logits, tau=tau) for tau in (1e-30, 1e-9))
+    assert float(least.effective_swaps) == pytest.approx(1.0)
+    assert float(least.positional) == pytest.approx(float(small.positional), abs=1e-6)
+    assert float(least.positional) > 0
