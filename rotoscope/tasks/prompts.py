@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, overload
@@ -115,10 +116,12 @@ def encode(tokenizer: Any, text: str, *, start: bool = False) -> Encoded:
 
 def spans_of(encoded: Encoded, pieces: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """Token spans of pieces of text given by characters; a token belongs to where its last character lies."""
+    last = sorted((b, t) for t, (a, b) in enumerate(encoded.offsets) if b > a)
+    ends, tokens = [b for b, _ in last], [t for _, t in last]
     spans = []
     for begin, end in pieces:
-        inside = [t for t, (a, b) in enumerate(encoded.offsets) if b > a and begin < b <= end]
+        inside = tokens[bisect_right(ends, begin) : bisect_right(ends, end)]
         if not inside:
             raise TaskError(f"no token ends between characters {begin} and {end}")
-        spans.append((inside[0], inside[-1] + 1))
+        spans.append((min(inside), max(inside) + 1))
     return spans
