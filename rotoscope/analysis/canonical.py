@@ -62,7 +62,7 @@ def canonical_experiments(
     experiments = experiments_of(settings)
     where = pick_device(device)
     models = max(one.models for one in experiments.values())
-    grid_cost(settings, models, len(experiments), settings.tested, where).check(where, force=force)
+    grid_cost(settings, models, len(experiments), where).check(where, force=force)
     run = Run(Canonical, {"preset": preset, **settings.stored()}, out, overwrite=overwrite)
     if run.finished is not None:
         return run.finished

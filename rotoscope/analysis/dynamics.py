@@ -230,10 +230,9 @@ def _from_checkpoints(
                 continue
             warnings += [f"{checkpoint.name}: {said}" for said in subject.warnings]
             if run is None:  # the first model that can be read says what all are shown
-                if prompts is None:
-                    one = _own_sequences(subject, place, task, 1).prompts()
-                    _check_cost(subject, one, inputs, len(checkpoints), _plain(queries, taus), force)
                 samples = prompts if prompts is not None else _own_sequences(subject, place, task, inputs)
+                few = samples[:1].prompts() if isinstance(samples, MultiHops) else samples
+                _check_cost(subject, few, len(samples), len(checkpoints), _plain(queries, taus), force)
                 shown = samples.prompts() if isinstance(samples, MultiHops) else samples
                 if queries == "path" and not isinstance(samples, MultiHops):
                     raise TaskError(
@@ -250,7 +249,6 @@ def _from_checkpoints(
                 }
                 if loading["allow_missing"]:
                     settings["allow_missing"] = True
-                _check_cost(subject, shown, len(shown), len(checkpoints), _plain(queries, taus), force)
                 run = Run(Dynamics, settings, **kept)
                 if run.finished is not None:
                     return run.finished

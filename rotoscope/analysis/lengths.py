@@ -141,7 +141,7 @@ def _cost(models: dict[str, Subject], lengths: Sequence[int], settings: LengthsS
         )
         held = 8.0 * settings.inputs * (3 * layers * shown.length * width + 3 * heads * extra)
         memory = max(memory, held + 40.0 * max(AT_ONCE, lengths[-1]) * width * 4)
-    what = f"{settings.inputs:,} inputs of {len(lengths)} lengths up to {lengths[-1]:,} tokens, {len(models)} models"
+    what = f"{settings.inputs:,} inputs of up to {lengths[-1]:,} tokens (models: {len(models)}, lengths: {len(lengths)})"
     return Cost(what, memory / 1e9, seconds, "use fewer or shorter inputs")
 
 

@@ -26,6 +26,7 @@ from rotoscope.results.onehop import OneHopRun, answer_row, answered_keys, answe
 from rotoscope.results.record import SubjectRecord
 from rotoscope.results.run import Run
 from rotoscope.tasks.onehop import OneHopPlan, Question, read_answer
+from rotoscope.tasks.prompts import tokenised
 
 BYTES_PER_TOKEN, ROWS_AT_ONCE = 40, 26
 """Of a question that waits, and candidates that are scored after it; for the estimate."""
@@ -156,7 +157,7 @@ def _prompt(subject: Subject, question: Question, chat: bool) -> str:
 
 def _encode(subject: Subject, text: str, chat: bool) -> list[int]:
     """Token ids; a chat template writes its own start token."""
-    ids: list[int] = subject.tokenizer(text, add_special_tokens=not chat)["input_ids"]
+    ids: list[int] = tokenised(subject.tokenizer, text, add_special_tokens=not chat)["input_ids"]
     return ids
 
 

@@ -33,6 +33,8 @@ from rotoscope.errors import RotoscopeError
 
 __all__ = ["COMMANDS", "app", "main"]
 
+NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
+"""How torch says it: of a GPU, of a CPU, of a CPU on Windows."""
 COMMANDS = {
     run.__name__: run
     for run in (
@@ -95,14 +97,12 @@ def main(tokens: list[str] | None = None) -> None:
     except KeyboardInterrupt:
         _complain("stopped; what is finished is kept, and the same command goes on from there")
         code = 130
-    except MemoryError:
-        _complain("out of memory: use fewer pairs, shorter prompts or a smaller model")
-        code = 2
-    except RuntimeError as problem:
-        if "out of memory" not in str(problem).lower():
+    except (MemoryError, RuntimeError) as problem:
+        if not isinstance(problem, MemoryError) and not any(word in str(problem).lower() for word in NO_MEMORY):
             raise
+        place = "the device is out of memory" if "cuda" in str(problem).lower() else "out of memory"
         _complain(
-            "the device is out of memory: use fewer pairs, shorter prompts, --device cpu or a smaller model"
+            f"{place}: use fewer or shorter prompts, smaller batches, a smaller model or another --device"
         )
         code = 2
     except BrokenPipeError:

@@ -70,7 +70,8 @@ def dynamics(
     if task in ("binding", "repeats"):  # in the words of the last checkpoint's tokenizer
         sizes, queries = PromptSettings(task=task, pairs=PAIRS, prompts=inputs, seed=seed), queries or "last"
         subject = load(source, device="cpu", allow_missing=loading.allow_missing)
-        check_prompts(subject, sizes, ProfileSettings(null="none"), force=output.force)
+        asked = ProfileSettings(null="none", queries="last" if queries == "last" else "all")
+        check_prompts(subject, sizes, asked, force=output.force)
         prompts, task = make_prompts(subject, sizes), None
     result = measure_dynamics(
         source,

@@ -38,7 +38,7 @@ def gate(
     classes
         A profile run of the same model to take the classes from. By default the task's own prompts are profiled.
     """
-    wanted = GateSettings.make(**settings)
+    wanted, sizes = GateSettings.make(**settings), PromptSettings.make(**(USUAL | prompts))
     wanted.check_meant(settings, wanted.case)
     from rotoscope.analysis.gating import gate as close_gate
     from rotoscope.analysis.gating import gates_cost
@@ -49,7 +49,6 @@ def gate(
 
     console = new_console()
     subject = load(model, device=output.device, allow_missing=loading.allow_missing)
-    sizes = PromptSettings.make(**(USUAL | prompts))
     one = make_prompts(subject, replace(sizes, prompts=1), given=prompts, usual="repeats")
     count = sizes.prompts if one.task in DRAWN else 1
     gates_cost(subject, one[0], count, wanted).check(subject.device, force=output.force)

@@ -30,7 +30,7 @@ def profile(
     model
         "smollm2", "number", "letter", a folder, a .gguf file, or a hub id such as org/name (which goes to the network).
     """
-    wanted = ProfileSettings.make(**settings)
+    wanted, sizes = ProfileSettings.make(**settings), PromptSettings.make(**prompts)
     from rich.markup import escape
 
     from rotoscope.analysis.estimate import check_prompts, estimate
@@ -41,7 +41,7 @@ def profile(
 
     console = new_console()
     subject = load(model, device=output.device, allow_missing=loading.allow_missing)
-    sizes, given = PromptSettings.make(**prompts), [*prompts, *settings]
+    given = [*prompts, *settings]
     check_prompts(subject, sizes, wanted, given=given, force=output.force)
     shown = make_prompts(subject, sizes, given=given)
     folder = output.folder(Path(model).stem, shown.task)

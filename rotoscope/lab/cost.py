@@ -6,7 +6,7 @@ import torch
 
 from rotoscope.lab.sequences import PARTS
 from rotoscope.reading.cost import OPERATIONS, Cost, operations_per_second
-from rotoscope.settings import ToyTraining, TrainSettings
+from rotoscope.settings import CanonicalSettings, TrainSettings
 
 # Measured on two CPU cores; only for the estimates.
 SECONDS_PER_TOKEN, SECONDS_WRITTEN, SECONDS_PER_STEP, SECONDS_PER_KEY = 4e-7, 2e-6, 5e-3, 1.5e-7
@@ -57,13 +57,14 @@ def training_cost(settings: TrainSettings, device: torch.device, watched: int = 
     return Cost(what, (memory + BYTES_PER_TOKEN * rows * n) / 1e9, seconds, instead)
 
 
-def grid_cost(settings: ToyTraining, models: int, experiments: int, tested: int, device: torch.device) -> Cost:
+def grid_cost(settings: CanonicalSettings, models: int, experiments: int, device: torch.device) -> Cost:
     """Grids of toy heads, one after the other."""
     inputs = settings.keys + 1
+    tested = settings.tested * (1 + settings.evaluations / 16)  # along the way, a sixteenth each time
     tables = (
         (2 * settings.entities + settings.symbols + settings.keys) * models * max(1, settings.embedding or 1)
     )
-    keys = settings.steps * settings.batch * inputs + 4 * tested * inputs
+    keys = settings.steps * settings.batch * inputs + tested * inputs
     seconds = experiments * models * keys * SECONDS_PER_KEY * OPERATIONS["cpu"] / operations_per_second(device)
     memory = 4.0 * (30 * max(settings.batch, 512) * (inputs + settings.symbols) * models + 16 * tables)
     what = f"{experiments} grids of {models:,} models, {settings.steps:,} steps of {settings.batch:,} inputs of {inputs:,} tokens"

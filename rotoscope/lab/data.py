@@ -50,7 +50,7 @@ def export_dataset(
     What does not fit memory or would take days is refused, unless you `force` it.
     """
     place = Path(folder)
-    sequences_cost(settings).check(torch.device("cpu"), force=force)
+    sequences_cost(settings).check(torch.device(device), force=force)
     training_sequences(settings, "test", count=1)  # impossible sizes are refused before anything is written
     whole = _whole_parts(place, settings, overwrite)
     for left in (*place.glob(SCRATCH), *(place / "data").glob(SCRATCH)):

@@ -97,6 +97,15 @@ def tokenizer_of(subject: Any) -> Any:
     return getattr(subject, "tokenizer", subject)
 
 
+def tokenised(tokenizer: Any, text: str, **how: Any) -> Any:
+    """What a tokenizer makes of a text; one that has no tokens for it is an error in words."""
+    try:
+        return tokenizer(text, **how)
+    except Exception as problem:  # tokenizers knows no other
+        words = text if len(text) < 40 else f"{text[:40]} ..."
+        raise TaskError(f"the model's tokenizer has no tokens for {words!r} ({problem})") from problem
+
+
 def encode(tokenizer: Any, text: str, *, start: bool = False) -> Encoded:
     """Tokenize with character offsets; `start` puts the tokenizer's start token in front."""
     if not getattr(tokenizer, "is_fast", False):
@@ -104,7 +113,7 @@ def encode(tokenizer: Any, text: str, *, start: bool = False) -> Encoded:
             f"{type(tokenizer).__name__} gives no character offsets, which cutting a text into blocks needs; "
             "load the model's fast tokenizer"
         )
-    found = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+    found = tokenised(tokenizer, text, add_special_tokens=False, return_offsets_mapping=True)
     ids = tuple(found["input_ids"])
     offsets = tuple((int(a), int(b)) for a, b in found["offset_mapping"])
     if not start:
