@@ -9,7 +9,7 @@ from rotoscope.analysis.batches import Batch, batches
 from rotoscope.analysis.prompts import make_prompts
 from rotoscope.maths.swaps import TILE
 from rotoscope.reading import Subject
-from rotoscope.reading.cost import OPERATIONS, Cost, forward_operations, operations_per_second
+from rotoscope.reading.cost import OPERATIONS, Cost, forward_operations, operations_per_second, size_of
 from rotoscope.reading.devices import free_memory
 from rotoscope.settings import ProfileSettings, PromptSettings
 from rotoscope.settings.prompts import DRAWN
@@ -92,7 +92,8 @@ def estimate(
     weights = sum(p.numel() * p.element_size() for p in parameters)
     work = batches(prompts, settings.positions, most_tokens(subject, settings))
     passes = 1 + (settings.null_draws if settings.null != "none" else 0)
-    rows = passes * len(settings.tau) * config.num_hidden_layers * _heads(config) * len(work[0].queries) * count
+    layers = size_of(config, "num_hidden_layers")
+    rows = passes * len(settings.tau) * layers * _heads(config) * len(work[0].queries) * count
     more = SMALL_THINGS + max(_batch_bytes(config, batch) for batch in work) + BYTES_PER_ROW * rows
     if settings.null == "random":
         more += 4 * sum(p.numel() for p in parameters)  # made in float32
@@ -102,10 +103,10 @@ def estimate(
         n, heads = prompts.longest, _heads(config)
         swapped = max((len(p.blocks) if p.blocks is not None else n) for p in prompts)
         chosen = settings.single_heads
-        count = heads * config.num_hidden_layers if chosen is None else len(chosen)
-        planes = float(count * (_width(config) // 2) * n * swapped)
+        scored = heads * layers if chosen is None else len(chosen)
+        planes = float(scored * (_width(config) // 2) * n * swapped)
     share = passes * count + (VARIED_PROFILES * min(count, 8) if settings.vary else 0)
-    each = (_seconds(subject, work[0], settings) + planes * SECONDS_PER_PLANE_LOGIT) * share
+    seconds = (_seconds(subject, work[0], settings) + planes * SECONDS_PER_PLANE_LOGIT) * share
     return Estimate(
         count,
         prompts.longest,
@@ -113,7 +114,7 @@ def estimate(
         planes,
         more / 1e9,
         None if free is None else free / 1e9,
-        each,
+        seconds,
     )
 
 
@@ -139,7 +140,7 @@ def _seconds(subject: Subject, batch: Batch, settings: ProfileSettings) -> float
     swaps = len(blocks) ** 2 * (1 + 0.15 * (len(settings.tau) - 1))
     scoring = SECONDS_PER_SWAP * swaps + SECONDS_PER_ENTRY * entries + SECONDS_PER_ROW
     speed = operations_per_second(subject.device)
-    heads = config.num_hidden_layers * _heads(config) * len(batch.queries)
+    heads = size_of(config, "num_hidden_layers") * _heads(config) * len(batch.queries)
     return forward_operations(subject.model, n) / speed + heads * scoring * OPERATIONS["cpu"] / speed
 
 
@@ -147,8 +148,8 @@ def _batch_bytes(config: object, batch: Batch) -> float:
     """One layer at its worst moment: its feed-forward part, or the scoring of its heads, which come one after the other."""
     prompts, n = len(batch.prompts), len(batch.prompts[0].tokens)
     blocks = batch.blocks_for(batch.queries[-1])
-    heads, hidden = _heads(config), int(getattr(config, "hidden_size", 0))
-    wide = int(getattr(config, "intermediate_size", 0) or 4 * hidden)
+    heads, hidden = _heads(config), size_of(config, "hidden_size")
+    wide = size_of(config, "intermediate_size", 4 * hidden)
     swaps = min(len(blocks), TILE) * len(blocks)
     forward = n * (3 * wide + 8 * hidden)
     scoring = heads * (
@@ -157,14 +158,14 @@ def _batch_bytes(config: object, batch: Batch) -> float:
         + HEAD_TENSORS * n * _width(config)
     )
     mask = n * n if getattr(config, "sliding_window", None) else 0  # one for all prompts and heads
-    logits = int(getattr(config, "vocab_size", 0)) * max(1, len(batch.asked_at))
+    logits = size_of(config, "vocab_size") * max(1, len(batch.asked_at))
     return 4.0 * (prompts * (max(forward, scoring) + logits) + mask)
 
 
 def _heads(config: object) -> int:
-    return int(getattr(config, "num_attention_heads", 1))
+    return size_of(config, "num_attention_heads")
 
 
 def _width(config: object) -> int:
     """Dimensions of a head."""
-    return int(getattr(config, "head_dim", None) or getattr(config, "hidden_size", 0) // _heads(config))
+    return size_of(config, "head_dim", size_of(config, "hidden_size") // _heads(config))

@@ -65,7 +65,7 @@ def one_hop_local(
     plan = plan or OneHopPlan()
     if (own := own_task(subject)) is not None:
         raise TaskError(
-            f"{subject.name} knows only the words of its {own} task; its own questions are put by lengths"
+            f"{subject.name} knows only the words of its {own} task; follow it with rotoscope lengths instead"
         )
     turns = bool(getattr(subject.tokenizer, "chat_template", None)) if chat is None else chat
     if turns and not getattr(subject.tokenizer, "chat_template", None):

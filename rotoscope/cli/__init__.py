@@ -110,7 +110,9 @@ def main(tokens: list[str] | None = None) -> None:
         code = 0
     except OSError as problem:  # a name too long, a place that may not be read or written, a full disk
         named = [str(file) for file in (problem.filename, problem.filename2) if file is not None]
-        _complain(f"{' and '.join(named) or 'standard output'} cannot be used ({problem.strerror or problem})")
+        _complain(
+            f"{' and '.join(named) or 'standard output or a file'} cannot be used ({problem.strerror or problem})"
+        )
         code = 2
     sys.exit(code or 0)
 
@@ -118,8 +120,11 @@ def main(tokens: list[str] | None = None) -> None:
 def _check_text(tokens: list[str]) -> None:
     """Refuse what is no text: Parquet and safetensors take names in UTF-8 only, and so do terminals."""
     for token in tokens:
-        if not token.isprintable() and any("\udc80" <= letter <= "\udcff" for letter in token):
-            raise RotoscopeError(f"{token!a} is no UTF-8, which all names and values must be; rename it")
+        try:
+            token.encode()
+        except UnicodeEncodeError as problem:
+            words = f"{token!a} is no UTF-8, which all names and values must be; rename it"
+            raise RotoscopeError(words) from problem
 
 
 def _complain(message: str) -> None:

@@ -79,7 +79,7 @@ def _whole_parts(place: Path, settings: TrainSettings, overwrite: bool) -> list[
     try:
         before = json.loads(note or "{}")
         whole = [str(part) for part in before.get("whole", ())]
-    except (ValueError, AttributeError):  # damaged: nothing of it is believed
+    except (ValueError, AttributeError, TypeError):  # damaged: nothing of it is believed
         before, whole = {}, []
     if before.get("settings") == json.loads(json.dumps(settings.stored())):
         return whole
@@ -93,9 +93,9 @@ def _read(file: Path) -> str | None:
     """A text file, as far as there is one."""
     try:
         return file.read_text(encoding="utf-8")
-    except FileNotFoundError:
+    except OSError:
         return None
-    except (OSError, ValueError):
+    except ValueError:
         return ""
 
 

@@ -56,7 +56,14 @@ def forward_operations(model: Any, n: int) -> float:
     """One prompt of n tokens through a transformers model."""
     config = model.config.get_text_config()
     weights = sum(weight.numel() for weight in model.parameters())
-    return 2.0 * n * (weights + 2 * n * config.hidden_size * config.num_hidden_layers)
+    return 2.0 * n * (weights + 2 * n * size_of(config, "hidden_size") * size_of(config, "num_hidden_layers"))
+
+
+def size_of(config: Any, name: str, default: int = 1) -> int:
+    """A size from a model's configuration; the largest, where layers differ."""
+    found = getattr(config, name, None)
+    sizes = [size for size in (found if isinstance(found, list | tuple) else [found]) if isinstance(size, int)]
+    return max(sizes, default=default) or default
 
 
 def _long(seconds: float) -> str:

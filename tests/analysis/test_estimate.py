@@ -113,5 +113,6 @@ def test_work_on_single_frequencies_is_counted_by_heads() -> None:
         for settings in ({}, {"frequencies": True}, {"frequencies": True, "heads": "0:1,2:3"})
     )
     assert (plain.prompts, plain.tokens, plain.plane_logits) == (2, 20, 0.0)
+    assert (every.prompts, two.prompts) == (2, 2)
     assert every.plane_logits == 6 * two.plane_logits == 12 * 8 * 20 * 20
     assert "single frequencies" in str(two)
