@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from rotoscope.analysis.batches import Batch, batches, prompts_hash
+from rotoscope.analysis.estimate import estimate, most_tokens
 from rotoscope.analysis.examples import examples as telling_examples
 from rotoscope.analysis.examples import telling_heads
 from rotoscope.analysis.measures import Scoring, score_batch
@@ -25,8 +26,6 @@ from rotoscope.results.saved import Tables
 from rotoscope.settings import ProfileSettings
 from rotoscope.tasks import MultiHops, Prompts, from_tokens
 
-BATCH_TOKENS = {"cpu": 1024, "cuda": 16384}
-
 
 def profile(
     subject: Any,
@@ -37,6 +36,7 @@ def profile(
     blocks: Sequence[Sequence[int]] | None = None,
     out: str | Path | None = None,
     overwrite: bool = False,
+    force: bool = False,
     show_progress: bool | None = None,
     **changes: Any,
 ) -> Profile:
@@ -48,7 +48,8 @@ def profile(
     What is measured is said by `settings`, or by fields of `ProfileSettings` given as keywords, such as
     `tau=[1e-4, 1e-2]`, `frequencies=True` (or a list of (layer, head) to score the planes of) or `null="none"`.
 
-    With `out`, results are written as they come and a killed run goes on where it was.
+    With `out`, results are written as they come and a killed run goes on where it was. What does not fit memory or would
+    take days is refused, unless you `force` it.
     """
     wanted = ProfileSettings.make(settings, **changes)
     shown = _prompts(prompts, tokens, blocks)
@@ -58,6 +59,7 @@ def profile(
         )
     subject = load(subject)
     check_null(subject, wanted.null)
+    estimate(subject, shown, wanted).cost.check(subject.device, force=force)
     run = Run(Profile, subject_settings(subject, shown) | wanted.stored(), out, overwrite=overwrite)
     if run.finished is not None:
         return run.finished
@@ -66,8 +68,7 @@ def profile(
     reader = HeadReader(subject.model, prove=wanted.prove)
     read_in = run.seconds
     scoring = Scoring(wanted.tau, _single_frequencies(wanted, subject, reader))
-    most = wanted.batch_tokens or BATCH_TOKENS.get(subject.device.type, BATCH_TOKENS["cpu"])
-    work = batches(shown, wanted.positions, most)
+    work = batches(shown, wanted.positions, most_tokens(subject, wanted))
     passes = 1 + (wanted.null_draws if wanted.null != "none" else 0)
     with progress_bar("profiling", passes * len(shown), show_progress) as bar:
         for batch in work:
@@ -81,7 +82,7 @@ def profile(
     if wanted.vary:
         from rotoscope.analysis.variation import vary  # which profiles in turn
 
-        run.piece("variations", lambda: {"variations": vary(subject, wanted.vary, **how)})
+        run.piece("variations", lambda: {"variations": vary(subject, wanted.vary, force=force, **how)})
     if wanted.examples:
         heads = list(telling_heads(run.result).items())
         run.piece("examples", lambda: telling_examples(reader, work[0], heads))

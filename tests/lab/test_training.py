@@ -257,7 +257,7 @@ def test_a_dataset_is_what_training_sees(tmp_path: Path) -> None:
     assert len(texts) == 300 + 200 + 200  # no sequence is in two parts
     card = DatasetCard.load(tmp_path / "data" / "README.md")
     assert card.data.configs[0]["data_files"][0] == {"split": "train", "path": "data/train-*.parquet"}
-    with pytest.raises(RunError, match="is not empty"):
+    with pytest.raises(RunError, match="holds a dataset; choose another --out, or --overwrite"):
         export_dataset(settings, tmp_path / "data")
 
 
