@@ -20,6 +20,9 @@ from rotoscope.results.summary import Summary as Summary
 from rotoscope.results.summary import summarise as summarise
 from rotoscope.results.theory import TheoryRun as TheoryRun
 from rotoscope.results.training import Training as Training
+from rotoscope.results.verdict import Figure as Figure
+from rotoscope.results.verdict import Verdict as Verdict
+from rotoscope.results.verdict import verdicts as verdicts
 
 KINDS: dict[str, type[SavedRun]] = {
     kind.kind: kind
