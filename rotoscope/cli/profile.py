@@ -41,10 +41,11 @@ def profile(
 
     console = new_console()
     subject = load(model, device=output.device, allow_missing=loading.allow_missing)
-    shown = make_prompts(subject, PromptSettings.make(**prompts), given=[*prompts, *settings])
+    sizes = PromptSettings.make(**prompts)
+    shown = make_prompts(subject, sizes, given=[*prompts, *settings])
     folder = output.folder(Path(model).stem, shown.task)
     say(console, f"[bold]{escape(subject.name)}[/] on {subject.device}: {estimate(subject, shown, wanted)}")
-    result = score(subject, shown, wanted, out=folder, overwrite=output.overwrite)
+    result = score(subject, shown, wanted, seed=sizes.seed, out=folder, overwrite=output.overwrite)
     show_summary(console, result)
     if "input_permutation" in result.tables:
         from rotoscope.analysis.permutation import agreement
