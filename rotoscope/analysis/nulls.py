@@ -107,13 +107,18 @@ def _random(draw: int, model: Any, real: pd.DataFrame, work: list[Batch], per_la
     return Null("random", draw, reader, _rescaled(factors), factors, kept)
 
 
+def fresh_model(kind: type, config: Any, seed: int, device: torch.device | None = None) -> Any:
+    """A model of a class with the weights it would begin training with."""
+    with torch.random.fork_rng(devices=[]), torch.device(device or "cpu"):
+        torch.manual_seed(seed)
+        return kind(config).eval()
+
+
 def _initialise(subject: Subject, seed: int, device: torch.device) -> Any:
-    """A model of the same class and configuration with the weights it would begin training with."""
+    """A fresh model of the subject's class and configuration."""
     kind = type(subject.model)
     try:
-        with torch.random.fork_rng(devices=[]), torch.device(device):
-            torch.manual_seed(seed)
-            return kind(subject.model.config).to(subject.model.dtype).eval()
+        return fresh_model(kind, subject.model.config, seed, device).to(subject.model.dtype)
     except Exception as problem:
         raise ModelError(
             f"{kind.__name__} cannot be initialised from its configuration ({type(problem).__name__}: {problem}), "

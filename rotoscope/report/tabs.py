@@ -13,6 +13,7 @@ from rotoscope.maths.purity import GAMMA, pure_regions, purity_codes
 from rotoscope.report.columns import clean, column, columns, table
 from rotoscope.report.salvage import Salvaged
 from rotoscope.results.aggregate import SCORES
+from rotoscope.results.calibration import Calibration
 from rotoscope.results.canonical import Canonical
 from rotoscope.results.dynamics import Dynamics
 from rotoscope.results.gating import Gating
@@ -186,6 +187,11 @@ def tables_tab(found: Salvaged) -> Tab | None:
 def _summaries(found: Salvaged) -> list[tuple[str, Callable[[], pd.DataFrame]]]:
     run = found.opened()
     have = found.tables
+    if isinstance(run, Calibration) and "subjects" in have:
+        return [
+            ("Random subjects with any statistic beyond the null, with 95 % intervals", run.errors),
+            ("The same for every statistic by itself", run.by_statistic),
+        ]
     if isinstance(run, Gating) and "conditions" in have:
         return [("Loss and accuracy by condition, with 95 % intervals over prompts", lambda: run.summary)]
     if isinstance(run, Roles) and {"attention", "agreement"} <= set(have):

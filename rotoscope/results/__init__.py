@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any, TypeVar, overload
 
 from rotoscope.errors import RunError
+from rotoscope.results.calibration import Calibration as Calibration
 from rotoscope.results.canonical import Canonical as Canonical
 from rotoscope.results.dynamics import Dynamics as Dynamics
 from rotoscope.results.gating import Gating as Gating
@@ -38,6 +39,7 @@ KINDS: dict[str, type[SavedRun]] = {
         Lengths,
         OneHopRun,
         Ledger,
+        Calibration,
     )
 }
 
