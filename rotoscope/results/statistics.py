@@ -99,7 +99,7 @@ def statistics(
         planes = partial(of_planes, gamma=gamma)
         rows += _rows(PLANES, planes, tables, "prompt_frequencies", FREQUENCY_INDEX, tau, _place)
     table = pd.DataFrame([row.shown | {"little_at_stake": little.get(row.name)} for row in rows])
-    if not any(row.draws for row in rows):
+    if "null_prompts" not in tables:
         return table
     figures = [Figure(row.value, row.error, row.draws, row.name not in NO_SCORES) for row in rows]
     beside = pd.DataFrame([asdict(found) for found in verdicts(figures)])
@@ -152,9 +152,10 @@ def _rows(
     tau: float,
     where: Where,
 ) -> Iterator[_Row]:
-    null = tables.get(f"null_{name}")
-    draws = [] if null is None else [rows for _, rows in null.groupby(["null_name", "draw"])]
-    beside = [_values(evaluate, draw, tau, index, where) for draw in draws]
+    null, shown = tables.get(f"null_{name}", pd.DataFrame()), set(tables[name]["prompt"])
+    draws = [rows for _, rows in null.groupby(["null_name", "draw"])] if len(null) else []
+    whole = [rows for rows in draws if shown <= set(rows["prompt"])]  # others are still being made
+    beside = [_values(evaluate, draw, tau, index, where) for draw in whole]
     values = _values(evaluate, tables[name], tau, index, where)
     errors, inputs = _errors(evaluate, tables[name], tau, index, where)
     for statistic, meaning in meanings.items():
