@@ -195,10 +195,8 @@ class _Measured:
         self.run.piece(key, lambda: {table: make().assign(**about)})
 
     def _sequences(self, count: int, front: int) -> MultiHops:
-        made = sequences_for(
-            self.subject.model.config, count, seed=self.settings.seed, first=HELD_OUT, front=front
-        )
-        return made.to(self.subject.device)
+        about = {"seed": self.settings.seed, "first": HELD_OUT, "front": front, "balanced": True}
+        return sequences_for(self.subject.model.config, count, **about).to(self.subject.device)
 
     @property
     def _kinds(self) -> int:

@@ -16,6 +16,7 @@ from cyclopts.config import Env, Toml
 
 from rotoscope import __version__
 from rotoscope.cli.ask import ask
+from rotoscope.cli.calibrate import calibrate
 from rotoscope.cli.canonical import canonical
 from rotoscope.cli.command import check_environment, check_file
 from rotoscope.cli.data import data
@@ -38,7 +39,8 @@ NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
 COMMANDS = {
     run.__name__: run
     for run in (
-        profile, gate, theory, canonical, data, train, dynamics, lengths, ask, reproduce, report, serve, doctor,
+        profile, gate, theory, canonical, data, train, dynamics, lengths, ask, calibrate, reproduce, report,
+        serve, doctor,
     )
 }  # fmt: skip
 

@@ -31,11 +31,12 @@ def data(
     validation
         Sequences to watch training with.
     test
-        Sequences to judge the result with. No row is in two of the three.
+        Sequences to judge the result with. No row is in two of the three, but with few letters and short windows the
+        same sequence can be; how many are is said at the end and in the card.
     """
     TrainSettings.check_meant(sizes, task)
     from rotoscope.cli.summary import new_console, show_written
-    from rotoscope.lab.data import export_dataset
+    from rotoscope.lab.data import export_dataset, known_sequences
     from rotoscope.reading.devices import pick_device
 
     settings = TrainSettings.make(
@@ -50,5 +51,8 @@ def data(
     device = pick_device(place.device or "cpu")
     how: dict[str, Any] = {"overwrite": place.overwrite, "force": place.force, "device": device}
     files = export_dataset(settings, place.folder("data", task), **how)
-    show_written(new_console(), files)
+    console = new_console()
+    for part, (different, known) in known_sequences(settings, device).items():
+        console.print(f"{part}: {different:,} different sequences, {known:,} of them also in train")
+    show_written(console, files)
     return 0

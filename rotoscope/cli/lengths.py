@@ -44,11 +44,16 @@ def lengths(
         result = measure_lengths(source, wanted, device=output.device, allow_missing=missing, **place)
     curve = result.curve().pivot(index="length", columns="model", values="accuracy").reset_index()
     show_table(console, curve.rename_axis(columns=None), "accuracy by length, all hop counts together")
-    title = "lengths at which accuracy falls below a level: predicted from training length, and measured"
-    show_table(console, result.predictions(), title)
+    title = (
+        "lengths at which accuracy falls below a level: predicted from training length, measured, and where the errors "
+        "for other trainings let one expect it"
+    )
+    show_table(console, result.predictions(known=None if source == STORED else stored_lengths()), title)
     if "heads" in result.tables:
         title = "power of the length with which discrepancy and gap change, with 95 % intervals"
         show_table(console, result.exponents(), title)
         title = '"decays for positional, stays for symbolic": heads by class at training length'
         show_table(console, result.decay(), title)
+        title = "discrepancy by class at training length: mean, worst query, 10 %, 50 % and 90 % of all queries"
+        show_table(console, result.discrepancies(), title)
     return end(console, result, folder, draw=output.figures)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from rotoscope.cli.command import Given, command
 from rotoscope.settings import ModelSettings, Output, ProfileSettings, PromptSettings
@@ -46,7 +46,8 @@ def profile(
     shown = make_prompts(subject, sizes, given=given)
     folder = output.folder(Path(model).stem, shown.task)
     say(console, f"[bold]{escape(subject.name)}[/] on {subject.device}: {estimate(subject, shown, wanted)}")
-    result = score(subject, shown, wanted, out=folder, overwrite=output.overwrite, force=output.force)
+    how: dict[str, Any] = {"out": folder, "overwrite": output.overwrite, "force": output.force}
+    result = score(subject, shown, wanted, seed=sizes.seed, **how)
     show_summary(console, result)
     if "input_permutation" in result.tables:
         from rotoscope.analysis.permutation import agreement

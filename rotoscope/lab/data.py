@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import torch
 
 from rotoscope.errors import RunError
 from rotoscope.lab.cost import sequences_cost
-from rotoscope.lab.sequences import PARTS, training_sequences
+from rotoscope.lab.sequences import PARTS, Part, training_sequences
 from rotoscope.results.files import SCRATCH, replace_file, write_json, write_text
 from rotoscope.settings import TrainSettings
 from rotoscope.tasks.multihop import MultiHops
@@ -64,9 +65,25 @@ def export_dataset(
         replace_file(file, lambda scratch, s=samples: _write(scratch, s))  # type: ignore[misc]
         whole.append(part)
     card = place / CARD
-    write_text(card, _card(settings))
+    write_text(card, _card(settings, known_sequences(settings, device)))
     (place / NOTE).unlink(missing_ok=True)
     return [*files, card]
+
+
+@cache
+def known_sequences(settings: TrainSettings, device: str | torch.device) -> dict[str, tuple[int, int]]:
+    """How many different sequences validation and test have, and how many of those are in training as well.
+
+    No row is in two parts, but where few letters make few sequences, two rows may read the same.
+    """
+
+    def different(part: Part) -> set[bytes]:
+        tokens = training_sequences(settings, part, device).tokens.cpu().to(torch.int16).numpy()
+        return {row.tobytes() for row in tokens}
+
+    trained = different("train")
+    parts = {part: different(part) for part in PARTS[1:]}
+    return {part: (len(rows), len(rows & trained)) for part, rows in parts.items()}
 
 
 def _whole_parts(place: Path, settings: TrainSettings, overwrite: bool) -> list[str]:
@@ -139,7 +156,7 @@ RULES = {
 }
 
 
-def _card(settings: TrainSettings) -> str:
+def _card(settings: TrainSettings, known: dict[str, tuple[int, int]]) -> str:
     sizes = [getattr(settings, f"{part}_sequences") for part in PARTS]
     own = (
         f"--letters {settings.letters}"
@@ -161,11 +178,13 @@ configs:
 
 {RULES[settings.task]}
 
-| split | sequences |
-|---|---|
-| train | {sizes[0]:,} |
-| validation | {sizes[1]:,} |
-| test | {sizes[2]:,} |
+| split | sequences | different ones | of these also in train |
+|---|---|---|---|
+| train | {sizes[0]:,} | | |
+| validation | {sizes[1]:,} | {known["validation"][0]:,} | {known["validation"][1]:,} |
+| test | {sizes[2]:,} | {known["test"][0]:,} | {known["test"][1]:,} |
+
+No row is in two splits; where few letters and short windows make few sequences, the same one can stand in several rows.
 
 1 to {settings.hops} hops in equal shares; within each, every answer and every answer position equally often. A target window of
 {settings.target} tokens, a pointing window of {settings.window}, one token that asks. Every sequence has exactly one path.

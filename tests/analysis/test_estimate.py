@@ -72,7 +72,7 @@ def test_a_random_null_is_a_second_model() -> None:
     shown = prompts(64)
     weights = 4 * sum(weight.numel() for weight in model.model.parameters()) / 1e9
     alone, beside = (estimate(model, shown, replace(PLAIN, null=null)).gigabytes for null in ("none", "random"))
-    rows = BYTES_PER_ROW * GROUPED["num_attention_heads"] / 1e9
+    rows = PLAIN.null_draws * BYTES_PER_ROW * GROUPED["num_attention_heads"] / 1e9
     assert beside - alone == pytest.approx(weights + rows)
 
 

@@ -153,12 +153,14 @@ def test_names_are_shown_as_they_are(run, tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir(tmp_path)
     rs.load("number", device="cpu").model.save_pretrained(tmp_path / name)
     rs.load("number", device="cpu").tokenizer.save_pretrained(tmp_path / name)
-    command = ("profile", tmp_path / name, "--prompts", 2, "--null", "none", "--out", f"{name}-run")
+    drawn = "$" in name  # what mathematical text would be made of in a title; the others are not special there
+    figures = "--figures" if drawn else "--no-figures"
+    command = ("profile", tmp_path / name, "--prompts", 2, "--null", "none", figures, "--out", f"{name}-run")
     code, output, problem = run(*command)
     assert code == 0, problem
     assert f"{Path(name).name} on cpu" in output
     assert f"  {name}-run/run.json" in output.splitlines()
-    assert Path(f"{name}-run/plane.png").is_file()
+    assert Path(f"{name}-run/plane.png").is_file() == drawn
     code, output, problem = run("report", f"{name}-run", "--out", f"{name}.html")
     assert code == 0, problem
     assert f"  {name}.html" in output.splitlines()

@@ -13,7 +13,6 @@ from rotoscope.results.aggregate import (
     dominant_planes,
     frequency_use,
     head_table,
-    interval,
     plane_weights,
     weighted_id,
 )
@@ -79,11 +78,6 @@ def test_intervals_hold_nineteen_of_twenty_resampled_means() -> None:
     assert found["value"] == pytest.approx(scores.mean())
     spread = scores.mean(1).std() / 20
     assert found["high"] - found["low"] == pytest.approx(2 * 1.96 * spread, rel=0.1)
-
-
-def test_interval_of_known_numbers() -> None:
-    assert interval(np.array([*np.arange(1001.0), np.nan])) == (25.0, 975.0)
-    assert all(np.isnan(interval(np.array([np.nan]))))
 
 
 def test_stability_is_the_share_of_resamples_that_keep_the_class() -> None:
