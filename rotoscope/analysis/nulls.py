@@ -98,11 +98,11 @@ def _random(draw: int, model: Any, real: pd.DataFrame, work: list[Batch], per_la
     kept: dict[int, list[LayerHeads]] = {}
     for batch in work[:CALIBRATION_BATCHES]:
         layers = kept.setdefault(batch.first, [])
-        reader.read(
-            batch.tokens,
-            batch.queries,
-            lambda layer, layers=layers: layers.append(replace(layer, residual=None)),
-        )
+
+        def keep(layer: LayerHeads, layers: list[LayerHeads] = layers) -> None:
+            layers.append(replace(layer, residual=None))
+
+        reader.read(batch.tokens, batch.queries, keep)
     factors = _calibrate(kept, real, work, per_layer)
     return Null("random", draw, reader, _rescaled(factors), factors, kept)
 
