@@ -119,7 +119,7 @@ def _null_passes(
 ) -> None:
     """Every draw of the null on the same prompts; draws that an earlier try finished are not made again."""
     keys = [
-        [f"{wanted.null}-{draw}-{batch.first:06d}" for batch in work]
+        [f"{wanted.null}-{draw}-factors", *(f"{wanted.null}-{draw}-{batch.first:06d}" for batch in work)]
         for draw in range(wanted.null_draws if wanted.null != "none" else 0)
     ]
     missing = [draw for draw, pieces in enumerate(keys) if not all(run.done(key) for key in pieces)]
@@ -128,9 +128,10 @@ def _null_passes(
     for null in make_nulls(subject, reader, wanted.null, missing, real, work, per_layer=wanted.null_per_layer):
         about = {"null_name": null.name, "draw": null.draw}
         factors = pd.DataFrame([about | {"part": k, "factor": f} for k, f in enumerate(null.factors)])
-        run.piece(f"{null.name}-{null.draw}-factors", lambda factors=factors: {"null_factors": factors})  # type: ignore[misc]
+        first, *others = keys[null.draw]
+        run.piece(first, lambda factors=factors: {"null_factors": factors})  # type: ignore[misc]
         again = replace(scoring, transform=null.transform)
-        for key, batch in zip(keys[null.draw], work, strict=True):
+        for key, batch in zip(others, work, strict=True):
 
             def scored(batch: Batch = batch, null: Any = null, again: Scoring = again) -> Tables:
                 return _as_null(score_batch(null.reader, batch, again, None), null.name, null.draw)

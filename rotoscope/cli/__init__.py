@@ -50,7 +50,7 @@ app = App(
     version=__version__,
     version_flags=["--version"],
     suppress_keyboard_interrupt=False,
-    default_parameter=Parameter(consume_multiple=True, negative_iterable="", show_env_var=False),
+    default_parameter=Parameter(consume_multiple=True, negative_iterable="", show_env_var=False, json_list=False),
 )
 for _run in COMMANDS.values():
     app.command(_run)
@@ -104,6 +104,9 @@ def main(tokens: list[str] | None = None) -> None:
             "the device is out of memory: use fewer pairs, shorter prompts, --device cpu or a smaller model"
         )
         code = 2
+    except UnicodeEncodeError as problem:
+        _complain(f"{ascii(problem.object)} is no UTF-8, and not all that we use can do with that; choose another name")
+        code = 2
     except BrokenPipeError:
         sys.stderr.close()
         code = 0
@@ -115,4 +118,4 @@ def main(tokens: list[str] | None = None) -> None:
 
 
 def _complain(message: str) -> None:
-    print(f"rotoscope: {message}", file=sys.stderr)
+    print(f"rotoscope: {' '.join(message.splitlines())}", file=sys.stderr)

@@ -11,7 +11,7 @@ from typing import Any
 
 HOSTILE = (
     "</script><script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "$(touch mark)", "`touch mark`", "{{7*7}}",
-    "${title}", "%s%n", "../../../etc/passwd", "\x00", "\ud800", "\u2028", "[/red][bold]", "a" * 5000, "", "nan", "🦩",
+    "${title}", "%s%n", "../../canary.txt", "\x00", "\ud800", "\u2028", "[/red][bold]", "a" * 5000, "", "nan", "🦩",
 )  # fmt: skip
 ODD: tuple[Any, ...] = (
     None, True, False, 0, -1, 1, 2**31, 2**63, -(2**63), 10**400, 0.5, -0.0, 1e308, 1e-320, float("nan"), float("inf"),

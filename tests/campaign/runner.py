@@ -18,6 +18,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from random import Random
 
+from tests.campaign.scratch import require
+
 Case = Callable[[int, Random], "str | None"]
 """Tries one case; says what went wrong, or nothing."""
 BOARD = struct.Struct("qdqq")
@@ -87,6 +89,7 @@ def attempt(part: Part, case: Case, number: int, seed: int) -> str | None:
     """One case; whatever it raises is a finding too."""
     from tests.campaign.kinds import where
 
+    require()
     try:
         return case(number, drawing(seed, part.name, number))
     except Exception as problem:
@@ -95,6 +98,7 @@ def attempt(part: Part, case: Case, number: int, seed: int) -> str | None:
 
 def work(part: Part, place: Path, stock: Path, seed: int, numbers: Iterator[int], until: float, board: Board) -> None:
     """Try cases until the time is over; findings go to a file, one line each."""
+    require()
     place.mkdir(parents=True, exist_ok=True)
     os.chdir(place)
     board.write(-1, time.monotonic(), 0)

@@ -28,6 +28,9 @@ DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/tty")
 SKIPPED = {".git", ".venv", "__pycache__", "runs", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis"}
 
 
+_fenced = False
+
+
 class RefusedError(Exception):
     """The campaign cannot run here without danger to something else."""
 
@@ -77,14 +80,22 @@ def enter(place: Path, *, superuser: bool = False) -> None:
     tempfile.tempdir = str(place)
     os.chdir(place)
     fence(place)
-    check(place, superuser=superuser)
+    _check(place, superuser=superuser)
+    global _fenced
+    _fenced = True
 
 
-def check(place: Path, *, superuser: bool = False) -> None:
+def require() -> None:
+    """Refuse to go on in a process that is not fenced in: everything that tries a bad input asks this first."""
+    if not _fenced:
+        raise RefusedError("nothing of the campaign runs outside its scratch folder: use python -m tests.campaign")
+
+
+def _check(place: Path, *, superuser: bool) -> None:
     """Refuse to go on where something outside could be written to."""
     if os.geteuid() == 0 and not superuser:
         raise RefusedError("the campaign does not run as the superuser")
-    for outside in (place.parent / "canary.txt", PROJECT / "pyproject.toml"):
+    for outside in (place.parent / "canary.txt", PROJECT / "pyproject.toml", Path("/etc/passwd")):
         try:
             os.close(os.open(outside, os.O_WRONLY | os.O_APPEND))
         except PermissionError:
