@@ -75,6 +75,7 @@ def enter(place: Path, *, superuser: bool = False) -> None:
     if os.geteuid() == 0 and not superuser:
         _become_ordinary()
     os.environ |= {"HOME": str(place), "TMPDIR": str(place), "XDG_CACHE_HOME": str(place / "cache")}
+    os.environ["PYTHONPATH"] = str(PROJECT)
     for name in [name for name in os.environ if name.startswith("ROTOSCOPE_")]:
         del os.environ[name]
     tempfile.tempdir = str(place)
