@@ -50,7 +50,9 @@ app = App(
     version=__version__,
     version_flags=["--version"],
     suppress_keyboard_interrupt=False,
-    default_parameter=Parameter(consume_multiple=True, negative_iterable="", show_env_var=False, json_list=False),
+    default_parameter=Parameter(
+        consume_multiple=True, negative_iterable="", show_env_var=False, json_list=False
+    ),
 )
 for _run in COMMANDS.values():
     app.command(_run)
@@ -105,7 +107,9 @@ def main(tokens: list[str] | None = None) -> None:
         )
         code = 2
     except UnicodeEncodeError as problem:
-        _complain(f"{ascii(problem.object)} is no UTF-8, and not all that we use can do with that; choose another name")
+        _complain(
+            f"{problem.object!a} is no UTF-8, and not all that we use can do with that; choose another name"
+        )
         code = 2
     except BrokenPipeError:
         sys.stderr.close()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +66,7 @@ def _convert(file: Path, folder: Path, *, allow_missing: bool) -> list[str]:
     options: dict[str, Any] = {"gguf_file": name, "trust_remote_code": False}
     with room_for_file(file, name) as room:
         try:
-            _check_sizes(GGUFReader(file).fields, file)
+            _check_sizes(GGUFReader(file), file)
             tokenizer = AutoTokenizer.from_pretrained(room, **options)
             with same_random_numbers():
                 model, report = AutoModelForCausalLM.from_pretrained(
@@ -91,11 +90,17 @@ def _convert(file: Path, folder: Path, *, allow_missing: bool) -> list[str]:
     return warnings
 
 
-def _check_sizes(fields: Mapping[str, Any], file: Path) -> None:
-    """Refuse a file that does not say what transformers would then make up: with other heads, weights are other weights."""
-    known = fields.get("general.architecture")
+def _check_sizes(read: Any, file: Path) -> None:
+    """Refuse a file whose numbers would be taken for others: bytes were put in, or transformers would make sizes up."""
+    end = max(int(one.data_offset) + int(one.n_bytes) for one in read.tensors)
+    size = file.stat().st_size
+    if size not in (end, end + -end % read.alignment):
+        raise ModelError(
+            f"{file} is damaged: its tensors end after {end:,} bytes, and it has {size:,}; fetch it again"
+        )
+    known = read.fields.get("general.architecture")
     architecture = None if known is None else known.contents()
-    missing = [name for name in SIZES if f"{architecture}.{name}" not in fields]
+    missing = [name for name in SIZES if f"{architecture}.{name}" not in read.fields]
     if missing:
         raise ModelError(
             f"{file} does not say how large its model is: {architecture}.{missing[0]} is missing; fetch the file again"

@@ -166,7 +166,9 @@ class RunRecord:
             if one.name == "details" or value is None:
                 continue
             part = _PARTS.get(one.name)
-            if not isinstance(value, dict if part else _KINDS.get(one.name, str)) or not _of_texts(one.name, value):
+            if not isinstance(value, dict if part else _KINDS.get(one.name, str)) or not _of_texts(
+                one.name, value
+            ):
                 problems.append(f"the {one.name} in {RUN} are damaged and left out")
                 continue
             setattr(record, one.name, _part(part, value) if part and isinstance(value, dict) else value)

@@ -13,7 +13,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-os.environ |= {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "MKL_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+os.environ |= {
+    "OMP_NUM_THREADS": "1",
+    "OMP_WAIT_POLICY": "PASSIVE",
+    "MKL_NUM_THREADS": "1",
+    "HF_HUB_OFFLINE": "1",
+}
 
 from tests.campaign.runner import Finding, Part, Tally, attempt, run_parts
 from tests.campaign.scratch import Place, RefusedError, enter
@@ -52,7 +57,12 @@ def main() -> int:
     touched = place.touched()
     result = place.inside / "result.json"
     found: dict[str, Any] = json.loads(result.read_text()) if result.is_file() else {"parts": {}}
-    found |= {"seed": asked.seed, "budget": asked.budget, "seconds": round(time.monotonic() - began), "touched": touched}
+    found |= {
+        "seed": asked.seed,
+        "budget": asked.budget,
+        "seconds": round(time.monotonic() - began),
+        "touched": touched,
+    }
     sound = _show(found) and code == 0 and not touched
     if asked.out is not None:
         asked.out.write_text(json.dumps(found, indent=1) + "\n")
@@ -64,7 +74,9 @@ def _asked() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.campaign", description=__doc__)
     parser.add_argument("--budget", default="1h", help="how long: 90s, 20m, 1h, 8h")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", nargs="+", choices=(*NAMES, "crowd"), default=[*NAMES, "crowd"], metavar="PART")
+    parser.add_argument(
+        "--only", nargs="+", choices=(*NAMES, "crowd"), default=[*NAMES, "crowd"], metavar="PART"
+    )
     parser.add_argument("--case", help="one case again, as PART:NUMBER")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--out", type=Path, help="a file for the counts and findings, as JSON")
@@ -96,7 +108,9 @@ def _inside(place: Path, asked: argparse.Namespace, seconds: float) -> None:
         os.chdir(place / name)
         part = _part(name)
         what = attempt(part, part.prepare(place / name, stock), int(number), asked.seed)
-        tallies = {name: Tally(1, findings=[] if what is None else [Finding(name, int(number), asked.seed, what)])}
+        tallies = {
+            name: Tally(1, findings=[] if what is None else [Finding(name, int(number), asked.seed, what)])
+        }
     else:
         rest = max(1.0, seconds - REST_S)
         tallies = {}
@@ -107,7 +121,9 @@ def _inside(place: Path, asked: argparse.Namespace, seconds: float) -> None:
             rest *= 1 - CROWD_SHARE
         parts = [_part(name) for name in NAMES if name in asked.only]
         tallies |= run_parts(parts, place, stock, asked.seed, rest, asked.workers) if parts else {}
-    (place / "result.json").write_text(json.dumps({"parts": {name: one.stored() for name, one in tallies.items()}}))
+    (place / "result.json").write_text(
+        json.dumps({"parts": {name: one.stored() for name, one in tallies.items()}})
+    )
 
 
 def _part(name: str) -> Part:
@@ -119,11 +135,15 @@ def _show(found: dict[str, Any]) -> bool:
     clean = True
     for name, part in found["parts"].items():
         extra = f", {part['extra']} kills" if name == "kills" else ""
-        print(f"{name}: {part['cases']:,} cases{extra} in {part['seconds']:.0f} s, {len(part['findings'])} findings")
+        print(
+            f"{name}: {part['cases']:,} cases{extra} in {part['seconds']:.0f} s, {len(part['findings'])} findings"
+        )
         for one in part["findings"]:
             clean = False
             print(f"  {one['what']}\n    {one['again']}")
-    whole = sum(part["cases"] for name, part in found["parts"].items() if name not in ("kills", "faults", "crowd"))
+    whole = sum(
+        part["cases"] for name, part in found["parts"].items() if name not in ("kills", "faults", "crowd")
+    )
     print(f"{whole:,} bad inputs, seed {found['seed']}, {found['seconds']} s")
     print(f"outside the scratch folder: {', '.join(found['touched'][:10]) or 'nothing touched'}")
     return clean

@@ -52,7 +52,9 @@ def prepare(place: Path, stock: Path) -> Case:
         name = draw.choice(names)
         tokens = _line(draw, name, flags[name])
         if number % 10 == 0:  # odd words in odd places
-            tokens.insert(draw.randrange(len(tokens)), draw.choice((*WORDS, *PLACES, "--help", "--version", "--config")))
+            tokens.insert(
+                draw.randrange(len(tokens)), draw.choice((*WORDS, *PLACES, "--help", "--version", "--config"))
+            )
         try:
             ended = run_command(tokens)
         finally:
@@ -139,12 +141,17 @@ def _tidy(world: Path, pristine: set[str], stock: Path) -> None:
         if {file.name for file in (world / name).iterdir()} != was or _changed(world / name, stock / name):
             remove(world / name)
             shutil.copytree(stock / name, world / name)
-    for left in [*(world / "folder").iterdir(), *(one for one in (world / "full").iterdir() if one.name != "precious.txt")]:
+    for left in [
+        *(world / "folder").iterdir(),
+        *(one for one in (world / "full").iterdir() if one.name != "precious.txt"),
+    ]:
         remove(left)
 
 
 def _changed(now: Path, before: Path) -> bool:
-    return any(one.stat().st_size != (before / one.name).stat().st_size for one in now.iterdir() if one.is_file())
+    return any(
+        one.stat().st_size != (before / one.name).stat().st_size for one in now.iterdir() if one.is_file()
+    )
 
 
 PART = Part("commands", prepare, share=0.12, limit_s=30, counts="bad inputs")

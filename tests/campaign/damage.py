@@ -22,7 +22,9 @@ DEEP = 3000
 
 def damaged_bytes(draw: Random, content: bytes, others: list[bytes] | None = None) -> bytes:
     """Other bytes in place of these."""
-    kind = draw.choice(("flip", "flip", "flip", "flips", "cut", "zero", "double", "insert", "swap", "empty", "text"))
+    kind = draw.choice(
+        ("flip", "flip", "flip", "flips", "cut", "zero", "double", "insert", "swap", "empty", "text")
+    )
     at = draw.randrange(len(content)) if content else 0
     changed = bytearray(content)
     if kind in ("flip", "flips") and content:
@@ -40,7 +42,9 @@ def damaged_bytes(draw: Random, content: bytes, others: list[bytes] | None = Non
     elif kind == "swap" and others:
         return draw.choice(others)
     elif kind == "text":
-        return draw.choice((b"null", b"[]", b"{}", b"\xff\xfe", b"PAR1PAR1", b"0" * 10000, b"-", b'{"a":' * DEEP))
+        return draw.choice(
+            (b"null", b"[]", b"{}", b"\xff\xfe", b"PAR1PAR1", b"0" * 10000, b"-", b'{"a":' * DEEP)
+        )
     elif kind == "empty":
         return b""
     return bytes(changed)
@@ -87,7 +91,9 @@ def _places(holder: Any) -> Any:
 
 def replace_by_another_kind(draw: Random, file: Path, others: list[Path]) -> str:
     """Something that is no plain file in the place of one, or nothing at all; says what."""
-    kind = draw.choice(("nothing", "folder", "full folder", "pipe", "loop", "link to nothing", "link to another", "socket"))
+    kind = draw.choice(
+        ("nothing", "folder", "full folder", "pipe", "loop", "link to nothing", "link to another", "socket")
+    )
     remove(file)
     if kind == "folder":
         file.mkdir()

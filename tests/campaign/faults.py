@@ -19,7 +19,7 @@ from random import Random
 from typing import Any
 
 from tests.campaign.damage import remove
-from tests.campaign.kinds import COMMANDS, Ended, content, difference, end_of, forked, in_a_fork, line
+from tests.campaign.kinds import Ended, content, difference, end_of, forked, in_a_fork, line, made
 from tests.campaign.runner import Case, Part
 
 FAULTS = ("kill", "full", "broken", "half", "limit")
@@ -88,7 +88,7 @@ def prepare(place: Path, stock: Path) -> Case:
 
 
 class _Faults:
-    """Every step with every fault, in an order of its own."""
+    """Every step of every kind with every fault, none twice before all were tried."""
 
     def __init__(self, place: Path, stock: Path) -> None:
         self.place = place
@@ -96,18 +96,17 @@ class _Faults:
         for needed in ("train", "model", "template.txt"):
             if not (place / needed).exists():
                 (shutil.copytree if (stock / needed).is_dir() else shutil.copy)(stock / needed, place / needed)
-        self.expected = {name: content(stock / name) for name in COMMANDS}
-        self.all = [
-            (name, step + 1, fault) for name in COMMANDS for step in range(self._steps(name)) for fault in FAULTS
-        ]
-        Random("an order for every step").shuffle(self.all)
+        self.expected = {name: content(stock / name) for name in made(stock)}
+        self._orders: dict[str, list[tuple[int, str]]] = {}
 
-    def _steps(self, name: str) -> int:
-        counted = self.place / f"{name}.steps"
-        if not counted.exists():
+    def _order(self, name: str) -> list[tuple[int, str]]:
+        """Every step of the undisturbed run with every fault."""
+        if name not in self._orders:
             remove(self.out)
-            counted.write_text(str(self._run(name, 0, "").steps))
-        return int(counted.read_text())
+            steps = self._run(name, 0, "").steps
+            self._orders[name] = [(step + 1, fault) for step in range(steps) for fault in FAULTS]
+            Random(name).shuffle(self._orders[name])
+        return self._orders[name]
 
     def _run(self, name: str, at: int, fault: str) -> Any:
         """The command with a fault, in a process of its own."""
@@ -130,7 +129,10 @@ class _Faults:
         return _Seen(int(steps), Ended(int(ended_with), problem, leaked))
 
     def __call__(self, number: int, draw: Random) -> str | None:
-        name, step, fault = self.all[number % len(self.all)]
+        names = sorted(self.expected)
+        name = names[number % len(names)]
+        order = self._order(name)
+        step, fault = order[number // len(names) % len(order)]
         told = f"{name}, {fault} at step {step}"
         remove(self.out)
         seen = self._run(name, step, fault)

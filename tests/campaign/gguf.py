@@ -36,9 +36,19 @@ def prepare(place: Path, stock: Path) -> Case:
             at = draw.choice((8, 16, draw.randrange(4, 200)))
             content = front[:at] + struct.pack("<Q", draw.choice(HUGE)) + front[at + 8 :] + back
         elif kind == "word":
-            words = [b"llama", b"token_embd", b"blk.", b"gpt2", b"block_count", b"embedding_length", b"head_count"]
+            words = [
+                b"llama",
+                b"token_embd",
+                b"blk.",
+                b"gpt2",
+                b"block_count",
+                b"embedding_length",
+                b"head_count",
+            ]
             old = draw.choice(words)
-            content = front.replace(old, draw.randbytes(len(old)) if draw.random() < 0.5 else b"x" * len(old)) + back
+            content = (
+                front.replace(old, draw.randbytes(len(old)) if draw.random() < 0.5 else b"x" * len(old)) + back
+            )
             kind = f"another word for {old.decode()}"
         else:
             content = damaged_bytes(draw, front) + back

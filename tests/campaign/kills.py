@@ -10,7 +10,7 @@ from pathlib import Path
 from random import Random
 
 from tests.campaign.damage import damaged_bytes, remove
-from tests.campaign.kinds import COMMANDS, content, difference, end_of, in_a_fork, kill, line
+from tests.campaign.kinds import content, difference, end_of, in_a_fork, kill, line, made
 from tests.campaign.runner import Case, Part
 
 MOST_KILLS = 4
@@ -27,14 +27,14 @@ class _Kills:
 
     def __init__(self, place: Path, stock: Path) -> None:
         self.place, self.extra = place, 0
-        self.expected = {name: content(stock / name) for name in COMMANDS}
+        self.expected = {name: content(stock / name) for name in made(stock)}
         self.took: dict[str, float] = {}
         for needed in ("train", "model", "template.txt"):
             if not (place / needed).exists():
                 (shutil.copytree if (stock / needed).is_dir() else shutil.copy)(stock / needed, place / needed)
 
     def __call__(self, number: int, draw: Random) -> str | None:
-        name = draw.choice(sorted(COMMANDS))
+        name = draw.choice(sorted(self.expected))
         out, report = self.place / "out", self.place / "report.json"
         remove(out)
         if draw.random() < 0.15 and name not in ("train", "data"):  # in place of another run

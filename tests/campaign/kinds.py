@@ -11,6 +11,7 @@ import shlex
 import signal
 import sys
 import warnings
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -132,8 +133,8 @@ def kill(child: int) -> None:
         os.kill(child, signal.SIGKILL)
 
 
-def make_stock(place: Path) -> None:
-    """A folder with a run of every kind, a small model and the files that commands name."""
+def make_stock(place: Path, names: Iterable[str] = COMMANDS) -> None:
+    """A folder with a run of every kind, or of these, a small model and the files that commands name."""
     require()
     place.mkdir(parents=True, exist_ok=True)
     os.chdir(place)
@@ -144,11 +145,16 @@ def make_stock(place: Path) -> None:
     word_tokenizer().save_pretrained("model")
     Path("template.txt").write_text("w3 {sequence} w4 {query} w5")
     Path("text.txt").write_text(" ".join(f"w{k}" for k in range(3, 17)))
-    for name in COMMANDS:
+    for name in names:
         ended = run_command(line(name, name))
         if ended.code != 0:
             raise RuntimeError(f"{name} cannot be made: {ended}")
     gc.collect()
+
+
+def made(stock: Path) -> list[str]:
+    """The kinds of run that are there."""
+    return [name for name in COMMANDS if (stock / name).exists()]
 
 
 def content(folder: Path) -> dict[str, Any]:
@@ -175,9 +181,11 @@ def content(folder: Path) -> dict[str, Any]:
 
 def _bytes(column: Any) -> list[bytes | None]:
     """What a column holds, to the last bit."""
-    buffers = [chunk.buffers() for chunk in column.combine_chunks().chunks] if column.num_chunks != 1 else [
-        column.chunk(0).buffers()
-    ]
+    buffers = (
+        [chunk.buffers() for chunk in column.combine_chunks().chunks]
+        if column.num_chunks != 1
+        else [column.chunk(0).buffers()]
+    )
     return [None if one is None else one.to_pybytes() for several in buffers for one in several]
 
 

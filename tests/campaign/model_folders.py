@@ -17,7 +17,11 @@ from tests.campaign.runner import Case, Part
 
 CODE = ("mine.py", "modeling_mine.py", "custom_generate/generate.py", "tokenization_mine.py")
 KEYS: dict[str, Any] = {
-    "auto_map": {"AutoConfig": "mine.Config", "AutoModelForCausalLM": "mine.Model", "AutoTokenizer": ["mine.Words", None]},
+    "auto_map": {
+        "AutoConfig": "mine.Config",
+        "AutoModelForCausalLM": "mine.Model",
+        "AutoTokenizer": ["mine.Words", None],
+    },
     "_attn_implementation": "somebody/kernel",
     "attn_implementation": "somebody/kernel:function",
     "quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True},
@@ -93,13 +97,18 @@ class _Models:
             return _with_numbers(draw, weights, self.files[weights]), False
         if kind == "other":
             chosen = draw.choice(sorted(self.files))
-            return f"{replace_by_another_kind(draw, chosen, sorted(self.files))} in place of {chosen.name}", True
+            return (
+                f"{replace_by_another_kind(draw, chosen, sorted(self.files))} in place of {chosen.name}",
+                True,
+            )
         if kind == "index":
             return self._index(draw, weights), True
         if kind == "pickle":
             remove(weights)
             program = f"open({str(self.mark)!r}, 'w').close()".encode()
-            name = draw.choice(("pytorch_model.bin", "model.safetensors", "pytorch_model-00001-of-00001.bin", "model.pt"))
+            name = draw.choice(
+                ("pytorch_model.bin", "model.safetensors", "pytorch_model-00001-of-00001.bin", "model.pt")
+            )
             (self.folder / name).write_bytes(b"cbuiltins\nexec\n(V" + program + b"\ntR.")
             return f"a pickle called {name}", True
         file.write_bytes(damaged_bytes(draw, self.files[file], [self.files[one] for one in named]))
@@ -112,7 +121,9 @@ class _Models:
         for name in CODE:
             place = self.folder / name
             place.parent.mkdir(exist_ok=True)
-            place.write_text(f"open({str(self.mark)!r}, 'w').close()\nclass Config: pass\nclass Model: pass\nclass Words: pass\n")
+            place.write_text(
+                f"open({str(self.mark)!r}, 'w').close()\nclass Config: pass\nclass Model: pass\nclass Words: pass\n"
+            )
         return f"{file.name} with {', '.join(keys)}"
 
     def _header(self, draw: Random, weights: Path) -> tuple[str, bool]:
@@ -130,7 +141,15 @@ class _Models:
 
     def _index(self, draw: Random, weights: Path) -> str:
         """Shards that are missing, of another name, or elsewhere."""
-        name = draw.choice(("model-00001-of-00002.safetensors", "../../canary.txt", "pytorch_model.bin", "/dev/zero", *HOSTILE[:8]))
+        name = draw.choice(
+            (
+                "model-00001-of-00002.safetensors",
+                "../../canary.txt",
+                "pytorch_model.bin",
+                "/dev/zero",
+                *HOSTILE[:8],
+            )
+        )
         entries = {key: name if draw.random() < 0.5 else "model.safetensors" for key in sorted(self.weights)}
         odd = {draw.choice(sorted(entries)): draw.choice(ODD)} if draw.random() < 0.3 else {}
         index = {"metadata": {"total_size": draw.choice((0, -1, 10**30, None))}, "weight_map": entries | odd}

@@ -12,7 +12,7 @@ from typing import Any
 
 from rotoscope.report.page import _plotly
 from tests.campaign.damage import HOSTILE
-from tests.campaign.kinds import COMMANDS
+from tests.campaign.kinds import made
 from tests.campaign.runner import Case, Part
 
 MARKUP = (
@@ -33,7 +33,7 @@ class _Pages:
         from rotoscope.report import run_payload
 
         self.place = place
-        self.payloads = {name: run_payload(stock / name) for name in COMMANDS if name != "data"}
+        self.payloads = {name: run_payload(stock / name) for name in made(stock) if name != "data"}
         self._plain = {name: _read(self._page([one])) for name, one in self.payloads.items()}
 
     @staticmethod
@@ -56,7 +56,9 @@ class _Pages:
         told = json.loads(found.content)["runs"][0]
         if told != json.loads(json.dumps(changed).encode().decode("utf-8", "replace")) and not _alone(changed):
             return f"{name}: the content is not what was given"
-        if not _alone(changed) and " ".join(found.title.split()) != " ".join(f"{_shown(str(changed['title']))} · rotoscope".split()):
+        if not _alone(changed) and " ".join(found.title.split()) != " ".join(
+            f"{_shown(str(changed['title']))} · rotoscope".split()
+        ):
             return f"{name}: the title is {found.title[:100]!a}"
         if number % IN_A_BROWSER == 0:
             return self._in_a_browser(page)

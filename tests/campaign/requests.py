@@ -19,10 +19,33 @@ from urllib.parse import quote
 from tests.campaign.damage import HOSTILE, remove
 from tests.campaign.kinds import forked, kill, line, run_command
 from tests.campaign.runner import Case, Finding, Part, Tally
+from tests.campaign.scratch import require
 
 SERVE = "from rotoscope.cli import main; main(['serve', 'runs', '--port', '0'])"
-METHODS = ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "CONNECT", "TRACE", "", "get", "G\x00T", "X" * 9000)
-PATHS = ("/", "/runs", "/run/profile", "/data/profile", "/thumb/profile", "/compare?a=profile&b=train", "/data?a=profile&b=train", "/none")
+METHODS = (
+    "GET",
+    "HEAD",
+    "POST",
+    "PUT",
+    "DELETE",
+    "OPTIONS",
+    "CONNECT",
+    "TRACE",
+    "",
+    "get",
+    "G\x00T",
+    "X" * 9000,
+)
+PATHS = (
+    "/",
+    "/runs",
+    "/run/profile",
+    "/data/profile",
+    "/thumb/profile",
+    "/compare?a=profile&b=train",
+    "/data?a=profile&b=train",
+    "/none",
+)
 CONNECTIONS = 200
 FLAT_MB = 40.0
 """What a server may grow by between the second and third fifth of the time and the last."""
@@ -108,18 +131,26 @@ class _Requests:
         server = self.server
         path = draw.choice(PATHS)
         if draw.random() < 0.5:
-            odd = draw.choice((*HOSTILE, "..", "%2e%2e%2f", "%00", "\\..\\", "%ff", "x" * 20000, "../../canary.txt"))
-            path += draw.choice(("/", "?a=", "/../", "#", "")) + (quote(odd, errors="replace") if draw.random() < 0.5 else odd)
+            odd = draw.choice(
+                (*HOSTILE, "..", "%2e%2e%2f", "%00", "\\..\\", "%ff", "x" * 20000, "../../canary.txt")
+            )
+            path += draw.choice(("/", "?a=", "/../", "#", "")) + (
+                quote(odd, errors="replace") if draw.random() < 0.5 else odd
+            )
         if draw.random() < 0.6:
             path += ("&" if "?" in path else "?") + f"token={draw.choice((server.token, '', 'wrong', '%00'))}"
-        headers = [f"Host: {draw.choice((f'127.0.0.1:{server.port}', 'localhost', 'evil.example', '', 'a' * 3000))}"]
+        headers = [
+            f"Host: {draw.choice((f'127.0.0.1:{server.port}', 'localhost', 'evil.example', '', 'a' * 3000))}"
+        ]
         odd_headers = ("Content-Length: -1", "Content-Length: 99999999999", "Transfer-Encoding: chunked", "Cookie: " + "a=b;" * 999,
                        "Range: bytes=0-", "Expect: 100-continue", "Upgrade: websocket", "X: \x00", ": empty", "no colon", "A: " + "b" * 70000,
                        "Accept-Encoding: gzip;q=nan", "Origin: null", "If-None-Match: *")  # fmt: skip
         headers += draw.sample(odd_headers, draw.randrange(3))
         headers += ["Connection: close"]
         method = "GET" if draw.random() < 0.6 else draw.choice(METHODS)
-        version = "HTTP/1.1" if draw.random() < 0.8 else draw.choice(("HTTP/1.0", "HTTP/9.9", "HTTP/2", "", "\xff"))
+        version = (
+            "HTTP/1.1" if draw.random() < 0.8 else draw.choice(("HTTP/1.0", "HTTP/9.9", "HTTP/2", "", "\xff"))
+        )
         text = f"{method} {path} {version}\r\n" + "".join(f"{one}\r\n" for one in headers) + "\r\n"
         raw = bytearray(text.encode("utf-8", "replace"))
         if draw.random() < 0.2:
@@ -130,12 +161,20 @@ class _Requests:
 
 def crowd(place: Path, stock: Path, seconds: float, seed: int, connections: int = CONNECTIONS) -> Tally:
     """So many connections for so long, each asking again and again, beside runs that are made one after the other."""
-    remove(place)
+    require()
     place.mkdir(parents=True)
     os.chdir(place)
     for name in ("train", "model"):
         shutil.copytree(stock / name, place / name)
     server = Server(place, stock)
+    try:
+        return ask_all_at_once(server, seconds, seed, connections)
+    finally:
+        server.close()
+
+
+def ask_all_at_once(server: Server, seconds: float, seed: int, connections: int) -> Tally:
+    """The answers of a server whose folder is this process's own."""
     until, tally = time.monotonic() + seconds, Tally()
     worker = forked(lambda: _busy(until))
     asked, problems, memory = asyncio.run(_connections(server, connections, until))
@@ -146,11 +185,15 @@ def crowd(place: Path, stock: Path, seconds: float, seed: int, connections: int 
     fifth = max(1, len(memory) // 5)
     grown = max(memory[-fifth:]) - max(memory[fifth : 3 * fifth] or memory)
     if grown > FLAT_MB and seconds > 60:  # before that, the first pages are still being made
-        tally.findings.append(Finding("crowd", 0, seed, f"memory grew by {grown:.0f} MB: {[round(m) for m in memory]}"))
+        tally.findings.append(
+            Finding("crowd", 0, seed, f"memory grew by {grown:.0f} MB: {[round(m) for m in memory]}")
+        )
     if "Traceback" in server.said.read_text():
         tally.findings.append(Finding("crowd", 0, seed, f"the server said: {server.said.read_text()[-500:]}"))
-    print(f"crowd: {connections} connections, {asked:,} answers in {seconds:.0f} s, memory {memory[0]:.0f} to {memory[-1]:.0f} MB", flush=True)
-    server.close()
+    print(
+        f"crowd: {connections} connections, {asked:,} answers in {seconds:.0f} s, memory {memory[0]:.0f} to {memory[-1]:.0f} MB",
+        flush=True,
+    )
     return tally
 
 
@@ -174,7 +217,9 @@ async def _connections(server: Server, count: int, until: float) -> tuple[int, l
         try:
             reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
             while time.monotonic() < until:
-                path = draw.choice(("/runs", "/", "/data/theory", "/run/theory", "/none") if number % 5 else ("/runs",))
+                path = draw.choice(
+                    ("/runs", "/", "/data/theory", "/run/theory", "/none") if number % 5 else ("/runs",)
+                )
                 request = server.good(path).replace(b"Connection: close\r\n", b"")
                 writer.write(request)
                 await writer.drain()

@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 from tests.campaign.damage import damaged_bytes, damaged_json, remove, replace_by_another_kind
-from tests.campaign.kinds import COMMANDS, run_command, where
+from tests.campaign.kinds import made, run_command, where
 from tests.campaign.runner import Case, Part
 
 WHOLE_COMMAND = 400
@@ -22,7 +22,7 @@ PAYLOAD = 20
 
 def prepare(place: Path, stock: Path) -> Case:
     kinds: dict[str, _Kind] = {}
-    for name in COMMANDS:
+    for name in made(stock):
         folder = place / name
         remove(folder)
         shutil.copytree(stock / name, folder)
@@ -35,7 +35,9 @@ def prepare(place: Path, stock: Path) -> Case:
         kind = kinds[draw.choice(names)]
         told, forged = kind.damage(draw, others=[kinds[name] for name in names])
         try:
-            found = kind.judge(forged=forged, by_command=number % WHOLE_COMMAND == 0, draw_payload=number % PAYLOAD == 0)
+            found = kind.judge(
+                forged=forged, by_command=number % WHOLE_COMMAND == 0, draw_payload=number % PAYLOAD == 0
+            )
         finally:
             kind.restore()
         return None if found is None else f"{kind.folder.name}, {told}: {found}"
@@ -49,7 +51,9 @@ class _Kind:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         plain = [file for file in sorted(folder.rglob("*")) if file.is_file()]
-        self.files = {file: file.read_bytes() for file in plain if file.parent == folder or "checkpoint" in file.parts[-2]}
+        self.files = {
+            file: file.read_bytes() for file in plain if file.parent == folder or "checkpoint" in file.parts[-2]
+        }
         self.opened = self._open()
         self._changed: list[Path] = []
 
@@ -130,7 +134,10 @@ class _Kind:
 
     def _by_command(self) -> str | None:
         page = self.folder.parent / "page.html"
-        for tokens in (["doctor", str(self.folder)], ["report", str(self.folder), "--out", str(page), "--overwrite"]):
+        for tokens in (
+            ["doctor", str(self.folder)],
+            ["report", str(self.folder), "--out", str(page), "--overwrite"],
+        ):
             if wrong := run_command(tokens).wrong(1, 2):
                 return f"{tokens[0]}, {wrong}"
         return None

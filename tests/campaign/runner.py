@@ -96,7 +96,9 @@ def attempt(part: Part, case: Case, number: int, seed: int) -> str | None:
         return f"traceback: {where(problem)}"
 
 
-def work(part: Part, place: Path, stock: Path, seed: int, numbers: Iterator[int], until: float, board: Board) -> None:
+def work(
+    part: Part, place: Path, stock: Path, seed: int, numbers: Iterator[int], until: float, board: Board
+) -> None:
     """Try cases until the time is over; findings go to a file, one line each."""
     require()
     place.mkdir(parents=True, exist_ok=True)
@@ -123,7 +125,9 @@ def work(part: Part, place: Path, stock: Path, seed: int, numbers: Iterator[int]
 class Worker:
     """A process that tries cases of a part, started again where it crashed or hung."""
 
-    def __init__(self, part: Part, place: Path, stock: Path, seed: int, first: int, step: int, seconds: float) -> None:
+    def __init__(
+        self, part: Part, place: Path, stock: Path, seed: int, first: int, step: int, seconds: float
+    ) -> None:
         self.part, self.place, self.stock, self.seed = part, place, stock, seed
         self.next, self.step = first, step
         self.began = time.monotonic()
@@ -163,7 +167,9 @@ class Worker:
         self._collect()
         if code == 0:
             return False
-        what = f"hang: more than {self.part.limit_s:g} s" if not ended else f"crash: the process ended with {code}"
+        what = (
+            f"hang: more than {self.part.limit_s:g} s" if not ended else f"crash: the process ended with {code}"
+        )
         self.tally.findings.append(Finding(self.part.name, number, self.seed, what))
         if number < 0:  # nothing can be prepared: no use in trying again
             return False
@@ -186,7 +192,9 @@ class Worker:
             file.unlink()
 
 
-def run_parts(parts: list[Part], place: Path, stock: Path, seed: int, budget_s: float, workers: int = 2) -> dict[str, Tally]:
+def run_parts(
+    parts: list[Part], place: Path, stock: Path, seed: int, budget_s: float, workers: int = 2
+) -> dict[str, Tally]:
     """Every part for its share of the budget, on so many processes at a time."""
     whole = sum(part.share for part in parts)
     waiting = [
@@ -208,5 +216,8 @@ def run_parts(parts: list[Part], place: Path, stock: Path, seed: int, budget_s: 
             whole_of.extra += found.extra
             whole_of.seconds += found.seconds
             whole_of.findings += found.findings
-            print(f"{worker.part.name}: {found.cases} cases in {found.seconds:.0f} s, {len(found.findings)} findings", flush=True)
+            print(
+                f"{worker.part.name}: {found.cases} cases in {found.seconds:.0f} s, {len(found.findings)} findings",
+                flush=True,
+            )
     return tallies

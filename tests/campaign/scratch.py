@@ -89,7 +89,9 @@ def enter(place: Path, *, superuser: bool = False) -> None:
 def require() -> None:
     """Refuse to go on in a process that is not fenced in: everything that tries a bad input asks this first."""
     if not _fenced:
-        raise RefusedError("nothing of the campaign runs outside its scratch folder: use python -m tests.campaign")
+        raise RefusedError(
+            "nothing of the campaign runs outside its scratch folder: use python -m tests.campaign"
+        )
 
 
 def _check(place: Path, *, superuser: bool) -> None:
@@ -109,7 +111,13 @@ def _become_ordinary() -> None:
     user = pwd.getpwnam(NOBODY)
     import torch
 
-    needed = [sys.executable, os.path.realpath(sys.executable), os.__file__, torch.__file__, PROJECT / "pyproject.toml"]
+    needed = [
+        sys.executable,
+        os.path.realpath(sys.executable),
+        os.__file__,
+        torch.__file__,
+        PROJECT / "pyproject.toml",
+    ]
     for file in map(Path, needed):
         for part in (file, *file.parents):
             asked = stat.S_IXOTH if part.is_dir() else stat.S_IROTH
@@ -138,9 +146,15 @@ def can_be_ordinary() -> bool:
 def fence(place: Path) -> None:
     """Ask the kernel to refuse this process, and all it starts, every write outside a folder."""
     libc = ctypes.CDLL(None, use_errno=True)
-    version = libc.syscall(CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(1)) if sys.platform == "linux" else 0
+    version = (
+        libc.syscall(CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(1))
+        if sys.platform == "linux"
+        else 0
+    )
     if version < 3:
-        raise RefusedError("the campaign needs Landlock (Linux 6.2 or newer) to be sure that nothing outside is touched")
+        raise RefusedError(
+            "the campaign needs Landlock (Linux 6.2 or newer) to be sure that nothing outside is touched"
+        )
     handled = WRITES | REFER | TRUNCATE
     about = struct.pack("Q", handled)
     rules = _asked(libc.syscall(CREATE_RULESET, about, ctypes.c_size_t(len(about)), ctypes.c_uint32(0)))
