@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from functools import cache
 
 import torch
 
@@ -174,6 +175,7 @@ def check_one_angle() -> Evidence:
     )
 
 
+@cache
 def check_index_needs_position() -> Evidence:
     """For any symbolic head: [s, t] and [t, s], both asking for position 1, get one and the same output."""
     dice = torch.Generator().manual_seed(0)
@@ -195,6 +197,7 @@ def check_index_needs_position() -> Evidence:
     )
 
 
+@cache
 def check_retrieval_needs_symbols() -> Evidence:
     """For any positional head with identity values and a projection: [(e, a), (f, b)] and its swap, asking for e."""
     dice = torch.Generator().manual_seed(0)
