@@ -356,6 +356,7 @@ SITUATIONS: dict[str, Callable[[Scene], Any]] = {
     "A table that is damaged": Scene.broken,
     "A run of another kind": lambda s: rs.results.Lengths.open(s.run("runs/first")),
     "The disk is full": Scene.full,
+    "Days of work": lambda s: rs.lab.train("number", steps=10_000_000, device="cpu"),
     "No answer": Scene.unanswered,
     "The key is refused": lambda s: s.refused(401),
     "The model is not known": lambda s: s.refused(404),

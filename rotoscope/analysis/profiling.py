@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from rotoscope.analysis.batches import Batch, batches, prompts_hash
+from rotoscope.analysis.estimate import estimate, most_tokens
 from rotoscope.analysis.examples import examples as telling_examples
 from rotoscope.analysis.examples import telling_heads
 from rotoscope.analysis.measures import BatchScores, Scoring, score_batch
@@ -26,8 +27,6 @@ from rotoscope.settings import ProfileSettings
 from rotoscope.settings.bounds import SEED
 from rotoscope.tasks import MultiHops, Prompts, from_tokens
 
-BATCH_TOKENS = {"cpu": 1024, "cuda": 16384}
-
 
 def profile(
     subject: Any,
@@ -39,6 +38,7 @@ def profile(
     seed: int | None = None,
     out: str | Path | None = None,
     overwrite: bool = False,
+    force: bool = False,
     show_progress: bool | None = None,
     **changes: Any,
 ) -> Profile:
@@ -51,7 +51,8 @@ def profile(
     `tau=[1e-4, 1e-2]`, `frequencies=True` (or a list of (layer, head) to score the planes of) or `null="none"`. The seeds
     of the null's draws come from `seed`, by default that of the prompts.
 
-    With `out`, results are written as they come and a killed run goes on where it was.
+    With `out`, results are written as they come and a killed run goes on where it was. What does not fit memory or would
+    take days is refused, unless you `force` it.
     """
     wanted = ProfileSettings.make(settings, **changes)
     shown = _prompts(prompts, tokens, blocks)
@@ -61,6 +62,7 @@ def profile(
         )
     subject = load(subject)
     check_null(subject, wanted.null)
+    estimate(subject, shown, wanted).cost.check(subject.device, force=force)
     seed = shown.settings.get("seed", 0) if seed is None else seed
     SEED.check("seed", seed)
     described = subject_settings(subject, shown) | wanted.stored() | {"seed": seed}
@@ -72,8 +74,7 @@ def profile(
     reader = HeadReader(subject.model, prove=wanted.prove)
     read_in = run.seconds
     scoring = Scoring(wanted.tau, _single_frequencies(wanted, subject, reader))
-    most = wanted.batch_tokens or BATCH_TOKENS.get(subject.device.type, BATCH_TOKENS["cpu"])
-    work = batches(shown, wanted.positions, most)
+    work = batches(shown, wanted.positions, most_tokens(subject, wanted))
     passes = 1 + (wanted.null_draws if wanted.null != "none" else 0)
     with progress_bar("profiling", passes * len(shown), show_progress) as bar:
         for batch in work:
@@ -87,7 +88,7 @@ def profile(
     if wanted.vary:
         from rotoscope.analysis.variation import vary  # which profiles in turn
 
-        run.piece("variations", lambda: {"variations": vary(subject, wanted.vary, **how)})
+        run.piece("variations", lambda: {"variations": vary(subject, wanted.vary, force=force, **how)})
     if wanted.examples:
         heads = list(telling_heads(run.result).items())
         run.piece("examples", lambda: telling_examples(reader, work[0], heads))
@@ -127,7 +128,10 @@ def _null_passes(
     """Every draw of the null on the same prompts; what an earlier try finished is not made again."""
     prompts = sum(len(batch.prompts) for batch in work)
     draws = range(wanted.null_draws if wanted.null != "none" else 0)
-    keys = [[_null_key(wanted.null, draw, batch) for batch in work] for draw in draws]
+    keys = [
+        [_factors_key(wanted.null, draw), *(_null_key(wanted.null, draw, batch) for batch in work)]
+        for draw in draws
+    ]
     missing = [draw for draw, pieces in enumerate(keys) if not all(run.done(key) for key in pieces)]
     bar.advance((len(draws) - len(missing)) * prompts)
     drawn = make_nulls(
@@ -147,6 +151,10 @@ def _null_passes(
         nulls.clear()  # a random model goes before the next is made
 
 
+def _factors_key(name: str, draw: int) -> str:
+    return f"{name}-{draw}-factors"
+
+
 def _null_key(name: str, draw: int, batch: Batch) -> str:
     return f"{name}-{draw}-{batch.first:06d}"
 
@@ -158,7 +166,7 @@ def _score_nulls(
     for null in nulls:
         about = {"null_name": null.name, "draw": null.draw}
         factors = pd.DataFrame([about | {"part": k, "factor": f} for k, f in enumerate(null.factors)])
-        run.piece(f"{null.name}-{null.draw}-factors", lambda factors=factors: {"null_factors": factors})  # type: ignore[misc]
+        run.piece(_factors_key(null.name, null.draw), lambda factors=factors: {"null_factors": factors})  # type: ignore[misc]
     for batch in work:
         missing = {null.draw: null for null in nulls if not run.done(_null_key(null.name, null.draw, batch))}
         scores = {

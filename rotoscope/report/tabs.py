@@ -75,13 +75,18 @@ def lengths_tab(found: Salvaged) -> Tab:
     curves = []
     for (model, task), rows in run.curve().groupby(["model", "task"], sort=False):
         curves.append({"name": clean(model), "group": clean(task), **_curve(rows, "length", "accuracy")})
-    tables = [
+    tables: list[tuple[str, str, Callable[[], Any]]] = [
         ("predicted", "Predicted and measured lengths at which accuracy falls below a level", run.predictions),
         ("heads", "Does the discrepancy of a head decay with length?", run.decay),
         (
             "heads",
             "Per head, the power of the length with which its discrepancy and its gap change",
             run.exponents,
+        ),
+        (
+            "heads",
+            "Discrepancy by class at training length: mean, worst query, 10 %, 50 %, 90 % of them",
+            run.discrepancies,
         ),
     ]
     made = [(title, make) for need, title, make in tables if need in found.tables]

@@ -1,4 +1,4 @@
-"""When is a model's figure more than a null's? The one rule behind every such verdict (SCIENCE.md section 12).
+"""When is a model's figure more than a null's? The one rule behind every such verdict.
 
 Under the null hypothesis the subject is one more draw of the null. With K draws on the subject's prompts, m and s the mean
 and standard deviation of a figure over them, and e the subject's standard error over prompts, a figure T is *beyond the

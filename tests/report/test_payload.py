@@ -295,7 +295,8 @@ def test_lengths() -> None:
         rows = curve[curve["model"] == shown["name"]]
         np.testing.assert_allclose(shown["y"], rows["accuracy"], atol=6e-5)
         np.testing.assert_allclose(shown["low"], rows["low"], atol=6e-5)
-    assert [len(shown["columns"][0]) for shown in tab["tables"]] == [4, len(run.decay()), 4]
+    lengths = [4, len(run.decay()), 4, len(run.discrepancies())]
+    assert [len(shown["columns"][0]) for shown in tab["tables"]] == lengths
 
 
 def test_canonical_and_theory_and_gating() -> None:
