@@ -15,9 +15,9 @@ from huggingface_hub import constants
 import rotoscope as rs
 from rotoscope.errors import ModelError, RunError
 from rotoscope.reading import scratch
+from tests.disk import full_disk
 from tests.models import tiny
 from tests.reading.test_load import word_tokenizer
-from tests.disk import full_disk
 from tests.tiny_gguf import write_gguf
 
 
