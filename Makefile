@@ -8,7 +8,7 @@ READY  := $(VENV)/.ready
 TWO    := --numprocesses 2 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow breakages bench lint types docs clean
+.PHONY: help setup demo test test-slow breakages campaign bench lint types docs clean
 
 help:  ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +33,10 @@ test-slow: $(READY)  ## Everything, minutes of work
 
 breakages: $(READY)  ## Break the program on purpose, one place at a time: does a test notice?
 	$(BIN)/python -m tests.breakages
+
+# As the superuser: BIN must name an environment that everyone may read.
+campaign: $(READY)  ## Try to break the program for an hour (BUDGET=8h, SEED=3)
+	$(BIN)/python -m tests.campaign --budget $(or $(BUDGET),1h) --seed $(or $(SEED),0) --out campaign.json
 
 bench: $(READY)  ## Speed and memory, as ratios measured in one run
 	$(BIN)/python -m benchmarks

@@ -84,7 +84,7 @@ def _judged(
         show_progress=False,
     ).statistics()
     about = {"scale": scale, "prompts": prompts, "repetition": repetition}
-    kept = found[["statistic", "value", "null_value", "p_value", "verdict"]]
+    kept = found[["statistic", "value", "null_value", "null_draws", "p_value", "verdict"]]
     return {"subjects": kept.assign(**about)[[*about, *kept]]}
 
 

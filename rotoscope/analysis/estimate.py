@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from rotoscope.analysis.batches import Batch, batches
+from rotoscope.analysis.nulls import CALIBRATION_BATCHES, MOST_KEPT
 from rotoscope.analysis.prompts import make_prompts
 from rotoscope.maths.swaps import TILE
 from rotoscope.reading import Subject
@@ -97,6 +98,7 @@ def estimate(
     more = SMALL_THINGS + max(_batch_bytes(config, batch) for batch in work) + BYTES_PER_ROW * rows
     if settings.null == "random":
         more += 4 * sum(p.numel() for p in parameters)  # made in float32
+        more += min(MOST_KEPT, sum(_key_bytes(config, batch) for batch in work[:CALIBRATION_BATCHES]))
     free = free_memory(subject.device)
     planes = 0.0
     if settings.frequencies:
@@ -160,6 +162,13 @@ def _batch_bytes(config: object, batch: Batch) -> float:
     mask = n * n if getattr(config, "sliding_window", None) else 0  # one for all prompts and heads
     logits = size_of(config, "vocab_size") * max(1, len(batch.asked_at))
     return 4.0 * (prompts * (max(forward, scoring) + logits) + mask)
+
+
+def _key_bytes(config: object, batch: Batch) -> float:
+    """The keys of all layers on one batch."""
+    wide = int(getattr(config, "num_key_value_heads", None) or _heads(config)) * _width(config)
+    tokens = len(batch.prompts) * len(batch.prompts[0].tokens)
+    return 4.0 * size_of(config, "num_hidden_layers") * tokens * wide
 
 
 def _heads(config: object) -> int:

@@ -27,6 +27,8 @@ from rotoscope.reading.heads import Visit
 NullName = Literal["none", "random", "gaussian"]
 NULLS: tuple[NullName, ...] = ("none", "random", "gaussian")
 CALIBRATION_BATCHES = 2
+MOST_KEPT = 256_000_000
+"""Bytes of layers that are kept to be scored once it is known how to rescale them; what is more is read again."""
 
 
 @dataclass(frozen=True)
@@ -95,15 +97,27 @@ def make_nulls(
 def _random(draw: int, model: Any, real: pd.DataFrame, work: list[Batch], per_layer: bool) -> Null:
     """A fresh model, its logits rescaled; it is of the subject's class, whose reading was proven already."""
     reader = HeadReader(model, prove=False)
+    logits: list[tuple[list[torch.Tensor], Blocks]] = []
     kept: dict[int, list[LayerHeads]] = {}
+    free = MOST_KEPT
     for batch in work[:CALIBRATION_BATCHES]:
-        layers = kept.setdefault(batch.first, [])
-        reader.read(
-            batch.tokens,
-            batch.queries,
-            lambda layer, layers=layers: layers.append(replace(layer, residual=None)),
-        )
-    factors = _calibrate(kept, real, work, per_layer)
+        real_logits: list[torch.Tensor] = []
+        layers: list[LayerHeads] = []
+
+        def visit(
+            layer: LayerHeads, logits: list[torch.Tensor] = real_logits, layers: list[LayerHeads] = layers
+        ) -> None:
+            nonlocal free
+            logits.append(layer.at(-1).real(capped=False))
+            free -= layer.keys.nbytes + layer.query.nbytes
+            if free >= 0:
+                layers.append(replace(layer, residual=None))
+
+        reader.read(batch.tokens, batch.queries, visit)
+        logits.append((real_logits, batch.blocks_for(batch.queries[-1])))
+        if len(layers) == reader.layers:
+            kept[batch.first] = layers
+    factors = _calibrate(logits, real, per_layer)
     return Null("random", draw, reader, _rescaled(factors), factors, kept)
 
 
@@ -127,28 +141,25 @@ def _initialise(subject: Subject, seed: int, device: torch.device) -> Any:
 
 
 def _calibrate(
-    kept: dict[int, list[LayerHeads]], real: pd.DataFrame, work: list[Batch], per_layer: bool
+    read: list[tuple[list[torch.Tensor], Blocks]], real: pd.DataFrame, per_layer: bool
 ) -> list[float]:
-    """The factor at which the fresh model's median spread of block log-means equals the real one's."""
-    read = [(batch, kept[batch.first]) for batch in work if batch.first in kept]
-    everything = list(range(len(read[0][1])))
+    """The factor at which the fresh model's median spread of block log-means equals the real one's.
 
-    def spread(logits: list[tuple[torch.Tensor, Blocks]], factor: float) -> float:
-        found = [block_spread(tensor * factor, blocks).flatten() for tensor, blocks in logits]
-        return float(torch.cat(found).median())
+    `read` holds every layer's logits [batch, heads, n] of some batches, and their blocks.
+    """
+    everything = list(range(len(read[0][0])))
 
     def solve(layers: list[int], wanted: float) -> float:
-        logits = [
-            (
-                torch.cat([heads[k].at(-1).real(capped=False) for k in layers], 1),
-                batch.blocks_for(batch.queries[-1]),
-            )
-            for batch, heads in read
-        ]
+        logits = [(torch.cat([heads[layer] for layer in layers], 1), blocks) for heads, blocks in read]
+
+        def spread(factor: float) -> float:
+            found = [block_spread(tensor * factor, blocks).flatten() for tensor, blocks in logits]
+            return float(torch.cat(found).median())
+
         low, high = -4.0, 8.0  # in powers of e
         for _ in range(40):
             middle = (low + high) / 2
-            if spread(logits, float(np.exp(middle))) < wanted:
+            if spread(float(np.exp(middle))) < wanted:
                 low = middle
             else:
                 high = middle

@@ -128,7 +128,10 @@ def _null_passes(
     """Every draw of the null on the same prompts; what an earlier try finished is not made again."""
     prompts = sum(len(batch.prompts) for batch in work)
     draws = range(wanted.null_draws if wanted.null != "none" else 0)
-    keys = [[_null_key(wanted.null, draw, batch) for batch in work] for draw in draws]
+    keys = [
+        [_factors_key(wanted.null, draw), *(_null_key(wanted.null, draw, batch) for batch in work)]
+        for draw in draws
+    ]
     missing = [draw for draw, pieces in enumerate(keys) if not all(run.done(key) for key in pieces)]
     bar.advance((len(draws) - len(missing)) * prompts)
     drawn = make_nulls(
@@ -148,6 +151,10 @@ def _null_passes(
         nulls.clear()  # a random model goes before the next is made
 
 
+def _factors_key(name: str, draw: int) -> str:
+    return f"{name}-{draw}-factors"
+
+
 def _null_key(name: str, draw: int, batch: Batch) -> str:
     return f"{name}-{draw}-{batch.first:06d}"
 
@@ -159,7 +166,7 @@ def _score_nulls(
     for null in nulls:
         about = {"null_name": null.name, "draw": null.draw}
         factors = pd.DataFrame([about | {"part": k, "factor": f} for k, f in enumerate(null.factors)])
-        run.piece(f"{null.name}-{null.draw}-factors", lambda factors=factors: {"null_factors": factors})  # type: ignore[misc]
+        run.piece(_factors_key(null.name, null.draw), lambda factors=factors: {"null_factors": factors})  # type: ignore[misc]
     for batch in work:
         missing = {null.draw: null for null in nulls if not run.done(_null_key(null.name, null.draw, batch))}
         scores = {

@@ -54,7 +54,9 @@ app = App(
     version=__version__,
     version_flags=["--version"],
     suppress_keyboard_interrupt=False,
-    default_parameter=Parameter(consume_multiple=True, negative_iterable="", show_env_var=False),
+    default_parameter=Parameter(
+        consume_multiple=True, negative_iterable="", show_env_var=False, json_list=False
+    ),
 )
 for _run in COMMANDS.values():
     app.command(_run)
@@ -107,6 +109,11 @@ def main(tokens: list[str] | None = None) -> None:
             f"{place}: use fewer or shorter prompts, smaller batches, a smaller model or another --device"
         )
         code = 2
+    except UnicodeEncodeError as problem:
+        _complain(
+            f"{problem.object!a} is no UTF-8, and not all that we use can do with that; choose another name"
+        )
+        code = 2
     except BrokenPipeError:
         sys.stderr.close()
         code = 0
@@ -130,4 +137,4 @@ def _check_text(tokens: list[str]) -> None:
 
 
 def _complain(message: str) -> None:
-    print(f"rotoscope: {message}", file=sys.stderr)
+    print(f"rotoscope: {' '.join(message.splitlines())}", file=sys.stderr)

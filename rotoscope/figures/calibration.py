@@ -31,7 +31,7 @@ def false_verdicts(run: Calibration) -> Figure:
 
 def _shares(ax: Axes, table: pd.DataFrame, names: list[str]) -> None:
     rows = range(len(table))
-    reach = [table["share"] - table["low"].clip(upper=table["share"]), table["high"] - table["share"]]
+    reach = [(table["share"] - table["low"]).clip(0), (table["high"] - table["share"]).clip(0)]
     ax.errorbar(table["share"], rows, xerr=reach, fmt="o", color=INK, markersize=4, capsize=2)
     ax.axvline(LEVEL, color=NULL, linestyle="--", linewidth=1)
     ax.set_yticks(rows, names)

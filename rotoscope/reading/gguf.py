@@ -20,6 +20,8 @@ from rotoscope.reading.scratch import scratch_folder
 from rotoscope.results.files import disk_errors
 
 CONVERSION = 2  # raise when a newer conversion must not reuse older copies
+SIZES = ("block_count", "embedding_length", "attention.head_count")
+"""What every GGUF file of a language model says, under its architecture's name."""
 INCOMPLETE = "incomplete.json"
 """In a copy of a file that lacks tensors: what is wrong with it. Such copies are made for those who ask for them."""
 
@@ -54,7 +56,7 @@ def _make(file: Path, whole: Path, partial: Path, *, allow_missing: bool) -> Pat
 def _convert(file: Path, folder: Path, *, allow_missing: bool) -> list[str]:
     """Write the safetensors copy; what is wrong with the file is refused, or said where that was asked for."""
     try:
-        import gguf  # noqa: F401
+        from gguf import GGUFReader
     except ImportError as missing:
         raise ModelError(
             f"{file.name} is a GGUF file; reading it needs: pip install 'rotoscope[gguf]'"
@@ -65,11 +67,14 @@ def _convert(file: Path, folder: Path, *, allow_missing: bool) -> list[str]:
     options: dict[str, Any] = {"gguf_file": name, "trust_remote_code": False}
     with room_for_file(file, name) as room:
         try:
+            _check_sizes(GGUFReader(file), file)
             tokenizer = AutoTokenizer.from_pretrained(room, **options)
             with same_random_numbers():
                 model, report = AutoModelForCausalLM.from_pretrained(
                     room, output_loading_info=True, ignore_mismatched_sizes=True, **options
                 )
+        except ModelError:
+            raise
         except Exception as problem:
             raise ModelError(
                 f"{file} cannot be read as a GGUF model ({folded(problem)}); "
@@ -85,3 +90,20 @@ def _convert(file: Path, folder: Path, *, allow_missing: bool) -> list[str]:
             model.save_pretrained(folder)
             tokenizer.save_pretrained(folder)
     return warnings
+
+
+def _check_sizes(read: Any, file: Path) -> None:
+    """Refuse a file whose numbers would be taken for others: bytes were put in, or transformers would make sizes up."""
+    end = max(int(one.data_offset) + int(one.n_bytes) for one in read.tensors)
+    size = file.stat().st_size
+    if size not in (end, end + -end % read.alignment):
+        raise ModelError(
+            f"{file} is damaged: its tensors end after {end:,} bytes, and it has {size:,}; fetch it again"
+        )
+    known = read.fields.get("general.architecture")
+    architecture = None if known is None else known.contents()
+    missing = [name for name in SIZES if f"{architecture}.{name}" not in read.fields]
+    if missing:
+        raise ModelError(
+            f"{file} does not say how large its model is: {architecture}.{missing[0]} is missing; fetch the file again"
+        )

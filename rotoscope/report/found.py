@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rotoscope.errors import RotoscopeError
+from rotoscope.results.files import plain
 from rotoscope.results.place import LOG, PIECES
 from rotoscope.results.record import RUN, RunRecord
 
@@ -115,7 +116,7 @@ def progress_of(folder: Path) -> list[dict[str, Any]]:
     """The evaluations of a training run so far; a line still being written is left for the next time."""
     rows = []
     try:
-        lines = (folder / LOG).read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = plain(folder / LOG).read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return []
     for line in lines:

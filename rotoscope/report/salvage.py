@@ -11,7 +11,7 @@ from typing import Any
 
 from rotoscope.errors import RunError
 from rotoscope.results import KINDS
-from rotoscope.results.files import read_table
+from rotoscope.results.files import plain, read_table
 from rotoscope.results.record import RUN, RunRecord
 from rotoscope.results.run import unfinished_tables
 from rotoscope.results.saved import SavedRun, Tables
@@ -71,7 +71,7 @@ def salvage(source: str | Path | SavedRun) -> Salvaged:
 def _describe(found: Salvaged, folder: Path) -> None:
     """Take `run.json` as far as it can be believed."""
     try:
-        content = json.loads((folder / RUN).read_text(encoding="utf-8"))
+        content = json.loads(plain(folder / RUN).read_text(encoding="utf-8"))
     except FileNotFoundError:
         found.problems.append(f"{folder.name} has no {RUN}, so nothing says what was run")
         return
@@ -95,7 +95,8 @@ def _read_tables(found: Salvaged, folder: Path) -> None:
     listed = {str(name) for name in found.run.tables}
     for name in sorted(listed | files):
         try:
-            found.tables[name] = read_table(folder / f"{Path(name).name}.parquet")
+            file = f"{Path(name).name}.parquet"
+            found.tables[name] = read_table(folder / file, found.run.files.get(file))
         except RunError as problem:
             found.problems.append(str(problem).replace(f"{folder}/", "").replace(str(folder), folder.name))
         except Exception as problem:  # a file made by a stranger

@@ -50,7 +50,7 @@ class Calibration(SavedRun):
 
 def _shares(groups: pd.core.groupby.SeriesGroupBy) -> pd.DataFrame:
     """How many of how many, as a share with Wilson's interval."""
-    table = groups.agg(subjects="size", beyond="sum").reset_index()
+    table = groups.agg(subjects="size", beyond="sum").astype(int).reset_index()
     table["share"] = table["beyond"] / table["subjects"]
     ends = [wilson(int(row.beyond), int(row.subjects)) for row in table.itertuples()]
     table["low"], table["high"] = zip(*ends, strict=True)

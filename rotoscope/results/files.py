@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import stat
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -66,7 +67,7 @@ def read_arrays(path: Path) -> dict[str, Any]:
     from safetensors import SafetensorError, safe_open
 
     try:
-        with safe_open(path, "pt") as file:
+        with safe_open(plain(path), "pt") as file:
             expected = (file.metadata() or {}).get(CHECKSUM)
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  not a mapping
     except (OSError, SafetensorError) as damage:
@@ -86,10 +87,17 @@ def _arrays_checksum(arrays: dict[str, Any]) -> str:
     return f"{found:08x}"
 
 
+def plain(path: Path) -> Path:
+    """The same path, unless something else than a file is there: a pipe or a device might never end."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise OSError(errno.EINVAL, "it is no plain file", str(path))
+    return path
+
+
 def checksum(path: Path) -> str:
     """Of a file's bytes: enough to notice damage, and cheap."""
     found = 0
-    with path.open("rb") as file:
+    with plain(path).open("rb") as file:
         while part := file.read(1 << 20):
             found = zlib.crc32(part, found)
     return f"{found:08x}"
@@ -118,7 +126,7 @@ def start_manifest(folder: Path) -> None:
 def listed(folder: Path) -> list[str]:
     """What was written into a run folder, as far as its manifest can be read; never anything outside it."""
     try:
-        lines = (folder / MANIFEST).read_text(encoding="utf-8").splitlines()
+        lines = plain(folder / MANIFEST).read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError):
         return []
     return [line for line in lines if line and not Path(line).is_absolute() and ".." not in Path(line).parts]
@@ -163,7 +171,7 @@ def read_table(path: Path, expected: str | None = None) -> pd.DataFrame:
     table, damage = None, ""
     try:
         if expected is None or checksum(path) == expected:
-            table = pq.read_table(path).to_pandas()
+            table = pq.read_table(plain(path)).to_pandas()
         else:
             damage = "it is not what was written"
     except FileNotFoundError as missing:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rotoscope.errors import RunError
-from rotoscope.results.files import CHECKSUM, disk_errors, enter_in_manifest
+from rotoscope.results.files import CHECKSUM, disk_errors, enter_in_manifest, plain
 from rotoscope.results.record import described_checksum
 
 
@@ -30,7 +30,7 @@ class Journal:
             self._read(path)
 
     def _read(self, path: Path) -> None:
-        whole, newline, torn = path.read_bytes().rpartition(b"\n")
+        whole, newline, torn = plain(path).read_bytes().rpartition(b"\n")
         for number, line in enumerate(whole.splitlines()):
             try:
                 self.rows.append(_whole(json.loads(line)))

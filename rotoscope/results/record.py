@@ -11,13 +11,14 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Self
 
 from rotoscope import __version__
 from rotoscope.errors import RunError
-from rotoscope.results.files import CHECKSUM, checksum, write_json
+from rotoscope.results.files import CHECKSUM, checksum, plain, write_json
 
 SCHEMA = "1.2"
 RUN = "run.json"
@@ -37,13 +38,18 @@ def described_checksum(content: Mapping[str, Any]) -> str:
 
 def versions() -> dict[str, str]:
     """What computed a result."""
-    found = {"python": platform.python_version(), "rotoscope": __version__}
-    for package in ("torch", "transformers", "numpy", "pandas", "pyarrow"):
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            found[package] = "not installed"
-    return found
+    packages = ("torch", "transformers", "numpy", "pandas", "pyarrow")
+    return {"python": platform.python_version(), "rotoscope": __version__} | {
+        package: _installed(package) for package in packages
+    }
+
+
+@cache
+def _installed(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "not installed"
 
 
 @dataclass(frozen=True)
@@ -128,7 +134,7 @@ class RunRecord:
         if not folder.is_dir():
             raise RunError(f"no such run folder: {folder}")
         try:
-            content = json.loads((folder / RUN).read_text(encoding="utf-8"))
+            content = json.loads(plain(folder / RUN).read_text(encoding="utf-8"))
         except FileNotFoundError as missing:
             raise RunError(f"{folder} is no run folder: it has no {RUN}") from missing
         except (OSError, ValueError, RecursionError) as damage:
@@ -160,7 +166,9 @@ class RunRecord:
             if one.name == "details" or value is None:
                 continue
             part = _PARTS.get(one.name)
-            if not isinstance(value, dict if part else _KINDS.get(one.name, str)):
+            if not isinstance(value, dict if part else _KINDS.get(one.name, str)) or not _of_texts(
+                one.name, value
+            ):
                 problems.append(f"the {one.name} in {RUN} are damaged and left out")
                 continue
             setattr(record, one.name, _part(part, value) if part and isinstance(value, dict) else value)
@@ -184,6 +192,12 @@ _KINDS: dict[str, type] = {
 }
 """Fields of a record that are no text."""
 _PARTS: dict[str, type] = {"subject": SubjectRecord, "proof": Proof}
+
+
+def _of_texts(name: str, value: Any) -> bool:
+    """Whether what holds names, sentences and checksums holds nothing else."""
+    inner = value.values() if isinstance(value, dict) else value
+    return name not in ("tables", "warnings", "files", "versions") or all(isinstance(one, str) for one in inner)
 
 
 def _part(kind: type, value: dict[str, Any]) -> Any:

@@ -26,6 +26,7 @@ from rotoscope.results.files import (
     checksum,
     disk_errors,
     enter_in_manifest,
+    plain,
     read_arrays,
     read_table,
     save_arrays,
@@ -270,7 +271,7 @@ def unfinished_tables(folder: Path, record: RunRecord) -> Tables:
 
 def _read_piece(place: Path, key: str) -> Tables | None:
     try:
-        files = dict(json.loads((place / f"{key}{DONE}").read_text(encoding="utf-8"))["tables"])
+        files = dict(json.loads(plain(place / f"{key}{DONE}").read_text(encoding="utf-8"))["tables"])
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as damage:

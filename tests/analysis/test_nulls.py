@@ -157,6 +157,26 @@ def test_verdicts_are_those_of_the_rule_on_every_draw() -> None:
     assert "verdict" not in statistics({"prompts": profile.prompts}, 1e-4, profile.gamma)
 
 
+def test_shares_need_no_effect_in_score_units() -> None:
+    """A correlation .03 further down than every draw's, and medians .03 higher: only the former is beyond the null."""
+
+    def scores(shift: float, seed: int) -> pd.DataFrame:
+        dice = np.random.default_rng(seed)
+        p = np.linspace(0.2, 0.7, 40) + shift + dice.normal(0, 1e-4, (6, 40))
+        s = 1 - p + (0.02 - 0.6 * shift) * np.resize([1, -1], 40)
+        rows = [(k, h // 10, h % 10, 1e-4, p[k, h], s[k, h]) for k in range(6) for h in range(40)]
+        return pd.DataFrame(
+            rows, columns=["prompt", "layer", "head", "tau", "positional_score", "symbolic_score"]
+        )
+
+    draws = [scores(0.0, 1 + draw).assign(null_name="random", draw=draw) for draw in range(5)]
+    tables = {"prompts": scores(0.03, 0), "null_prompts": pd.concat(draws)}
+    found = statistics(tables, 1e-4, 0.1).set_index("statistic")
+    assert found.loc["correlation", "verdict"] == "beyond the null"
+    assert found.loc["early positional", "p_value"] < 0.01
+    assert found.loc["early positional", "verdict"] == "also in the null"
+
+
 def test_one_draw_and_one_prompt_have_no_verdict() -> None:
     model = tiny("llama", num_hidden_layers=1)
     one = rs.profile(model, tokens=tokens(3, 8), null_draws=1, examples=False).statistics()

@@ -1,0 +1,121 @@
+"""What the campaign found, each as a fixed case."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import rotoscope as rs
+from rotoscope.analysis import profiling
+from rotoscope.cli import main
+from rotoscope.errors import ModelError, RunError
+from rotoscope.report import run_payload
+from rotoscope.results.record import RunRecord, described_checksum
+from tests.models import tiny, tokens
+from tests.tiny_gguf import write_gguf
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("found") / "run"
+    rs.profile(tiny("llama"), tokens=tokens(1, 8), null="none", out=place)
+    return place
+
+
+@pytest.fixture
+def run(stored: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(stored, tmp_path / "run"))
+
+
+@pytest.mark.parametrize("name", ["run.json", "prompts.parquet", "manifest.txt", "metrics.jsonl"])
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(run: Path, name: str) -> None:
+    (run / name).unlink(missing_ok=True)
+    os.mkfifo(run / name)
+    if name.endswith((".json", ".parquet")):
+        with pytest.raises(RunError, match="no plain file"):
+            rs.open(run)
+    assert run_payload(run)["kind"] in ("profile", "unknown")
+    if name == "run.json":
+        with pytest.raises(RunError, match="no plain file"):
+            RunRecord.read(run)
+
+
+def test_a_report_says_that_a_table_is_not_what_was_written(run: Path) -> None:
+    table = pd.read_parquet(run / "prompts.parquet")
+    table["entropy"] *= 1.01
+    table.to_parquet(run / "prompts.parquet")
+    assert any("prompts.parquet is damaged" in problem for problem in run_payload(run)["problems"])
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("tables", [[]]), ("warnings", [{}]), ("files", {"a": []}), ("versions", {"a": 1})]
+)
+def test_names_in_a_description_that_are_no_names(run: Path, key: str, value: object) -> None:
+    content = json.loads((run / "run.json").read_text()) | {key: value}
+    (run / "run.json").write_text(json.dumps(content | {"checksum": described_checksum(content)}))
+    with pytest.raises(RunError, match=f"the {key} in run.json are damaged"):
+        rs.open(run)
+
+
+def test_a_null_killed_after_its_draw_keeps_its_factors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, wanted = tiny("llama"), {"tokens": tokens(1, 8), "null": "random", "null_draws": 2}
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(profiling, "telling_examples", killed)
+        with pytest.raises(KeyboardInterrupt):
+            rs.profile(model, out=tmp_path / "run", **wanted)
+    resumed = rs.profile(model, out=tmp_path / "run", **wanted)
+    assert resumed.tables["null_factors"]["draw"].tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (["reproduce", "p2-tasks", "--one-hop", "[/red]"], "no such run folder: [/red]"),
+        (["profile", "a\nb"], "no model called 'a b'"),
+        (
+            ["profile", "number", "--prompts", "1", "--null", "none", "--no-figures", "--out", "\udcff"],
+            "is no UTF-8",
+        ),
+    ],
+)
+def test_refused_in_one_line(
+    line: list[str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        main(line)
+    said = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert said.startswith("rotoscope: ")
+    assert said.count("\n") == 1
+    assert words in said
+
+
+@pytest.fixture
+def gguf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("ROTOSCOPE_CACHE", str(tmp_path / "cache"))
+    return write_gguf(tmp_path / "tiny.gguf")
+
+
+def test_a_gguf_file_that_does_not_say_its_heads(gguf: Path) -> None:
+    gguf.write_bytes(gguf.read_bytes().replace(b"attention.head_count", b"attention.head_coxnt"))
+    with pytest.raises(ModelError, match="llama.attention.head_count is missing"):
+        rs.load(gguf, device="cpu")
+
+
+def test_a_gguf_file_with_bytes_put_in(gguf: Path) -> None:
+    content = gguf.read_bytes()
+    gguf.write_bytes(content[:3040] + bytes(64) + content[3040:])
+    with pytest.raises(ModelError, match="its tensors end after"):
+        rs.load(gguf, device="cpu")
