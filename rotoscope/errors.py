@@ -15,6 +15,7 @@ __all__ = [
     "RotoscopeError",
     "RunError",
     "TaskError",
+    "TooLargeError",
     "UnprovenError",
 ]
 
@@ -49,6 +50,10 @@ class NumberError(RotoscopeError):
 
 class RunError(RotoscopeError):
     """A run folder that cannot be opened, resumed or written."""
+
+
+class TooLargeError(RotoscopeError):
+    """Work that does not fit the memory that is free, or would take days; `force` starts it all the same."""
 
 
 class EndpointError(RotoscopeError):

@@ -201,6 +201,10 @@ class Scene:
         self.patch.setattr(type(self.model), "__init__", refuse)
         return self.profile(null="random")
 
+    def quantised(self) -> rs.Profile:
+        self.model.config.quantization_config = tf.BitsAndBytesConfig(load_in_8bit=True)
+        return self.profile()
+
     def not_a_number(self) -> rs.Profile:
         self.model.model.layers[1].self_attn.k_proj.weight.data[0, 0] = float("nan")
         return self.profile()
@@ -329,6 +333,7 @@ SITUATIONS: dict[str, Callable[[Scene], Any]] = {
     "A checkpoint that does not name its task": lambda s: rs.dynamics(s.folder("run/step-1").parent),
     "An unknown null": lambda s: s.profile(null="normal"),
     "No random null": Scene.stubborn,
+    "No random null for quantised weights": Scene.quantised,
     "NoRotaryError": lambda s: HeadReader(
         from_config(
             tf.GPT2Config(vocab_size=128, n_embd=64, n_layer=1, n_head=4, bos_token_id=1, eos_token_id=2)
@@ -351,6 +356,7 @@ SITUATIONS: dict[str, Callable[[Scene], Any]] = {
     "A table that is damaged": Scene.broken,
     "A run of another kind": lambda s: rs.results.Lengths.open(s.run("runs/first")),
     "The disk is full": Scene.full,
+    "Days of work": lambda s: rs.lab.train("number", steps=10_000_000, device="cpu"),
     "No answer": Scene.unanswered,
     "The key is refused": lambda s: s.refused(401),
     "The model is not known": lambda s: s.refused(404),

@@ -1,4 +1,6 @@
-"""The notebooks run from their first cell to their last, and are kept without outputs."""
+"""The notebooks run from their first cell to their last, and are kept without outputs.
+
+Quickly in this process, slowly as Jupyter runs them."""
 
 from __future__ import annotations
 
@@ -13,15 +15,31 @@ NOTEBOOKS = sorted(ROOT.glob("examples/*.ipynb"))
 SIZES = "PAIRS, PROMPTS, DRAWS = "
 
 
+def read(path: Path) -> nbformat.NotebookNode:
+    """A notebook with fewer facts and prompts."""
+    notebook = nbformat.read(path, as_version=4)
+    for cell in notebook.cells:
+        assert not cell.get("outputs")
+        if SIZES in cell.source:
+            cell.source = cell.source.replace(SIZES, f"{SIZES}4, 1, 1  # not ")
+    return notebook
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_cells_run_one_after_another(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict = {}
+    for cell in read(path).cells:
+        if cell.cell_type == "code":
+            exec(cell.source.replace("%matplotlib inline\n", ""), names)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebooks_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("PYTHONWARNINGS", "ignore:IProgress")  # tqdm's, where there are no widgets
-    notebook = nbformat.read(path, as_version=4)
-    for cell in notebook.cells:
-        assert not cell.get("outputs")
-        if SIZES in cell.source:  # the same on fewer facts and prompts
-            cell.source = cell.source.replace(SIZES, f"{SIZES}4, 1, 1  # not ")
+    notebook = read(path)
     NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(tmp_path)}}).execute()
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))

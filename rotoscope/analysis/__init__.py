@@ -1,5 +1,6 @@
 """Questions put to a subject."""
 
+from rotoscope.analysis.calibration import calibrate as calibrate
 from rotoscope.analysis.canonical import canonical_experiments as canonical_experiments
 from rotoscope.analysis.dynamics import Watch as Watch
 from rotoscope.analysis.dynamics import measure_dynamics as measure_dynamics

@@ -10,6 +10,7 @@ import pandas as pd
 import torch
 
 from rotoscope.errors import RotoscopeError
+from rotoscope.lab.cost import grid_cost
 from rotoscope.lab.threads import one_thread
 from rotoscope.lab.toy import ToyHeads, ToySettings
 from rotoscope.maths.blocks import Blocks
@@ -49,13 +50,19 @@ def canonical_experiments(
     device: str | None = None,
     out: str | Path | None = None,
     overwrite: bool = False,
+    force: bool = False,
     show_progress: bool | None = None,
     **changes: Any,
 ) -> Canonical:
-    """Train the whole grid of a task (or of all) and measure it; `changes` are fields of `CanonicalSettings`."""
+    """Train the whole grid of a task (or of all) and measure it; `changes` are fields of `CanonicalSettings`.
+
+    What does not fit memory or would take days is refused, unless you `force` it.
+    """
     settings = CanonicalSettings.preset(preset, task=task, **changes)
     experiments = experiments_of(settings)
     where = pick_device(device)
+    models = max(one.models for one in experiments.values())
+    grid_cost(settings, models, len(experiments), where).check(where, force=force)
     run = Run(Canonical, {"preset": preset, **settings.stored()}, out, overwrite=overwrite)
     if run.finished is not None:
         return run.finished

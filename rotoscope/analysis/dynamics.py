@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -16,6 +17,7 @@ import pandas as pd
 import torch
 
 from rotoscope.analysis.batches import prompts_hash
+from rotoscope.analysis.estimate import estimate
 from rotoscope.analysis.profiling import profile
 from rotoscope.errors import ModelError, RotoscopeError, RunError, TaskError
 from rotoscope.lab.checkpoints import sequences_for
@@ -24,7 +26,7 @@ from rotoscope.lab.sequences import training_sequences
 from rotoscope.lab.training import Evaluation
 from rotoscope.maths.swaps import swap_scores
 from rotoscope.progress import progress_bar
-from rotoscope.reading import find_checkpoints, load, own_model
+from rotoscope.reading import Subject, find_checkpoints, load, own_model
 from rotoscope.results.dynamics import Dynamics
 from rotoscope.results.intervals import mean_interval, per_input
 from rotoscope.results.record import RUN, RunRecord
@@ -164,6 +166,8 @@ def measure_dynamics(
     device: str | None = None,
     out: str | Path | None = None,
     overwrite: bool = False,
+    force: bool = False,
+    allow_missing: bool = False,
     show_progress: bool | None = None,
 ) -> Dynamics:
     """Scores of all heads along training.
@@ -171,7 +175,8 @@ def measure_dynamics(
     `source` is a training run or one of the embedded models "number" and "letter" (what was watched while it was
     trained is read back, unless other `queries` are asked), or a folder of checkpoints, `checkpoint-N/` or `step-N/`,
     of any model that can be profiled. Models of ours know their task; for others give `prompts`. `task` makes sure
-    that the checkpoints are of that task.
+    that the checkpoints are of that task. `allow_missing` is that of `load`; what does not fit memory or would take days is
+    refused, unless you `force` it.
     """
     if isinstance(source, Training):
         if queries is None and "scores" in source.tables:
@@ -190,8 +195,10 @@ def measure_dynamics(
             return Dynamics.of_training(trained)
     asked: QueryKind = queries or "last"
     check_queries(asked)
+    how = {"device": device, "dtype": torch.float32, "allow_missing": allow_missing}
+    kept = {"out": out, "overwrite": overwrite}
     return _from_checkpoints(
-        place, prompts, task, asked, inputs, each_tau(tau), device, out, overwrite, show_progress
+        place, prompts, task, asked, inputs, each_tau(tau), how, kept, force, show_progress
     )
 
 
@@ -202,9 +209,9 @@ def _from_checkpoints(
     queries: QueryKind,
     inputs: int,
     taus: tuple[float, ...],
-    device: str | None,
-    out: str | Path | None,
-    overwrite: bool,
+    loading: dict[str, Any],
+    kept: dict[str, Any],
+    force: bool,
     show_progress: bool | None,
 ) -> Dynamics:
     checkpoints = _checkpoints(place)
@@ -214,15 +221,18 @@ def _from_checkpoints(
         for step, checkpoint in checkpoints.items():
             bar.advance()
             key = f"step-{step:08d}"
-            if run is not None and run.done(key):
+            if run is not None and run.done(key) and not loading["allow_missing"]:
                 continue
             try:
-                subject = load(checkpoint, device=device, dtype=torch.float32)
+                subject = load(checkpoint, **loading)
             except ModelError as damage:
                 warnings.append(f"{checkpoint.name} was left out: {damage}")
                 continue
+            warnings += [f"{checkpoint.name}: {said}" for said in subject.warnings]
             if run is None:  # the first model that can be read says what all are shown
                 samples = prompts if prompts is not None else _own_sequences(subject, place, task, inputs)
+                few = samples[:1].prompts() if isinstance(samples, MultiHops) else samples
+                _check_cost(subject, few, len(samples), len(checkpoints), _plain(queries, taus), force)
                 shown = samples.prompts() if isinstance(samples, MultiHops) else samples
                 if queries == "path" and not isinstance(samples, MultiHops):
                     raise TaskError(
@@ -237,11 +247,13 @@ def _from_checkpoints(
                     "inputs": len(shown),
                     "tau": list(taus),
                 }
-                run = Run(Dynamics, settings, out, overwrite=overwrite)
+                if loading["allow_missing"]:
+                    settings["allow_missing"] = True
+                run = Run(Dynamics, settings, **kept)
                 if run.finished is not None:
                     return run.finished
             _check_vocabulary(samples, subject, checkpoint)
-            scored = partial(_scored, subject, samples, shown, queries, taus, step)
+            scored = partial(_scored, subject, samples, shown, queries, taus, step, force)
             run.piece(key, scored)
     if run is None:
         raise ModelError(f"no checkpoint in {place} could be read: {warnings[0]}")
@@ -282,14 +294,33 @@ def _check_vocabulary(samples: Any, subject: Any, checkpoint: Path) -> None:
         )
 
 
-def _scored(
-    subject: Any, samples: Any, shown: Prompts, queries: QueryKind, taus: tuple[float, ...], step: int
-) -> Tables:
-    """One checkpoint."""
-    plain = ProfileSettings(
+def _plain(queries: str, taus: tuple[float, ...]) -> ProfileSettings:
+    """How one checkpoint is scored."""
+    return ProfileSettings(
         tau=taus, queries="last" if queries == "last" else "all", null="none", examples=False
     )
-    result = profile(subject, shown, plain, show_progress=False)
+
+
+def _check_cost(
+    subject: Subject, prompts: Prompts, count: int, checkpoints: int, settings: ProfileSettings, force: bool
+) -> None:
+    """Refuse what is too much: so many prompts like these, at all checkpoints one after the other."""
+    once = estimate(subject, prompts, settings, count=count).cost
+    whole = replace(once, what=f"{checkpoints} times {once.what}", seconds=checkpoints * once.seconds)
+    whole.check(subject.device, force=force)
+
+
+def _scored(
+    subject: Any,
+    samples: Any,
+    shown: Prompts,
+    queries: QueryKind,
+    taus: tuple[float, ...],
+    step: int,
+    force: bool,
+) -> Tables:
+    """One checkpoint."""
+    result = profile(subject, shown, _plain(queries, taus), force=force, show_progress=False)
     rows = result.prompts if queries == "last" else result.queries
     if queries == "path":
         marks = samples.on_path.cpu().numpy()

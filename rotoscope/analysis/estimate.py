@@ -1,18 +1,27 @@
-"""What a profile is expected to take, before it starts."""
+"""What a profile is expected to take, before it starts and, where prompts are many, before they are made."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 
 from rotoscope.analysis.batches import Batch, batches
-from rotoscope.analysis.profiling import BATCH_TOKENS
+from rotoscope.analysis.nulls import CALIBRATION_BATCHES, MOST_KEPT
+from rotoscope.analysis.prompts import make_prompts
 from rotoscope.maths.swaps import TILE
 from rotoscope.reading import Subject
+from rotoscope.reading.cost import OPERATIONS, Cost, forward_operations, operations_per_second, size_of
 from rotoscope.reading.devices import free_memory
-from rotoscope.settings import ProfileSettings
+from rotoscope.settings import ProfileSettings, PromptSettings
+from rotoscope.settings.prompts import DRAWN
 from rotoscope.tasks.prompts import Prompts
 
+BATCH_TOKENS = {"cpu": 1024, "cuda": 16384}
 SECONDS_PER_PLANE_LOGIT = 2.5e-9  # measured on two CPU cores; only for the estimate
+SECONDS_PER_SWAP, SECONDS_PER_ENTRY, SECONDS_PER_ROW = 8e-8, 6e-8, 3e-5
+BYTES_PER_ROW = 300.0
+"""A row of the table, per prompt, query, layer, head and tau, with the copies made of it."""
+VARIED_PROFILES = 12
 RUNTIME = 0.48e9  # torch, transformers and ourselves
 SMALL_THINGS = 0.05e9
 # How many tensors of their kind are alive at the worst moment, measured: benchmarks/memory.py
@@ -32,11 +41,24 @@ class Estimate:
     """What of the memory is not taken yet: the model is loaded already."""
     free_gigabytes: float | None = None
     """What is free, where the system says so."""
+    seconds: float = 0.0
+    """Everything, nulls and variations included."""
 
     @property
     def fits(self) -> bool:
         """Whether what is still to be taken is free."""
         return self.free_gigabytes is None or self.more_gigabytes <= self.free_gigabytes
+
+    @property
+    def cost(self) -> Cost:
+        """As the one rule for what is too much wants it."""
+        what = f"a profile of {self.prompts:,} prompts of up to {self.tokens:,} tokens"
+        return Cost(
+            what,
+            self.more_gigabytes,
+            self.seconds,
+            "use fewer or shorter prompts, larger blocks or a smaller model",
+        )
 
     def __str__(self) -> str:
         text = f"{self.prompts} prompts of up to {self.tokens} tokens, about {self.gigabytes:.1f} GB of memory"
@@ -54,40 +76,82 @@ class Estimate:
         return text
 
 
-def estimate(subject: Subject, prompts: Prompts, settings: ProfileSettings) -> Estimate:
-    """Memory before the work starts: the weights, those of a random null, and the largest batch's worst moment."""
+def most_tokens(subject: Subject, settings: ProfileSettings) -> int:
+    """How many tokens run through the model together."""
+    return settings.batch_tokens or BATCH_TOKENS.get(subject.device.type, BATCH_TOKENS["cpu"])
+
+
+def estimate(
+    subject: Subject, prompts: Prompts, settings: ProfileSettings, *, count: int | None = None
+) -> Estimate:
+    """Memory and time before the work starts: the weights, those of a random null, the largest batch's worst moment, and
+    the tables. `count` says how many prompts there will be where those given stand for more.
+    """
+    count = len(prompts) if count is None else count
     config = subject.model.config.get_text_config()
     parameters = list(subject.model.parameters())
     weights = sum(p.numel() * p.element_size() for p in parameters)
-    most = settings.batch_tokens or BATCH_TOKENS.get(subject.device.type, BATCH_TOKENS["cpu"])
-    work = batches(prompts, settings.positions, most)
-    more = SMALL_THINGS + max(_batch_bytes(config, batch) for batch in work)
+    work = batches(prompts, settings.positions, most_tokens(subject, settings))
+    passes = 1 + (settings.null_draws if settings.null != "none" else 0)
+    layers = size_of(config, "num_hidden_layers")
+    rows = passes * len(settings.tau) * layers * _heads(config) * len(work[0].queries) * count
+    more = SMALL_THINGS + max(_batch_bytes(config, batch) for batch in work) + BYTES_PER_ROW * rows
     if settings.null == "random":
         more += 4 * sum(p.numel() for p in parameters)  # made in float32
+        more += min(MOST_KEPT, sum(_key_bytes(config, batch) for batch in work[:CALIBRATION_BATCHES]))
     free = free_memory(subject.device)
     planes = 0.0
     if settings.frequencies:
         n, heads = prompts.longest, _heads(config)
         swapped = max((len(p.blocks) if p.blocks is not None else n) for p in prompts)
         chosen = settings.single_heads
-        count = heads * config.num_hidden_layers if chosen is None else len(chosen)
-        planes = float(count * (_width(config) // 2) * n * swapped)
+        scored = heads * layers if chosen is None else len(chosen)
+        planes = float(scored * (_width(config) // 2) * n * swapped)
+    share = passes * count + (VARIED_PROFILES * min(count, 8) if settings.vary else 0)
+    seconds = (_seconds(subject, work[0], settings) + planes * SECONDS_PER_PLANE_LOGIT) * share
     return Estimate(
-        len(prompts),
+        count,
         prompts.longest,
         (RUNTIME + weights + more) / 1e9,
         planes,
         more / 1e9,
         None if free is None else free / 1e9,
+        seconds,
     )
+
+
+def check_prompts(
+    subject: Subject,
+    sizes: PromptSettings,
+    settings: ProfileSettings,
+    *,
+    given: Collection[str] = (),
+    force: bool,
+) -> None:
+    """Refuse too many prompts before they are made: one of them stands for all."""
+    one = make_prompts(subject, replace(sizes, prompts=1), given=given)
+    count = sizes.prompts if one.task in DRAWN else 1
+    estimate(subject, one, settings, count=count).cost.check(subject.device, force=force)
+
+
+def _seconds(subject: Subject, batch: Batch, settings: ProfileSettings) -> float:
+    """One prompt once: through the model, and all its swaps."""
+    config, n = subject.model.config.get_text_config(), len(batch.prompts[0].tokens)
+    blocks = batch.blocks_for(batch.queries[-1])
+    entries = len(blocks) * n if max(blocks.lengths) > 1 else 0
+    swaps = len(blocks) ** 2 * (1 + 0.15 * (len(settings.tau) - 1))
+    scoring = SECONDS_PER_SWAP * swaps + SECONDS_PER_ENTRY * entries + SECONDS_PER_ROW
+    speed = operations_per_second(subject.device)
+    heads = size_of(config, "num_hidden_layers") * _heads(config) * len(batch.queries)
+    return forward_operations(subject.model, n) / speed + heads * scoring * OPERATIONS["cpu"] / speed
 
 
 def _batch_bytes(config: object, batch: Batch) -> float:
     """One layer at its worst moment: its feed-forward part, or the scoring of its heads, which come one after the other."""
     prompts, n = len(batch.prompts), len(batch.prompts[0].tokens)
     blocks = batch.blocks_for(batch.queries[-1])
-    heads, hidden = _heads(config), int(getattr(config, "hidden_size", 0))
-    wide = int(getattr(config, "intermediate_size", 0) or 4 * hidden)
+    heads, hidden = _heads(config), size_of(config, "hidden_size")
+    wide = size_of(config, "intermediate_size", 4 * hidden)
     swaps = min(len(blocks), TILE) * len(blocks)
     forward = n * (3 * wide + 8 * hidden)
     scoring = heads * (
@@ -96,14 +160,21 @@ def _batch_bytes(config: object, batch: Batch) -> float:
         + HEAD_TENSORS * n * _width(config)
     )
     mask = n * n if getattr(config, "sliding_window", None) else 0  # one for all prompts and heads
-    logits = int(getattr(config, "vocab_size", 0)) * max(1, len(batch.asked_at))
+    logits = size_of(config, "vocab_size") * max(1, len(batch.asked_at))
     return 4.0 * (prompts * (max(forward, scoring) + logits) + mask)
 
 
+def _key_bytes(config: object, batch: Batch) -> float:
+    """The keys of all layers on one batch."""
+    wide = int(getattr(config, "num_key_value_heads", None) or _heads(config)) * _width(config)
+    tokens = len(batch.prompts) * len(batch.prompts[0].tokens)
+    return 4.0 * size_of(config, "num_hidden_layers") * tokens * wide
+
+
 def _heads(config: object) -> int:
-    return int(getattr(config, "num_attention_heads", 1))
+    return size_of(config, "num_attention_heads")
 
 
 def _width(config: object) -> int:
     """Dimensions of a head."""
-    return int(getattr(config, "head_dim", None) or getattr(config, "hidden_size", 0) // _heads(config))
+    return size_of(config, "head_dim", size_of(config, "hidden_size") // _heads(config))

@@ -27,6 +27,7 @@ from rotoscope.lab.checkpoints import own_task
 from rotoscope.maths.purity import CLASSES
 from rotoscope.progress import progress_bar
 from rotoscope.reading import Gate, HeadReader, Subject, gated, load, silence
+from rotoscope.reading.cost import Cost, forward_operations, operations_per_second, size_of
 from rotoscope.reading.finite import check_logits
 from rotoscope.results.gating import Gating
 from rotoscope.results.profile import Profile
@@ -36,8 +37,12 @@ from rotoscope.results.saved import Tables
 from rotoscope.settings import GateSettings, ProfileSettings
 from rotoscope.settings.profile import head_pairs
 from rotoscope.tasks import passages
-from rotoscope.tasks.prompts import Prompts
+from rotoscope.tasks.prompts import Prompt, Prompts
 
+MOST_TOKENS = 512
+"""Tokens that run through the model together."""
+LOGIT_BYTES, ROW_BYTES = 12.0, 300.0
+"""Of logits and of table rows, with the copies made of them; for the estimate."""
 Head = tuple[int, int]
 Planes = str | Sequence[int]
 Heads = str | Sequence[Head]
@@ -150,6 +155,7 @@ def gate(
     seed: int = 0,
     out: str | Path | None = None,
     overwrite: bool = False,
+    force: bool = False,
     show_progress: bool | None = None,
     **changes: Any,
 ) -> Gating:
@@ -160,17 +166,19 @@ def gate(
     band is kept alone and removed alone, in all heads and in the heads of each class, and whole classes are silenced.
     Unless all heads are gated, random groups of as many heads from the same layers stand beside them.
 
-    Classes come from `classes`, a profile of the model, else from a profile of the same prompts.
+    Classes come from `classes`, a profile of the model, else from a profile of the same prompts. What does not fit memory
+    or would take days is refused, unless you `force` it.
     """
     wanted = GateSettings.make(settings, **changes)
     if any(answer is None for prompt in prompts for answer in prompt.answers):
         raise TaskError("a gate is judged by what the model answers: say what should come next (--answer)")
     subject = load(subject)
+    gates_cost(subject, prompts[0], len(prompts), wanted).check(subject.device, force=force)
     reader = HeadReader(subject.model)
     by_class = set(wanted.groups if wanted.case == "a sweep" else (wanted.heads,)) & set(CLASSES)
     if classes is None and by_class:
         plain = ProfileSettings(null="none", examples=False)
-        classes = profile(subject, prompts, plain, show_progress=show_progress)
+        classes = profile(subject, prompts, plain, force=force, show_progress=show_progress)
     scored = None
     if wanted.case == "a sweep":
         conditions = list(_sweep(reader, wanted, classes, seed))
@@ -204,6 +212,23 @@ def gate(
     if scored is not None:
         run.piece("scores", lambda: {"gated_heads": _scores(reader, prompts, scored)})
     return run.finish(subject=describe(subject, reader))
+
+
+def gates_cost(subject: Subject, prompt: Prompt, count: int, settings: GateSettings) -> Cost:
+    """What so many prompts like this one take, under every condition."""
+    gates = 2 + settings.controls
+    if settings.case == "a sweep":
+        gates = 2 + len(settings.groups) * (settings.bands + 1) * (2 + settings.controls)
+    n = len(prompt.tokens)
+    seconds = gates * count * forward_operations(subject.model, n) / operations_per_second(subject.device)
+    memory = MOST_TOKENS * LOGIT_BYTES * size_of(subject.model.config.get_text_config(), "vocab_size")
+    what = f"{gates:,} gates on {count:,} prompts of {n:,} tokens"
+    return Cost(
+        what,
+        (memory + ROW_BYTES * gates * count) / 1e9,
+        seconds,
+        "use fewer or shorter prompts, or fewer bands",
+    )
 
 
 def _sweep(reader: HeadReader, wanted: GateSettings, classes: Profile | None, seed: int) -> Iterator[Condition]:
@@ -262,7 +287,7 @@ def _measure(
     rows = []
     with gated(reader, condition.gate(reader)), torch.inference_mode():
         for source, prompts in shown.items():
-            for batch in batches(prompts, "task", most_tokens=512):
+            for batch in batches(prompts, "task", MOST_TOKENS):
                 for k, (loss, accuracy) in enumerate(_losses(subject, batch)):
                     found = {"source": source, "prompt": batch.first + k, "loss": loss, "accuracy": accuracy}
                     rows.append(about | found)

@@ -35,6 +35,7 @@ from rotoscope.maths.purity import purity_classes
 from rotoscope.progress import Progress, progress_bar
 from rotoscope.reading import Depths, HeadReader, LayerHeads, Subject, find_checkpoints
 from rotoscope.reading.checkpoints import STEP
+from rotoscope.reading.cost import Cost, forward_operations, operations_per_second
 from rotoscope.results.lengths import Lengths, accuracy_row
 from rotoscope.results.record import RUN, RunRecord
 from rotoscope.results.roles import ARRIVED
@@ -49,6 +50,8 @@ TOKENS = {"cpu": 120_000, "cuda": 4_000_000}
 """Tokens spent on each length: fewer inputs at the long end."""
 FEWEST = 24
 """Inputs at any length, unless fewer are asked for."""
+AT_ONCE = 20_000
+"""Tokens that run through a model together."""
 HEAD_LENGTHS = 850
 """Heads are looked at up to this length."""
 HEAD_INPUTS = 48
@@ -63,6 +66,8 @@ def measure_lengths(
     device: str | None = None,
     out: str | Path | None = None,
     overwrite: bool = False,
+    force: bool = False,
+    allow_missing: bool = False,
     show_progress: bool | None = None,
     **changes: Any,
 ) -> Lengths:
@@ -70,10 +75,11 @@ def measure_lengths(
 
     `source` is "number" or "letter", a model or checkpoint folder, a training run (all its checkpoints are taken), a list
     of those, or a mapping from names to them. `settings`, or fields of `LengthsSettings` given as keywords, say which
-    lengths and how many inputs.
+    lengths and how many inputs. `allow_missing` is that of `load`; what does not fit memory or would take days is refused,
+    unless you `force` it.
     """
     wanted = LengthsSettings.make(settings, **changes)
-    models = _models(source, device)
+    models = _models(source, device, allow_missing)
     first = next(iter(models.values()))
     chosen = wanted.lengths or tuple(_fitting(models))
     for name, subject in models.items():
@@ -83,6 +89,7 @@ def measure_lengths(
             raise TaskError(
                 f"lengths of {name} must lie between {shortest} and its {longest} positions, found {list(chosen)}"
             )
+    _cost(models, chosen, wanted).check(first.device, force=force)
     described = {
         "models": {name: subject.fingerprint for name, subject in models.items()},
         **wanted.stored(),
@@ -95,7 +102,7 @@ def measure_lengths(
         return run.finished
     with progress_bar("lengths", len(models) * sum(chosen), show_progress) as bar:
         for name, subject in models.items():
-            _Measured(run, name, subject, list(chosen), wanted).measure(bar)
+            _Measured(run, name, subject, list(chosen), wanted, force).measure(bar)
     return run.finish(device=first.device.type)
 
 
@@ -115,12 +122,35 @@ def stored_lengths() -> Lengths:
     return Lengths.open(Path(__file__).parents[1] / "models" / "lengths")
 
 
-def _models(source: Any, device: str | None) -> dict[str, Subject]:
+def _cost(models: dict[str, Subject], lengths: Sequence[int], settings: LengthsSettings) -> Cost:
+    """Accuracy at every length, and the prediction, which holds all its inputs in memory at once."""
+    seconds = memory = 0.0
+    for subject in models.values():
+        config, speed = subject.model.config.get_text_config(), operations_per_second(subject.device)
+        layers, heads, width = config.num_hidden_layers, config.num_attention_heads, config.hidden_size
+        for n in lengths:
+            count = min(settings.inputs, max(FEWEST, tokens_on(subject.device) // n))
+            seconds += count * forward_operations(subject.model, n) / speed
+        shown = sequences_for(config, 1)
+        extra = lengths[-1] - shown.length
+        hops, window = len(shown.settings["hops"]), shown.settings["target"]
+        set_apart = settings.inputs * extra * layers * heads
+        seconds += 2 * set_apart * hops * window * (width // heads) / speed
+        seconds += (
+            (layers + 1) * hops * settings.inputs * forward_operations(subject.model, shown.length) / speed
+        )
+        held = 8.0 * settings.inputs * (3 * layers * shown.length * width + 3 * heads * extra)
+        memory = max(memory, held + 40.0 * max(AT_ONCE, lengths[-1]) * width * 4)
+    what = f"{settings.inputs:,} inputs of up to {lengths[-1]:,} tokens (models: {len(models)}, lengths: {len(lengths)})"
+    return Cost(what, memory / 1e9, seconds, "use fewer or shorter inputs")
+
+
+def _models(source: Any, device: str | None, allow_missing: bool) -> dict[str, Subject]:
     named: Mapping[Any, Any]
     if isinstance(source, Mapping):
         named = source
     elif isinstance(source, (Subject, torch.nn.Module)):
-        subject = load_multihop(source, device)
+        subject = load_multihop(source, device, allow_missing=allow_missing)
         return {subject.name: subject}
     elif isinstance(source, (list, tuple)):
         named = {one: one for one in source}
@@ -129,7 +159,7 @@ def _models(source: Any, device: str | None) -> dict[str, Subject]:
         named = {f"{place.name} step {s}": one for s, one in find_checkpoints(place).items() if s > 0}
     else:
         named = {source: source}
-    return {str(name): load_multihop(one, device) for name, one in named.items()}
+    return {str(name): load_multihop(one, device, allow_missing=allow_missing) for name, one in named.items()}
 
 
 @dataclass(frozen=True)
@@ -141,6 +171,7 @@ class _Measured:
     subject: Subject
     lengths: list[int]
     settings: LengthsSettings
+    force: bool = False
 
     def measure(self, bar: Progress) -> None:
         depths = Depths(HeadReader(self.subject.model))
@@ -152,8 +183,9 @@ class _Measured:
             if self.settings.heads and n <= HEAD_LENGTHS:
                 self._piece("heads", lambda n=n: self._heads(depths.reader, n), n)  # type: ignore[misc]
             bar.advance(n)
-        self._piece("classes", lambda: head_classes(self.subject, self._sequences(CLASS_INPUTS, 0)))
-        inputs = self.settings.inputs
+        shown = self._sequences(CLASS_INPUTS, 0)
+        self._piece("classes", lambda: head_classes(self.subject, shown, force=self.force))
+        inputs = max(self._kinds, self.settings.inputs)  # at least one of every number of hops
         self._piece("predicted", lambda: predict(depths, self._sequences(inputs, 0), self.lengths[-1]))
 
     def _piece(self, table: str, make: Callable[[], pd.DataFrame], length: int = 0) -> None:
@@ -163,20 +195,23 @@ class _Measured:
         self.run.piece(key, lambda: {table: make().assign(**about)})
 
     def _sequences(self, count: int, front: int) -> MultiHops:
-        made = sequences_for(
-            self.subject.model.config, count, seed=self.settings.seed, first=HELD_OUT, front=front
-        )
-        return made.to(self.subject.device)
+        about = {"seed": self.settings.seed, "first": HELD_OUT, "front": front, "balanced": True}
+        return sequences_for(self.subject.model.config, count, **about).to(self.subject.device)
+
+    @property
+    def _kinds(self) -> int:
+        """How many numbers of hops there are."""
+        return len(self._sequences(1, 0).settings["hops"])
 
     def _longer(self, n: int, most: int) -> MultiHops:
-        kinds = len(self._sequences(1, 0).settings["hops"])
+        kinds = self._kinds
         count = max(kinds, min(most, max(FEWEST, tokens_on(self.subject.device) // n)))
         return self._sequences(count - count % kinds, n - self._sequences(1, 0).length)
 
     @torch.no_grad()
     def _accuracy(self, model: GPTJ, n: int) -> pd.DataFrame:
         samples = self._longer(n, self.settings.inputs)
-        at_once = max(1, 20_000 // n)
+        at_once = max(1, AT_ONCE // n)
         right = torch.cat(
             [
                 model.logits(samples.tokens[k : k + at_once]).argmax(-1) == samples.answer[k : k + at_once]
@@ -230,9 +265,10 @@ def _gaps(reader: HeadReader, samples: MultiHops, first: int = 0) -> pd.DataFram
 HEAD_MEASURES = ("discrepancy", "gap", "attention", "gap_loss", "dispersion_loss")
 
 
-def head_classes(subject: Subject, samples: MultiHops) -> pd.DataFrame:
+def head_classes(subject: Subject, samples: MultiHops, *, force: bool = False) -> pd.DataFrame:
     """What each head is at training length, and the angle of the plane it uses most."""
-    found = profile(subject, samples, frequencies=True, null="none", examples=False, show_progress=False)
+    plain: dict[str, Any] = {"null": "none", "examples": False, "show_progress": False, "force": force}
+    found = profile(subject, samples, frequencies=True, **plain)
     table = found.heads[["layer", "head", "positional_score", "symbolic_score", "swapped_mass"]]
     kinds = purity_classes(table["positional_score"], table["symbolic_score"])
     planes = found.frequencies

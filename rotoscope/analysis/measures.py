@@ -44,41 +44,55 @@ class Scoring:
     transform: Transform | None = None
 
 
-def score_batch(reader: HeadReader, batch: Batch, scoring: Scoring, tokenizer: Any) -> dict[str, pd.DataFrame]:
-    """The tables of one batch: scores per prompt, per query and per frequency, answers, sinks."""
-    tables: list[pd.DataFrame] = []
-    planes: list[pd.DataFrame] = []
-    blocks = [batch.blocks_for(query) for query in batch.queries]
-    symbols = [batch.symbols_for(query) for query in batch.queries]
-    attention = _AttentionByPosition(batch)
+class BatchScores:
+    """The scores of one batch, gathered layer by layer."""
 
-    def visit(layer: LayerHeads) -> None:
+    def __init__(self, batch: Batch, scoring: Scoring) -> None:
+        self.batch, self.scoring = batch, scoring
+        self.blocks = [batch.blocks_for(query) for query in batch.queries]
+        self.symbols = [batch.symbols_for(query) for query in batch.queries]
+        self.rows: list[pd.DataFrame] = []
+        self.planes: list[pd.DataFrame] = []
+
+    def visit(self, layer: LayerHeads) -> QueryHeads:
+        """Score a layer; gives back its heads at the last query, as they were scored."""
+        batch, scoring = self.batch, self.scoring
         if scoring.transform is not None:
             layer = scoring.transform(layer, batch)
         for index, query in enumerate(batch.queries):
             here = layer.at(index)
             with _placed(here, batch):
-                found = _measure(here, blocks[index], scoring.taus, symbols[index])
-            tables.append(_rows(batch, layer.layer, query, found, scoring.taus))
-        attention.add(here)  # of the last query
+                found = _measure(here, self.blocks[index], scoring.taus, self.symbols[index])
+            self.rows.append(_rows(batch, layer.layer, query, found, scoring.taus))
         if scoring.frequencies:
             with _placed(here, batch):
-                planes.append(_frequencies(here, blocks[-1], batch, scoring))
+                self.planes.append(_frequencies(here, self.blocks[-1], batch, scoring))
+        return here
 
-    logits = reader.read(batch.tokens, batch.queries, visit, keep=batch.asked_at)
-    if len(tables) != reader.layers * len(batch.queries):
-        raise RunError(f"{len(tables) // len(batch.queries)} of {reader.layers} layers were read")
-    rows = pd.concat(tables, ignore_index=True)
-    if len(batch.queries) == 1:
-        per_prompt, per_query = rows.drop(columns="query_position"), rows.iloc[:0]
-    else:
-        present = [name for name in MEASURES if name in rows]
-        per_prompt = rows.groupby(["prompt", "input_id", *INDEX], sort=False)[present].mean().reset_index()
-        per_query = rows
+    def tables(self, layers: int) -> dict[str, pd.DataFrame]:
+        """Scores per prompt, per query and per frequency, once all layers were there."""
+        queries = len(self.batch.queries)
+        if len(self.rows) != layers * queries:
+            raise RunError(f"{len(self.rows) // queries} of {layers} layers were read")
+        rows = pd.concat(self.rows, ignore_index=True)
+        if queries == 1:
+            per_prompt, per_query = rows.drop(columns="query_position"), rows.iloc[:0]
+        else:
+            present = [name for name in MEASURES if name in rows]
+            per_prompt = rows.groupby(["prompt", "input_id", *INDEX], sort=False)[present].mean().reset_index()
+            per_query = rows
+        planes = pd.concat(self.planes, ignore_index=True) if self.planes else pd.DataFrame()
+        return {"prompts": per_prompt, "queries": per_query, "prompt_frequencies": planes}
+
+
+def score_batch(reader: HeadReader, batch: Batch, scoring: Scoring, tokenizer: Any) -> dict[str, pd.DataFrame]:
+    """The tables of one batch: scores per prompt, per query and per frequency, answers, sinks."""
+    scores, attention = BatchScores(batch, scoring), _AttentionByPosition(batch)
+    logits = reader.read(
+        batch.tokens, batch.queries, lambda layer: attention.add(scores.visit(layer)), keep=batch.asked_at
+    )
     found = {
-        "prompts": per_prompt,
-        "queries": per_query,
-        "prompt_frequencies": pd.concat(planes, ignore_index=True) if planes else pd.DataFrame(),
+        **scores.tables(reader.layers),
         "answers": _answers(batch, logits, tokenizer, attention.on_answer()),
         "sinks": attention.sinks(tokenizer),
     }

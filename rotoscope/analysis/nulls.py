@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -20,12 +20,15 @@ import torch
 from rotoscope.analysis.batches import Batch
 from rotoscope.analysis.measures import Transform
 from rotoscope.errors import ModelError
-from rotoscope.maths.blocks import block_spread
+from rotoscope.maths.blocks import Blocks, block_spread
 from rotoscope.reading import HeadReader, LayerHeads, Subject
+from rotoscope.reading.heads import Visit
 
 NullName = Literal["none", "random", "gaussian"]
 NULLS: tuple[NullName, ...] = ("none", "random", "gaussian")
-CALIBRATION_PROMPTS = 2
+CALIBRATION_BATCHES = 2
+MOST_KEPT = 256_000_000
+"""Bytes of layers that are kept to be scored once it is known how to rescale them; what is more is read again."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,18 @@ class Null:
     transform: Transform
     factors: list[float]
     """What the logits were multiplied by: one number, or one per layer."""
+    kept: dict[int, list[LayerHeads]] = field(default_factory=dict)
+    """Layers that were read already, by the first prompt of their batch."""
+
+    def read(self, batch: Batch, visit: Visit) -> None:
+        """One layer of a batch after the other; what was kept is given away, not read again."""
+        kept = self.kept.pop(batch.first, None)
+        if kept is None:
+            self.reader.read(batch.tokens, batch.queries, visit)
+            return
+        with torch.no_grad():
+            for layer in kept:
+                visit(layer)
 
 
 def check_null(subject: Subject, name: str) -> None:
@@ -45,7 +60,18 @@ def check_null(subject: Subject, name: str) -> None:
     if name not in NULLS:
         raise ModelError(f"unknown null '{name}'; choose one of {', '.join(NULLS)}")
     if name == "random":
+        quantised = getattr(subject.model.config, "quantization_config", None)
+        if quantised or any(weight.dtype.itemsize < 2 for weight in subject.model.parameters()):
+            raise ModelError(
+                f"{subject.name} is quantised, and its class cannot be initialised with weights of that kind, so there is no "
+                "random null for it; use --null gaussian or --null none"
+            )
         _initialise(subject, seed=0, device=torch.device("meta"))
+
+
+def null_seed(seed: int, draw: int) -> int:
+    """The seed of one draw: of its own, so that no subject with a small seed is among the draws."""
+    return int(np.random.SeedSequence(seed, spawn_key=(draw,)).generate_state(1)[0])
 
 
 def make_nulls(
@@ -61,22 +87,52 @@ def make_nulls(
 ) -> Iterator[Null]:
     """Draws of a null by their numbers, one after the other. `real` holds the real model's scores per prompt."""
     for draw in draws:
+        own = null_seed(seed, draw)
         if name == "random":
-            model = _initialise(subject, seed + draw, subject.device)
-            fresh = HeadReader(model)
-            factors = _calibrate(fresh, real, work[:CALIBRATION_PROMPTS], per_layer)
-            yield Null(name, draw, fresh, _rescaled(factors), factors)
+            yield _random(draw, _initialise(subject, own, subject.device), real, work, per_layer)
         elif name == "gaussian":
-            yield Null(name, draw, reader, _noisy(seed + draw), [1.0])
+            yield Null(name, draw, reader, _noisy(own), [1.0])
+
+
+def _random(draw: int, model: Any, real: pd.DataFrame, work: list[Batch], per_layer: bool) -> Null:
+    """A fresh model, its logits rescaled; it is of the subject's class, whose reading was proven already."""
+    reader = HeadReader(model, prove=False)
+    logits: list[tuple[list[torch.Tensor], Blocks]] = []
+    kept: dict[int, list[LayerHeads]] = {}
+    free = MOST_KEPT
+    for batch in work[:CALIBRATION_BATCHES]:
+        real_logits: list[torch.Tensor] = []
+        layers: list[LayerHeads] = []
+
+        def visit(
+            layer: LayerHeads, logits: list[torch.Tensor] = real_logits, layers: list[LayerHeads] = layers
+        ) -> None:
+            nonlocal free
+            logits.append(layer.at(-1).real(capped=False))
+            free -= layer.keys.nbytes + layer.query.nbytes
+            if free >= 0:
+                layers.append(replace(layer, residual=None))
+
+        reader.read(batch.tokens, batch.queries, visit)
+        logits.append((real_logits, batch.blocks_for(batch.queries[-1])))
+        if len(layers) == reader.layers:
+            kept[batch.first] = layers
+    factors = _calibrate(logits, real, per_layer)
+    return Null("random", draw, reader, _rescaled(factors), factors, kept)
+
+
+def fresh_model(kind: type, config: Any, seed: int, device: torch.device | None = None) -> Any:
+    """A model of a class with the weights it would begin training with."""
+    with torch.random.fork_rng(devices=[]), torch.device(device or "cpu"):
+        torch.manual_seed(seed)
+        return kind(config).eval()
 
 
 def _initialise(subject: Subject, seed: int, device: torch.device) -> Any:
-    """A model of the same class and configuration with the weights it would begin training with."""
+    """A fresh model of the subject's class and configuration."""
     kind = type(subject.model)
     try:
-        with torch.random.fork_rng(devices=[]), torch.device(device):
-            torch.manual_seed(seed)
-            return kind(subject.model.config).to(subject.model.dtype).eval()
+        return fresh_model(kind, subject.model.config, seed, device).to(subject.model.dtype)
     except Exception as problem:
         raise ModelError(
             f"{kind.__name__} cannot be initialised from its configuration ({type(problem).__name__}: {problem}), "
@@ -84,36 +140,31 @@ def _initialise(subject: Subject, seed: int, device: torch.device) -> Any:
         ) from problem
 
 
-def _calibrate(reader: HeadReader, real: pd.DataFrame, work: list[Batch], per_layer: bool) -> list[float]:
-    """The factor at which the fresh model's median spread of block log-means equals the real one's."""
-    logits: list[list[tuple[torch.Tensor, Batch]]] = [[] for _ in range(reader.layers)]
-    for batch in work:
+def _calibrate(
+    read: list[tuple[list[torch.Tensor], Blocks]], real: pd.DataFrame, per_layer: bool
+) -> list[float]:
+    """The factor at which the fresh model's median spread of block log-means equals the real one's.
 
-        def visit(layer: LayerHeads, batch: Batch = batch) -> None:
-            query = layer.at(len(batch.queries) - 1)
-            logits[layer.layer].append((query.real(capped=False), batch))
-
-        reader.read(batch.tokens, batch.queries, visit)
-
-    def spread(layers: list[int], factor: float) -> float:
-        found = [
-            block_spread(tensor * factor, batch.blocks_for(batch.queries[-1])).flatten()
-            for layer in layers
-            for tensor, batch in logits[layer]
-        ]
-        return float(torch.cat(found).median())
+    `read` holds every layer's logits [batch, heads, n] of some batches, and their blocks.
+    """
+    everything = list(range(len(read[0][0])))
 
     def solve(layers: list[int], wanted: float) -> float:
+        logits = [(torch.cat([heads[layer] for layer in layers], 1), blocks) for heads, blocks in read]
+
+        def spread(factor: float) -> float:
+            found = [block_spread(tensor * factor, blocks).flatten() for tensor, blocks in logits]
+            return float(torch.cat(found).median())
+
         low, high = -4.0, 8.0  # in powers of e
         for _ in range(40):
             middle = (low + high) / 2
-            if spread(layers, float(np.exp(middle))) < wanted:
+            if spread(float(np.exp(middle))) < wanted:
                 low = middle
             else:
                 high = middle
         return float(np.exp((low + high) / 2))
 
-    everything = list(range(reader.layers))
     if per_layer:
         wanted = real.groupby("layer")["block_spread"].median()
         return [solve([layer], float(wanted[layer])) for layer in everything]

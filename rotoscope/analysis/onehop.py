@@ -10,21 +10,26 @@ import copy
 import inspect
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from rotoscope.errors import TaskError
+from rotoscope.lab.checkpoints import own_task
 from rotoscope.progress import progress_bar
 from rotoscope.reading import Subject, load
+from rotoscope.reading.cost import Cost, forward_operations, operations_per_second
 from rotoscope.reading.finite import check_logits
 from rotoscope.results.onehop import OneHopRun, answer_row, answered_keys, answers_table, question_key
 from rotoscope.results.record import SubjectRecord
 from rotoscope.results.run import Run
 from rotoscope.tasks.onehop import OneHopPlan, Question, read_answer
+from rotoscope.tasks.prompts import tokenised
 
+BYTES_PER_TOKEN, ROWS_AT_ONCE = 40, 26
+"""Of a question that waits, and candidates that are scored after it; for the estimate."""
 AT_ONCE = 8192
 """Most tokens, rows × length, that candidates are scored with at once."""
 
@@ -46,6 +51,7 @@ def one_hop_local(
     answer_tokens: int = 8,
     out: str | Path | None = None,
     overwrite: bool = False,
+    force: bool = False,
     show_progress: bool | None = None,
 ) -> OneHopRun:
     """Ask a local model every question of a plan.
@@ -53,12 +59,18 @@ def one_hop_local(
     `chat` puts the question as a user's turn in the model's own template: by default where the tokenizer has one. The
     model's own answer is greedy, at most `answer_tokens` long; without a template only its first line counts, because a
     model that is no chat model writes on. Lengths that do not fit the model's context are left out, with a warning.
+    What does not fit memory or would take days is refused, unless you `force` it.
     """
     subject = load(subject)
     plan = plan or OneHopPlan()
+    if (own := own_task(subject)) is not None:
+        raise TaskError(
+            f"{subject.name} knows only the words of its {own} task; follow it with rotoscope lengths instead"
+        )
     turns = bool(getattr(subject.tokenizer, "chat_template", None)) if chat is None else chat
     if turns and not getattr(subject.tokenizer, "chat_template", None):
         raise TaskError("this tokenizer has no chat template; ask with chat=False")
+    _cost(subject, plan, turns, answer_tokens).check(subject.device, force=force)
     settings = {
         "model": subject.name,
         "fingerprint": subject.fingerprint,
@@ -86,6 +98,20 @@ def one_hop_local(
     run.add("answers", {"answers": answers_table(journal.rows)})
     about = SubjectRecord(subject.name, subject.fingerprint, source=subject.source, device=subject.device.type)
     return run.finish(subject=about, warnings=[*subject.warnings, *warnings])
+
+
+def _cost(subject: Subject, plan: OneHopPlan, chat: bool, answer_tokens: int) -> Cost:
+    """One question of every task and length stands for all of them."""
+    few = replace(plan, runs=1, questions=1)
+    times = len(plan) // len(few)
+    lengths = [len(_encode(subject, _prompt(subject, one, chat), chat)) for _, one in few]
+    operations = [
+        forward_operations(subject.model, n) * (1 + (answer_tokens + ROWS_AT_ONCE) / n) for n in lengths
+    ]
+    seconds = times * sum(operations) / operations_per_second(subject.device)
+    what = f"{len(plan):,} questions of up to {max(lengths):,} tokens"
+    memory = times * sum(lengths) * BYTES_PER_TOKEN
+    return Cost(what, memory / 1e9, seconds, "use fewer questions, runs or lengths")
 
 
 def _fitting(
@@ -131,7 +157,7 @@ def _prompt(subject: Subject, question: Question, chat: bool) -> str:
 
 def _encode(subject: Subject, text: str, chat: bool) -> list[int]:
     """Token ids; a chat template writes its own start token."""
-    ids: list[int] = subject.tokenizer(text, add_special_tokens=not chat)["input_ids"]
+    ids: list[int] = tokenised(subject.tokenizer, text, add_special_tokens=not chat)["input_ids"]
     return ids
 
 

@@ -10,22 +10,22 @@ from typing import Any
 import pandas as pd
 
 from rotoscope.analysis.batches import Batch, batches, prompts_hash
+from rotoscope.analysis.estimate import estimate, most_tokens
 from rotoscope.analysis.examples import examples as telling_examples
 from rotoscope.analysis.examples import telling_heads
-from rotoscope.analysis.measures import Scoring, score_batch
-from rotoscope.analysis.nulls import check_null, make_nulls
+from rotoscope.analysis.measures import BatchScores, Scoring, score_batch
+from rotoscope.analysis.nulls import Null, check_null, make_nulls
 from rotoscope.analysis.permutation import input_permutation
 from rotoscope.errors import RotoscopeError
 from rotoscope.progress import Progress, progress_bar
-from rotoscope.reading import HeadReader, Subject, load
+from rotoscope.reading import HeadReader, LayerHeads, Subject, load
 from rotoscope.results.profile import Profile
 from rotoscope.results.record import Proof, SubjectRecord
 from rotoscope.results.run import Run
 from rotoscope.results.saved import Tables
 from rotoscope.settings import ProfileSettings
+from rotoscope.settings.bounds import SEED
 from rotoscope.tasks import MultiHops, Prompts, from_tokens
-
-BATCH_TOKENS = {"cpu": 1024, "cuda": 16384}
 
 
 def profile(
@@ -35,8 +35,10 @@ def profile(
     *,
     tokens: Any = None,
     blocks: Sequence[Sequence[int]] | None = None,
+    seed: int | None = None,
     out: str | Path | None = None,
     overwrite: bool = False,
+    force: bool = False,
     show_progress: bool | None = None,
     **changes: Any,
 ) -> Profile:
@@ -46,9 +48,11 @@ def profile(
     a tensor; then all token swaps of the last position are scored, or those of the given `blocks`.
 
     What is measured is said by `settings`, or by fields of `ProfileSettings` given as keywords, such as
-    `tau=[1e-4, 1e-2]`, `frequencies=True` (or a list of (layer, head) to score the planes of) or `null="none"`.
+    `tau=[1e-4, 1e-2]`, `frequencies=True` (or a list of (layer, head) to score the planes of) or `null="none"`. The seeds
+    of the null's draws come from `seed`, by default that of the prompts.
 
-    With `out`, results are written as they come and a killed run goes on where it was.
+    With `out`, results are written as they come and a killed run goes on where it was. What does not fit memory or would
+    take days is refused, unless you `force` it.
     """
     wanted = ProfileSettings.make(settings, **changes)
     shown = _prompts(prompts, tokens, blocks)
@@ -58,7 +62,11 @@ def profile(
         )
     subject = load(subject)
     check_null(subject, wanted.null)
-    run = Run(Profile, subject_settings(subject, shown) | wanted.stored(), out, overwrite=overwrite)
+    estimate(subject, shown, wanted).cost.check(subject.device, force=force)
+    seed = shown.settings.get("seed", 0) if seed is None else seed
+    SEED.check("seed", seed)
+    described = subject_settings(subject, shown) | wanted.stored() | {"seed": seed}
+    run = Run(Profile, described, out, overwrite=overwrite)
     if run.finished is not None:
         return run.finished
 
@@ -66,22 +74,21 @@ def profile(
     reader = HeadReader(subject.model, prove=wanted.prove)
     read_in = run.seconds
     scoring = Scoring(wanted.tau, _single_frequencies(wanted, subject, reader))
-    most = wanted.batch_tokens or BATCH_TOKENS.get(subject.device.type, BATCH_TOKENS["cpu"])
-    work = batches(shown, wanted.positions, most)
+    work = batches(shown, wanted.positions, most_tokens(subject, wanted))
     passes = 1 + (wanted.null_draws if wanted.null != "none" else 0)
     with progress_bar("profiling", passes * len(shown), show_progress) as bar:
         for batch in work:
             key = f"real-{batch.first:06d}"
             run.piece(key, lambda batch=batch: score_batch(reader, batch, scoring, subject.tokenizer))  # type: ignore[misc]
             bar.advance(len(batch.prompts))
-        _null_passes(run, subject, reader, wanted, work, scoring, bar)
+        _null_passes(run, subject, reader, wanted, work, scoring, seed, bar)
     how: dict[str, Any] = {"prompts": shown, "tau": wanted.tau[0], "show_progress": show_progress}
     if wanted.permute == "input":
         run.piece("input-permutation", lambda: {"input_permutation": input_permutation(subject, **how)})
     if wanted.vary:
         from rotoscope.analysis.variation import vary  # which profiles in turn
 
-        run.piece("variations", lambda: {"variations": vary(subject, wanted.vary, **how)})
+        run.piece("variations", lambda: {"variations": vary(subject, wanted.vary, force=force, **how)})
     if wanted.examples:
         heads = list(telling_heads(run.result).items())
         run.piece("examples", lambda: telling_examples(reader, work[0], heads))
@@ -115,37 +122,76 @@ def _null_passes(
     wanted: ProfileSettings,
     work: list[Batch],
     scoring: Scoring,
+    seed: int,
     bar: Progress,
 ) -> None:
-    """Every draw of the null on the same prompts; draws that an earlier try finished are not made again."""
+    """Every draw of the null on the same prompts; what an earlier try finished is not made again."""
+    prompts = sum(len(batch.prompts) for batch in work)
+    draws = range(wanted.null_draws if wanted.null != "none" else 0)
     keys = [
-        [f"{wanted.null}-{draw}-factors", *(f"{wanted.null}-{draw}-{batch.first:06d}" for batch in work)]
-        for draw in range(wanted.null_draws if wanted.null != "none" else 0)
+        [_factors_key(wanted.null, draw), *(_null_key(wanted.null, draw, batch) for batch in work)]
+        for draw in draws
     ]
     missing = [draw for draw, pieces in enumerate(keys) if not all(run.done(key) for key in pieces)]
-    bar.advance((len(keys) - len(missing)) * sum(len(batch.prompts) for batch in work))
-    real = run.result.prompts
-    for null in make_nulls(subject, reader, wanted.null, missing, real, work, per_layer=wanted.null_per_layer):
+    bar.advance((len(draws) - len(missing)) * prompts)
+    drawn = make_nulls(
+        subject,
+        reader,
+        wanted.null,
+        missing,
+        run.result.prompts,
+        work,
+        per_layer=wanted.null_per_layer,
+        seed=seed,
+    )
+    # Gaussian keys are put into one reading of the subject, however many draws there are.
+    together = [list(drawn)] if wanted.null == "gaussian" else ([one] for one in drawn)
+    for nulls in together:
+        _score_nulls(run, nulls, work, scoring, bar)
+        nulls.clear()  # a random model goes before the next is made
+
+
+def _factors_key(name: str, draw: int) -> str:
+    return f"{name}-{draw}-factors"
+
+
+def _null_key(name: str, draw: int, batch: Batch) -> str:
+    return f"{name}-{draw}-{batch.first:06d}"
+
+
+def _score_nulls(
+    run: Run[Profile], nulls: list[Null], work: list[Batch], scoring: Scoring, bar: Progress
+) -> None:
+    """Draws that share a reader, on all prompts, which are read once."""
+    for null in nulls:
         about = {"null_name": null.name, "draw": null.draw}
         factors = pd.DataFrame([about | {"part": k, "factor": f} for k, f in enumerate(null.factors)])
-        first, *others = keys[null.draw]
-        run.piece(first, lambda factors=factors: {"null_factors": factors})  # type: ignore[misc]
-        again = replace(scoring, transform=null.transform)
-        for key, batch in zip(others, work, strict=True):
+        run.piece(_factors_key(null.name, null.draw), lambda factors=factors: {"null_factors": factors})  # type: ignore[misc]
+    for batch in work:
+        missing = {null.draw: null for null in nulls if not run.done(_null_key(null.name, null.draw, batch))}
+        scores = {
+            draw: BatchScores(batch, replace(scoring, transform=null.transform))
+            for draw, null in missing.items()
+        }
 
-            def scored(batch: Batch = batch, null: Any = null, again: Scoring = again) -> Tables:
-                return _as_null(score_batch(null.reader, batch, again, None), null.name, null.draw)
+        def visit(layer: LayerHeads, scores: dict[int, BatchScores] = scores) -> None:
+            for each in scores.values():
+                each.visit(layer)
 
-            run.piece(key, scored)
-            bar.advance(len(batch.prompts))
+        if missing:
+            nulls[0].read(batch, visit)
+        for draw, null in missing.items():
+            tables = scores[draw].tables(null.reader.layers)
+            run.add(_null_key(null.name, draw, batch), _as_null(tables, null.name, draw))
+        bar.advance(len(batch.prompts) * len(nulls))
 
 
 def _as_null(tables: Tables, name: str, draw: int) -> Tables:
     """Scores of a null under names of their own, with the draw they belong to."""
     found = {}
     for table in ("prompts", "prompt_frequencies"):
-        if table in tables:
-            rows = tables[table]
+        rows = tables[table]
+        if len(rows):
             rows.insert(0, "draw", draw)
             rows.insert(0, "null_name", name)
             found[f"null_{table}"] = rows

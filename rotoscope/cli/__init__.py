@@ -16,6 +16,7 @@ from cyclopts.config import Env, Toml
 
 from rotoscope import __version__
 from rotoscope.cli.ask import ask
+from rotoscope.cli.calibrate import calibrate
 from rotoscope.cli.canonical import canonical
 from rotoscope.cli.command import check_environment, check_file
 from rotoscope.cli.data import data
@@ -33,10 +34,13 @@ from rotoscope.errors import RotoscopeError
 
 __all__ = ["COMMANDS", "app", "main"]
 
+NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
+"""How torch says it: of a GPU, of a CPU, of a CPU on Windows."""
 COMMANDS = {
     run.__name__: run
     for run in (
-        profile, gate, theory, canonical, data, train, dynamics, lengths, ask, reproduce, report, serve, doctor,
+        profile, gate, theory, canonical, data, train, dynamics, lengths, ask, calibrate, reproduce, report,
+        serve, doctor,
     )
 }  # fmt: skip
 
@@ -89,6 +93,7 @@ def main(tokens: list[str] | None = None) -> None:
     """Run a command; anything wrong with the input is one sentence on standard error and exit code 2."""
     code: int | None
     try:
+        _check_text(sys.argv[1:] if tokens is None else tokens)
         code = app.meta(tokens, exit_on_error=False, print_error=False, result_action="return_value")
     except (RotoscopeError, CycloptsError) as problem:
         _complain(str(problem))
@@ -96,14 +101,12 @@ def main(tokens: list[str] | None = None) -> None:
     except KeyboardInterrupt:
         _complain("stopped; what is finished is kept, and the same command goes on from there")
         code = 130
-    except MemoryError:
-        _complain("out of memory: use fewer pairs, shorter prompts or a smaller model")
-        code = 2
-    except RuntimeError as problem:
-        if "out of memory" not in str(problem).lower():
+    except (MemoryError, RuntimeError) as problem:
+        if not isinstance(problem, MemoryError) and not any(word in str(problem).lower() for word in NO_MEMORY):
             raise
+        place = "the device is out of memory" if "cuda" in str(problem).lower() else "out of memory"
         _complain(
-            "the device is out of memory: use fewer pairs, shorter prompts, --device cpu or a smaller model"
+            f"{place}: use fewer or shorter prompts, smaller batches, a smaller model or another --device"
         )
         code = 2
     except UnicodeEncodeError as problem:
@@ -116,9 +119,21 @@ def main(tokens: list[str] | None = None) -> None:
         code = 0
     except OSError as problem:  # a name too long, a place that may not be read or written, a full disk
         named = [str(file) for file in (problem.filename, problem.filename2) if file is not None]
-        _complain(f"{' and '.join(named) or 'a file'} cannot be used ({problem.strerror or problem})")
+        _complain(
+            f"{' and '.join(named) or 'standard output or a file'} cannot be used ({problem.strerror or problem})"
+        )
         code = 2
     sys.exit(code or 0)
+
+
+def _check_text(tokens: list[str]) -> None:
+    """Refuse what is no text: Parquet and safetensors take names in UTF-8 only, and so do terminals."""
+    for token in tokens:
+        try:
+            token.encode()
+        except UnicodeEncodeError as problem:
+            words = f"{token!a} is no UTF-8, which all names and values must be; rename it"
+            raise RotoscopeError(words) from problem
 
 
 def _complain(message: str) -> None:

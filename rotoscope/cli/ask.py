@@ -58,7 +58,7 @@ def ask(
         template=None if wanted.template is None else read_text(wanted.template),
     )
     folder = written.folder(Path(model).stem if endpoint is None else model.replace("/", "-"), "ask")
-    place: dict[str, Any] = {"out": folder, "overwrite": written.overwrite}
+    place: dict[str, Any] = {"out": folder, "overwrite": written.overwrite, "force": written.force}
     if endpoint is None:
         subject = load(model, device=written.device, **loading)
         result = one_hop_local(subject, plan, chat=wanted.chat, answer_tokens=wanted.answer_tokens, **place)

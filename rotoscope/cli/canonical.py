@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from rotoscope.cli.command import Given, command
 from rotoscope.settings import CanonicalSettings, Output
@@ -32,9 +32,8 @@ def canonical(
 
     console = new_console()
     folder = output.folder("canonical", task, preset)
-    result = canonical_experiments(
-        task, preset, device=output.device, out=folder, overwrite=output.overwrite, **settings
-    )
+    place: dict[str, Any] = {"out": folder, "overwrite": output.overwrite, "force": output.force}
+    result = canonical_experiments(task, preset, device=output.device, **place, **settings)
     budget = result.run.settings
     show_table(
         console,

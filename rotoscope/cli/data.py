@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from rotoscope.cli.command import Given, command
 from rotoscope.settings import Output, TrainSettings
@@ -16,7 +16,7 @@ def data(
     validation: int = 2_400,
     test: int = 45_600,
     sizes: Annotated[Given, TrainSettings, "hops", "target", "window", "letters", "alphabet", "digits", "seed"],
-    output: Annotated[Given, Output, "out", "overwrite", "device"],
+    output: Annotated[Given, Output, "out", "overwrite", "device", "force"],
 ) -> int:
     """Write the sequences of a multi-hop task as Parquet with a dataset card.
 
@@ -31,11 +31,12 @@ def data(
     validation
         Sequences to watch training with.
     test
-        Sequences to judge the result with. No row is in two of the three.
+        Sequences to judge the result with. No row is in two of the three, but with few letters and short windows the
+        same sequence can be; how many are is said at the end and in the card.
     """
     TrainSettings.check_meant(sizes, task)
     from rotoscope.cli.summary import new_console, show_written
-    from rotoscope.lab.data import export_dataset
+    from rotoscope.lab.data import export_dataset, known_sequences
     from rotoscope.reading.devices import pick_device
 
     settings = TrainSettings.make(
@@ -48,6 +49,10 @@ def data(
     )
     place = Output.make(**output)
     device = pick_device(place.device or "cpu")
-    files = export_dataset(settings, place.folder("data", task), overwrite=place.overwrite, device=device)
-    show_written(new_console(), files)
+    how: dict[str, Any] = {"overwrite": place.overwrite, "force": place.force, "device": device}
+    files = export_dataset(settings, place.folder("data", task), **how)
+    console = new_console()
+    for part, (different, known) in known_sequences(settings, device).items():
+        console.print(f"{part}: {different:,} different sequences, {known:,} of them also in train")
+    show_written(console, files)
     return 0

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from rotoscope.cli.command import command
 from rotoscope.errors import RotoscopeError
-from rotoscope.settings import Output, PromptSettings, WatchSettings
+from rotoscope.settings import ModelSettings, Output, ProfileSettings, PromptSettings, WatchSettings
 from rotoscope.settings.bounds import SEED
 
 PAIRS, INPUTS = 16, 200
@@ -23,6 +23,7 @@ def dynamics(
     roles: bool = True,
     sequence: str | None = None,
     seed: int = 0,
+    loading: ModelSettings,
     output: Output,
 ) -> int:
     """Score all heads along training, then say which layer does what in the trained model.
@@ -55,6 +56,7 @@ def dynamics(
     SEED.check("seed", seed)
     WatchSettings.bounds["inputs"].check("inputs", inputs)
     from rotoscope.analysis.dynamics import measure_dynamics
+    from rotoscope.analysis.estimate import check_prompts
     from rotoscope.analysis.prompts import make_prompts
     from rotoscope.cli.summary import end, new_console
     from rotoscope.cli.train import show_dynamics
@@ -66,8 +68,11 @@ def dynamics(
     folder = output.folder("dynamics", Path(source).name)
     prompts = None
     if task in ("binding", "repeats"):  # in the words of the last checkpoint's tokenizer
-        sizes = PromptSettings(task=task, pairs=PAIRS, prompts=inputs, seed=seed)
-        prompts, task, queries = make_prompts(load(source, device="cpu"), sizes), None, queries or "last"
+        sizes, queries = PromptSettings(task=task, pairs=PAIRS, prompts=inputs, seed=seed), queries or "last"
+        subject = load(source, device="cpu", allow_missing=loading.allow_missing)
+        asked = ProfileSettings(null="none", queries="last" if queries == "last" else "all")
+        check_prompts(subject, sizes, asked, force=output.force)
+        prompts, task = make_prompts(subject, sizes), None
     result = measure_dynamics(
         source,
         task=task,
@@ -77,16 +82,24 @@ def dynamics(
         device=output.device,
         out=folder if queries is not None else None,
         overwrite=output.overwrite,
+        force=output.force,
+        allow_missing=loading.allow_missing,
     )
     if queries is None:
         result.save(folder, overwrite=output.overwrite)
     show_dynamics(console, result)
-    beside = _roles(console, source, folder, sequence, seed, output) if roles else []
+    beside = _roles(console, source, folder, sequence, seed, loading, output) if roles else []
     return end(console, result, folder, draw=output.figures, beside=beside)
 
 
 def _roles(
-    console: Any, source: str, folder: Path, sequence: str | None, seed: int, output: Output
+    console: Any,
+    source: str,
+    folder: Path,
+    sequence: str | None,
+    seed: int,
+    loading: ModelSettings,
+    output: Output,
 ) -> list[Path]:
     """Roles, arrival, flow and geometry of the trained model; nothing for models that are not ours."""
     from rotoscope.analysis.geometry import find_geometry
@@ -96,7 +109,7 @@ def _roles(
     from rotoscope.papers.tables import TABLE_1, beside_table_1
     from rotoscope.reading import load
 
-    subject = load(source, device=output.device)
+    subject = load(source, device=output.device, allow_missing=loading.allow_missing)
     if own_task(subject) is None:
         console.print(
             "\nroles are found in models trained on the multi-hop tasks; this one says nothing of them"

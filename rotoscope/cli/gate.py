@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from rotoscope.cli.command import Given, command
 from rotoscope.errors import RotoscopeError
 from rotoscope.settings import GateSettings, ModelSettings, Output, PromptSettings
+from rotoscope.settings.prompts import DRAWN
 
 USUAL = {"pairs": 8, "prompts": 8}
 
@@ -36,9 +38,10 @@ def gate(
     classes
         A profile run of the same model to take the classes from. By default the task's own prompts are profiled.
     """
-    wanted = GateSettings.make(**settings)
+    wanted, sizes = GateSettings.make(**settings), PromptSettings.make(**(USUAL | prompts))
     wanted.check_meant(settings, wanted.case)
     from rotoscope.analysis.gating import gate as close_gate
+    from rotoscope.analysis.gating import gates_cost
     from rotoscope.analysis.prompts import make_prompts
     from rotoscope.cli.summary import end, new_console, show_table
     from rotoscope.reading import load
@@ -46,7 +49,9 @@ def gate(
 
     console = new_console()
     subject = load(model, device=output.device, allow_missing=loading.allow_missing)
-    sizes = PromptSettings.make(**(USUAL | prompts))
+    one = make_prompts(subject, replace(sizes, prompts=1), given=prompts, usual="repeats")
+    count = sizes.prompts if one.task in DRAWN else 1
+    gates_cost(subject, one[0], count, wanted).check(subject.device, force=output.force)
     shown = make_prompts(subject, sizes, given=prompts, usual="repeats")
     known = None if classes is None else Profile.open(classes)
     if (
@@ -56,9 +61,8 @@ def gate(
     ):
         raise RotoscopeError(f"{classes} is a profile of another model ({known.name})")
     folder = output.folder(Path(model).stem, "gate")
-    result = close_gate(
-        subject, shown, wanted, classes=known, seed=sizes.seed, out=folder, overwrite=output.overwrite
-    )
+    place: dict[str, Any] = {"out": folder, "overwrite": output.overwrite, "force": output.force}
+    result = close_gate(subject, shown, wanted, classes=known, seed=sizes.seed, **place)
     columns = ["condition", "head_group", "control", "gated_heads", "source"]
     numbers = ["loss", "loss_low", "loss_high", "accuracy"]
     show_table(console, result.summary[columns + numbers], "loss and accuracy, 95 % intervals over prompts")

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from rotoscope.cli.command import Given, command
 from rotoscope.errors import RotoscopeError
-from rotoscope.settings import LengthsSettings, Output
+from rotoscope.settings import LengthsSettings, ModelSettings, Output
 
 STORED = "stored"
 
 
 @command
-def lengths(source: str, *, settings: Annotated[Given, LengthsSettings], output: Output) -> int:
+def lengths(
+    source: str, *, settings: Annotated[Given, LengthsSettings], loading: ModelSettings, output: Output
+) -> int:
     """Measure the accuracy of a trained multi-hop model on longer and longer inputs.
 
     Example: rotoscope lengths letter --out runs/letter-lengths
@@ -37,14 +39,21 @@ def lengths(source: str, *, settings: Annotated[Given, LengthsSettings], output:
         result = stored_lengths()
         result.save(folder, overwrite=output.overwrite)
     else:
-        result = measure_lengths(source, wanted, device=output.device, out=folder, overwrite=output.overwrite)
+        place: dict[str, Any] = {"out": folder, "overwrite": output.overwrite, "force": output.force}
+        missing = loading.allow_missing
+        result = measure_lengths(source, wanted, device=output.device, allow_missing=missing, **place)
     curve = result.curve().pivot(index="length", columns="model", values="accuracy").reset_index()
     show_table(console, curve.rename_axis(columns=None), "accuracy by length, all hop counts together")
-    title = "lengths at which accuracy falls below a level: predicted from training length, and measured"
-    show_table(console, result.predictions(), title)
+    title = (
+        "lengths at which accuracy falls below a level: predicted from training length, measured, and where the errors "
+        "for other trainings let one expect it"
+    )
+    show_table(console, result.predictions(known=None if source == STORED else stored_lengths()), title)
     if "heads" in result.tables:
         title = "power of the length with which discrepancy and gap change, with 95 % intervals"
         show_table(console, result.exponents(), title)
         title = '"decays for positional, stays for symbolic": heads by class at training length'
         show_table(console, result.decay(), title)
+        title = "discrepancy by class at training length: mean, worst query, 10 %, 50 % and 90 % of all queries"
+        show_table(console, result.discrepancies(), title)
     return end(console, result, folder, draw=output.figures)

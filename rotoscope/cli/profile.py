@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from rotoscope.cli.command import Given, command
 from rotoscope.settings import ModelSettings, Output, ProfileSettings, PromptSettings
@@ -30,10 +30,10 @@ def profile(
     model
         "smollm2", "number", "letter", a folder, a .gguf file, or a hub id such as org/name (which goes to the network).
     """
-    wanted = ProfileSettings.make(**settings)
+    wanted, sizes = ProfileSettings.make(**settings), PromptSettings.make(**prompts)
     from rich.markup import escape
 
-    from rotoscope.analysis.estimate import estimate
+    from rotoscope.analysis.estimate import check_prompts, estimate
     from rotoscope.analysis.profiling import profile as score
     from rotoscope.analysis.prompts import make_prompts
     from rotoscope.cli.summary import end, new_console, say, show_summary, show_table
@@ -41,10 +41,13 @@ def profile(
 
     console = new_console()
     subject = load(model, device=output.device, allow_missing=loading.allow_missing)
-    shown = make_prompts(subject, PromptSettings.make(**prompts), given=[*prompts, *settings])
+    given = [*prompts, *settings]
+    check_prompts(subject, sizes, wanted, given=given, force=output.force)
+    shown = make_prompts(subject, sizes, given=given)
     folder = output.folder(Path(model).stem, shown.task)
     say(console, f"[bold]{escape(subject.name)}[/] on {subject.device}: {estimate(subject, shown, wanted)}")
-    result = score(subject, shown, wanted, out=folder, overwrite=output.overwrite)
+    how: dict[str, Any] = {"out": folder, "overwrite": output.overwrite, "force": output.force}
+    result = score(subject, shown, wanted, seed=sizes.seed, **how)
     show_summary(console, result)
     if "input_permutation" in result.tables:
         from rotoscope.analysis.permutation import agreement

@@ -14,6 +14,7 @@ from rich.table import Table
 from rotoscope.palette import CLASS_COLOURS
 from rotoscope.results import Profile
 from rotoscope.results.saved import SavedRun
+from rotoscope.results.verdict import BEYOND
 
 MOST_TELLING = 5
 
@@ -38,7 +39,11 @@ def show_summary(console: Console, profile: Profile) -> None:
             f"\n[bold]{summary.heads} heads at tau = {tau:g}[/] (purity tolerance gamma = {profile.gamma:g}): {counts}; "
             f"{summary.stake_words}",
         )
-        console.print(_statistics(profile, tau))
+        found = profile.statistics(tau)
+        console.print(_statistics(profile, found))
+        for reason in dict.fromkeys(found.get("reason", [])):
+            if reason not in ("", "undefined"):
+                say(console, f"[dim]{reason}[/]")
     console.print(_extremes(profile))
     accuracy = profile.accuracy
     if accuracy is not None:
@@ -81,19 +86,25 @@ def end(
     return 0
 
 
-def _statistics(profile: Profile, tau: float) -> Table:
-    """The figures with their intervals, and the null's band where a null was run."""
-    found = profile.statistics(tau)
+def _draws(found: pd.DataFrame) -> str:
+    count = int(found["null_draws"].max())
+    return "1 draw" if count == 1 else f"{count} draws"
+
+
+def _statistics(profile: Profile, found: pd.DataFrame) -> Table:
+    """The figures with their intervals, and where the null's next draw would lie where there is a null."""
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("over heads", no_wrap=True)
     table.add_column("value \\[95 %]", justify="right", no_wrap=True)
     if profile.null_name:
-        table.add_column(f"{profile.null_name} null", justify="right", no_wrap=True)
+        table.add_column(f"{profile.null_name} null, {_draws(found)}", justify="right", no_wrap=True)
         table.add_column("")
     for row in found.to_dict("records"):
-        cells = [str(row["statistic"]), _with_band(row["value"], row["low"], row["high"])]
+        little = row["little_at_stake"]
+        part = "" if little is None or math.isnan(little) else f" ({little:.2f} little at stake)"
+        cells = [f"{row['statistic']}{part}", _with_band(row["value"], row["low"], row["high"])]
         if profile.null_name:
-            colour = "green" if row["verdict"] == "beyond the null" else "dim"
+            colour = "green" if row["verdict"] == BEYOND else "dim"
             cells += [
                 _with_band(row["null_value"], row["null_low"], row["null_high"]),
                 f"[{colour}]{row['verdict'] or ''}[/]",

@@ -44,6 +44,7 @@ def train(
         on_evaluate=Watch(watch.inputs, watch.queries, watch.tau),
         device=output.device,
         overwrite=output.overwrite,
+        force=output.force,
         **settings,
     )
     test = result.test.assign(learned_at=result.learned().reindex(result.test["hops"]).to_numpy())

@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from rotoscope import figures as draw
-from rotoscope.results import Canonical, Dynamics, Gating, Lengths, OneHopRun, Profile, Training
+from rotoscope.results import Calibration, Canonical, Dynamics, Gating, Lengths, OneHopRun, Profile, Training
 from rotoscope.results.saved import SavedRun
 
 
@@ -38,5 +38,7 @@ def figures_of(run: SavedRun, printed: pd.DataFrame | None = None) -> Iterator[t
         yield "length_prediction", draw.length_prediction(run)
     elif isinstance(run, OneHopRun):
         yield "one_hop_accuracy", draw.one_hop_accuracy(run, printed)
+    elif isinstance(run, Calibration):
+        yield "false_verdicts", draw.false_verdicts(run)
     elif isinstance(run, Gating) and run.sweep:
         yield "gate_bands", draw.gate_bands(run)

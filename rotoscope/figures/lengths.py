@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from rotoscope.figures.style import caption, drawing, plain_steps, shared_legend
+from rotoscope.figures.style import caption, drawing, drawing_grid, plain_steps, shared_legend
 from rotoscope.maths.head_discrepancy import index_worst, index_worst_bound
 from rotoscope.palette import BROWN, CLASS_COLOURS
 from rotoscope.palette import TASK_COLOURS as HUES
@@ -42,39 +43,47 @@ def length_accuracy(run: Lengths) -> Figure:
 
 
 def length_discrepancy(run: Lengths) -> Figure:
-    """Largest minus second-largest logit by length, layer by layer, beside the theory's 1/n^2 (P2 Fig. 5A)."""
+    """Largest minus second-largest logit by length, layer by layer, beside the theory's 1/n^2 (P2 Fig. 5A).
+
+    Mean over queries, the least tenth of them, and the worst one.
+    """
     gaps = run.gaps()
     classes = run.classes.set_index(["model", "layer", "head"])["head_class"]
     tasks = [t for t in HUES if t in set(gaps["task"])]
-    with drawing(4.6 * len(tasks), 3.6, 1, len(tasks), sharey=True) as (figure, panels):
-        for axes, task in zip(panels, tasks, strict=True):
-            own_task = gaps[gaps["task"] == task]
-            for (model, layer, head), rows in own_task.sort_values("length").groupby(
-                ["model", "layer", "head"]
-            ):
-                relative = rows["discrepancy"] / rows["discrepancy"].iloc[0]
-                colour = CLASS_COLOURS[classes[(model, layer, head)]]
-                axes.plot(rows["length"], relative, color=colour, lw=1.0, alpha=0.6)
-            n = np.array(sorted(own_task["length"].unique()), dtype=float)
-            bound = np.array([index_worst_bound(int(k)) for k in n])
-            worst = "T_Index, worst input at any angle"
-            axes.plot(n, bound / bound[0], "--", color="black", lw=1.2, label=worst)
-            positional = run.classes.query("task == @task and head_class == 'positional'")
-            for angle in sorted({round(a, 4) for a in positional["dominant_angle"]}):
-                own = np.array([index_worst(angle, int(k)) for k in n])
-                label = f"T_Index at the heads' own angle {angle:.3g}"
-                axes.plot(n, own / own[0], "-.", color=BROWN, lw=1.0, label=label)
-            axes.axhline(1.0, color="#777777", lw=1.2, ls=":", label="T_Retrieval at θ = 0: constant")
-            axes.set(yscale="log", ylim=(0.003, 6))
-            plain_steps(axes, own_task["length"], fontsize=7)
-            axes.set(title=f"{task} task", xlabel="length of the input in tokens")
-        panels[0].set_ylabel("mean discrepancy,\nrelative to training length")
-        shared_legend(figure, panels[0], ncols=2)
+    shown = {"discrepancy": "mean", "low": "10 % quantile", "worst": "worst query"}
+    size = (4.6 * len(tasks), 2.5 * len(shown) + 1, len(shown), len(tasks))
+    with drawing_grid(*size, sharex="col", sharey=True) as (figure, grid):
+        for column, task in zip(grid.T, tasks, strict=True):
+            own_task = gaps[gaps["task"] == task].sort_values("length")
+            for axes, name in zip(column, shown, strict=True):
+                for key, rows in own_task.groupby(["model", "layer", "head"]):
+                    relative = rows[name] / rows["discrepancy"].iloc[0]
+                    axes.plot(rows["length"], relative, color=CLASS_COLOURS[classes[key]], lw=1.0, alpha=0.6)
+                _theory(axes, run, task, np.array(sorted(own_task["length"].unique()), dtype=float))
+                axes.set(yscale="log", ylim=(0.0003, 6))
+            column[0].set_title(f"{task} task")
+            column[-1].set_xlabel("length of the input in tokens")
+            plain_steps(column[-1], own_task["length"], fontsize=7)
+        for axes, words in zip(grid[:, 0], shown.values(), strict=True):
+            axes.set_ylabel(f"discrepancy, {words},\nrelative to the mean in training", fontsize=8)
+        shared_legend(figure, grid[0, 0], ncols=2)
     return caption(
         figure,
         "one line per layer and model, coloured by the head's class at training length (orange "
         "positional, blue symbolic, pink mixed)",
     )
+
+
+def _theory(axes: Axes, run: Lengths, task: str, n: np.ndarray) -> None:
+    """The constructions' discrepancy on their worst inputs, relative to the shortest length."""
+    bound = np.array([index_worst_bound(int(k)) for k in n])
+    axes.plot(n, bound / bound[0], "--", color="black", lw=1.2, label="T_Index, worst input at any angle")
+    positional = run.classes.query("task == @task and head_class == 'positional'")
+    for angle in sorted({round(a, 4) for a in positional["dominant_angle"]}):
+        own = np.array([index_worst(angle, int(k)) for k in n])
+        label = f"T_Index at the heads' own angle {angle:.3g}"
+        axes.plot(n, own / own[0], "-.", color=BROWN, lw=1.0, label=label)
+    axes.axhline(1.0, color="#777777", lw=1.2, ls=":", label="T_Retrieval at θ = 0: constant")
 
 
 def length_attention(run: Lengths, model: str | None = None) -> Figure:
@@ -104,11 +113,13 @@ def length_prediction(run: Lengths) -> Figure:
         for row in table.itertuples():
             filled = row.level == 0.5
             high = row.measured_high if math.isfinite(row.measured_high) else row.measured
+            expected = (row.expected_low, row.expected_high)
+            axes.plot(expected, (row.predicted, row.predicted), color=HUES[row.task], lw=4, alpha=0.15)
             axes.errorbar(
                 row.measured,
                 row.predicted,
                 xerr=_reach(row.measured, row.measured_low, high),
-                yerr=_reach(row.predicted, row.predicted_low, min(row.predicted_high, 1e5)),
+                yerr=_reach(row.predicted, row.inputs_low, min(row.inputs_high, 1e5)),
                 fmt="o" if filled else "s",
                 mfc=HUES[row.task] if filled else "white",
                 color=HUES[row.task],
@@ -122,8 +133,8 @@ def length_prediction(run: Lengths) -> Figure:
         axes.set(xlabel="measured length", ylabel="length predicted from training length alone")
     return caption(
         figure,
-        "orange: number, blue: letter; filled: accuracy below 50 %, open: below 90 %; 95 % intervals; "
-        "line: equality",
+        "orange: number, blue: letter; filled: accuracy below 50 %, open: below 90 %; thin: 95 % intervals "
+        "over inputs; broad: where the errors for other trainings let one expect the measured length; line: equality",
     )
 
 

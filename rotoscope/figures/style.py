@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +155,11 @@ def save_figure(figure: Figure, path: str | Path) -> list[Path]:
     stem = Path(path).with_suffix("")
     files = [stem.with_name(f"{stem.name}.{name}") for name in FORMATS]
     for file, name in zip(files, FORMATS, strict=True):
+        drawn = (
+            BytesIO()
+        )  # drawn first, then written: matplotlib hides that a disk is full behind errors of its own
         with styled():
-            replace_file(file, partial(figure.savefig, format=name, dpi=DPI))
+            figure.savefig(drawn, format=name, dpi=DPI)
+        content = drawn.getvalue()
+        replace_file(file, lambda scratch, content=content: scratch.write_bytes(content))  # type: ignore[misc]
     return files

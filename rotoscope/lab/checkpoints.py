@@ -86,10 +86,13 @@ def describe_multihop(subject: Subject, samples: MultiHops, **settings: Any) -> 
     return about | settings
 
 
-def load_multihop(source: Any, device: str | torch.device | None = None) -> Subject:
+def load_multihop(
+    source: Any, device: str | torch.device | None = None, *, allow_missing: bool = False
+) -> Subject:
     """A multi-hop GPT-J to measure, in float32; one in memory in another precision is copied, not converted."""
     in_memory = isinstance(source, (Subject, tuple, torch.nn.Module))
-    subject = load(source, device=device, dtype=None if in_memory else torch.float32)
+    precision = None if in_memory else torch.float32
+    subject = load(source, device=device, dtype=precision, allow_missing=allow_missing)
     kind = subject.model.config.model_type
     if kind != "gptj":
         raise ModelError(

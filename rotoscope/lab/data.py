@@ -1,8 +1,14 @@
-"""A multi-hop task as a dataset on disk: three Parquet files and a card, as `datasets.load_dataset` reads them."""
+"""A multi-hop task as a dataset on disk: three Parquet files and a card, as `datasets.load_dataset` reads them.
+
+A dataset that is being written has a note beside it that says which parts are whole; the same command goes on from there.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +17,14 @@ import pyarrow.parquet as pq
 import torch
 
 from rotoscope.errors import RunError
-from rotoscope.lab.sequences import PARTS, training_sequences
-from rotoscope.results.files import replace_file, write_text
+from rotoscope.lab.cost import sequences_cost
+from rotoscope.lab.sequences import PARTS, Part, training_sequences
+from rotoscope.results.files import SCRATCH, replace_file, write_json, write_text
 from rotoscope.settings import TrainSettings
 from rotoscope.tasks.multihop import MultiHops
 
+CARD, NOTE = "README.md", ".unfinished.json"
+MADE_BY = "Made by: `rotoscope data "
 ROWS = 50_000
 SCHEMA = pa.schema(
     {
@@ -30,23 +39,91 @@ SCHEMA = pa.schema(
 
 
 def export_dataset(
-    settings: TrainSettings, folder: str | Path, *, overwrite: bool = False, device: str | torch.device = "cpu"
+    settings: TrainSettings,
+    folder: str | Path,
+    *,
+    overwrite: bool = False,
+    force: bool = False,
+    device: str | torch.device = "cpu",
 ) -> list[Path]:
-    """Write what a training run with these settings is trained, watched and tested on; returns the files."""
+    """Write what a training run with these settings is trained, watched and tested on; returns the files.
+
+    What does not fit memory or would take days is refused, unless you `force` it.
+    """
     place = Path(folder)
-    if place.exists() and (not place.is_dir() or any(place.iterdir())) and not overwrite:
-        raise RunError(
-            f"{place} exists and is not empty; choose another --out, or --overwrite to replace the dataset"
-        )
-    files = []
-    for part in PARTS:
-        file = place / "data" / f"{part}-00000-of-00001.parquet"
+    sequences_cost(settings).check(torch.device(device), force=force)
+    training_sequences(settings, "test", count=1)  # impossible sizes are refused before anything is written
+    whole = _whole_parts(place, settings, overwrite)
+    for left in (*place.glob(SCRATCH), *(place / "data").glob(SCRATCH)):
+        left.unlink(missing_ok=True)  # by a process that was killed
+    files = [place / "data" / f"{part}-00000-of-00001.parquet" for part in PARTS]
+    for part, file in zip(PARTS, files, strict=True):
+        if part in whole and file.is_file():
+            continue
+        write_json(place / NOTE, {"settings": settings.stored(), "whole": whole})
         samples = training_sequences(settings, part, device)
         replace_file(file, lambda scratch, s=samples: _write(scratch, s))  # type: ignore[misc]
-        files.append(file)
-    card = place / "README.md"
-    write_text(card, _card(settings))
+        whole.append(part)
+    card = place / CARD
+    write_text(card, _card(settings, known_sequences(settings, device)))
+    (place / NOTE).unlink(missing_ok=True)
     return [*files, card]
+
+
+@cache
+def known_sequences(settings: TrainSettings, device: str | torch.device) -> dict[str, tuple[int, int]]:
+    """How many different sequences validation and test have, and how many of those are in training as well.
+
+    No row is in two parts, but where few letters make few sequences, two rows may read the same.
+    """
+
+    def different(part: Part) -> set[bytes]:
+        tokens = training_sequences(settings, part, device).tokens.cpu().to(torch.int16).numpy()
+        return {row.tobytes() for row in tokens}
+
+    trained = different("train")
+    parts = {part: different(part) for part in PARTS[1:]}
+    return {part: (len(rows), len(rows & trained)) for part, rows in parts.items()}
+
+
+def _whole_parts(place: Path, settings: TrainSettings, overwrite: bool) -> list[str]:
+    """The parts that an interrupted try left whole; a place where nothing may be written is refused."""
+    if not os.path.lexists(place):
+        return []
+    note, made = _read(place / NOTE), MADE_BY in (_read(place / CARD) or "")
+    if note is None and not made and not _is_bare(place):
+        raise RunError(f"{place} exists and is no dataset of rotoscope, so nothing is written there")
+    try:
+        before = json.loads(note or "{}")
+        whole = [str(part) for part in before.get("whole", ())]
+    except (ValueError, AttributeError, TypeError):  # damaged: nothing of it is believed
+        before, whole = {}, []
+    if before.get("settings") == json.loads(json.dumps(settings.stored())):
+        return whole
+    if (whole or made) and not overwrite:
+        state = "an unfinished dataset with other settings" if whole else "a dataset"
+        raise RunError(f"{place} holds {state}; choose another --out, or --overwrite to replace it")
+    return []
+
+
+def _read(file: Path) -> str | None:
+    """A text file, as far as there is one."""
+    try:
+        return file.read_text(encoding="utf-8")
+    except OSError:
+        return None
+    except ValueError:
+        return ""
+
+
+def _is_bare(place: Path) -> bool:
+    """A folder with nothing in it but what a process leaves that was killed before it had written anything whole."""
+    if not place.is_dir():
+        return False
+    inside = list(place.iterdir())
+    if place / "data" in inside and (place / "data").is_dir():
+        inside = [one for one in inside if one.name != "data"] + list((place / "data").iterdir())
+    return all(one.match(SCRATCH) for one in inside)
 
 
 def _write(file: Path, samples: MultiHops) -> None:
@@ -79,7 +156,7 @@ RULES = {
 }
 
 
-def _card(settings: TrainSettings) -> str:
+def _card(settings: TrainSettings, known: dict[str, tuple[int, int]]) -> str:
     sizes = [getattr(settings, f"{part}_sequences") for part in PARTS]
     own = (
         f"--letters {settings.letters}"
@@ -101,11 +178,13 @@ configs:
 
 {RULES[settings.task]}
 
-| split | sequences |
-|---|---|
-| train | {sizes[0]:,} |
-| validation | {sizes[1]:,} |
-| test | {sizes[2]:,} |
+| split | sequences | different ones | of these also in train |
+|---|---|---|---|
+| train | {sizes[0]:,} | | |
+| validation | {sizes[1]:,} | {known["validation"][0]:,} | {known["validation"][1]:,} |
+| test | {sizes[2]:,} | {known["test"][0]:,} | {known["test"][1]:,} |
+
+No row is in two splits; where few letters and short windows make few sequences, the same one can stand in several rows.
 
 1 to {settings.hops} hops in equal shares; within each, every answer and every answer position equally often. A target window of
 {settings.target} tokens, a pointing window of {settings.window}, one token that asks. Every sequence has exactly one path.
@@ -113,7 +192,7 @@ configs:
 Columns: `text` (tokens separated by spaces), `answer`, `hops`, `path` (0-based positions from the last token to the answer),
 `token_ids` and `answer_id` (ids of the models trained on this task by rotoscope).
 
-Made by: `rotoscope data {settings.task} --hops {settings.hops} --target {settings.target} --window {settings.window} {own} --train {sizes[0]} --validation {sizes[1]} --test {sizes[2]} --seed {settings.seed}`
+{MADE_BY}{settings.task} --hops {settings.hops} --target {settings.target} --window {settings.window} {own} --train {sizes[0]} --validation {sizes[1]} --test {sizes[2]} --seed {settings.seed}`
 
 The task is from the paper rotoscope calls P2; see its documentation.
 """

@@ -19,6 +19,7 @@ import torch
 
 from rotoscope.errors import RunError
 from rotoscope.lab.checkpoints import save_checkpoint
+from rotoscope.lab.cost import training_cost
 from rotoscope.lab.gptj import GPTJ
 from rotoscope.lab.sequences import model_shape, training_sequences
 from rotoscope.lab.threads import one_thread
@@ -58,6 +59,7 @@ def train(
     on_evaluate: OnEvaluate | None = None,
     device: str | None = None,
     overwrite: bool = False,
+    force: bool = False,
     show_progress: bool | None = None,
     **changes: Any,
 ) -> Training:
@@ -65,13 +67,14 @@ def train(
 
     `on_evaluate` is called after the steps of `TrainSettings.evaluations`; tables it returns (with a column `step`)
     become tables of the run, its own `settings`, where it has any, part of the run's, and its `proof` part of the record. With `out`, checkpoints are
-    kept and a killed run goes on where it was.
+    kept and a killed run goes on where it was. What does not fit memory or would take days is refused, unless you `force` it.
     """
     settings = TrainSettings.preset(preset, task=task, **changes)
     training_sequences(settings, "test", count=1)  # impossible sizes are refused before anything is written
     model_shape(settings, vocabulary=2)
     where = pick_device(device)
     watched = getattr(on_evaluate, "settings", None)
+    training_cost(settings, where, getattr(watched, "inputs", 0)).check(where, force=force)
     described = settings.stored() | {"preset": preset}
     if isinstance(watched, Settings):
         described["watched"] = watched.stored()

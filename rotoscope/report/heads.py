@@ -11,14 +11,20 @@ import pandas as pd
 from rotoscope.maths.purity import CLASSES, GAMMA, pure_regions
 from rotoscope.report.columns import clean, column, columns, packed
 from rotoscope.report.salvage import Salvaged
-from rotoscope.results.aggregate import ENDS, INDEX, LEAST_MASS, SCORES, frequency_table, little_at_stake
+from rotoscope.results.aggregate import (
+    ALL_SCORES,
+    ENDS,
+    INDEX,
+    LEAST_MASS,
+    SCORES,
+    frequency_table,
+    little_at_stake,
+)
 from rotoscope.results.intervals import INTERVAL
 from rotoscope.results.profile import Profile
-from rotoscope.results.statistics import statistics
 
 HEAD_COLUMNS = (
-    *SCORES,
-    *ENDS,
+    *(f"{score}{end}" for score in ALL_SCORES for end in ("", "_low", "_high")),
     "class_share",
     "class_stability",
     "stable",
@@ -34,9 +40,8 @@ HEAD_COLUMNS = (
 )
 MOST_NULL_POINTS = 3000
 BAND = [INTERVAL[0], 0.5, INTERVAL[1]]
-MOST_PLANES = 70_000
 SMALL = 3_000_000
-"""Bytes of frequency scores up to which two bytes a score are spent."""
+"""Bytes of frequency scores up to which two bytes a score are spent, and intervals are kept."""
 
 
 def heads_tab(found: Salvaged) -> dict[str, Any] | None:
@@ -73,9 +78,7 @@ def heads_tab(found: Salvaged) -> dict[str, Any] | None:
         if nulls is not None and len(nulls):
             one |= found.attempt("the null", partial(_null_at, nulls, tau)) or {}
         if "prompts" in found.tables:
-            one["statistics"] = found.attempt(
-                "the summary figures", partial(_statistics, profile, tau, len(places))
-            )
+            one["statistics"] = found.attempt("the summary figures", partial(_statistics, profile, tau))
     tables = found.tables
     for name, title, make in (
         ("frequencies", "the frequencies", lambda: _frequencies(tables, tab["taus"])),
@@ -114,13 +117,8 @@ def _at(heads: pd.DataFrame, places: pd.DataFrame, tau: float) -> dict[str, Any]
     return found
 
 
-def _statistics(profile: Profile, tau: float, heads: int) -> list[dict[str, Any]]:
-    """The summary figures; planes of a very large model, which take gigabytes, are left to Python."""
-    tables = profile.tables
-    planes = tables["prompt_frequencies"]["frequency_id"].nunique() if "prompt_frequencies" in tables else 0
-    if heads * planes > MOST_PLANES:
-        tables = {name: table for name, table in tables.items() if not name.endswith("prompt_frequencies")}
-    records: list[dict[str, Any]] = clean(statistics(tables, tau, profile.gamma).to_dict("records"))
+def _statistics(profile: Profile, tau: float) -> list[dict[str, Any]]:
+    records: list[dict[str, Any]] = clean(profile.statistics(tau).to_dict("records"))
     return records
 
 
@@ -133,14 +131,16 @@ def _null_at(nulls: pd.DataFrame, tau: float) -> dict[str, Any]:
 
 
 def _frequencies(tables: dict[str, pd.DataFrame], taus: list[float]) -> dict[str, Any] | None:
-    """Scores of every plane, packed as [head, frequency id]; the norm of the logits does not depend on tau."""
+    """Scores and intervals of every plane, packed as [head, frequency id]; the norm of the logits does not depend on tau."""
     stored = tables.get("frequencies")
     if stored is None and "prompt_frequencies" not in tables:
         return None
     whole = stored if stored is not None else frequency_table(tables["prompt_frequencies"])
     ids = sorted(int(i) for i in whole["frequency_id"].unique())
     places = whole[["layer", "head"]].drop_duplicates().sort_values(["layer", "head"])
-    bits = 16 if 4 * len(places) * len(ids) * len(taus) <= SMALL else 8
+    size = len(places) * len(ids) * len(taus)
+    shown = [*SCORES, *ENDS] if 6 * size <= SMALL and {*ENDS} <= set(whole) else SCORES
+    bits = 16 if 2 * len(shown) * size <= SMALL else 8
     bands = _null_bands(tables)
 
     def grid(rows: pd.DataFrame, value: str, size: int) -> dict[str, Any]:
@@ -157,7 +157,7 @@ def _frequencies(tables: dict[str, pd.DataFrame], taus: list[float]) -> dict[str
     }
     for tau in taus:
         rows = whole[whole["tau"] == tau]
-        one = {score: grid(rows, score, bits) for score in SCORES}
+        one = {name: grid(rows, name, bits) for name in shown}
         found["at"].append(one | {"null": bands.get(tau)})
     found["logit_norm"] = grid(whole[whole["tau"] == whole["tau"].iloc[0]], "logit_norm", 16)
     return found

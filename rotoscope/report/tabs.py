@@ -12,7 +12,8 @@ import pandas as pd
 from rotoscope.maths.purity import GAMMA, pure_regions, purity_codes
 from rotoscope.report.columns import clean, column, columns, table
 from rotoscope.report.salvage import Salvaged
-from rotoscope.results.aggregate import SCORES
+from rotoscope.results.aggregate import LEAST_MASS, SCORES
+from rotoscope.results.calibration import Calibration
 from rotoscope.results.canonical import Canonical
 from rotoscope.results.dynamics import Dynamics
 from rotoscope.results.gating import Gating
@@ -51,12 +52,17 @@ def _track(rows: pd.DataFrame) -> Tab:
     wide = {name: track[name].sort_index(axis=1) for name in SHOWN_SCORES if name in rows}
     first = wide["positional_score"]
     codes = purity_codes(first, wide["symbolic_score"])
+    little = {}
+    if "swapped_mass" in rows:
+        mass = track["swapped_mass"].sort_index(axis=1).to_numpy(dtype=float)
+        little["little_at_stake"] = ((mass < LEAST_MASS) & (codes >= 0)).tolist()
     return {
         **{
             name: [clean(step) for step in np.round(t.to_numpy(dtype=float), 4).tolist()]
             for name, t in wide.items()
         },
         "head_class": codes.tolist(),
+        **little,
         "steps": [int(step) for step in first.index],
         "layer": [int(layer) for layer, _ in first.columns],
         "head": [int(head) for _, head in first.columns],
@@ -69,13 +75,18 @@ def lengths_tab(found: Salvaged) -> Tab:
     curves = []
     for (model, task), rows in run.curve().groupby(["model", "task"], sort=False):
         curves.append({"name": clean(model), "group": clean(task), **_curve(rows, "length", "accuracy")})
-    tables = [
+    tables: list[tuple[str, str, Callable[[], Any]]] = [
         ("predicted", "Predicted and measured lengths at which accuracy falls below a level", run.predictions),
         ("heads", "Does the discrepancy of a head decay with length?", run.decay),
         (
             "heads",
             "Per head, the power of the length with which its discrepancy and its gap change",
             run.exponents,
+        ),
+        (
+            "heads",
+            "Discrepancy by class at training length: mean, worst query, 10 %, 50 %, 90 % of them",
+            run.discrepancies,
         ),
     ]
     made = [(title, make) for need, title, make in tables if need in found.tables]
@@ -186,6 +197,11 @@ def tables_tab(found: Salvaged) -> Tab | None:
 def _summaries(found: Salvaged) -> list[tuple[str, Callable[[], pd.DataFrame]]]:
     run = found.opened()
     have = found.tables
+    if isinstance(run, Calibration) and "subjects" in have:
+        return [
+            ("Random subjects with any statistic beyond the null, with 95 % intervals", run.errors),
+            ("The same for every statistic by itself", run.by_statistic),
+        ]
     if isinstance(run, Gating) and "conditions" in have:
         return [("Loss and accuracy by condition, with 95 % intervals over prompts", lambda: run.summary)]
     if isinstance(run, Roles) and {"attention", "agreement"} <= set(have):

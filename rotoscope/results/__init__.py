@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any, TypeVar, overload
 
 from rotoscope.errors import RunError
+from rotoscope.results.calibration import Calibration as Calibration
 from rotoscope.results.canonical import Canonical as Canonical
 from rotoscope.results.dynamics import Dynamics as Dynamics
 from rotoscope.results.gating import Gating as Gating
@@ -20,6 +21,9 @@ from rotoscope.results.summary import Summary as Summary
 from rotoscope.results.summary import summarise as summarise
 from rotoscope.results.theory import TheoryRun as TheoryRun
 from rotoscope.results.training import Training as Training
+from rotoscope.results.verdict import Figure as Figure
+from rotoscope.results.verdict import Verdict as Verdict
+from rotoscope.results.verdict import verdicts as verdicts
 
 KINDS: dict[str, type[SavedRun]] = {
     kind.kind: kind
@@ -35,6 +39,7 @@ KINDS: dict[str, type[SavedRun]] = {
         Lengths,
         OneHopRun,
         Ledger,
+        Calibration,
     )
 }
 

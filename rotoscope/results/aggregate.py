@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 import pandas as pd
 
 from rotoscope.maths.purity import purity_classes, purity_codes
-from rotoscope.results.intervals import INTERVAL, mean_interval, one_row_per_input
+from rotoscope.results.intervals import mean_interval, one_row_per_input
 
 INDEX = ["layer", "head", "tau"]
 
@@ -94,10 +92,12 @@ def little_at_stake(heads: pd.DataFrame, least_mass: float = LEAST_MASS) -> pd.S
 
 def score_interval(prompts: pd.DataFrame, score: str, index: list[str]) -> tuple[np.ndarray, np.ndarray]:
     """The 95 % interval of a score's mean over prompts, for rows ordered as the index sorts them."""
-    return mean_interval(_wide(prompts, score, index), (-1.0 if score.startswith("centred") else 0.0, 1.0))
+    return mean_interval(
+        wide_scores(prompts, score, index), (-1.0 if score.startswith("centred") else 0.0, 1.0)
+    )
 
 
-def _wide(prompts: pd.DataFrame, score: str, index: list[str]) -> np.ndarray:
+def wide_scores(prompts: pd.DataFrame, score: str, index: list[str]) -> np.ndarray:
     """[prompts, rows], rows ordered as the index sorts them."""
     wide = prompts.pivot(index="prompt", columns=index, values=score).sort_index(axis=1)
     return wide.to_numpy(dtype=float)
@@ -110,13 +110,13 @@ def _with_agreement(heads: pd.DataFrame, prompts: pd.DataFrame, gamma: float) ->
     if prompts["prompt"].nunique() < 2:
         return heads  # one prompt says nothing about the next
     scored = heads["prompts"] > 1
-    p, s = (_wide(prompts, score, INDEX) for score in SCORES)
+    p, s = (wide_scores(prompts, score, INDEX) for score in SCORES)
     own = purity_codes(heads["positional_score"], heads["symbolic_score"], gamma)
     alike, known = purity_codes(p, s, gamma) == own, ~np.isnan(p)
     alike &= known
     heads.loc[scored, "class_share"] = (alike.sum(0) / np.maximum(known.sum(0), 1))[scored]
-    drawn_p, drawn_s = (resampled_means(prompts, score) for score in SCORES)  # rows as in the head table
     times = resamples(len(p))
+    drawn_p, drawn_s = resampled(p, times), resampled(s, times)
     kept = (purity_codes(drawn_p, drawn_s, gamma) == own) & (times @ alike >= AGREED * (times @ known))
     stability = kept.mean(0)
     heads.loc[scored, "class_stability"] = stability[scored]
@@ -124,34 +124,18 @@ def _with_agreement(heads: pd.DataFrame, prompts: pd.DataFrame, gamma: float) ->
     return heads
 
 
-def interval(spread: np.ndarray) -> tuple[float, float]:
-    """Where 95 % of resampled values lie; what is not a number does not count."""
-    known = spread[~np.isnan(spread)]
-    if not len(known):
-        return float("nan"), float("nan")
-    low, high = np.quantile(known, INTERVAL)
-    return float(low), float(high)
-
-
 def resamples(count: int, replicates: int = REPLICATES) -> np.ndarray:
     """How often each of so many prompts is drawn [replicates, prompts]; the same every time."""
-    return np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), size=replicates)
+    return np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), size=replicates).astype(float)
 
 
-def resampled_means(
-    prompts: pd.DataFrame, score: str, index: list[str] = INDEX, replicates: int = REPLICATES
-) -> np.ndarray:
-    """Bootstrap over prompts: means of a score [replicates, rows], rows ordered as the index sorts them.
-
-    Every call draws the same resamples, so that two scores of one replicate belong together.
-    """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)
-        wide = _wide(prompts, score, index)
-        times = resamples(len(wide), replicates)
-        known = ~np.isnan(wide)
-        means: np.ndarray = (times @ np.where(known, wide, 0.0)) / (times @ known)
-    return means
+def resampled(wide: np.ndarray, times: np.ndarray) -> np.ndarray:
+    """Means of scores [prompts, rows] over every resample [replicates, rows]; NaN where none of a row's prompts is drawn."""
+    known = ~np.isnan(wide)
+    drawn = times @ known
+    return np.divide(
+        times @ np.where(known, wide, 0.0), drawn, out=np.full(drawn.shape, np.nan), where=drawn > 0
+    )
 
 
 def frequency_table(prompts: pd.DataFrame) -> pd.DataFrame:

@@ -72,12 +72,21 @@ class Dynamics(SavedRun):
         return table.assign(little_at_stake=little_at_stake(table))
 
     def purity(self, gammas: tuple[float, ...] = GAMMAS, queries: str | None = None) -> pd.DataFrame:
-        """How many heads are in each class, by step and tolerance."""
+        """How many heads are in each class, by step and tolerance, and how many of those have little at stake.
+
+        The latter stand in columns such as `positional_little_at_stake`, missing where attention was not measured.
+        """
         parts = []
         for gamma in gammas:
-            groups = self.at(queries=queries, gamma=gamma).groupby(["step", "head_class"])
-            counts = groups.size().unstack(fill_value=0)
-            counts = counts.reindex(columns=list(CLASSES), fill_value=0).reset_index()
+            rows = self.at(queries=queries, gamma=gamma)
+            groups = rows.groupby(["step", "head_class"])["little_at_stake"]
+            counts, little = (
+                number.unstack(fill_value=0).reindex(columns=list(CLASSES), fill_value=0).astype("Int64")
+                for number in (groups.size(), groups.sum())
+            )
+            if rows["little_at_stake"].isna().all():
+                little[:] = pd.NA
+            counts = counts.astype(int).join(little.add_suffix("_little_at_stake")).reset_index()
             counts.insert(0, "gamma", gamma)
             parts.append(counts)
         return pd.concat(parts, ignore_index=True).rename_axis(columns=None)

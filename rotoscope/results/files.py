@@ -147,16 +147,19 @@ def enter_in_manifest(*paths: Path) -> None:
 
 @contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """Turn the operating system's refusal into a sentence."""
+    """Turn the operating system's refusal into a sentence, also where safetensors or tokenizers pass it on as their own."""
     try:
         yield
-    except OSError as problem:
-        if problem.errno == errno.ENOSPC or "No space left" in str(problem):
+    except Exception as problem:
+        if not isinstance(problem, OSError) and "(os error " not in str(problem):
+            raise
+        if getattr(problem, "errno", None) == errno.ENOSPC or "No space left" in str(problem):
             raise RunError(
                 f"the disk is full: {path} was not written; what was finished before is kept, and the same "
                 "command goes on from there once there is room"
             ) from problem
-        raise RunError(f"{path} cannot be written ({problem.strerror or problem})") from problem
+        reason = getattr(problem, "strerror", None) or problem
+        raise RunError(f"{path} cannot be written ({reason})") from problem
 
 
 def read_table(path: Path, expected: str | None = None) -> pd.DataFrame:

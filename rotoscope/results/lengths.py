@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,6 +16,8 @@ from rotoscope.results.table import Table
 
 LEVELS = (0.9, 0.5)
 DRAWS = 400
+FEWEST_TRAININGS = 3
+"""Other trainings needed to say how far a prediction may be off."""
 
 
 def crossing(lengths: np.ndarray, accuracy: np.ndarray, level: float) -> float:
@@ -61,9 +64,15 @@ class Lengths(SavedRun):
         """By (model, task, layer, head, length): discrepancy (mean, quantiles), gap, attention, both losses."""
         groups = self.heads.groupby(["model", "task", "layer", "head", "length"], sort=False)
         found = groups[["discrepancy", "gap", "attention", "gap_loss", "dispersion_loss"]].mean()
-        spread = groups["discrepancy"].quantile([0.0, 0.1, 0.5, 0.9]).unstack()
-        spread.columns = ["worst", "low", "median", "high"]
-        return found.join(spread).assign(queries=groups.size()).reset_index()
+        return found.join(_spread(groups)).assign(queries=groups.size()).reset_index()
+
+    def discrepancies(self) -> pd.DataFrame:
+        """Discrepancy by (task, class at training length, length) over heads and queries: mean, worst, quantiles."""
+        kinds = self.classes[["model", "layer", "head", "head_class"]]
+        by = ["task", "head_class", "length"]
+        groups = self.heads.merge(kinds, on=["model", "layer", "head"]).groupby(by)
+        mean = groups["discrepancy"].mean().rename("mean")
+        return mean.to_frame().join(_spread(groups)).assign(queries=groups.size()).reset_index()
 
     def exponents(self, seed: int = 0) -> pd.DataFrame:
         """Per head, the power of the length with which its mean discrepancy and gap to the right token change.
@@ -117,12 +126,22 @@ class Lengths(SavedRun):
         ]
         return found.assign(as_said=share)
 
-    def predictions(self, seed: int = 0) -> pd.DataFrame:
+    def predictions(self, seed: int = 0, known: Lengths | None = None) -> pd.DataFrame:
         """Predicted against measured lengths at which accuracy falls below 90 % and 50 %, with intervals.
 
-        Of the prediction: inputs resampled. Of the measurement: the two curves of its 95 % interval.
+        Of the prediction itself: inputs resampled (`inputs_low`, `inputs_high`). Of the length to expect: the prediction
+        after the errors it made for other trainings, those in `known` or in this run, with their spread (`expected_low`,
+        `expected_high`; missing with fewer than three). Of the measurement: the two curves of its 95 % interval.
         `log2_error` is how many doublings the prediction is off.
         """
+        found = self._errors(seed)
+        others = found if known is None else pd.concat((found, known._errors(seed)))
+        ends = [_expected(row, others) for _, row in found.iterrows()]
+        found["expected_low"], found["expected_high"] = zip(*ends, strict=True) if ends else ((), ())
+        return found.drop(columns=["training", "trained_steps"])
+
+    def _errors(self, seed: int) -> pd.DataFrame:
+        """Predictions with what they are off, and the training that every model comes from."""
         dice = np.random.default_rng(seed)
         curves = self.curve()
         rows = []
@@ -141,20 +160,47 @@ class Lengths(SavedRun):
                         "task": task,
                         "level": level,
                         "predicted": predicted,
-                        "predicted_low": float(np.quantile(draws, INTERVAL[0], method="nearest")),
-                        "predicted_high": float(np.quantile(draws, INTERVAL[1], method="nearest")),
+                        "inputs_low": float(np.quantile(draws, INTERVAL[0], method="nearest")),
+                        "inputs_high": float(np.quantile(draws, INTERVAL[1], method="nearest")),
                         "measured": measured,
                         "measured_low": crossing(n, curve["low"].to_numpy(), level),
                         "measured_high": crossing(n, curve["high"].to_numpy(), level),
                         "log2_error": math.log2(predicted / measured) if known else math.nan,
                     }
                 )
-        return pd.DataFrame(rows)
+        about = ["training", "trained_steps"]
+        origin = self.classes.reindex(columns=["model", *about]).drop_duplicates("model").set_index("model")
+        return pd.DataFrame(rows).join(origin, on="model")
 
     def __repr__(self) -> str:
         ends = self.predictions().query("level == 0.5")
         lengths = ", ".join(f"{row.model}: {row.measured:.0f}" for row in ends.itertuples())
         return f"Lengths(accuracy falls below 50 % at {lengths})"
+
+
+def _spread(groups: Any) -> pd.DataFrame:
+    """The worst discrepancy of every group and its 10 %, 50 % and 90 % quantiles."""
+    spread: pd.DataFrame = groups["discrepancy"].quantile([0.0, 0.1, 0.5, 0.9]).unstack()
+    return spread.set_axis(["worst", "low", "median", "high"], axis=1)
+
+
+def _expected(row: pd.Series, others: pd.DataFrame) -> tuple[float, float]:
+    """Where the measured length should lie with 95 %, from how far predictions for other trainings were off.
+
+    One of each training counts, that of most steps; a prediction interval of Student's t in doublings.
+    """
+    others = others[(others["level"] == row["level"]) & others["log2_error"].notna()]
+    others = others.dropna(subset="training")
+    others = others[(others["task"] != row["task"]) | (others["training"] != row["training"])]
+    errors = others.sort_values("trained_steps").groupby(["task", "training"])["log2_error"].last()
+    n = len(errors)
+    if n < FEWEST_TRAININGS or not math.isfinite(row["predicted"]):
+        return math.nan, math.nan
+    from scipy.special import stdtrit  # t quantiles; not needed to ask a command for help
+
+    reach = stdtrit(n - 1, INTERVAL[1]) * errors.std() * math.sqrt(1 + 1 / n)
+    middle = math.log2(row["predicted"]) - errors.mean()
+    return 2 ** (middle - reach), 2 ** (middle + reach)
 
 
 def longest_trained(classes: pd.DataFrame) -> pd.DataFrame:

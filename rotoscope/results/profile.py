@@ -125,8 +125,13 @@ class Profile(SavedRun):
         return self.heads[self.heads["tau"] == wanted].reset_index(drop=True)
 
     def statistics(self, tau: float | None = None) -> pd.DataFrame:
-        """The summary figures with 95 % intervals over prompts, the null's band beside them, and a verdict."""
-        return statistics(self.tables, self.tau_or_first(tau), self.gamma)
+        """The summary figures with 95 % intervals over prompts, what the null gives, and a verdict on each.
+
+        The verdict (`rotoscope.results.verdicts`) is `beyond the null`, `also in the null` or `no verdict`, and `reason` says
+        why there is none; `p_value` is corrected for all figures of the table, and `null_low`, `null_high` are where 95 %
+        of further draws would lie. `little_at_stake` is the part of a class's share that hardly looks at what is swapped.
+        """
+        return statistics(self.tables, self.tau_or_first(tau), self.gamma, self.least_mass)
 
     def by_position(self, bins: int = 8) -> pd.DataFrame:
         """Accuracy and likelihood of the answer, and the attention it gets, by where the asked fact stands."""

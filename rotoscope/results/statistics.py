@@ -1,23 +1,33 @@
 """Figures about a whole model, with intervals, and what the null gives for the same figure.
 
-Each statistic is a function of the head scores. It is evaluated on bootstrap resamples of the prompts, of the
-subject and of every draw of the null alike; the null's band holds 95 % of its resamples over all draws. A
-figure of the subject is "beyond the null" where the two intervals do not meet, and "also in the null" where
-they do.
+Each statistic is a function of the head scores. Its standard error comes from bootstrap resamples of the prompts, and its
+interval is Student's t with that error; what the null says about it is for `results.verdict` to judge, over all statistics
+of one table together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
 from functools import partial
 
 import numpy as np
 import pandas as pd
 
-from rotoscope.maths.purity import CLASSES, purity_codes
-from rotoscope.results.aggregate import FREQUENCY_INDEX, INDEX, SCORES, interval, resampled_means
-from rotoscope.results.intervals import one_row_per_input
+from rotoscope.maths.purity import CLASSES, purity_classes, purity_codes
+from rotoscope.results.aggregate import (
+    FREQUENCY_INDEX,
+    INDEX,
+    LEAST_MASS,
+    SCORES,
+    little_at_stake,
+    resampled,
+    resamples,
+    wide_scores,
+)
+from rotoscope.results.intervals import INTERVAL, one_row_per_input
 from rotoscope.results.summary import correlation, depth_medians, first_half, median
+from rotoscope.results.verdict import Figure, verdicts
 
 HEADS = {
     "correlation": "Pearson r of the two scores over heads",
@@ -37,6 +47,13 @@ PLANES = {
     "slow planes symbolic": "median symbolic score, slowest quarter of planes",
     "slow planes positional": "median positional score, slowest quarter of planes",
 }
+
+SIGNED = {"correlation", "positional decline", "symbolic rise"}
+"""What may be negative."""
+NO_SCORES = {"correlation", "share positional", "share symbolic", "share uniform", "fastest plane both"}
+"""What is not in score units."""
+AT_ONCE = 10_000_000
+"""How many resampled scores are held in memory together."""
 
 Figures = dict[str, np.ndarray]
 """Every statistic by name, one value per replicate."""
@@ -68,13 +85,62 @@ def of_planes(p: np.ndarray, s: np.ndarray, place: np.ndarray, gamma: float) -> 
     }
 
 
-def statistics(tables: dict[str, pd.DataFrame], tau: float, gamma: float) -> pd.DataFrame:
-    """One row per statistic: value, interval, the null's value and band, verdict."""
-    rows = list(_rows(HEADS, partial(of_heads, gamma=gamma), tables, "prompts", INDEX, tau, _early))
+def statistics(
+    tables: dict[str, pd.DataFrame], tau: float, gamma: float, least_mass: float = LEAST_MASS
+) -> pd.DataFrame:
+    """One row per statistic: value and interval, what the null gives, and the verdict on all of them together.
+
+    `little_at_stake` is the part of a class's share that has less than `least_mass` of its attention on what is swapped.
+    """
+    evaluate = partial(of_heads, gamma=gamma)
+    rows = list(_rows(HEADS, evaluate, tables, "prompts", INDEX, tau, _early))
+    little = _little_at_stake(tables["prompts"], tau, gamma, least_mass)
     if "prompt_frequencies" in tables:
         planes = partial(of_planes, gamma=gamma)
         rows += _rows(PLANES, planes, tables, "prompt_frequencies", FREQUENCY_INDEX, tau, _place)
-    return pd.DataFrame(rows)
+    table = pd.DataFrame([row.shown | {"little_at_stake": little.get(row.name)} for row in rows])
+    if "null_prompts" not in tables:
+        return table
+    figures = [Figure(row.value, row.error, row.draws, row.name not in NO_SCORES) for row in rows]
+    beside = pd.DataFrame([asdict(found) for found in verdicts(figures)])
+    ends = np.array([row.bounds for row in rows]).T
+    beside["null_low"], beside["null_high"] = (beside[end].clip(*ends) for end in ("null_low", "null_high"))
+    return pd.concat([table, beside], axis=1)
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A statistic of the subject and of every draw of the null."""
+
+    name: str
+    meaning: str
+    value: float
+    error: float
+    inputs: int
+    draws: list[float]
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        return (-1.0 if self.name in SIGNED else 0.0), 1.0
+
+    @property
+    def shown(self) -> dict[str, object]:
+        from scipy.special import stdtrit  # t quantiles; not needed to ask a command for help
+
+        reach = float("nan") if np.isnan(self.error) else self.error * stdtrit(self.inputs - 1, INTERVAL[1])
+        low, high = np.clip([self.value - reach, self.value + reach], *self.bounds)
+        return {
+            "statistic": self.name,
+            "meaning": self.meaning,
+            "value": self.value,
+            "low": float(low),
+            "high": float(high),
+            "prompts": self.inputs,
+        }
+
+
+Where = Callable[[pd.DataFrame, pd.DataFrame], np.ndarray]
+"""Where each row of the head scores stands: its half of the layers, or its place among the planes."""
 
 
 def _rows(
@@ -84,54 +150,72 @@ def _rows(
     name: str,
     index: list[str],
     tau: float,
-    where: Callable[[pd.DataFrame, pd.DataFrame], np.ndarray],
-) -> Iterator[dict[str, object]]:
-    null = tables.get(f"null_{name}")
-    draws = [] if null is None else [rows for _, rows in null.groupby(["null_name", "draw"])]
-    found = _evaluated(evaluate, tables[name], tau, index, where)
-    beside = [_evaluated(evaluate, draw, tau, index, where) for draw in draws]
+    where: Where,
+) -> Iterator[_Row]:
+    null, shown = tables.get(f"null_{name}", pd.DataFrame()), set(tables[name]["prompt"])
+    draws = [rows for _, rows in null.groupby(["null_name", "draw"])] if len(null) else []
+    whole = [rows for rows in draws if shown <= set(rows["prompt"])]  # others are still being made
+    beside = [_values(evaluate, draw, tau, index, where) for draw in whole]
+    values = _values(evaluate, tables[name], tau, index, where)
+    errors, inputs = _errors(evaluate, tables[name], tau, index, where)
     for statistic, meaning in meanings.items():
-        value, spread = found(statistic)
-        low, high = interval(spread)
-        row: dict[str, object] = {"statistic": statistic, "meaning": meaning}
-        row |= {"value": value, "low": low, "high": high}
-        if beside:
-            band = interval(np.concatenate([draw(statistic)[1] for draw in beside]))
-            row |= {
-                "null_value": float(np.mean([draw(statistic)[0] for draw in beside])),
-                "null_low": band[0],
-                "null_high": band[1],
-                "verdict": _verdict(low, high, *band),
-            }
-        yield row
+        value, error = (found.get(statistic, float("nan")) for found in (values, errors))
+        drawn = [draw.get(statistic, float("nan")) for draw in beside]
+        yield _Row(statistic, meaning, value, error, inputs, drawn)
 
 
-def _evaluated(
-    evaluate: Evaluate,
-    table: pd.DataFrame,
-    tau: float,
-    index: list[str],
-    where: Callable[[pd.DataFrame, pd.DataFrame], np.ndarray],
-) -> Callable[[str], tuple[float, np.ndarray]]:
-    """Looks a statistic up by name: on all prompts, and on resamples of them."""
-    rows = table[(table["tau"] == tau) & table["positional_score"].notna()]
+def _scored(table: pd.DataFrame, tau: float, index: list[str]) -> pd.DataFrame:
+    return one_row_per_input(table[(table["tau"] == tau) & table["positional_score"].notna()], index)
+
+
+def _values(
+    evaluate: Evaluate, table: pd.DataFrame, tau: float, index: list[str], where: Where
+) -> dict[str, float]:
+    """Every statistic on all prompts."""
+    rows = _scored(table, tau, index)
     if rows.empty:
-        return lambda _: (float("nan"), np.array([np.nan]))
-    rows = one_row_per_input(rows, index)
+        return {}
     groups = rows.groupby(index, sort=True)[SCORES].mean()
-    place = where(groups.reset_index(), table)
     p, s = (groups[score].to_numpy(dtype=float)[None] for score in SCORES)
-    value = evaluate(p, s, place)
-    p, s = (resampled_means(rows, score, index) for score in SCORES)
-    complete = ~np.isnan(p).any(0)  # heads that every resample has a score for
-    spread = evaluate(p[:, complete], s[:, complete], place[complete])
-    return lambda statistic: (float(value[statistic][0]), spread[statistic])
+    found = evaluate(p, s, where(groups.reset_index(), table))
+    return {name: float(value[0]) for name, value in found.items()}
 
 
-def _verdict(low: float, high: float, null_low: float, null_high: float) -> str | None:
-    if any(np.isnan(x) for x in (low, high, null_low, null_high)):
-        return None
-    return "beyond the null" if low > null_high or high < null_low else "also in the null"
+def _errors(
+    evaluate: Evaluate, table: pd.DataFrame, tau: float, index: list[str], where: Where
+) -> tuple[dict[str, float], int]:
+    """The standard error of every statistic over prompts, and how many there were; one prompt has none."""
+    rows = _scored(table, tau, index)
+    inputs = rows["prompt"].nunique()
+    if inputs < 2:
+        return {}, inputs
+    p, s = (wide_scores(rows, score, index) for score in SCORES)
+    times = resamples(len(p))
+    complete = (times @ ~np.isnan(p) > 0).all(0)  # heads that every resample has a score for
+    p, s = p[:, complete], s[:, complete]
+    place = where(rows[index].drop_duplicates().sort_values(index).reset_index(drop=True), table)[complete]
+    parts = np.array_split(times, max(1, min(len(times), times.shape[0] * p.shape[1] // AT_ONCE)))
+    found = [evaluate(resampled(p, part), resampled(s, part), place) for part in parts]
+    small = np.sqrt(inputs / (inputs - 1))  # resamples vary less than samples do
+    spread = {name: np.concatenate([part[name] for part in found]) for name in found[0]}
+    return {name: small * _deviation(values) for name, values in spread.items()}, inputs
+
+
+def _deviation(values: np.ndarray) -> float:
+    """The standard deviation over resamples; those in which the statistic is undefined do not count."""
+    known = values[~np.isnan(values)]
+    return float(known.std()) if len(known) else float("nan")
+
+
+def _little_at_stake(prompts: pd.DataFrame, tau: float, gamma: float, least_mass: float) -> dict[str, float]:
+    """Of the share of every class, the part with little at stake; nothing where attention was not noted."""
+    rows = _scored(prompts, tau, INDEX)
+    if rows.empty or "swapped_mass" not in rows:
+        return {}
+    heads = rows.groupby(INDEX)[[*SCORES, "swapped_mass"]].mean()
+    heads["head_class"] = purity_classes(heads["positional_score"], heads["symbolic_score"], gamma)
+    little = little_at_stake(heads, least_mass).fillna(False)
+    return {f"share {name}": float((little & (heads["head_class"] == name)).mean()) for name in CLASSES}
 
 
 def _early(heads: pd.DataFrame, table: pd.DataFrame) -> np.ndarray:

@@ -95,8 +95,9 @@ class ProfileSettings(Settings):
     """With frequencies: only of these heads, written layer:head as in 12:0,3:4."""
     null: Literal["none", "random", "gaussian"] = "random"
     """What stands beside every figure: a randomly initialised model, Gaussian keys, or nothing."""
-    null_draws: int = 1
-    """How often the null is drawn."""
+    null_draws: int = 5
+    """How often the null is drawn, each time with a seed of its own; a verdict on a figure takes at least 2, and 5 to say that
+    the null gives it too."""
     null_per_layer: bool = False
     """Rescale the random null's logits layer by layer instead of by one factor."""
     examples: bool = True
@@ -131,7 +132,8 @@ class ProfileSettings(Settings):
         super().__post_init__()
         if self.heads is not None and not self.frequencies:
             raise RotoscopeError("heads are named for single frequencies: give --frequencies too")
-        if self.null == "none" and (self.null_draws > 1 or self.null_per_layer):
+        usual = (type(self).null_draws, 1)  # now, and in runs of earlier versions
+        if self.null == "none" and (self.null_draws not in usual or self.null_per_layer):
             raise RotoscopeError("--null-draws and --null-per-layer mean nothing without a null")
         if self.null == "gaussian" and self.null_per_layer:
             raise RotoscopeError("--null-per-layer means something for the random null only")

@@ -28,7 +28,6 @@ class PromptSettings(Settings):
         "text": ("text",),
         "blocks": ("text",),
         "answer": ("text",),
-        "seed": DRAWN,
         "vary": ("binding",),
     }
     bounds: ClassVar = {
@@ -63,4 +62,4 @@ class PromptSettings(Settings):
     answer: str | None = None
     """text: what should come next, for the model's own accuracy."""
     seed: int = 0
-    """Seed of the prompts, and of the random heads that a gate is compared with."""
+    """Seed of the prompts, of the null's draws, and of the random heads that a gate is compared with."""

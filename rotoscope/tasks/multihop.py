@@ -5,7 +5,8 @@ letter at the end of the path. **Letter task.** A target window of (letter, digi
 second letter says which earlier pair comes next, the one that begins with it. The answer is the (letter, digit) pair at
 the end. Both have exactly one path per sequence, and ask at the last token.
 
-Hop counts come in equal shares, and inside each of them every answer value and every answer position equally often.
+Hop counts come in equal shares, and inside each of them every answer value and every answer position equally often, once
+round the cycle of both. `balanced` takes rows from all over a cycle, so that a few of them are balanced as well.
 Positions are 0-based. Row k is a function of the seed and of k alone.
 """
 
@@ -144,6 +145,7 @@ def _frame(
     front: int,
     seed: int,
     first: int,
+    balanced: bool,
     device: str | torch.device,
 ) -> _Frame:
     kinds = _kinds(hops)
@@ -155,6 +157,8 @@ def _frame(
             f"found {window} and {target}"
         )
     rows = torch.arange(first, first + count, device=device)
+    if balanced:
+        rows = _balanced_rows(count, len(kinds), values, target, seed, first).to(device)
     dice = Dice(seed, rows)
     among = rows // len(kinds)  # the row's number inside its hop class
     hop_counts = torch.tensor(kinds, device=device)[rows % len(kinds)]
@@ -170,8 +174,37 @@ def _frame(
     path[:, 1:-1] = between[:, : max(kinds) - 1]
     path.scatter_(1, hop_counts[:, None], where[:, None])
     sizes = {"hops": list(kinds), "target": target, "window": window}
-    drawn = {"front": front, "seed": seed, "first": first, "count": count}
+    drawn = {"front": front, "seed": seed, "first": first, "count": count} | (
+        {"balanced": True} if balanced else {}
+    )
     return _Frame(rows, hop_counts, value, path, dice, body, last, sizes, drawn)
+
+
+def _balanced_rows(count: int, kinds: int, values: int, target: int, seed: int, first: int) -> Tensor:
+    """Rows after `first` in which answers and their positions are spread as evenly as so few can be.
+
+    In every hop class: as often as all values fit they take turns from the beginning of a cycle on. The rest come from the
+    next cycle, one from each of equally wide ranges of values, and their positions take turns in a random order.
+    """
+    dice = torch.Generator().manual_seed(seed)
+    turn = math.lcm(values, target)
+    cycle = turn * target  # rows of a class after which values and positions have met equally often
+    begin = -(-first // (kinds * cycle)) * cycle
+    among = torch.empty(count, dtype=torch.long)
+    for kind in range(kinds):
+        own = among[kind::kinds]
+        whole = len(own) // values * values
+        own[:whole] = begin + torch.arange(whole)
+        left = len(own) - whole
+        if left:
+            edges = torch.arange(left + 1) * values // left
+            width = edges.diff()
+            value = edges[:-1] + (torch.rand(left, generator=dice) * width).long().clamp(max=width - 1)
+            turns = [torch.randperm(target, generator=dice) for _ in range(0, left, target)]
+            where = torch.cat(turns)[:left]
+            next_cycle = begin + -(-whole // cycle) * cycle
+            own[whole:] = next_cycle + value + turn * ((where - value) % target)
+    return among * kinds + torch.arange(count) % kinds
 
 
 def _kinds(hops: int | Sequence[int]) -> tuple[int, ...]:
@@ -192,16 +225,18 @@ def number(
     front: int = 0,
     seed: int = 0,
     first: int = 0,
+    balanced: bool = False,
     device: str | torch.device = "cpu",
 ) -> MultiHops:
     """Number sequences: `target` letters, `window` integers, and an integer at the end that begins the path.
 
     `hops` of 4 means one to four, in equal shares; a list means exactly those. `front` puts more letters before the
-    sequence, which no path reaches. `first` is the row to begin with.
+    sequence, which no path reaches. `first` is the row to begin with; `balanced` takes `count` rows from all over a cycle
+    of answers and their positions instead of those that follow one another.
     """
     if not 1 <= letters <= 26 * 27:
         raise TaskError(f"letters must lie between 1 and {26 * 27}, found {letters}")
-    frame = _frame(count, hops, target, window, letters, front, seed, first, device)
+    frame = _frame(count, hops, target, window, letters, front, seed, first, balanced, device)
     dice, reach = frame.dice, target + window
     tokens = torch.empty(count, frame.last + 1, dtype=torch.long, device=device)
     tokens[:, : frame.body] = dice.below(letters, frame.body)
@@ -225,6 +260,7 @@ def letter(
     front: int = 0,
     seed: int = 0,
     first: int = 0,
+    balanced: bool = False,
     device: str | torch.device = "cpu",
 ) -> MultiHops:
     """Letter sequences: `target` (letter, digit) pairs, `window` (letter, letter) pairs, and one more at the end.
@@ -240,7 +276,7 @@ def letter(
         )
     if digits < 1:
         raise TaskError(f"digits must be at least 1, found {digits}")
-    frame = _frame(count, hops, target, window, alphabet * digits, front, seed, first, device)
+    frame = _frame(count, hops, target, window, alphabet * digits, front, seed, first, balanced, device)
     dice, pairs = frame.dice, alphabet * digits
     # A random order of the letters that begins with the answer's: the h first are looked for (the last one first), the
     # rest is free to begin the pairs off the path.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, overload
@@ -96,6 +97,15 @@ def tokenizer_of(subject: Any) -> Any:
     return getattr(subject, "tokenizer", subject)
 
 
+def tokenised(tokenizer: Any, text: str, **how: Any) -> Any:
+    """What a tokenizer makes of a text; one that has no tokens for it is an error in words."""
+    try:
+        return tokenizer(text, **how)
+    except Exception as problem:  # tokenizers knows no other
+        words = text if len(text) < 40 else f"{text[:40]} ..."
+        raise TaskError(f"the model's tokenizer has no tokens for {words!r} ({problem})") from problem
+
+
 def encode(tokenizer: Any, text: str, *, start: bool = False) -> Encoded:
     """Tokenize with character offsets; `start` puts the tokenizer's start token in front."""
     if not getattr(tokenizer, "is_fast", False):
@@ -103,7 +113,7 @@ def encode(tokenizer: Any, text: str, *, start: bool = False) -> Encoded:
             f"{type(tokenizer).__name__} gives no character offsets, which cutting a text into blocks needs; "
             "load the model's fast tokenizer"
         )
-    found = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+    found = tokenised(tokenizer, text, add_special_tokens=False, return_offsets_mapping=True)
     ids = tuple(found["input_ids"])
     offsets = tuple((int(a), int(b)) for a, b in found["offset_mapping"])
     if not start:
@@ -115,10 +125,12 @@ def encode(tokenizer: Any, text: str, *, start: bool = False) -> Encoded:
 
 def spans_of(encoded: Encoded, pieces: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """Token spans of pieces of text given by characters; a token belongs to where its last character lies."""
+    last = sorted((b, t) for t, (a, b) in enumerate(encoded.offsets) if b > a)
+    ends, tokens = [b for b, _ in last], [t for _, t in last]
     spans = []
     for begin, end in pieces:
-        inside = [t for t, (a, b) in enumerate(encoded.offsets) if b > a and begin < b <= end]
+        inside = tokens[bisect_right(ends, begin) : bisect_right(ends, end)]
         if not inside:
             raise TaskError(f"no token ends between characters {begin} and {end}")
-        spans.append((inside[0], inside[-1] + 1))
+        spans.append((min(inside), max(inside) + 1))
     return spans

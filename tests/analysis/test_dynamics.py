@@ -16,6 +16,8 @@ from benchmarks.multihop import swap_by_swap
 from rotoscope.analysis.dynamics import score_heads
 from rotoscope.errors import ModelError, RotoscopeError, RunError, TaskError
 from rotoscope.lab import GPTJ, GPTJShape, TrainSettings
+from rotoscope.maths.purity import CLASSES
+from rotoscope.report import run_payload
 from rotoscope.results import Dynamics, RunRecord
 from tests.models import tiny
 
@@ -98,7 +100,7 @@ def test_checkpoints_of_another_architecture(tmp_path: Path, smollm2: rs.Subject
     prompts = rs.tasks.from_tokens(tokens)
     found = rs.dynamics(tmp_path, prompts=prompts, out=tmp_path / "out")
     assert found.steps == [10, 30, 200]
-    alone = rs.profile(rs.load(tmp_path / "step-30"), prompts)
+    alone = rs.profile(rs.load(tmp_path / "step-30"), prompts, null="none")
     np.testing.assert_allclose(
         found.scores.query("step == 30")["symbolic_score"], alone.heads["symbolic_score"], atol=1e-6
     )
@@ -210,8 +212,15 @@ def test_purity_learning_and_waiting_by_hand() -> None:
     assert waiting.loc[1, "last_symbolic_at"] == 10
     counts = run.purity((0.1, 0.2)).set_index(["gamma", "step"])
     assert counts.loc[(0.1, 0), "uniform"] == 4
-    assert counts.loc[(0.1, 30)].tolist() == [2, 1, 0, 1]
+    assert counts.loc[(0.1, 30), list(CLASSES)].tolist() == [2, 1, 0, 1]
+    assert counts.filter(like="little_at_stake").isna().all(axis=None)  # not measured
     assert counts.loc[(0.2, 20), "positional"] == 1  # within the wider tolerance
+    run.tables["scores"]["swapped_mass"] = 0.5 * (run.scores["layer"] > 0)  # layer 0 looks elsewhere
+    counts = run.purity((0.1,)).set_index("step").filter(like="little_at_stake")
+    assert counts.columns.tolist() == [f"{name}_little_at_stake" for name in CLASSES]
+    assert counts.loc[[0, 30]].to_numpy().tolist() == [[0, 0, 1, 0], [1, 0, 0, 0]]
+    tab = run_payload(run)["tabs"]["dynamics"]["series"][0]
+    assert tab["little_at_stake"][-1] == [True, False, False, False]
     aligned = run.alignment().set_index("heads")["rank_correlation"]
     assert aligned["pure"] == pytest.approx(
         pd.Series([0, 2, 2, 3]).rank().corr(pd.Series([0.1, 0.58, 0.6, 0.995]).rank())

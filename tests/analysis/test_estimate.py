@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import torch
 import transformers as tf
 
 import rotoscope as rs
-from rotoscope.analysis.estimate import estimate
+from rotoscope.analysis.estimate import BYTES_PER_ROW, SMALL_THINGS, estimate
 from rotoscope.reading.devices import free_memory
 from rotoscope.settings import ProfileSettings
 from rotoscope.tasks import Prompts, from_tokens
@@ -30,34 +31,32 @@ def prompts(n: int, width: int | None = None) -> Prompts:
     return from_tokens(tokens(1, n), spans)
 
 
-def resident(field: str) -> int:
-    """Memory of this process as Linux counts it: now (VmRSS), or the most since it was asked to forget (VmHWM)."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))
+def most_bytes(work: Callable[[], object]) -> int:
+    """The most that tensors took at a time while something was done, whatever else this process holds."""
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
+    ) as watched:
+        work()
+    events = watched.profiler.kineto_results.events()
+    changes = sorted((one.start_ns(), one.nbytes()) for one in events if one.name() == "[memory]")
+    return max(itertools.accumulate(change for _, change in changes))
 
 
-@pytest.mark.skipif(
-    not Path("/proc/self/clear_refs").exists(), reason="only Linux says what a process took at most"
-)
 @pytest.mark.parametrize(
     ("sizes", "shown"),
     [
-        ({"num_attention_heads": 32, "num_key_value_heads": 32, "hidden_size": 256}, prompts(768)),
-        ({"intermediate_size": 8192, "hidden_size": 256}, prompts(3072, width=128)),
+        ({"num_attention_heads": 32, "num_key_value_heads": 32, "hidden_size": 256}, prompts(256)),
+        ({"intermediate_size": 8192, "hidden_size": 256}, prompts(768, width=32)),
     ],
     ids=["swaps of single tokens", "a long prompt with few blocks"],
 )
 def test_within_a_factor_of_one_and_a_half(sizes: dict[str, int], shown: Prompts) -> None:
-    """Both take hundreds of megabytes, beside which small things do not count."""
+    """Tensors against tensors; what else a program takes is a fixed amount."""
     model = subject(**sizes)
-    rs.profile(model, prompts(32), PLAIN, show_progress=False)  # what is loaded once
-    expected = estimate(model, shown, PLAIN).more_gigabytes
-    assert expected > 0.3
-    before = resident("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")
-    rs.profile(model, shown, PLAIN, show_progress=False)
-    taken = (resident("VmHWM") - before) / 1e9
-    assert 1 / 1.5 < expected / taken < 1.5
+    expected = 1e9 * estimate(model, shown, PLAIN).more_gigabytes
+    assert expected > 2 * SMALL_THINGS
+    taken = most_bytes(lambda: rs.profile(model, shown, PLAIN, show_progress=False))
+    assert 1 / 1.5 < (expected - SMALL_THINGS) / taken < 1.5
 
 
 def test_sixteen_thousand_tokens_are_no_thirteen_gigabytes() -> None:
@@ -68,12 +67,15 @@ def test_sixteen_thousand_tokens_are_no_thirteen_gigabytes() -> None:
     assert long < 3.5
 
 
-def test_a_random_null_is_a_second_model() -> None:
+def test_a_random_null_is_a_second_model_and_keys_that_are_kept() -> None:
     model = subject()
     shown = prompts(64)
     weights = 4 * sum(weight.numel() for weight in model.model.parameters()) / 1e9
+    config = model.model.config
+    kept = 4 * config.num_hidden_layers * 64 * config.num_key_value_heads * config.head_dim / 1e9
     alone, beside = (estimate(model, shown, replace(PLAIN, null=null)).gigabytes for null in ("none", "random"))
-    assert beside - alone == pytest.approx(weights)
+    rows = PLAIN.null_draws * BYTES_PER_ROW * GROUPED["num_attention_heads"] / 1e9
+    assert beside - alone == pytest.approx(weights + kept + rows)
 
 
 def test_it_is_compared_with_what_is_free() -> None:
@@ -113,5 +115,6 @@ def test_work_on_single_frequencies_is_counted_by_heads() -> None:
         for settings in ({}, {"frequencies": True}, {"frequencies": True, "heads": "0:1,2:3"})
     )
     assert (plain.prompts, plain.tokens, plain.plane_logits) == (2, 20, 0.0)
+    assert (every.prompts, two.prompts) == (2, 2)
     assert every.plane_logits == 6 * two.plane_logits == 12 * 8 * 20 * 20
     assert "single frequencies" in str(two)

@@ -20,7 +20,7 @@ def limit(tau: float) -> float:
 
 
 def assert_equals_twin(model, ids: torch.Tensor, blocks, layers=None) -> None:
-    found = rs.profile(model, tokens=ids, blocks=blocks, tau=TAUS)
+    found = rs.profile(model, tokens=ids, blocks=blocks, tau=TAUS, null="none")
     spans = blocks or [(p, p + 1) for p in range(ids.shape[1] - 1)]
     reader = HeadReader(model)
     for tau in TAUS:
@@ -58,7 +58,7 @@ def test_smollm2_equals_the_twin(smollm2: rs.Subject, equal_length: bool) -> Non
 
 
 def test_tables() -> None:
-    found = rs.profile(tiny("llama"), tokens=tokens(3, 12), tau=[1e-4, 1e-2])
+    found = rs.profile(tiny("llama"), tokens=tokens(3, 12), tau=[1e-4, 1e-2], null="none")
     assert len(found.heads) == 3 * 4 * 2
     assert len(found.prompts) == 3 * 3 * 4 * 2
     means = found.prompts.groupby(["layer", "head", "tau"])["positional_score"].mean().to_numpy()
@@ -76,7 +76,7 @@ def test_exclusion_columns_equal_the_full_matrix() -> None:
     """Both ways: from the factors, and, under a soft-cap, from the matrix."""
     for name in ("llama", "gemma2"):
         model = tiny(name)
-        found = rs.profile(model, tokens=tokens(1, 7), tau=1.0).heads
+        found = rs.profile(model, tokens=tokens(1, 7), tau=1.0, null="none").heads
         expected = {}
         HeadReader(model).read(
             tokens(1, 7),
@@ -95,8 +95,8 @@ def test_exclusion_columns_equal_the_full_matrix() -> None:
 
 def test_batches_make_no_difference() -> None:
     model, ids = tiny("qwen2"), tokens(6, 15)
-    together = rs.profile(model, tokens=ids, tau=1e-2).prompts
-    alone = rs.profile(model, tokens=ids, tau=1e-2, batch_tokens=1).prompts
+    together = rs.profile(model, tokens=ids, tau=1e-2, null="none").prompts
+    alone = rs.profile(model, tokens=ids, tau=1e-2, batch_tokens=1, null="none").prompts
     keys = ["prompt", "layer", "head", "tau"]
     pd.testing.assert_frame_equal(
         together.sort_values(keys, ignore_index=True), alone.sort_values(keys, ignore_index=True), atol=2e-5
@@ -104,7 +104,7 @@ def test_batches_make_no_difference() -> None:
 
 
 def test_window_that_hides_every_block_is_missing_with_a_reason() -> None:
-    found = rs.profile(tiny("mistral"), tokens=tokens(1, 20), blocks=[(0, 4), (4, 8)]).heads
+    found = rs.profile(tiny("mistral"), tokens=tokens(1, 20), blocks=[(0, 4), (4, 8)], null="none").heads
     assert found["missing_reason"].str.contains("sees no block").all()
     assert found["positional_score"].isna().all()
     assert found["head_class"].isna().all()
@@ -112,20 +112,20 @@ def test_window_that_hides_every_block_is_missing_with_a_reason() -> None:
 
 def test_several_queries() -> None:
     model, ids = tiny("llama"), tokens(2, 12)
-    found = rs.profile(model, tokens=ids, queries=[5, 8, 11], tau=1e-2)
+    found = rs.profile(model, tokens=ids, queries=[5, 8, 11], tau=1e-2, null="none")
     assert sorted(found.queries["query_position"].unique()) == [5, 8, 11]
     for position in (5, 8):
-        cut = rs.profile(model, tokens=ids[:, : position + 1], tau=1e-2).prompts
+        cut = rs.profile(model, tokens=ids[:, : position + 1], tau=1e-2, null="none").prompts
         rows = found.queries[found.queries["query_position"] == position]
         merged = rows.merge(cut, on=["prompt", "layer", "head", "tau"], suffixes=("", "_cut"))
         assert len(merged) == len(cut)
         assert np.allclose(merged["positional_score"], merged["positional_score_cut"], atol=2e-5)
     means = found.queries.groupby(["prompt", "layer", "head", "tau"], sort=False)["symbolic_score"].mean()
     assert np.allclose(means.to_numpy(), found.prompts["symbolic_score"])
-    everything = rs.profile(model, tokens=ids, queries="all", tau=1e-2).queries
+    everything = rs.profile(model, tokens=ids, queries="all", tau=1e-2, null="none").queries
     assert sorted(everything["query_position"].unique()) == list(range(2, 12))
     with pytest.raises(TaskError, match="from 2"):
-        rs.profile(model, tokens=ids, queries=[1])
+        rs.profile(model, tokens=ids, queries=[1], null="none")
 
 
 def test_accuracy_is_the_models_own(smollm2: rs.Subject) -> None:
@@ -181,12 +181,12 @@ def test_killed_run_goes_on_where_it_was(tmp_path, monkeypatch: pytest.MonkeyPat
 
 def test_other_settings_are_not_mixed_in(tmp_path) -> None:
     model, ids = tiny("llama"), tokens(2, 12)
-    rs.profile(model, tokens=ids, out=tmp_path / "run")
+    rs.profile(model, tokens=ids, out=tmp_path / "run", null="none")
     with pytest.raises(RunError, match=r"other settings \(tau"):
-        rs.profile(model, tokens=ids, tau=1e-2, out=tmp_path / "run")
+        rs.profile(model, tokens=ids, tau=1e-2, out=tmp_path / "run", null="none")
     with pytest.raises(RunError, match="fingerprint"):
-        rs.profile(tiny("llama", seed=1), tokens=ids, out=tmp_path / "run")
-    replaced = rs.profile(model, tokens=ids, tau=1e-2, out=tmp_path / "run", overwrite=True)
+        rs.profile(tiny("llama", seed=1), tokens=ids, out=tmp_path / "run", null="none")
+    replaced = rs.profile(model, tokens=ids, tau=1e-2, out=tmp_path / "run", overwrite=True, null="none")
     assert replaced.taus == [1e-2]
 
 
@@ -203,7 +203,7 @@ def test_bad_calls() -> None:
     with pytest.raises(RotoscopeError, match="give prompts"):
         rs.profile(model)
     with pytest.raises(TaskError, match="two keys before the query"):
-        rs.profile(model, tokens=tokens(1, 2))
+        rs.profile(model, tokens=tokens(1, 2), null="none")
 
 
 @pytest.mark.cuda
@@ -211,7 +211,7 @@ def test_bad_calls() -> None:
 @pytest.mark.parametrize("name", ["llama", "gemma2", "gpt_oss", "gptj", "deepseek_v3"])
 def test_cuda_equals_cpu(name: str) -> None:
     ids = tokens(4, 24)
-    on_cpu = rs.profile(tiny(name).float(), tokens=ids, tau=[1e-2, 1.0]).heads
-    on_gpu = rs.profile(tiny(name).float().cuda(), tokens=ids, tau=[1e-2, 1.0]).heads
+    on_cpu = rs.profile(tiny(name).float(), tokens=ids, tau=[1e-2, 1.0], null="none").heads
+    on_gpu = rs.profile(tiny(name).float().cuda(), tokens=ids, tau=[1e-2, 1.0], null="none").heads
     for column in ("positional_score", "symbolic_score", "entropy", "d_pos"):
         assert np.allclose(on_cpu[column], on_gpu[column], atol=2e-4)

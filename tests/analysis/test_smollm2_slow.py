@@ -24,7 +24,7 @@ def test_chat_prefix(smollm2: rs.Subject, pairs: int) -> None:
 
 @pytest.mark.slow
 def test_start_token_only(smollm2: rs.Subject) -> None:
-    found = rs.profile(smollm2, rs.tasks.binding(smollm2, 32, 8, prefix="start"))
+    found = rs.profile(smollm2, rs.tasks.binding(smollm2, 32, 8, prefix="start"), null="none")
     assert found.summary().early_symbolic > 0.95
     assert found.summary().early_positional < 0.2
     assert any("sink inside a block" in warning for warning in found.run.warnings)
@@ -34,7 +34,7 @@ def test_start_token_only(smollm2: rs.Subject) -> None:
 def test_gating_bands(smollm2: rs.Subject) -> None:
     """Repetition needs its slow planes, and symbolic heads do not need their fastest."""
     prompts = rs.tasks.repeats(smollm2, 32, 8)
-    classes = rs.profile(smollm2, prompts)
+    classes = rs.profile(smollm2, prompts, null="none")
     losses = {}
     for planes in ("21-24", "1-4"):
         summary = rs.gate(

@@ -65,7 +65,7 @@ def test_names_in_a_description_that_are_no_names(run: Path, key: str, value: ob
 def test_a_null_killed_after_its_draw_keeps_its_factors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model, wanted = tiny("llama"), {"tokens": tokens(1, 8), "null": "random"}
+    model, wanted = tiny("llama"), {"tokens": tokens(1, 8), "null": "random", "null_draws": 2}
 
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
@@ -75,7 +75,7 @@ def test_a_null_killed_after_its_draw_keeps_its_factors(
         with pytest.raises(KeyboardInterrupt):
             rs.profile(model, out=tmp_path / "run", **wanted)
     resumed = rs.profile(model, out=tmp_path / "run", **wanted)
-    assert resumed.tables["null_factors"]["draw"].tolist() == [0]
+    assert resumed.tables["null_factors"]["draw"].tolist() == [0, 1]
 
 
 @pytest.mark.parametrize(

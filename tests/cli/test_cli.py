@@ -374,7 +374,7 @@ def test_reproduce_one_claim_and_a_name_that_is_not_there(run, tmp_path: Path) -
 
 def test_doctor_of_a_run(run, tmp_path: Path) -> None:
     folder, said = tmp_path / "run", tmp_path / "said.txt"
-    rs.profile(tiny("llama"), tokens=tokens(2, 10), out=folder)
+    rs.profile(tiny("llama"), tokens=tokens(2, 10), out=folder, null="none")
     code, output, _ = run("doctor", folder, "--out", said)
     assert code == 0
     assert "all as they were written" in output

@@ -11,7 +11,7 @@ import pytest
 from rotoscope import settings
 from rotoscope.cli import COMMANDS
 from rotoscope.cli.command import flags
-from tests.cli.flags import ask, canonical, gate, multihop, others, profile, train
+from tests.cli.flags import ask, calibrate, canonical, gate, multihop, others, profile, train
 from tests.cli.flags.effect import Table, World
 from tests.papers.test_ledger import asked
 
@@ -25,6 +25,7 @@ TABLES: dict[str, Table] = {
     "dynamics": multihop.DYNAMICS,
     "lengths": multihop.FOLLOWED,
     "ask": ask.FLAGS,
+    "calibrate": calibrate.FLAGS,
     "reproduce": others.REPRODUCE,
     "report": others.REPORT,
     "serve": others.SERVE,

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import rotoscope as rs
+from rotoscope.lab.checkpoints import word_tokenizer as letters_only
+from tests.cli.flags.train import LETTER
+from tests.disk import full_disk
 from tests.models import tiny
 from tests.reading.test_load import word_tokenizer
 
@@ -53,6 +58,9 @@ def refused(answer: tuple[int, str, str], words: str) -> None:
         ("train number --learning-rate nan", "learning_rate must be a number, found nan"),
         ("dynamics number --task binding --inputs 2", "knows only the words of its number task"),
         ("gate letter --task text --text text.txt", "knows only the words of its letter task"),
+        ("ask number --lengths 12", "knows only the words of its number task"),
+        ("profile caf\udce9", "'caf\\udce9' is no UTF-8"),
+        ("data number --out caf\udce9", "'caf\\udce9' is no UTF-8"),
     ],
 )
 def test_wrong_input_is_one_sentence(
@@ -65,6 +73,53 @@ def test_wrong_input_is_one_sentence(
     plain, *last = command.split("|")  # what stands after the bar is one word
     refused(run(*plain.split(), *last), words)
     assert sorted(place.name for place in tmp_path.iterdir()) == ["half.toml", "loop", "text.txt"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+@pytest.mark.parametrize(
+    "words", ["--version", "profile --help", pytest.param("theory exclusion", marks=pytest.mark.slow)]
+)
+def test_standard_output_on_a_full_device(tmp_path: Path, words: str) -> None:
+    program = [sys.executable, "-c", "from rotoscope.cli import main; main()", *words.split()]
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(program, stdout=full, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    refused(
+        (ended.returncode, "", ended.stderr),
+        "standard output or a file cannot be used (No space left on device)",
+    )
+
+
+@pytest.mark.parametrize("room", [1000, 4000, 9000])
+def test_training_on_a_full_disk(run, tmp_path: Path, room: int) -> None:
+    """Weights, tokenizer and tables are written by different libraries; the same command goes on once there is room."""
+    line = (*LETTER.split(), "--out", tmp_path / "run")
+    with full_disk(room):
+        refused(run(*line), "cannot be written")
+    code, _, problem = run(*line)
+    assert code == 0, problem
+    assert not list(tmp_path.rglob(".*.part"))
+
+
+def test_one_input_at_every_length(run, tmp_path: Path) -> None:
+    """Fewer inputs than there are numbers of hops."""
+    code, _, problem = run(*LETTER.replace("--hops 1", "--hops 2").split(), "--out", tmp_path / "trained")
+    assert code == 0, problem
+    code, _, problem = run(
+        "lengths", tmp_path / "trained", "--lengths", 7, 8, "--inputs", 1, "--no-heads", "--no-figures", "--device", "cpu",
+        "--out", tmp_path / "run",
+    )  # fmt: skip
+    assert code == 0, problem
+    assert set(rs.open(tmp_path / "run").tables["predicted"]["hops"]) == {1, 2}
+
+
+def test_words_that_a_tokenizer_does_not_have(run, tmp_path: Path) -> None:
+    """Without a token for what is unknown."""
+    tiny("llama").save_pretrained(tmp_path / "model")
+    letters_only("abc").save_pretrained(tmp_path / "model")
+    for line in (("profile",), ("ask", "--lengths", 12)):
+        command, *rest = line
+        answer = run(command, tmp_path / "model", *rest, "--device", "cpu", "--out", tmp_path / "run")
+        refused(answer, "the model's tokenizer has no tokens for ")
 
 
 def test_windows_that_hide_all_blocks(run, tmp_path: Path) -> None:
@@ -98,12 +153,14 @@ def test_names_are_shown_as_they_are(run, tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir(tmp_path)
     rs.load("number", device="cpu").model.save_pretrained(tmp_path / name)
     rs.load("number", device="cpu").tokenizer.save_pretrained(tmp_path / name)
-    command = ("profile", tmp_path / name, "--prompts", 2, "--null", "none", "--out", f"{name}-run")
+    drawn = "$" in name  # what mathematical text would be made of in a title; the others are not special there
+    figures = "--figures" if drawn else "--no-figures"
+    command = ("profile", tmp_path / name, "--prompts", 2, "--null", "none", figures, "--out", f"{name}-run")
     code, output, problem = run(*command)
     assert code == 0, problem
     assert f"{Path(name).name} on cpu" in output
     assert f"  {name}-run/run.json" in output.splitlines()
-    assert Path(f"{name}-run/plane.png").is_file()
+    assert Path(f"{name}-run/plane.png").is_file() == drawn
     code, output, problem = run("report", f"{name}-run", "--out", f"{name}.html")
     assert code == 0, problem
     assert f"  {name}.html" in output.splitlines()

@@ -8,8 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
 
 import rotoscope as rs
+from rotoscope.errors import RunError
 from rotoscope.figures import (
     all_figures,
     by_position,
@@ -22,11 +24,13 @@ from rotoscope.figures import (
     layer_map,
     plane,
     save_figure,
+    style,
     swap_traces,
     vectors,
 )
 from rotoscope.palette import CLASS_COLOURS, NULL, POSITIONAL, SYMBOLIC
 from rotoscope.reading import HeadReader
+from tests.disk import full_disk
 from tests.figures.drawn import bars, image, line, names, points, ticks
 from tests.models import tiny, tokens
 
@@ -94,6 +98,15 @@ def test_vector_and_pixels(found: rs.Profile, tmp_path: Path, fine_pictures: Non
     assert files[0].read_bytes().startswith(b"%PDF")
     assert b"/Type3" not in files[0].read_bytes()  # fonts are embedded as TrueType, editable
     assert files[1].read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("name", ["pdf", "png"])
+def test_on_a_full_disk(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """matplotlib's own error would be one about an attribute that a stream does not have."""
+    monkeypatch.setattr(style, "FORMATS", (name,))
+    with full_disk(500), pytest.raises(RunError, match=rf"empty\.{name} cannot be written"):
+        save_figure(Figure(), tmp_path / "empty")
+    assert not list(tmp_path.iterdir())
 
 
 def test_missing_heads_are_left_empty() -> None:

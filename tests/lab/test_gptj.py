@@ -76,7 +76,7 @@ def test_layers_without_rotation_survive_saving(tmp_path: Path) -> None:
         rotating = GPTJ(GPTJShape(len(samples.vocabulary), layers=3, width=32, rotary=32), model.weights)
         assert not torch.allclose(rotating.logits(samples.tokens), model.logits(samples.tokens), atol=1e-3)
     assert GPTJ.from_transformers(subject.model).shape == shape
-    profile = rs.profile(subject, samples)
+    profile = rs.profile(subject, samples, null="none")
     scores = profile.heads.set_index("layer")
     assert scores.loc[1, "symbolic_score"] == pytest.approx(
         1.0, abs=1e-5

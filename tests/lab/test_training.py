@@ -19,6 +19,7 @@ from safetensors.torch import load_file
 import rotoscope as rs
 from rotoscope.errors import RotoscopeError, RunError, TaskError
 from rotoscope.lab import Trainer, TrainSettings, export_dataset, training, training_sequences
+from rotoscope.lab.data import known_sequences
 from tests.waiting import wait_until
 
 TINY = {
@@ -256,8 +257,30 @@ def test_a_dataset_is_what_training_sees(tmp_path: Path) -> None:
     assert len(texts) == 300 + 200 + 200  # no sequence is in two parts
     card = DatasetCard.load(tmp_path / "data" / "README.md")
     assert card.data.configs[0]["data_files"][0] == {"split": "train", "path": "data/train-*.parquet"}
-    with pytest.raises(RunError, match="is not empty"):
+    with pytest.raises(RunError, match="holds a dataset; choose another --out, or --overwrite"):
         export_dataset(settings, tmp_path / "data")
+
+
+def test_sequences_that_are_in_training_as_well_are_counted(tmp_path: Path) -> None:
+    few = TrainSettings.make(
+        task="number",
+        letters=3,
+        hops=1,
+        target=2,
+        window=1,
+        train_sequences=200,
+        validation_sequences=8,
+        test_sequences=40,
+    )
+    export_dataset(few, tmp_path / "data")
+    parts = {
+        part: {one.tokens for one in training_sequences(few, part)} for part in ("train", "validation", "test")
+    }
+    known = {part: (len(parts[part]), len(parts[part] & parts["train"])) for part in ("validation", "test")}
+    assert known_sequences(few, "cpu") == known
+    assert known["test"][1] > 0
+    card = (tmp_path / "data" / "README.md").read_text()
+    assert f"| test | 40 | {known['test'][0]} | {known['test'][1]} |" in card
 
 
 @pytest.mark.cuda

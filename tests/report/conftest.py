@@ -31,6 +31,7 @@ def profile() -> rs.Profile:
         tau=[1e-4, 1e-2],
         gamma=0.3,
         null="random",
+        null_draws=2,
         examples=True,
         frequencies=True,
     )

@@ -74,6 +74,13 @@ def test_click_opens_the_card_with_the_numbers_of_the_table(
     assert float(value("effective_swaps")) == pytest.approx(row["effective_swaps"], abs=6e-3)
     drawn = page.evaluate("document.querySelector('#side .plot').data.map((trace) => [trace.name, trace.y])")
     planes = profile.frequencies.set_index(["tau", "layer", "head"]).loc[(1e-4, row["layer"], row["head"])]
+    bars = page.evaluate(
+        "document.querySelector('#side .plot').data.find((t) => t.name == 'symbolic').error_y.array"
+    )
+    reach = planes["symbolic_score_high"] - planes["symbolic_score"]
+    assert bars == pytest.approx(reach.tolist(), abs=1e-4)
+    low, high = (row[f"renormalised_positional_score_{end}"] for end in ("low", "high"))
+    assert f"[{low:.3f}, {high:.3f}]" in value("renormalised_scores")
     assert dict(drawn)["symbolic"] == pytest.approx(planes["symbolic_score"].tolist(), abs=1e-4)
     assert page.evaluate("document.querySelectorAll('#panel .plot')[0].layout.shapes.length") == 4
 

@@ -40,7 +40,9 @@ def profiles(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two small profiles, one of them deeper down."""
     place = tmp_path_factory.mktemp("profiles")
     for seed, where in enumerate(("first", "deeper/second")):
-        rs.profile(tiny("llama", seed=seed), tokens=tokens(1, 12), out=place / where, show_progress=False)
+        rs.profile(
+            tiny("llama", seed=seed), tokens=tokens(1, 12), out=place / where, show_progress=False, null="none"
+        )
     return place
 
 

@@ -84,6 +84,11 @@ def test_every_count_of_classes_says_how_many(found: rs.Profile, tmp_path) -> No
         assert counted in text
         assert "little at stake" in text
     assert "on prompts" in shown.get()
+    shares = found.statistics().set_index("statistic")["little_at_stake"]
+    for name in ("positional", "symbolic", "uniform"):
+        assert shares[f"share {name}"] == pytest.approx(summary.little_at_stake[name] / summary.heads)
+    assert shares.drop([f"share {name}" for name in ("positional", "symbolic", "uniform")]).isna().all()
+    assert f"share positional ({shares['share positional']:.2f} little at stake)" in shown.get()
     found.save(tmp_path / "run")
     tab = run_payload(tmp_path / "run")["tabs"]["overview"]
     assert tab["least_mass"] == found.least_mass

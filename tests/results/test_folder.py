@@ -17,7 +17,7 @@ from tests.models import tiny, tokens
 
 @pytest.fixture
 def saved(tmp_path):
-    found = rs.profile(tiny("llama"), tokens=tokens(2, 10))
+    found = rs.profile(tiny("llama"), tokens=tokens(2, 10), null="none")
     return found, found.save(tmp_path / "run")
 
 
@@ -50,7 +50,9 @@ def test_storage(saved) -> None:
 
 
 def test_missing_scores_are_null_in_the_file(tmp_path) -> None:
-    rs.profile(tiny("mistral"), tokens=tokens(1, 20), blocks=[(0, 4), (4, 8)]).save(tmp_path / "run")
+    rs.profile(tiny("mistral"), tokens=tokens(1, 20), blocks=[(0, 4), (4, 8)], null="none").save(
+        tmp_path / "run"
+    )
     column = pq.read_table(tmp_path / "run" / "heads.parquet")["positional_score"]
     assert column.null_count == len(column)
 
@@ -113,8 +115,8 @@ def test_full_disk_leaves_no_half_file(tmp_path, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(files.pq, "write_table", full)
     with pytest.raises(RunError, match="the disk is full"):
-        rs.profile(tiny("llama"), tokens=tokens(2, 10), out=tmp_path / "run")
+        rs.profile(tiny("llama"), tokens=tokens(2, 10), out=tmp_path / "run", null="none")
     left = [file.name for file in (tmp_path / "run").rglob("*") if file.is_file()]
     assert set(left) == {"run.json", "manifest.txt", ".lock"}
     monkeypatch.undo()
-    assert len(rs.profile(tiny("llama"), tokens=tokens(2, 10), out=tmp_path / "run").heads) == 12
+    assert len(rs.profile(tiny("llama"), tokens=tokens(2, 10), out=tmp_path / "run", null="none").heads) == 12

@@ -13,7 +13,6 @@ from rotoscope.results.aggregate import (
     dominant_planes,
     frequency_use,
     head_table,
-    interval,
     plane_weights,
     weighted_id,
 )
@@ -81,11 +80,6 @@ def test_intervals_hold_nineteen_of_twenty_resampled_means() -> None:
     assert found["high"] - found["low"] == pytest.approx(2 * 1.96 * spread, rel=0.1)
 
 
-def test_interval_of_known_numbers() -> None:
-    assert interval(np.array([*np.arange(1001.0), np.nan])) == (25.0, 975.0)
-    assert all(np.isnan(interval(np.array([np.nan]))))
-
-
 def test_stability_is_the_share_of_resamples_that_keep_the_class() -> None:
     """Two prompts: the mean of a resample is one of the two scores (a quarter each) or their mean (half)."""
     positional = np.array([[1.0, 1.0, 0.95], [1.0, 0.84, 0.0]])
@@ -131,6 +125,46 @@ def test_layers_without_a_score_still_count_as_layers() -> None:
     whole = summarise(head_table(table, 0.1))
     assert values["early positional"] == pytest.approx(0.7) == whole.early_positional
     assert values["late positional"] == pytest.approx(0.1) == whole.late_positional
+
+
+def drawn(decline: float, between: float, seed: int, draw: int | None = None) -> pd.DataFrame:
+    """Twelve prompts of six layers of four heads whose positional scores fall with depth, no two draws quite alike."""
+    dice = np.random.default_rng(seed)
+    late = 0.95 - decline + dice.normal(0, between)
+    p = np.clip(np.repeat([0.95, late], 12) + dice.normal(0, 0.1, (12, 24)), 0, 1)
+    table = prompts(p, 1 - p, 6)
+    return table if draw is None else table.assign(null_name="random", draw=draw)
+
+
+@pytest.mark.parametrize(
+    ("decline", "between", "expected"), [(0.3, 0.02, "beyond"), (0.0, 0.02, "also"), (0.3, 0.2, "also")]
+)
+def test_a_decline_is_seen_where_draws_of_the_null_do_not_have_it(
+    decline: float, between: float, expected: str
+) -> None:
+    """As in SmolLM2: .95 and .65. It is not one where the draws themselves differ by as much."""
+    null = pd.concat([drawn(0.0, between, 1 + draw, draw) for draw in range(5)])
+    subject = drawn(decline, 0.0, 9)
+    found = statistics({"prompts": subject, "null_prompts": null}, 1e-4, 0.1).set_index("statistic")
+    assert found.loc["positional decline", "value"] == pytest.approx(decline, abs=0.04)
+    assert found.loc["positional decline", "verdict"] == f"{expected} {'in ' * (expected == 'also')}the null"
+    assert found["null_draws"].tolist() == [5] * 10
+    half = null[(null["draw"] < 4) | (null["prompt"] < 6)]  # a draw that is still being made
+    again = statistics({"prompts": subject, "null_prompts": half}, 1e-4, 0.1)
+    assert again["null_draws"].tolist() == [4] * 10
+
+
+def test_a_band_holds_the_next_draw_and_ends_where_scores_do() -> None:
+    null = pd.concat([drawn(0.0, 0.1, 1 + draw, draw) for draw in range(5)])
+    found = statistics({"prompts": drawn(0.0, 0.1, 9), "null_prompts": null}, 1e-4, 0.1).set_index("statistic")
+    late = [
+        statistics({"prompts": rows}, 1e-4, 0.1).set_index("statistic").loc["late symbolic", "value"]
+        for _, rows in null.groupby("draw")
+    ]
+    row = found.loc["late symbolic"]
+    assert row["null_value"] == pytest.approx(np.mean(late))
+    assert row["null_high"] == pytest.approx(np.mean(late) + 2.776445 * np.std(late, ddof=1) * 1.2**0.5)
+    assert row["null_low"] == 0.0
 
 
 def test_no_correlation_without_variation() -> None:

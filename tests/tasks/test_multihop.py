@@ -74,6 +74,33 @@ def test_a_small_part_is_balanced_too(task: str) -> None:
 
 
 @BOTH
+@pytest.mark.parametrize("count", [4, 24, 60, 100, 402, 5000])
+def test_balanced_rows_come_from_all_over_a_cycle(task: str, count: int) -> None:
+    values = 120 if task == "number" else 64
+    made = MULTIHOP[task](count, first=2_000_000, balanced=True)
+    assert len({tuple(row) for row in made.tokens.tolist()}) == len(made) == count
+    for hops in (1, 2, 3, 4):
+        rows = made.hops == hops
+        assert abs(int(rows.sum()) - count / 4) < 1
+        for counts in (
+            made.answer[rows].bincount(minlength=values),
+            made.path[rows, hops].bincount(minlength=8),
+        ):
+            assert int(counts.max() - counts.min()) <= 1
+        tenths = (made.answer[rows] * 8 // values).bincount(minlength=8)  # letters of the letter task
+        assert int(tenths.max() - tenths.min()) <= 2
+    assert MULTIHOP[task](count, first=2_000_000, balanced=True, front=9).answer.equal(made.answer)
+    assert not MULTIHOP[task](count, first=2_000_000).answer.equal(made.answer)
+
+
+def test_balanced_rows_are_rows_of_the_series() -> None:
+    series = MULTIHOP["number"](2000, letters=3, target=2, window=3, first=100)
+    known = {tuple(row) for row in series.tokens.tolist()}
+    made = MULTIHOP["number"](30, letters=3, target=2, window=3, first=100, balanced=True)
+    assert {tuple(row) for row in made.tokens.tolist()} <= known
+
+
+@BOTH
 def test_rows_do_not_depend_on_how_many_are_made(task: str) -> None:
     whole = MULTIHOP[task](400, seed=5)
     for first, count in ((0, 1), (7, 30), (399, 1)):

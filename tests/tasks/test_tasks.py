@@ -5,6 +5,7 @@ import pytest
 import rotoscope as rs
 from rotoscope.errors import BlockError, TaskError
 from rotoscope.tasks import PREFIXES
+from rotoscope.tasks.prompts import Encoded, spans_of
 from tests.reading.test_load import word_tokenizer
 
 
@@ -138,3 +139,30 @@ def test_text_bad_input(smollm2: rs.Subject, text: str, blocks, error: type, mes
 def test_text_equal_length_on_demand(smollm2: rs.Subject) -> None:
     with pytest.raises(BlockError, match="equal length were demanded"):
         rs.tasks.text(smollm2, "A cat sat there. A dog. Then", equal_length=True)
+
+
+class Watched(tuple):  # type: ignore[type-arg]
+    """Offsets that count how often someone goes through them."""
+
+    looks = 0
+
+    def __iter__(self):
+        Watched.looks += 1
+        return super().__iter__()
+
+
+def test_tokens_are_looked_at_once_however_many_pieces_there_are() -> None:
+    """A long text has as many sentences as it likes: going through all tokens for each would take minutes."""
+    offsets = Watched((k, k + 1) for k in range(100))
+    pieces = [(k, k + 10) for k in range(0, 100, 10)]
+    Watched.looks = 0
+    assert spans_of(Encoded(tuple(range(100)), offsets), pieces) == pieces
+    assert Watched.looks <= 2  # once by whoever checks annotations
+
+
+def test_pieces_hold_the_tokens_that_end_in_them() -> None:
+    """Empty tokens belong nowhere, several of one character together, and pieces may come in any order."""
+    encoded = Encoded((7, 8, 9, 10, 11), ((0, 0), (0, 3), (3, 4), (3, 4), (4, 9)))
+    assert spans_of(encoded, [(4, 9), (0, 4)]) == [(4, 5), (1, 4)]
+    with pytest.raises(TaskError, match="no token ends between characters 4 and 8"):
+        spans_of(encoded, [(4, 8)])

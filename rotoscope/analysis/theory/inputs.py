@@ -48,13 +48,14 @@ def random_number_input(n: int, count: int, letters: int, dice: torch.Generator)
 
 def index_function(ids: torch.Tensor, letters: int) -> torch.Tensor:
     """Index: at an integer t, copy the token t back if it is a letter; everything else stays."""
-    found = ids.clone()
-    for row in range(ids.shape[0]):
-        for p in range(ids.shape[1]):
-            step = int(ids[row, p]) - letters + 1
-            if step >= 1 and int(ids[row, p - step]) < letters:
-                found[row, p] = ids[row, p - step]
-    return found
+    rows = ids.tolist()
+    found = [list(row) for row in rows]
+    for row, copied in zip(rows, found, strict=True):
+        for p, token in enumerate(row):
+            step = token - letters + 1
+            if step >= 1 and row[p - step] < letters:
+                copied[p] = row[p - step]
+    return torch.tensor(found)
 
 
 def proper_letter_input(n: int, alphabet: int, digits: int, dice: random.Random) -> list[int]:

@@ -6,6 +6,9 @@ const EXPLAINED = {
   entropy: "how spread out the attention is, in nats; in brackets as a share of uniform attention",
   mass: "how much of the attention falls on what was swapped: the scores say nothing about the rest",
   swaps: "how many swaps decide the score at this tau",
+  renormalised: "attention renormalised over what is swapped before tau acts on it",
+  centred: "uniform attention subtracted first",
+  "equal symbols": "swaps between equal symbols alone",
 };
 
 function headCard(k) {
@@ -14,12 +17,14 @@ function headCard(k) {
   const band = (score) => (now.null_band && now.null_band[score]) || [null, null, null];
   const score = (which, label) => {
     const column = which + "_score", ends = band(column);
-    const interval = missing(value(column + "_low")) ? "" : " [" + fixed(value(column + "_low"), 3) + ", " + fixed(value(column + "_high"), 3) + "]";
-    const words = label + " " + number(value(column)) + interval;
+    const words = label + " " + number(value(column)) + interval(column);
     return el("tr", {}, el("th", { scope: "row" }, label, strip({ value: value(column), low: value(column + "_low"), high: value(column + "_high"), nullLow: ends[0], nullHigh: ends[2], kind: which, label: words })),
-      el("td", {}, el("b", { "data-value": column }, fixed(value(column), 4)), interval, missing(ends[0]) ? null : [el("br"), el("span", { class: "hint" }, "null " + fixed(ends[0]) + " to " + fixed(ends[2]))]));
+      el("td", {}, el("b", { "data-value": column }, fixed(value(column), 4)), interval(column), missing(ends[0]) ? null : [el("br"), el("span", { class: "hint" }, "null " + fixed(ends[0]) + " to " + fixed(ends[2]))]));
   };
   const line = (label, text, title, key) => missing(text) ? null : el("tr", { title }, el("th", { scope: "row" }, label), el("td", { class: "words", "data-value": key }, text));
+  const interval = (column) => missing(value(column + "_low")) ? "" : " [" + fixed(value(column + "_low"), 3) + ", " + fixed(value(column + "_high"), 3) + "]";
+  const variant = (front, label) => missing(value(front + "positional_score")) ? null : line(label + ": positional; symbolic",
+    ["positional_score", "symbolic_score"].map((score) => fixed(value(front + score), 3) + interval(front + score)).join("; "), EXPLAINED[label], front + "scores");
   const stability = value("class_stability");
   const rows = [
     score("positional", "positional score"), score("symbolic", "symbolic score"),
@@ -30,6 +35,7 @@ function headCard(k) {
     missing(value("swapped_mass")) ? null : line("attention on what is swapped", Math.round(100 * value("swapped_mass")) + " %" + (value("little_at_stake") ? ", little at stake" : ""), EXPLAINED.mass, "swapped_mass"),
     missing(value("effective_swaps")) ? null : line("effective swaps", number(value("effective_swaps"), 2), EXPLAINED.swaps, "effective_swaps"),
     missing(value("weighted_frequency_id")) ? null : line("frequency id, weighted; dominant", number(value("weighted_frequency_id"), 1) + "; " + number(value("dominant_frequency_id"), 0), "1 is the fastest plane"),
+    variant("renormalised_", "renormalised"), variant("centred_", "centred"), variant("equal_symbol_", "equal symbols"),
     missing(value("prompts")) ? null : line("prompts", value("prompts") + (value("prompts") === 1 ? ": no interval" : "")),
   ];
   const step = (text, label, d) => el("button", { type: "button", "aria-label": label, onclick: () => walk(0, d) }, text);
@@ -52,16 +58,20 @@ function planesOf(k) {
   const read = (packed) => { const get = unpack(packed); return store.ids.map((_, c) => get(row * count + c)); };
   const angles = store.angles.lists[store.angles.of_layer[String(tab.layer[k])]];
   const positional = read(now.positional_score), symbolic = read(now.symbolic_score), norm = read(store.logit_norm);
+  const ends = Object.fromEntries(["positional", "symbolic"].flatMap((kind) => ["_low", "_high"].map((end) => [kind + end, now[kind + "_score" + end] ? read(now[kind + "_score" + end]) : null])));
   const keep = store.ids.map((_, c) => c).filter((c) => !(missing(positional[c]) && missing(norm[c])));
   const pick = (values) => keep.map((c) => values[c]);
-  return { ids: pick(store.ids), angles: pick(angles), positional: pick(positional), symbolic: pick(symbolic), norm: pick(norm), null: now.null };
+  return { ids: pick(store.ids), angles: pick(angles), positional: pick(positional), symbolic: pick(symbolic), norm: pick(norm), null: now.null,
+    ends: Object.fromEntries(Object.entries(ends).filter(([, values]) => values).map(([name, values]) => [name, pick(values)])) };
 }
 
 function frequencyPictures(k) {
   const planes = planesOf(k);
   if (!planes) return [];
-  const rows = () => ({ names: ["frequency_id", "angle", "positional_score", "symbolic_score", "logit_norm"], rows: planes.ids.map((id, c) => [id, planes.angles[c], planes.positional[c], planes.symbolic[c], planes.norm[c]]) });
-  const line = (y, name) => ({ type: "scatter", mode: "lines+markers", x: planes.ids, y, name, line: { color: COLOURS[name], width: 1.5 }, marker: { size: 4, symbol: SYMBOLS[name] }, customdata: planes.angles, hovertemplate: "id %{x}, angle %{customdata:.3g}<br>" + name + " %{y:.3f}<extra></extra>" });
+  const known = Object.keys(planes.ends);
+  const rows = () => ({ names: ["frequency_id", "angle", "positional_score", "symbolic_score", "logit_norm", ...known], rows: planes.ids.map((id, c) => [id, planes.angles[c], planes.positional[c], planes.symbolic[c], planes.norm[c], ...known.map((end) => planes.ends[end][c])]) });
+  const bars = (y, name) => planes.ends[name + "_low"] ? { error_y: { type: "data", symmetric: false, thickness: 0.8, width: 0, array: y.map((v, c) => Math.max(0, planes.ends[name + "_high"][c] - v)), arrayminus: y.map((v, c) => Math.max(0, v - planes.ends[name + "_low"][c])) } } : {};
+  const line = (y, name) => ({ type: "scatter", mode: "lines+markers", x: planes.ids, y, name, line: { color: COLOURS[name], width: 1.5 }, marker: { size: 4, symbol: SYMBOLS[name] }, ...bars(y, name), customdata: planes.angles, hovertemplate: "id %{x}, angle %{customdata:.3g}<br>" + name + " %{y:.3f}<extra></extra>" });
   const band = (score, name) => planes.null ? [{
     type: "scatter", x: [...planes.null.ids, ...planes.null.ids.slice().reverse()], y: [...planes.null[score].high, ...planes.null[score].low.slice().reverse()],
     fill: "toself", fillcolor: COLOURS[name], opacity: 0.13, mode: "none", line: { width: 0 }, hoverinfo: "skip", showlegend: false,
@@ -70,7 +80,7 @@ function frequencyPictures(k) {
   const scores = picture("frequencies-" + state.head, "Positional and symbolic score of every frequency of head " + state.head, () => ({
     traces: [...band("positional_score", "positional"), ...band("symbolic_score", "symbolic"), line(planes.positional, "positional"), line(planes.symbolic, "symbolic")],
     layout: { xaxis: axis, yaxis: { range: [-0.04, 1.04], title: { text: "score" } }, showlegend: true, margin: { l: 40, r: 6, t: 22, b: 34 } },
-  }), rows, { size: "low", note: planes.null ? "bands: 95 % of the null's planes" : "" });
+  }), rows, { size: "low", note: [known.length ? "bars: 95 % intervals" : "", planes.null ? "bands: 95 % of the null's planes" : ""].filter(Boolean).join("; ") });
   const norms = picture("logit-norms-" + state.head, "Norm of the logits of every frequency of head " + state.head, () => ({
     traces: [{ type: "bar", x: planes.ids, y: planes.norm, marker: { color: colour("focus") }, customdata: planes.angles, hovertemplate: "id %{x}, angle %{customdata:.3g}<br>norm %{y:.3g}<extra></extra>" }],
     layout: { xaxis: axis, yaxis: { title: { text: "logit norm" }, rangemode: "tozero" }, margin: { l: 40, r: 6, t: 6, b: 34 } },

@@ -23,7 +23,8 @@ function drawDynamics(panel) {
     for (const name of CLASSES) {
       const members = series.layer.map((_, k) => k).filter((k) => CLASSES[series.head_class[now][k]] === name);
       const labels = together(members, p, s, (k) => headName(series.layer[k], series.head[k]));
-      traces.push({ type: "scatter", mode: few ? "markers+text" : "markers", name: name + " (" + members.length + ")", x: members.map((k) => p[k]), y: members.map((k) => s[k]), text: labels, customdata: members.map((k) => headName(series.layer[k], series.head[k])), textposition: "top right", textfont: { size: 10 }, hovertemplate: "%{customdata}<br>positional %{x:.3f}, symbolic %{y:.3f}<extra></extra>", marker: { size: 10, color: COLOURS[name], symbol: SYMBOLS[name], opacity: 0.85 } });
+      const little = series.little_at_stake ? ", " + members.filter((k) => series.little_at_stake[now][k]).length + " little at stake" : "";
+      traces.push({ type: "scatter", mode: few ? "markers+text" : "markers", name: name + " (" + members.length + little + ")", x: members.map((k) => p[k]), y: members.map((k) => s[k]), text: labels, customdata: members.map((k) => headName(series.layer[k], series.head[k])), textposition: "top right", textfont: { size: 10 }, hovertemplate: "%{customdata}<br>positional %{x:.3f}, symbolic %{y:.3f}<extra></extra>", marker: { size: 10, color: COLOURS[name], symbol: SYMBOLS[name], opacity: 0.85 } });
     }
     return { traces, layout: { xaxis: { ...PLANE_AXES.xaxis, range: [-0.05, 1.2] }, yaxis: { ...PLANE_AXES.yaxis, range: [-0.05, 1.08] }, shapes: corners(tab), showlegend: true, margin: { l: 46, r: 8, t: 26, b: 40 } } };
   }, () => ({ names: ["step", "layer", "head", "positional_score", "symbolic_score", "head_class"], rows: series.steps.flatMap((step, t) => series.layer.map((layer, k) => [step, layer, series.head[k], series.positional_score[t][k], series.symbolic_score[t][k], CLASSES[series.head_class[t][k]]])) }),
@@ -186,8 +187,9 @@ const DEFINITIONS = [
   ["positional score", "1 if swapping two tokens (or blocks) leaves the head's attention where it was: it attends by position."],
   ["symbolic score", "1 if the head's attention follows the swapped tokens: it attends by symbol. Both are means over swaps, weighted by how much a swap matters (a softmax with temperature τ)."],
   ["class", "At tolerance γ: positional near (1, 0), symbolic near (0, 1), uniform near (1, 1) where attention is spread evenly, mixed everywhere else."],
-  ["intervals", "95 % bootstrap intervals over prompts. The stability of a class is the share of resamples that keep it."],
+  ["intervals", "95 % intervals over prompts: Student's t, for scores of heads corrected for skewness. The stability of a class is the share of resamples that keep it."],
   ["null", "The same measurement on a model that learned nothing (random: freshly initialised weights; gaussian: noise instead of the swapped keys). Figures that the null gives too say nothing about training."],
+  ["beyond the null", "Further from the null's draws than another draw would be: judged with the spread between draws and the error over prompts, at 5 % over all figures shown together, and by at least 0.05 where a figure is a score. One draw gives no verdict."],
   ["effective swaps", "How many swaps decide a score. Near one, the score is about a single swap."],
   ["frequency id", "RoPE turns pairs of dimensions by different angles per position. Id 1 is the fastest; 0 is what does not rotate."],
   ["layers and heads", "Counted from 0, written layer:head."],

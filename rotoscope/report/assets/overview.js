@@ -175,15 +175,16 @@ function summaryCard() {
     return el("tr", { title: row.meaning },
       el("th", { scope: "row" }, row.statistic, strip({ value: row.value, low: row.low, high: row.high, nullLow: row.null_low, nullHigh: row.null_high, from, label })),
       el("td", {}, fixed(row.value) + (missing(row.low) ? "" : " [" + fixed(row.low) + ", " + fixed(row.high) + "]"), el("br"),
-        el("span", { class: row.verdict === "beyond the null" ? "beyond" : "hint" }, row.verdict || "")));
+        el("span", { class: row.verdict === "beyond the null" ? "beyond" : "hint", title: row.reason || null }, row.verdict || ""),
+        missing(row.little_at_stake) ? null : [el("br"), el("span", { class: "hint" }, "of which little at stake " + fixed(row.little_at_stake))]));
   });
+  const unsaid = [...new Set((now.statistics || []).map((row) => row.reason).filter((reason) => reason && reason !== "undefined"))];
   return [
     el("h2", {}, "The model in figures"),
     el("p", { class: "hint" }, "Choose a head by click, or type its name (", el("kbd", {}, "/"), "); ", el("kbd", {}, "←"), el("kbd", {}, "→"), el("kbd", {}, "↑"), el("kbd", {}, "↓"), " walk over heads, ", el("kbd", {}, "Esc"), " comes back here."),
     tab.accuracy ? el("p", { class: "hint" }, "The model itself answers " + Math.round(100 * tab.accuracy.accuracy) + " % of " + tab.accuracy.answers + " prompts.") : null,
     rows.length ? el("table", { class: "measures", "aria-label": "Summary figures" }, el("tbody", {}, rows)) : el("p", { class: "hint" }, "The summary figures need scores per prompt, which this run does not have."),
-    rows.length ? el("p", { class: "hint" }, "Dot and line: value and 95 % interval over prompts, at τ = " + short(tauNow()) + (tab.null ? "; grey: the " + tab.null + " null's band." : ".")) : null,
-    rows.length && tab.frequencies && !now.statistics.some((row) => row.statistic.includes("plane"))
-      ? el("p", { class: "hint" }, "Figures over single frequencies are left out for so many planes; profile.statistics() gives them.") : null,
+    rows.length ? el("p", { class: "hint" }, "Dot and line: value and 95 % interval over prompts, at τ = " + short(tauNow()) + (tab.null ? "; grey: where 95 % of further draws of the " + tab.null + " null would lie (" + now.statistics[0].null_draws + " drawn)." : ".")) : null,
+    unsaid.length ? el("p", { class: "hint", id: "unsaid" }, unsaid.join("; ") + ".") : null,
   ];
 }

@@ -6,6 +6,7 @@ import re
 
 from tests.cli.flags.effect import (
     Effect,
+    Forced,
     Outcome,
     Overwrites,
     Refused,
@@ -82,5 +83,6 @@ FLAGS: Table = {
     "overwrite": Overwrites(HERE, "--questions 2"),
     "figures": Undrawn(HERE, drawn="tests/cli/test_ask.py::test_local_model"),
     "device": on_device(HERE),
+    "force": Forced(HERE, "--questions 1000000 --runs 1000 --lengths 5 6 7 8 9"),
     "allow_missing": "tests/cli/test_loading.py::test_allow_missing",
 }  # fmt: skip

@@ -7,6 +7,7 @@ from typing import Any
 
 from tests.cli.flags.effect import (
     Effect,
+    Forced,
     Other,
     Outcome,
     Overwrites,
@@ -117,5 +118,6 @@ FLAGS: Table = {
     "overwrite": Overwrites(ONE, "--keep 1-3"),
     "figures": Undrawn(ONE, drawn="tests/cli/test_cli.py::test_gate"),
     "device": on_device(ONE),
+    "force": Forced(SWEEP, "--bands 10000 --controls 1000 --prompts 500", "planes can be cut into 1 to"),
     "allow_missing": "tests/cli/test_loading.py::test_allow_missing",
 }

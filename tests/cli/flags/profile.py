@@ -10,6 +10,7 @@ import pytest
 from rotoscope.analysis import profiling
 from tests.cli.flags.effect import (
     Effect,
+    Forced,
     Other,
     Outcome,
     Overwrites,
@@ -126,5 +127,8 @@ FLAGS: Table = {
     "overwrite": Overwrites(REPEATS, "--gamma 0.2"),
     "figures": Undrawn(REPEATS, drawn="tests/cli/test_cli.py::test_profile_writes_what_it_says"),
     "device": on_device(REPEATS),
+    "force": Forced(
+        NULL, "--null-draws 1000 --queries all --prompts 1000 --length 40 --tau 1 2 3 4 5 6 7 8 9 10"
+    ),
     "allow_missing": "tests/cli/test_loading.py::test_allow_missing",
 }

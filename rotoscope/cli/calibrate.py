@@ -1,0 +1,39 @@
+"""`rotoscope calibrate`: how often a verdict is wrong."""
+
+from __future__ import annotations
+
+import math
+
+from rotoscope.cli.command import command
+from rotoscope.settings import CalibrateSettings, Output
+
+TRAINED = ["statistic", "value", "low", "high", "null_value", "null_low", "null_high", "p_value", "verdict"]
+
+
+@command
+def calibrate(*, settings: CalibrateSettings, output: Output) -> int:
+    """Put models that learned nothing in the subject's place: how often is one called beyond the null?
+
+    Example: rotoscope calibrate --repetitions 40
+    """
+    from rotoscope.analysis.calibration import HEADS, LAYERS, SECONDS
+    from rotoscope.analysis.calibration import calibrate as judge
+    from rotoscope.cli.summary import end, new_console, say, show_table
+
+    console = new_console()
+    folder = output.folder("calibration")
+    subjects = settings.repetitions * len(settings.scales) * len(settings.prompts)
+    minutes = math.ceil(subjects * SECONDS * (settings.null_draws + 1) / 6 / 60)
+    beside = "" if settings.trained == "none" else f"; then {settings.trained}, as long as its profile takes"
+    say(
+        console,
+        f"{subjects} random subjects of {LAYERS} layers × {HEADS} heads, {settings.null_draws} draws of the null each: about "
+        f"{minutes} min on a CPU core{beside}",
+    )
+    result = judge(settings, device=output.device, out=folder, overwrite=output.overwrite)
+    title = "random subjects with any statistic beyond the null: at most 5 % should have one (95 % intervals)"
+    show_table(console, result.errors(), title)
+    show_table(console, result.by_statistic(), "the same for every statistic by itself, over all of them")
+    if len(result.trained):
+        show_table(console, result.trained[TRAINED], f"{settings.trained}, which learned something")
+    return end(console, result, folder, draw=output.figures)
