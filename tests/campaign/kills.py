@@ -73,4 +73,4 @@ class _Kills:
         return f", {file.relative_to(out)} damaged"
 
 
-PART = Part("kills", prepare, share=0.25, limit_s=60, counts="killed runs")
+PART = Part("kills", prepare, share=0.24, limit_s=60, counts="killed runs")

@@ -65,7 +65,7 @@ def test_names_in_a_description_that_are_no_names(run: Path, key: str, value: ob
 def test_a_null_killed_after_its_draw_keeps_its_factors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model, wanted = tiny("llama"), {"tokens": tokens(1, 8), "null": "random"}
+    model, wanted = tiny("llama"), {"tokens": tokens(1, 8), "null": "random", "null_draws": 2}
 
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
@@ -75,7 +75,7 @@ def test_a_null_killed_after_its_draw_keeps_its_factors(
         with pytest.raises(KeyboardInterrupt):
             rs.profile(model, out=tmp_path / "run", **wanted)
     resumed = rs.profile(model, out=tmp_path / "run", **wanted)
-    assert resumed.tables["null_factors"]["draw"].tolist() == [0]
+    assert resumed.tables["null_factors"]["draw"].tolist() == [0, 1]
 
 
 @pytest.mark.parametrize(
@@ -114,8 +114,16 @@ def test_a_gguf_file_that_does_not_say_its_heads(gguf: Path) -> None:
         rs.load(gguf, device="cpu")
 
 
-def test_a_gguf_file_with_bytes_put_in(gguf: Path) -> None:
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        (b"\x00s\x01\x00", b"\x00s\x00\x00", "is not where the tensor before it ends"),
+        (b"output.weight\x02", b"ottput.weight\x02", "it has a tensor 'ottput.weight'"),
+        (b"", bytes(64), "its tensors end after"),
+    ],
+)
+def test_a_gguf_file_whose_tensors_are_not_its_own(gguf: Path, before: bytes, after: bytes, words: str) -> None:
     content = gguf.read_bytes()
-    gguf.write_bytes(content[:3040] + bytes(64) + content[3040:])
-    with pytest.raises(ModelError, match="its tensors end after"):
+    gguf.write_bytes(content.replace(before, after, 1) if before else content + after)
+    with pytest.raises(ModelError, match=words):
         rs.load(gguf, device="cpu")
