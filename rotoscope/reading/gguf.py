@@ -18,6 +18,7 @@ from rotoscope.reading.clean_room import read_json, room_for_file
 from rotoscope.reading.complaints import cache_folder, folded
 from rotoscope.reading.complete import check_complete, same_random_numbers
 from rotoscope.reading.scratch import scratch_folder
+from rotoscope.results.files import disk_errors
 
 CONVERSION = 2  # raise when a newer conversion must not reuse older copies
 SIZES = ("block_count", "embedding_length", "attention.head_count")
@@ -86,8 +87,9 @@ def _convert(file: Path, folder: Path, *, allow_missing: bool) -> list[str]:
             del model.config.quantization_config
         model.hf_quantizer = None
         model.is_quantized = False
-        model.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
+        with disk_errors(folder.parent):
+            model.save_pretrained(folder)
+            tokenizer.save_pretrained(folder)
     return warnings
 
 
