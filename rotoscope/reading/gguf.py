@@ -104,13 +104,19 @@ def _check_layout(read: Any, file: Path) -> None:
     end = read.data_offset
     for one in sorted(read.tensors, key=lambda tensor: int(tensor.data_offset)):
         if int(one.data_offset) != end + -end % read.alignment:
-            raise ModelError(f"{file} is damaged: {one.name} is not where the tensor before it ends; fetch it again")
+            raise ModelError(
+                f"{file} is damaged: {one.name} is not where the tensor before it ends; fetch it again"
+            )
         end = int(one.data_offset) + int(one.n_bytes)
         if re.sub(r"\.\d+\.", ".{bid}.", one.name.rpartition(".")[0] or one.name) not in TENSOR_NAMES.values():
-            raise ModelError(f"{file} is damaged, or newer than we know: it has a tensor {one.name!a}; fetch it again")
+            raise ModelError(
+                f"{file} is damaged, or newer than we know: it has a tensor {one.name!a}; fetch it again"
+            )
     size = file.stat().st_size
     if size not in (end, end + -end % read.alignment):
-        raise ModelError(f"{file} is damaged: its tensors end after {end:,} bytes, and it has {size:,}; fetch it again")
+        raise ModelError(
+            f"{file} is damaged: its tensors end after {end:,} bytes, and it has {size:,}; fetch it again"
+        )
     known = read.fields.get("general.architecture")
     architecture = None if known is None else known.contents()
     missing = [name for name in SIZES if f"{architecture}.{name}" not in read.fields]

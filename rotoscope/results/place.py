@@ -91,8 +91,9 @@ class Place:
     def tidy(self) -> None:
         """Drop what a finished run no longer needs, which whoever was killed at its very end has left here."""
         shutil.rmtree(self.folder / PIECES, ignore_errors=True)
-        with suppress(OSError):
-            (self.folder / LOCK).unlink(missing_ok=True)
+        for file in (self.folder / LOCK, *self.folder.rglob(SCRATCH)):
+            with suppress(OSError):
+                file.unlink(missing_ok=True)
 
     def replace(self, record: RunRecord) -> None:
         """Begin a run here in place of the one that is here, if any."""

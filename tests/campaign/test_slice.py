@@ -131,3 +131,11 @@ def test_nothing_runs_outside_the_fence(tmp_path: Path) -> None:
     with pytest.raises(RefusedError, match="outside its scratch folder"):
         make_stock(tmp_path / "stock")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_every_command_has_a_small_example() -> None:
+    """What odd flags are added to: a new command is tried as soon as it is there."""
+    from rotoscope.cli import COMMANDS
+    from tests.campaign.commands import BASES
+
+    assert {base[0] for base in BASES.values()} == set(COMMANDS) == set(BASES)
