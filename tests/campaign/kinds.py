@@ -31,7 +31,6 @@ COMMANDS = {
     "canonical": "canonical index --angles 0 0.1 --steps 4 --batch 8 --tested 32 --evaluations 2 --keys 4 --symbols 4 "
     "--entities 4 --seeds 1 --no-figures",
     "theory": "theory appendix-b",
-    "calibrate": "calibrate --repetitions 2 --scales 0.1 --prompts 2 --null-draws 2 --trained none --no-figures",
     "ask": "ask model --task number --lengths 4 5 --runs 1 --questions 2 --template template.txt --answer-tokens 2 "
     "--no-figures",
     "calibrate": "calibrate --repetitions 2 --scales 0.02 --prompts 2 --null-draws 2 --trained none --no-figures",
