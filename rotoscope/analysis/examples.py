@@ -14,6 +14,7 @@ import pandas as pd
 import torch
 
 from rotoscope.analysis.batches import Batch
+from rotoscope.analysis.measures import Transform
 from rotoscope.maths.attention import attention_weights
 from rotoscope.maths.blocks import Blocks
 from rotoscope.maths.swaps import score_swaps
@@ -40,15 +41,22 @@ def telling_heads(profile: Profile) -> dict[str, tuple[int, int]]:
 
 
 def examples(
-    reader: HeadReader, batch: Batch, heads: Sequence[tuple[str, tuple[int, int]]]
+    reader: HeadReader,
+    batch: Batch,
+    heads: Sequence[tuple[str, tuple[int, int]]],
+    transform: Transform | None = None,
 ) -> dict[str, pd.DataFrame]:
-    """Tables `traces` and `vectors` of the given heads on the first prompt of a batch."""
+    """Tables `traces` and `vectors` of the given heads on the first prompt of a batch.
+
+    `transform` is what a null does to each layer before it is looked at.
+    """
     one = Batch(batch.first, batch.prompts[:1], batch.queries[-1:], batch.inputs[:1])
     blocks = one.blocks_for(one.queries[0])
     traces: list[pd.DataFrame] = []
     vectors: list[pd.DataFrame] = []
 
     def visit(layer: LayerHeads) -> None:
+        layer = layer if transform is None else transform(layer, one)
         for title, (at, head) in heads:
             if at == layer.layer:
                 about = {"example": title, "layer": at, "head": head}

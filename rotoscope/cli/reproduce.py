@@ -16,6 +16,7 @@ SHOWN = {
     "ours": "our_value",
     "null": "null_value",
     "judged": "judged",
+    "why": "reason",
     "note": "note",
     "rests on": "rests_on",
     "again": "command",
@@ -33,7 +34,7 @@ def reproduce(
     seed: int = 0,
     output: Annotated[Given, Output, "out", "overwrite", "device"],
 ) -> int:
-    """Judge every claim of both papers, or those you name, and write the ledger.
+    """Judge the claims of both papers, or those you name, and write the ledger.
 
     Example: rotoscope reproduce p2 --cost quick --out runs/ledger
 

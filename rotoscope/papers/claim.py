@@ -12,19 +12,28 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pandas as pd
 
+from rotoscope.papers.verdicts import Finding, Found, Says, alone, beside
+
 if TYPE_CHECKING:
     from rotoscope.papers.workshop import Workshop
 
-REPRODUCED = "reproduced"
-DIFFERENT = "reproduced with a difference"
-NOT = "not reproduced"
-FALSE = "false as printed"
-NOT_RUN = "not run here"
-VERDICTS = (REPRODUCED, DIFFERENT, NOT, FALSE, NOT_RUN)
 COSTS = ("quick", "cpu", "gpu")
 Cost = Literal["quick", "cpu", "gpu", "endpoint"]
 Need = Literal[
-    "theory", "sequences", "profile", "canonical", "training", "roles", "geometry", "lengths", "onehop"
+    "theory",
+    "sequences",
+    "printed",
+    "profile",
+    "telling",
+    "depth",
+    "places",
+    "gating",
+    "canonical",
+    "training",
+    "roles",
+    "geometry",
+    "lengths",
+    "onehop",
 ]
 
 HERE = "computed by this run"
@@ -47,11 +56,22 @@ _SEED_TRAINED = f"seed 0 trained by this run, seeds 1 and 2 stored {_CHECKPOINTS
 _SEED_MEASURED = "seed 0 trained and measured by this run, the others stored (rotoscope lengths stored)"
 _STORED_LENGTHS = "stored measurement of trained models (rotoscope lengths stored)"
 _STORED_ROLES = "stored run (rotoscope dynamics number|letter)"
+_STORED_TELLING = (
+    "stored run (rotoscope profile smollm2 --pairs 32 --prompts 4: its telling heads on every prompt)"
+)
+_STORED_DEPTH = "stored runs (rotoscope profile smollm2 --pairs 32|256 --prefix chat|start)"
+_STORED_PLACES = "stored run (rotoscope profile smollm2 --pairs 16 --prompts 128 --null none)"
+_STORED_GATING = "stored run (rotoscope gate smollm2 --task repeats --prompts 8 --bands 2 --groups symbolic)"
 
 NEEDS: dict[Need, Run] = {
     "theory": Run(cost="quick"),
     "sequences": Run(cost="quick"),
+    "printed": Run(cost="quick", rests_on=("the paper's own table",) * 3),
     "profile": Run(cost="quick"),
+    "telling": Run(cost="cpu", rests_on=(_STORED_TELLING, HERE, HERE)),
+    "depth": Run(cost="gpu", rests_on=(_STORED_DEPTH, _STORED_DEPTH, HERE)),
+    "places": Run(cost="cpu", rests_on=(_STORED_PLACES, HERE, HERE)),
+    "gating": Run(cost="cpu", rests_on=(_STORED_GATING, HERE, HERE)),
     "canonical": Run(cost="cpu", rests_on=(_STORED_CANONICAL, HERE, HERE)),
     "training": Run(cost="gpu", rests_on=(_STORED_TRAINING, _STORED_TRAINING, _SEED_TRAINED)),
     "roles": Run(cost="cpu", rests_on=(_STORED_ROLES, EMBEDDED, TRAINED)),
@@ -60,16 +80,6 @@ NEEDS: dict[Need, Run] = {
     "onehop": Run(cost="endpoint", rests_on=("finished runs of one-hop questions (--one-hop)",) * 3),
 }
 """The runs by name. Where a claim's run costs more than is asked for, it rests on what is stored."""
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What came out: our value, the null's where one applies, and the verdict that follows from them."""
-
-    value: str
-    verdict: str
-    null: str = ""
-    note: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,9 +94,21 @@ class Claim:
     paper_value: str
     rule: str
     """How numbers become a verdict."""
+    reason: str
+    """Why the rule's limits are where they are."""
     needs: Need
     """The run it is judged on: what it rests on and what it costs follow from it."""
+    says: Says
+    """Whether the paper prints it, a summary of the paper has it, or it is ours."""
+    learned: bool
+    """Whether it is about training or trained models, and so is also put to models that learned nothing."""
     compute: Callable[[Workshop], Finding]
+
+    @property
+    def place(self) -> str:
+        """Where it stands, and what we know that from."""
+        known = {"printed": "", "summary": " (after a summary)", "ours": " (ours, after the paper)"}
+        return self.where + known[self.says]
 
     @property
     def cost(self) -> Cost:
@@ -108,12 +130,28 @@ class Claim:
         return self.command(self.cost, subject) if COSTS.index(self.cost) > COSTS.index(cost) else ""
 
 
-def claims(computed: Mapping[str, Callable[[Workshop], Finding]]) -> list[Claim]:
+Look = Callable[["Workshop"], Found]
+"""Puts a claim to a workshop's models."""
+
+
+def claims(computed: Mapping[str, Callable[[Workshop], Finding]], *, learned: bool) -> list[Claim]:
     """The claims of these ids as `claims.toml` words them, with what computes each."""
-    return [
-        Claim(id=name, paper="p1" if name.startswith("p1") else "p2", compute=compute, **_words()[name])
-        for name, compute in computed.items()
-    ]
+    made = []
+    for name, compute in computed.items():
+        paper: Any = name[:2]
+        words = {"says": "summary" if paper == "p1" else "printed"} | _words()[name]
+        made.append(Claim(id=name, paper=paper, compute=compute, learned=learned, **words))
+    return made
+
+
+def beside_untrained(look: Look) -> Callable[[Workshop], Finding]:
+    """A claim about training: put to the workshop's models, and in the same way to models that learned nothing."""
+    return lambda workshop: beside(look(workshop), look(workshop.untrained))
+
+
+def by_itself(look: Look) -> Callable[[Workshop], Finding]:
+    """A claim that says nothing about training."""
+    return lambda workshop: alone(look(workshop))
 
 
 @cache
@@ -121,9 +159,10 @@ def _words() -> dict[str, dict[str, Any]]:
     return tomllib.loads(Path(__file__).with_name("claims.toml").read_text(encoding="utf-8"))
 
 
-def judged(as_said: bool, *, in_part: bool = False) -> str:
-    """Reproduced if it is as said, with a difference if it is so in part, otherwise not."""
-    return REPRODUCED if as_said else DIFFERENT if in_part else NOT
+def rank_correlation(x: pd.Series, y: pd.Series) -> float:
+    """Over what both have; NaN where either does not vary."""
+    both = pd.DataFrame({"x": x, "y": y}).dropna().rank()
+    return float(both["x"].corr(both["y"])) if (both.nunique() > 1).all() else float("nan")
 
 
 def one_way(vectors: pd.DataFrame) -> float:

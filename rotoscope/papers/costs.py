@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from rotoscope.papers.claim import Finding, claims, judged
+from rotoscope.papers.claim import claims
+from rotoscope.papers.verdicts import COST, Finding
 from rotoscope.papers.workshop import Workshop
 from rotoscope.results import Training
 
@@ -16,9 +17,8 @@ def _both(workshop: Workshop) -> list[Training]:
 
 
 def _less(value: str, spent: float, paper: float, where: str = "") -> Finding:
-    """Reproduced where it takes less here."""
-    times = paper / spent
-    return Finding(value, judged(spent < paper), note=f"{times:,.0f} times less{where}")
+    """A comparison, which nobody claims."""
+    return Finding(value, COST, note=f"{paper / spent:,.0f} times less{where}")
 
 
 def training_cost(workshop: Workshop) -> Finding:
@@ -47,5 +47,6 @@ CLAIMS = claims(
         "p2-cost-training": training_cost,
         "p2-cost-scoring": scoring_cost,
         "p2-cost-storage": storage_cost,
-    }
+    },
+    learned=False,
 )

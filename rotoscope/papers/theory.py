@@ -5,34 +5,37 @@ from __future__ import annotations
 from functools import partial
 
 from rotoscope.analysis.theory.statements import STATEMENTS
-from rotoscope.papers.claim import DIFFERENT, FALSE, NOT, REPRODUCED, Claim, Finding
+from rotoscope.papers.claim import Claim
+from rotoscope.papers.verdicts import Finding, of_statement
 from rotoscope.papers.workshop import Workshop
 
-OUTCOMES = {"holds": REPRODUCED, "holds as corrected": DIFFERENT, "false as printed": FALSE}
-
-RULE = "reproduced if the check finds no exception; with a difference if it holds under one more condition"
+RULE = (
+    "reproduced if the check finds no exception; corrected if it holds after the repair that stands beside it"
+)
+REASON = "one counterexample is enough; only what is known to be printed can be false as printed"
 
 
 def _statement(name: str, workshop: Workshop) -> Finding:
-    table = workshop.theory.statements.set_index("name")
-    row = table.loc[name]
-    verdict = OUTCOMES[row["verdict"]]
+    row = workshop.theory.statements.set_index("name").loc[name]
     note = ""
-    if verdict in (FALSE, DIFFERENT):
+    if row["verdict"] != "holds":
         checked = "checked" if row["correction_holds"] else "NOT confirmed"
         note = f"instead: {row['correction']} ({checked}); against it: {row['counterexample']}"
-        verdict = verdict if row["correction_holds"] else NOT
+    verdict = of_statement(row["verdict"], STATEMENTS[name].says, bool(row["correction_holds"]))
     return Finding(row["figure"], verdict, note=note)
 
 
 CLAIMS = [
     Claim(
         id=f"theory-{statement.name}",
-        paper="p1" if statement.source.startswith("P1") else "p2",
+        paper="p1" if "P1" in statement.source else "p2",
         where=statement.source.split(maxsplit=1)[1],
+        says=statement.says,
+        learned=False,
         statement=statement.claim,
         paper_value="proved" if "Theorem" in statement.source or "Corollary" in statement.source else "stated",
         rule=RULE,
+        reason=REASON,
         needs="theory",
         compute=partial(_statement, statement.name),
     )

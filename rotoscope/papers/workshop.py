@@ -2,50 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import pandas as pd
 
-from rotoscope.analysis.batches import Batch, batches
 from rotoscope.analysis.canonical import canonical_experiments
 from rotoscope.analysis.dynamics import Watch, measure_dynamics
-from rotoscope.analysis.examples import examples, telling_heads
 from rotoscope.analysis.geometry import find_geometry
 from rotoscope.analysis.lengths import measure_lengths, stored_lengths
-from rotoscope.analysis.nulls import make_nulls
-from rotoscope.analysis.profiling import profile
 from rotoscope.analysis.roles import find_roles
 from rotoscope.analysis.theory import run_theory
 from rotoscope.lab.training import train
 from rotoscope.papers.claim import COSTS, NEEDS, Need
-from rotoscope.reading import HeadReader, Subject, load
-from rotoscope.results import (
-    Canonical,
-    Dynamics,
-    Geometry,
-    Lengths,
-    OneHopRun,
-    Profile,
-    Roles,
-    TheoryRun,
-    Training,
-)
+from rotoscope.papers.language import LANGUAGE, STORED, LanguageRuns, learned_nothing
+from rotoscope.reading import Subject, load
+from rotoscope.results import Canonical, Dynamics, Geometry, Lengths, OneHopRun, Roles, TheoryRun, Training
+from rotoscope.results.saved import SavedRun
 from rotoscope.settings import TrainSettings
-from rotoscope.tasks import binding
-from rotoscope.tasks.prompts import Prompts
 
-PROMPTS = {"quick": 6, "cpu": 16, "gpu": 16}
-PAIRS = {"quick": 32, "cpu": 64, "gpu": 256}
+Made = TypeVar("Made", bound=SavedRun)
 LENGTH_INPUTS = 1000
 LONG = TrainSettings.steps
-STORED = Path(__file__).parents[1] / "models"
-"""Runs that come with rotoscope."""
 
 
-class Workshop:
+class Workshop(LanguageRuns):
     """Makes runs at one cost: `quick` from embedded models, `cpu` in full where a CPU can, `gpu` with training.
 
     `subject` is the language model P1's claims are put to; `one_hop` are runs of one-hop questions to frontier
@@ -67,68 +50,18 @@ class Workshop:
     def rests_on(self, need: Need) -> str:
         """What a run that claims need rests on at this cost."""
         text = NEEDS[need].rests_on[COSTS.index(self.cost)]
+        if need in LANGUAGE:
+            return self.language_rests_on(text)
         return text.format(device=self.training("number")[0].run.device) if "{device}" in text else text
-
-    def place(self, name: str) -> Path:
-        """Where a run is kept: one per cost, so that none is taken for another."""
-        return self.folder / "runs" / f"{name}-{self.cost}"
 
     @cached_property
     def theory(self) -> TheoryRun:
         return run_theory(out=self.folder / "runs" / "theory")
 
     @cached_property
-    def subject(self) -> Subject:
-        return load(self.source, device=self.device)
-
-    @cached_property
-    def prompts(self) -> Prompts:
-        return binding(self.subject, PAIRS[self.cost], PROMPTS[self.cost])
-
-    @cached_property
-    def profile(self) -> Profile:
-        """P1's model on binding prompts, with every frequency, a null and examples."""
-        return profile(
-            self.subject,
-            self.prompts,
-            frequencies=True,
-            null="random",
-            examples=True,
-            out=self.place(f"profile-{self.subject.fingerprint}"),
-        )
-
-    @cached_property
-    def statistics(self) -> pd.DataFrame:
-        """The profile's summary figures, by name, with the null's beside them."""
-        return self.profile.statistics().set_index("statistic")
-
-    @cached_property
-    def traces(self) -> pd.DataFrame:
-        """Attention of the telling heads before and after their most telling swap, on every prompt."""
-        reader, heads = HeadReader(self.subject.model), list(telling_heads(self.profile).items())
-        parts = [examples(reader, one, heads)["traces"].assign(prompt=one.first) for one in self._one_by_one]
-        return pd.concat(parts, ignore_index=True)
-
-    @cached_property
-    def null_vectors(self) -> pd.DataFrame:
-        """What `profile.vectors` holds, of the random model's own telling heads."""
-        scores = Profile(self.profile.run, {"prompts": self.profile.tables["null_prompts"]})
-        real = self.profile.tables["prompts"]
-        reader = HeadReader(self.subject.model)
-        null = next(make_nulls(self.subject, reader, "random", [0], real, self._one_by_one))
-        return examples(null.reader, self._one_by_one[0], list(telling_heads(scores).items()))["vectors"]
-
-    @cached_property
-    def _one_by_one(self) -> list[Batch]:
-        return batches(self.prompts, "last", 1)
-
-    @property
-    def asked_of(self) -> str:
-        """Which model and how many pairs, and that the model is another than the paper's where it is."""
-        name = self.subject.name
-        known = any(family in name.lower() for family in ("gemma-2", "qwen2", "qwen-2", "llama-3"))
-        asked = f"on {name}, {PAIRS[self.cost]} pairs"
-        return asked if known else f"{asked}; another model than the paper's (give one of those with --model)"
+    def untrained(self) -> Untrained:
+        """The same runs, of models that learned nothing."""
+        return Untrained(self)
 
     @cached_property
     def canonical(self) -> Canonical:
@@ -136,6 +69,11 @@ class Workshop:
         if self.cost == "quick":
             return Canonical.open(STORED / "canonical")
         return canonical_experiments("all", "paper", device=self.device, out=self.place("canonical"))
+
+    @cached_property
+    def trends(self) -> pd.DataFrame:
+        """How accuracy changes with the answer's distance from the middle."""
+        return self.canonical.position_trends()
 
     @cache  # noqa: B019 - one workshop lives as long as the command
     def training(self, task: str) -> list[Training]:
@@ -169,10 +107,10 @@ class Workshop:
         """Eight models: two tasks, three seeds, a shorter training; stored ones in bfloat16."""
         return self._beside(stored_lengths())
 
-    @cached_property
-    def letter_lengths(self) -> Lengths:
-        """The letter model's three seeds on more inputs, weights in float32."""
-        return self._beside(Lengths.open(STORED / "lengths-float32"))
+    @cache  # noqa: B019
+    def decay(self, limit: float) -> pd.DataFrame:
+        """What the heads' discrepancy does with length, by class."""
+        return self.lengths.decay(limit)
 
     def _beside(self, stored: Lengths) -> Lengths:
         """What was stored; at gpu cost with the models trained by this run in place of theirs."""
@@ -192,9 +130,97 @@ class Workshop:
         trained = {f"{task}-0-{LONG}": self.model(task) for task in ("number", "letter")}
         return measure_lengths(trained, inputs=LENGTH_INPUTS, device=self.device, out=self.place("lengths"))
 
-    @cache  # noqa: B019
-    def own_lengths(self, task: str) -> Lengths:
-        """The embedded model's own curve, measured by this run."""
-        return measure_lengths(
-            self.model(task), heads=False, device=self.device, out=self.place(f"lengths-{task}")
+
+SEEDS = 3
+STILL: dict[str, Any] = {"steps": 2, "watch_every": 1, "learning_rate": 0.0, "checkpoints": 2}
+FEW: dict[str, dict[str, Any]] = {
+    "training": {"train_sequences": 384, "validation_sequences": 400, "test_sequences": 400} | STILL,
+    "canonical": {"steps": 1, "lr": 0.0, "evaluations": 1, "tested": 2048},
+    "roles": {"inputs": 200, "fitted": 1600},
+    "geometry": {"inputs": 50},
+    "lengths": {"lengths": (17, 100, 850), "inputs": 48},
+}
+"""Trainings whose steps move nothing, and how much is looked at: what was not learned needs no more to show."""
+
+
+class Untrained(Workshop):
+    """The runs of a workshop, of models that learned nothing: freshly initialised, of the same shapes.
+
+    They come with rotoscope; at gpu cost, and beside a language model of your own, they are made.
+    """
+
+    def __init__(self, of: Workshop, first: int = 0) -> None:
+        super().__init__(of.folder / f"untrained-{first}", of.cost, of.source, of.device)
+        self.of, self.first = of, first
+
+    @property
+    def stored_language(self) -> Path | None:
+        home = self.of.stored_language
+        return None if home is None or self.first else STORED / "untrained"
+
+    def _stored(self, name: str, *costs: str) -> Path | None:
+        return super()._stored(name, "quick", "cpu")
+
+    def _kept(self, kind: type[Made], name: str, make: Callable[[Path], Made]) -> Made:
+        if self.cost != "gpu" and not self.first:
+            return kind.open(STORED / "untrained" / name)
+        return make(self.place(name))
+
+    @cached_property
+    def subject(self) -> Subject:
+        return learned_nothing(self.of.subject, self.first)
+
+    @cached_property
+    def canonical(self) -> Canonical:
+        """Toy heads of the paper preset that no step has moved."""
+        made: dict[str, Any] = FEW["canonical"] | {"seed": self.first, "device": self.device}
+        return self._kept(
+            Canonical, "canonical", lambda out: canonical_experiments("all", "paper", out=out, **made)
         )
+
+    @cache  # noqa: B019
+    def training(self, task: str) -> list[Training]:
+        return [self._trained(task, self.first + k) for k in range(SEEDS)]
+
+    def _trained(self, task: Any, seed: int) -> Training:
+        made: dict[str, Any] = FEW["training"] | {"seed": seed, "device": self.device}
+        watch = Watch(inputs=100)
+        return self._kept(
+            Training,
+            f"{task}-{seed}",
+            lambda out: train(task, "paper", out=out, on_evaluate=watch, **made),
+        )
+
+    def model(self, task: str, seed: int = 0) -> str | Path:
+        self._trained(task, self.first + seed)
+        return self.place(f"{task}-{self.first + seed}")
+
+    @cache  # noqa: B019
+    def roles(self, task: str) -> Roles:
+        made: dict[str, Any] = FEW["roles"] | {"device": self.device}
+        return self._kept(Roles, f"roles-{task}", lambda out: find_roles(self.model(task), out=out, **made))
+
+    @cache  # noqa: B019
+    def geometry(self, task: str) -> Geometry:
+        made: dict[str, Any] = FEW["geometry"] | {"device": self.device}
+        return self._kept(
+            Geometry, f"geometry-{task}", lambda out: find_geometry(self.model(task), out=out, **made)
+        )
+
+    @cached_property
+    def lengths(self) -> Lengths:
+        made: dict[str, Any] = FEW["lengths"] | {"device": self.device}
+        return self._kept(Lengths, "lengths", lambda out: measure_lengths(self._named(), out=out, **made))
+
+    def _named(self) -> dict[str, str | Path]:
+        """The models by the names that trained ones have in the table of lengths."""
+        return {
+            f"{task}-{self.first + k}-{LONG}": self.model(task, k)
+            for task in ("number", "letter")
+            for k in range(SEEDS)
+        }
+
+    @cached_property
+    def untrained(self) -> Untrained:
+        """Beside models that learned nothing stand others that learned nothing."""
+        return Untrained(self.of, self.first + SEEDS) if not self.first else Untrained(self.of)

@@ -278,11 +278,6 @@ def test_what_the_stored_measurements_of_eight_models_show() -> None:
     assert at.loc[100, number].median() <= at.loc[100, letter].median() / 3
     assert at.loc[850, number].median() <= 0.10
     assert at.loc[850, "letter-0-6750"] < at.loc[850, letter].min()  # longer training reaches further
-    exact = Lengths.open(rs.reading.own_model("number").parent / "lengths-float32").curve()
-    at_850 = exact[exact["length"] == 850]
-    assert len(at_850) == 3
-    assert (at_850["inputs"] >= 1000).all()
-    assert at_850["accuracy"].median() >= 0.80
     verdict = run.decay().set_index(["task", "head_class"])
     assert verdict.loc[("number", "positional"), "as_said"] == 1.0
     assert verdict.loc[("letter", "symbolic"), "as_said"] == 1.0

@@ -11,8 +11,9 @@ import pytest
 import rotoscope as rs
 from rotoscope.errors import RotoscopeError
 from rotoscope.papers import CLAIMS, VERDICTS, costs, layers, learning, lengths, models, reproduce, workshop
-from rotoscope.papers.claim import DIFFERENT, FALSE, NOT, REPRODUCED, Claim, Finding, judged
+from rotoscope.papers.claim import Claim
 from rotoscope.papers.judging import chosen
+from rotoscope.papers.verdicts import ALSO_NULL, CORRECTED, FALSE, IN_PART, NOT, REPRODUCED, Finding
 from rotoscope.papers.workshop import Workshop
 from rotoscope.results import Ledger, OneHopRun, RunRecord
 from rotoscope.results.onehop import answer_row, answers_table
@@ -107,9 +108,11 @@ def trained_again(monkeypatch: pytest.MonkeyPatch, place: Path, claims: list[Cla
     monkeypatch.setitem(TrainSettings.presets, "paper", TINY)
     only(monkeypatch, claims)
     monkeypatch.setattr(workshop, "LENGTH_INPUTS", 8)
+    monkeypatch.setattr(workshop, "SEEDS", 1)
     rows = reproduce(cost="gpu", out=place, device="cpu").rows.set_index("id")
     assert (rows["command"] == [f"rotoscope reproduce {name} --cost gpu" for name in rows.index]).all()
-    assert rows["rests_on"][rows["our_value"] != ""].str.contains("this run").all()
+    made = rows["rests_on"][rows["our_value"] != ""].drop(index="p2-table-3-selection", errors="ignore")
+    assert made.str.contains("this run").all()
     return rows
 
 
@@ -119,7 +122,7 @@ def test_at_gpu_cost_the_models_are_trained_again(tmp_path: Path, monkeypatch: p
     first, *stored = rows.loc["p2-number-accuracy", "our_value"].split("; ")
     assert float(first) < 0.5
     assert all(float(one.split()[0]) > 0.99 for one in stored)
-    assert rows.loc["p2-number-accuracy", "verdict"] == DIFFERENT
+    assert rows.loc["p2-number-accuracy", "verdict"] == IN_PART
     assert rows.loc["p2-cost-training", "our_value"].endswith("on cpu")
 
 
@@ -140,13 +143,14 @@ def test_layers_and_lengths_of_models_trained_again(tmp_path: Path, monkeypatch:
         pytest.param("llama", "Llama-3.2-1B", marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.usefixtures("few")
 def test_the_papers_own_models_can_be_given(kind: str, name: str, smollm2: rs.Subject, tmp_path: Path) -> None:
-    """Tiny models of their architectures: every claim about language models is judged, and none called another model's."""
+    """Tiny models of their architectures: claims about language models are judged, and none called another model's."""
     model = tiny(kind, vocab_size=len(smollm2.tokenizer), max_position_embeddings=2048)
     model.save_pretrained(tmp_path / name)
     smollm2.tokenizer.save_pretrained(tmp_path / name)
     shop = Workshop(tmp_path / "ledger", "quick", tmp_path / name, device="cpu")
-    for claim in models.CLAIMS:
+    for claim in models.CLAIMS if kind != "gemma2" else [c for c in models.CLAIMS if c.needs == "profile"]:
         found = claim.compute(shop)
         assert found.verdict in VERDICTS, claim.id
         assert "another model" not in found.note
@@ -178,7 +182,7 @@ def test_table_3_is_judged_on_runs_of_your_own(tmp_path: Path) -> None:
     assert verdicts() == verdicts(unselected) == ["not run here"] * 2
     assert verdicts(as_said) == verdicts(as_said, unselected) == [REPRODUCED] * 2
     assert verdicts(otherwise) == [NOT] * 2
-    assert verdicts(as_said, otherwise) == [DIFFERENT] * 2
+    assert verdicts(as_said, otherwise) == [IN_PART] * 2
 
 
 def test_verdicts_follow_from_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,14 +192,14 @@ def test_verdicts_follow_from_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     assert claim.compute(workshop).verdict == REPRODUCED
     runs = workshop.training("letter")
     runs[1].tables["test"] = runs[1].test.assign(accuracy=0.9)
-    assert claim.compute(workshop).verdict == DIFFERENT
+    assert claim.compute(workshop).verdict == IN_PART
     for run in runs:
         run.tables["test"] = run.test.assign(accuracy=0.9)
     assert claim.compute(workshop).verdict == NOT
 
 
 @pytest.mark.parametrize(
-    ("value", "null", "verdict"), [(-0.95, -0.5, REPRODUCED), (-0.85, -0.97, DIFFERENT), (-0.5, 0.0, NOT)]
+    ("value", "null", "verdict"), [(-0.95, -0.5, REPRODUCED), (-0.85, -0.97, ALSO_NULL), (-0.5, 0.0, NOT)]
 )
 def test_beyond_the_null_means_further_the_way_that_is_said(value: float, null: float, verdict: str) -> None:
     shop = Workshop(Path("nowhere"), "quick", rs.load((tiny("llama"), None), name="any"))
@@ -207,7 +211,7 @@ def test_beyond_the_null_means_further_the_way_that_is_said(value: float, null: 
 def test_a_theorem_that_fails_is_not_reproduced() -> None:
     workshop = Workshop(Path("nowhere"), "quick")
     row = {
-        "name": "exclusion",
+        "name": "t-index",
         "verdict": "false as printed",
         "figure": "0.1",
         "correction": "c",
@@ -215,20 +219,21 @@ def test_a_theorem_that_fails_is_not_reproduced() -> None:
         "counterexample": "x",
     }
     workshop.theory = rs.results.TheoryRun(RunRecord(), {"statements": pd.DataFrame([row])})
-    assert CLAIMS["theory-exclusion"].compute(workshop).verdict == NOT
+    assert CLAIMS["theory-t-index"].compute(workshop).verdict == NOT
     workshop.theory.tables["statements"]["correction_holds"] = True
-    found = CLAIMS["theory-exclusion"].compute(workshop)
+    found = CLAIMS["theory-t-index"].compute(workshop)
     assert found.verdict == FALSE
     assert "instead: c" in found.note
+    row["name"] = "exclusion"  # which is P1's, and known from a summary
+    workshop.theory = rs.results.TheoryRun(
+        RunRecord(), {"statements": pd.DataFrame([row | {"correction_holds": True}])}
+    )
+    assert CLAIMS["theory-exclusion"].compute(workshop).verdict == CORRECTED
 
 
-def test_judging() -> None:
-    assert judged(True) == REPRODUCED
-    assert judged(False, in_part=True) == DIFFERENT
-    assert judged(False) == NOT
-
-
-BARE: Any = {"paper": "p1", "where": "", "statement": "", "paper_value": "", "rule": "", "needs": "sequences"}
+BARE: Any = {"paper": "p1", "needs": "sequences", "says": "summary", "learned": False} | dict.fromkeys(
+    ("where", "statement", "paper_value", "rule", "reason"), ""
+)
 
 
 def test_an_interrupted_reproduction_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,7 +277,7 @@ def test_the_documentation_shows_the_ledger_as_it_stands() -> None:
     rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.endswith("--cost quick` |")]
     assert {row[0]: row[6] for row in rows} == expected
     assert {row[0]: row[8] for row in rows} == {name: f"`{CLAIMS[name].command('quick')}`" for name in expected}
-    counts = pd.Series(expected).value_counts()
     readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
     assert f"judges {len(expected)} claims" in readme
-    assert f"{counts['reproduced']} reproduced, {counts[DIFFERENT]} reproduced with a" in readme
+    for verdict, count in pd.Series(expected).value_counts().items():
+        assert f"{count} {verdict}" in readme

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,12 @@ class Statement:
     """What should stand there instead."""
     mended: bool = False
     """Whether the correction only adds a condition to the claim, rather than replacing it."""
+
+    @property
+    def says(self) -> Literal["printed", "summary", "ours"]:
+        """Who says it: P2 in print, P1 as a summary has it (its full text was not available), or we, after a paper."""
+        front = self.source.split()[0]
+        return "ours" if front == "ours," else "summary" if front.startswith("P1") else "printed"
 
     def verdict(self, evidence: Evidence) -> str:
         """From the evidence alone: a mended claim that survives "holds as corrected", a replaced one is false."""

@@ -1,0 +1,175 @@
+"""The runs of a language model that P1's claims are judged on, each made when it is first needed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import pandas as pd
+import torch
+
+from rotoscope.analysis.batches import Batch, batches
+from rotoscope.analysis.examples import examples, telling_heads
+from rotoscope.analysis.gating import gate
+from rotoscope.analysis.measures import Transform
+from rotoscope.analysis.nulls import make_nulls
+from rotoscope.analysis.profiling import profile
+from rotoscope.papers.claim import HERE, Need
+from rotoscope.reading import HeadReader, Subject, load
+from rotoscope.results import Gating, Profile
+from rotoscope.tasks import binding, repeats
+from rotoscope.tasks.prompts import Prompts
+
+PROMPTS = {"quick": 4, "cpu": 6, "gpu": 16}
+PAIRS = {"quick": 32, "cpu": 64, "gpu": 256}
+DRAWS = 5
+"""Random models beside every figure: fewer can deny a claim, but not confirm one."""
+DEPTH: dict[str, tuple[Literal["start"] | None, int, int]] = {
+    "chat-32": (None, 32, 16),
+    "chat-256": (None, 256, 3),
+    "start-32": ("start", 32, 6),
+}
+"""P1's claims about depth are judged with these: the prefix (the model's usual one, or a start token), pairs, prompts."""
+PLACES: dict[str, Any] = {"pairs": 16, "count": 128}
+REPEATS: dict[str, Any] = {"length": 32, "count": 8}
+HALVES: dict[str, Any] = {"bands": 2, "groups": ("symbolic",)}
+STORED = Path(__file__).parents[1] / "models"
+"""Runs that come with rotoscope."""
+LANGUAGE: tuple[Need, ...] = ("profile", "telling", "depth", "places", "gating")
+
+
+class LanguageRuns:
+    """Runs of one language model at one cost. Those stored are of the default model; of another all are made."""
+
+    folder: Path
+    cost: Literal["quick", "cpu", "gpu"]
+    source: Any
+    device: str | None
+
+    def place(self, name: str) -> Path:
+        """Where a run is kept: one per cost, so that none is taken for another."""
+        return self.folder / "runs" / f"{name}-{self.cost}"
+
+    @property
+    def stored_language(self) -> Path | None:
+        """Where runs of this language model come with rotoscope."""
+        return STORED / "language" if self.source == "smollm2" else None
+
+    def _stored(self, name: str, *costs: str) -> Path | None:
+        """A run that stands in for one that costs more; none where it can be made."""
+        home = self.stored_language
+        return home / name if home is not None and self.cost in costs else None
+
+    @cached_property
+    def subject(self) -> Subject:
+        return load(self.source, device=self.device)
+
+    @cached_property
+    def prompts(self) -> Prompts:
+        return binding(self.subject, PAIRS[self.cost], PROMPTS[self.cost])
+
+    @cached_property
+    def profile(self) -> Profile:
+        """The model on binding prompts, with every frequency and random models beside it."""
+        return profile(
+            self.subject,
+            self.prompts,
+            frequencies=True,
+            null="random",
+            null_draws=DRAWS,
+            examples=False,
+            out=self.place(f"profile-{self.subject.fingerprint}"),
+        )
+
+    @cached_property
+    def statistics(self) -> pd.DataFrame:
+        """The profile's summary figures, by name, with the null's beside them."""
+        return self.profile.statistics().set_index("statistic")
+
+    @cached_property
+    def depth(self) -> dict[str, pd.DataFrame]:
+        """The summary figures in each of the settings that the claims about depth are judged in."""
+        return {name: self._depth(name).statistics().set_index("statistic") for name in DEPTH}
+
+    def _depth(self, name: str) -> Profile:
+        if stored := self._stored(f"depth-{name}", "quick", "cpu"):
+            return Profile.open(stored)
+        prefix, pairs, count = DEPTH[name]
+        return profile(
+            self.subject,
+            binding(self.subject, pairs, count, prefix=prefix),
+            null="random",
+            null_draws=DRAWS,
+            examples=False,
+            out=self.place(f"depth-{name}-{self.subject.fingerprint}"),
+        )
+
+    @cached_property
+    def places(self) -> Profile:
+        """Many questions about a few facts, for what the model answers by where the asked fact stands."""
+        if stored := self._stored("places", "quick"):
+            return Profile.open(stored)
+        shown = binding(self.subject, **PLACES)
+        return profile(
+            self.subject,
+            shown,
+            null="none",
+            examples=False,
+            out=self.place(f"places-{self.subject.fingerprint}"),
+        )
+
+    @cached_property
+    def gating(self) -> Gating:
+        """Repeated tokens, with the fast or the slow half of the frequencies taken from symbolic heads."""
+        if stored := self._stored("gating", "quick"):
+            return Gating.open(stored)
+        place = self.place(f"gating-{self.subject.fingerprint}")
+        return gate(self.subject, repeats(self.subject, **REPEATS), **HALVES, out=place)
+
+    @cached_property
+    def telling(self) -> Profile:
+        """Traces and vectors of the telling heads on every prompt: the model's (draw -1) and each random model's own."""
+        if stored := self._stored("telling", "quick"):
+            return Profile.open(stored)
+        reader, scores = HeadReader(self.subject.model), self.profile.tables["prompts"]
+        parts = [self._telling(reader, scores, -1)]
+        for null in make_nulls(self.subject, reader, "random", range(DRAWS), scores, self._one_by_one):
+            rows = self.profile.tables["null_prompts"]
+            parts.append(self._telling(null.reader, rows[rows["draw"] == null.draw], null.draw, null.transform))
+        tables = {name: pd.concat([part[name] for part in parts], ignore_index=True) for name in parts[0]}
+        return Profile(self.profile.run, {"prompts": scores, **tables})
+
+    def _telling(
+        self, reader: HeadReader, scores: pd.DataFrame, draw: int, transform: Transform | None = None
+    ) -> dict[str, pd.DataFrame]:
+        heads = list(telling_heads(Profile(self.profile.run, {"prompts": scores})).items())
+        parts: dict[str, list[pd.DataFrame]] = {"traces": [], "vectors": []}
+        for one in self._one_by_one:
+            for name, table in examples(reader, one, heads, transform).items():
+                parts[name].append(table.assign(prompt=one.first, draw=draw))
+        return {name: pd.concat(tables, ignore_index=True) for name, tables in parts.items()}
+
+    @cached_property
+    def _one_by_one(self) -> list[Batch]:
+        return batches(self.prompts, "last", 1)
+
+    def asked_of(self, pairs: int | None = None) -> str:
+        """Which model and how many pairs, and that the model is another than the paper's where it is."""
+        name = self.subject.name
+        known = any(family in name.lower() for family in ("gemma-2", "qwen2", "qwen-2", "llama-3"))
+        asked = f"on {name}" + (f", {pairs} pairs" if pairs else "")
+        return asked if known else f"{asked}; another model than the paper's (give one of those with --model)"
+
+    def language_rests_on(self, text: str) -> str:
+        """What a claim about a language model rests on: of a model without stored runs all are made."""
+        return text if self.stored_language is not None else HERE
+
+
+def learned_nothing(subject: Subject, seed: int) -> Subject:
+    """A language model of the same class and configuration with fresh weights."""
+    with torch.random.fork_rng(devices=[]), torch.device(subject.device):
+        torch.manual_seed(seed)
+        model = type(subject.model)(subject.model.config).to(subject.model.dtype).eval()
+    return replace(subject, model=model, name=f"{subject.name}, untrained")
