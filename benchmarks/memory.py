@@ -34,7 +34,7 @@ if {run}:
 else:
     print(said); raise SystemExit
 """
-CASES = [
+CASES: list[dict[str, int | str]] = [
     {"width": 256, "heads": 8, "tokens": 64},
     {"width": 256, "heads": 8, "tokens": 256, "prompts": 16},
     {"width": 256, "heads": 8, "tokens": 1024},

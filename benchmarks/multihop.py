@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch.nn import functional as F
@@ -12,6 +14,7 @@ import rotoscope as rs
 from benchmarks.measure import Report, best_of, console
 from rotoscope.analysis.dynamics import score_heads
 from rotoscope.lab import GPTJ, TrainSettings
+from rotoscope.lab.sequences import model_shape, training_sequences
 
 TAU = 1e-4
 
@@ -61,14 +64,14 @@ def swap_by_swap(model: GPTJ, tokens: torch.Tensor) -> torch.Tensor:
 
 def against_authors(device: str, inputs: int = 64) -> float:
     """How many times faster the closed form scores a checkpoint than carrying out every swap; prints the table."""
-    settings = TrainSettings("number")
-    samples = settings.sequences("validation", device, count=inputs)
-    model = GPTJ.initialise(settings.shape(len(samples.vocabulary)), 0, device)
+    settings = TrainSettings(task="number")
+    samples = training_sequences(settings, "validation", device, count=inputs)
+    model = GPTJ.initialise(model_shape(settings, len(samples.vocabulary)), 0, device)
     for weight in model.weights.values():
         weight.mul_(3)  # attention that is not quite uniform
 
-    def waited(function: object) -> None:
-        function()  # type: ignore[operator]
+    def waited(function: Callable[[], object]) -> None:
+        function()
         if device == "cuda":
             torch.cuda.synchronize()
 
@@ -90,11 +93,11 @@ def against_authors(device: str, inputs: int = 64) -> float:
         "way", "time", "ratio",
     )  # fmt: skip
     ratio = theirs / ours
-    target = {"target": ">= 50x", "met": ratio >= 50} if device == "cuda" else {}
+    target: dict[str, Any] = {"target": ">= 50x", "met": ratio >= 50} if device == "cuda" else {}
     report.row("all swaps from one matrix", f"{ours * 1000:.1f} ms", "1x")
     report.row(
         "every swap carried out, all inputs at once", f"{theirs * 1000:.0f} ms", f"{ratio:.0f}x", **target
-    )  # type: ignore[arg-type]
+    )
     report.row("every swap carried out, input by input", f"{singly * 1000:.0f} ms", f"{singly / ours:.0f}x")
     report.show()
     return ratio

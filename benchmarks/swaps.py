@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 import time
+from functools import partial
 
 import torch
 
 import rotoscope as rs
 from benchmarks.measure import Report, best_of, console, peak_gigabytes
-from rotoscope.analysis.batches import Batch, batches, prompts_from_tokens
-from rotoscope.analysis.measures import Asked, score_batch
+from rotoscope.analysis.batches import Batch, batches
+from rotoscope.analysis.measures import Scoring, score_batch
 from rotoscope.reading import HeadReader, LayerHeads, Subject
+from rotoscope.tasks import from_tokens
 from tests.twin import model_scores
 
 TWIN_LAYERS = (0, 15)
@@ -27,8 +29,10 @@ def against_twin(subject: Subject, reader: HeadReader) -> None:
     )  # fmt: skip
     for pairs, target in ((8, None), (16, None), (32, 60), (64, 300)):
         batch = batches(rs.tasks.binding(subject, pairs, 1), "last", 1)[0]
-        spans = batch.prompts[0].blocks.spans
-        plain, ours = best_of(3, lambda b=batch: forward(subject, b), lambda b=batch: score(subject, reader, b))
+        blocks = batch.prompts[0].blocks
+        assert blocks is not None
+        spans = blocks.spans
+        plain, ours = best_of(3, partial(forward, subject, batch), partial(score, subject, reader, batch))
         began = time.perf_counter()
         model_scores(reader, batch.tokens, spans, 1e-4, TWIN_LAYERS)
         twin = plain + (time.perf_counter() - began - plain) / len(TWIN_LAYERS) * reader.layers
@@ -53,7 +57,7 @@ def against_forward(subject: Subject) -> None:
                 for row in ids:
                     subject.model(row[None], use_cache=False, logits_to_keep=1)
 
-        whole = lambda i=ids, b=blocks: rs.profile(subject, tokens=i, blocks=b, prove=False, batch_tokens=1)  # noqa: E731
+        whole = partial(rs.profile, subject, tokens=ids, blocks=blocks, prove=False, batch_tokens=1)
         forward_time, profile_time = best_of(3, plain, whole)
         ratio = profile_time / forward_time
         report.row(str(n), f"{forward_time:.2f} s", f"{profile_time:.2f} s", f"{ratio:.2f}x",
@@ -70,13 +74,13 @@ def frequencies(subject: Subject, reader: HeadReader) -> None:
     planes = sum(n * layout.planes for n, layout in zip(reader.head_counts, reader.layouts, strict=True))
     for n, target in ((512, 4.0), (1024, 8.0)):
         ids, blocks = synthetic(n)
-        batch = batches(prompts_from_tokens(ids, blocks), "last", 1)[0]
-        asked = Asked((1e-4,), frequencies=True)
+        batch = batches(from_tokens(ids, blocks), "last", 1)[0]
+        asked = Scoring((1e-4,), frequencies=True)
         plain, without, ours = best_of(
             3,
-            lambda b=batch: forward(subject, b),
-            lambda b=batch: score(subject, reader, b),
-            lambda b=batch, a=asked: score_batch(reader, b, a, None),
+            partial(forward, subject, batch),
+            partial(score, subject, reader, batch),
+            partial(score_batch, reader, batch, asked, None),
         )
         added = (ours - without) / plain
         report.row(str(n), str(planes), f"{plain:.2f} s", f"{without:.2f} s", f"{ours:.2f} s", f"{added:.1f}x",
@@ -107,10 +111,8 @@ def growth(subject: Subject, reader: HeadReader) -> None:
     before: tuple[int, float] | None = None
     for n in (256, 512, 1024, 2048):
         ids, blocks = synthetic(n)
-        batch = batches(prompts_from_tokens(ids, blocks), "last", 1)[0]
-        plain, ours = best_of(
-            2, lambda b=batch: read_only(reader, b), lambda b=batch: score(subject, reader, b)
-        )
+        batch = batches(from_tokens(ids, blocks), "last", 1)[0]
+        plain, ours = best_of(2, partial(read_only, reader, batch), partial(score, subject, reader, batch))
         spent = ours - plain
         slope = "" if before is None else f"n^{math.log(spent / before[1]) / math.log(n / before[0]):.2f}"
         report.row(str(n), f"{spent:.2f} s", slope)
@@ -130,7 +132,7 @@ def forward(subject: Subject, batch: Batch) -> None:
 
 
 def score(subject: Subject, reader: HeadReader, batch: Batch) -> None:
-    score_batch(reader, batch, Asked((1e-4,)), subject.tokenizer)
+    score_batch(reader, batch, Scoring((1e-4,)), subject.tokenizer)
 
 
 def read_only(reader: HeadReader, batch: Batch) -> None:

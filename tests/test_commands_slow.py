@@ -46,6 +46,10 @@ STAND_INS = {
         "train number --preset paper --steps 20 --batch 8 --layers 2 --width 32 --inputs 8",
         "a tiny model for one that needs a GPU",
     ),
+    "calibrate --repetitions 40": (
+        "calibrate --repetitions 2 --trained letter",
+        "fewer subjects, and a small model for minutes of work",
+    ),
     "reproduce p2 --cost gpu": ("reproduce p2-hop-order --cost quick", "one claim for all that need a GPU"),
     "canonical all --preset paper": (
         "canonical all --preset paper --steps 50 --seeds 1",

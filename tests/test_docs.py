@@ -31,6 +31,7 @@ from tests.models import ARCHITECTURES, GROUPED, from_config, tiny, tokens
 from tests.reading.test_load import word_tokenizer
 from tests.reading.test_missing_weights import saved, without
 from tests.server import refused, scripted
+from tests.tiny_gguf import write_gguf
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]
@@ -179,6 +180,12 @@ class Scene:
         Path("small.gguf").write_bytes(b"GGUF")
         return rs.load("small.gguf")
 
+    def longer_gguf(self) -> rs.Subject:
+        self.patch.setenv("ROTOSCOPE_CACHE", str(Path.cwd()))
+        file = write_gguf(Path("longer.gguf"))
+        file.write_bytes(file.read_bytes() + bytes(64))
+        return rs.load(file)
+
     def no_package(self) -> rs.Subject:
         self.patch.setattr(loading.importlib.util, "find_spec", lambda name: None)
         return rs.load("smollm2")
@@ -324,6 +331,7 @@ SITUATIONS: dict[str, Callable[[Scene], Any]] = {
         "coded", "config.json", model_type="mine", auto_map={"AutoConfig": "mine.Config"}
     ),
     "A GGUF file that cannot be read": Scene.small_gguf,
+    "A GGUF file that is not as it was made": Scene.longer_gguf,
     "No tokenizer": Scene.mute,
     "A file of another kind": lambda s: rs.load(s.made("weights.pt", "x")),
     "The hub cannot be reached": Scene.no_hub,

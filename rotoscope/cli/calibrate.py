@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from rotoscope.cli.command import command
 from rotoscope.settings import CalibrateSettings, Output
@@ -30,7 +31,8 @@ def calibrate(*, settings: CalibrateSettings, output: Output) -> int:
         f"{subjects} random subjects of {LAYERS} layers × {HEADS} heads, {settings.null_draws} draws of the null each: about "
         f"{minutes} min on a CPU core{beside}",
     )
-    result = judge(settings, device=output.device, out=folder, overwrite=output.overwrite)
+    place: dict[str, Any] = {"out": folder, "overwrite": output.overwrite, "force": output.force}
+    result = judge(settings, device=output.device, **place)
     title = "random subjects with any statistic beyond the null: at most 5 % should have one (95 % intervals)"
     show_table(console, result.errors(), title)
     show_table(console, result.by_statistic(), "the same for every statistic by itself, over all of them")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from rotoscope.reading.clean_room import read_json, room_for_file
 from rotoscope.reading.complaints import cache_folder, folded
 from rotoscope.reading.complete import check_complete, same_random_numbers
 from rotoscope.reading.scratch import scratch_folder
+from rotoscope.results.files import disk_errors
 
 CONVERSION = 2  # raise when a newer conversion must not reuse older copies
 SIZES = ("block_count", "embedding_length", "attention.head_count")
@@ -66,7 +68,7 @@ def _convert(file: Path, folder: Path, *, allow_missing: bool) -> list[str]:
     options: dict[str, Any] = {"gguf_file": name, "trust_remote_code": False}
     with room_for_file(file, name) as room:
         try:
-            _check_sizes(GGUFReader(file), file)
+            _check_layout(GGUFReader(file), file)
             tokenizer = AutoTokenizer.from_pretrained(room, **options)
             with same_random_numbers():
                 model, report = AutoModelForCausalLM.from_pretrained(
@@ -85,14 +87,31 @@ def _convert(file: Path, folder: Path, *, allow_missing: bool) -> list[str]:
             del model.config.quantization_config
         model.hf_quantizer = None
         model.is_quantized = False
-        model.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
+        with disk_errors(folder.parent):
+            model.save_pretrained(folder)
+            tokenizer.save_pretrained(folder)
     return warnings
 
 
-def _check_sizes(read: Any, file: Path) -> None:
-    """Refuse a file whose numbers would be taken for others: bytes were put in, or transformers would make sizes up."""
-    end = max(int(one.data_offset) + int(one.n_bytes) for one in read.tensors)
+def _check_layout(read: Any, file: Path) -> None:
+    """Refuse a file whose numbers would be taken for others.
+
+    Its tensors stand one after the other and fill it, have names that are known, and it says the sizes that transformers
+    would otherwise make up.
+    """
+    from gguf.constants import TENSOR_NAMES
+
+    end = read.data_offset
+    for one in sorted(read.tensors, key=lambda tensor: int(tensor.data_offset)):
+        if int(one.data_offset) != end + -end % read.alignment:
+            raise ModelError(
+                f"{file} is damaged: {one.name} is not where the tensor before it ends; fetch it again"
+            )
+        end = int(one.data_offset) + int(one.n_bytes)
+        if re.sub(r"\.\d+\.", ".{bid}.", one.name.rpartition(".")[0] or one.name) not in TENSOR_NAMES.values():
+            raise ModelError(
+                f"{file} is damaged, or newer than we know: it has a tensor {one.name!a}; fetch it again"
+            )
     size = file.stat().st_size
     if size not in (end, end + -end % read.alignment):
         raise ModelError(

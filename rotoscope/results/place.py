@@ -14,6 +14,7 @@ import socket
 import stat
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,13 @@ class Place:
             (self.folder / LOCK).unlink(missing_ok=True)
             self._lock()
             self._lock = None
+
+    def tidy(self) -> None:
+        """Drop what a finished run no longer needs, which whoever was killed at its very end has left here."""
+        shutil.rmtree(self.folder / PIECES, ignore_errors=True)
+        for file in (self.folder / LOCK, *self.folder.rglob(SCRATCH)):
+            with suppress(OSError):
+                file.unlink(missing_ok=True)
 
     def replace(self, record: RunRecord) -> None:
         """Begin a run here in place of the one that is here, if any."""

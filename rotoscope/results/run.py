@@ -13,7 +13,6 @@ from __future__ import annotations
 import itertools
 import json
 import re
-import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -78,6 +77,7 @@ class Run(Generic[R]):
         self._fresh = before is None
         if before is not None and before.complete:
             self.finished = self.kind.open(folder)
+            self._home.tidy()
         elif before is not None and before.begun_by_another_version:
             raise RunError(f"the run in {folder} was {before.begun_by_another_version}")
 
@@ -236,8 +236,8 @@ class Run(Generic[R]):
         if self.folder is not None:
             self.begin()
             result.store(self.folder)
-            shutil.rmtree(self.folder / PIECES, ignore_errors=True)
             self._home.leave()
+            self._home.tidy()
         return result
 
 

@@ -94,7 +94,13 @@ class Encoded:
 
 def tokenizer_of(subject: Any) -> Any:
     """Tasks take a subject or a bare tokenizer."""
-    return getattr(subject, "tokenizer", subject)
+    tokenizer = getattr(subject, "tokenizer", subject)
+    if tokenizer is None:
+        raise TaskError(
+            f"{getattr(subject, 'name', 'the model')} has no tokenizer, and this task is made of words; load the model with "
+            "one, (model, tokenizer), or give token ids: rotoscope.tasks.from_tokens"
+        )
+    return tokenizer
 
 
 def tokenised(tokenizer: Any, text: str, **how: Any) -> Any:

@@ -151,4 +151,4 @@ class _Seen:
         self.steps, self.ended = steps, ended
 
 
-PART = Part("faults", prepare, share=0.13, limit_s=60, counts="faults")
+PART = Part("faults", prepare, share=0.1, limit_s=60, counts="faults")

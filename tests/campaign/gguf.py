@@ -68,4 +68,4 @@ def prepare(place: Path, stock: Path) -> Case:
     return case
 
 
-PART = Part("gguf", prepare, share=0.06, limit_s=60)
+PART = Part("gguf", prepare, share=0.05, limit_s=60)

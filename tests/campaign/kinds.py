@@ -33,6 +33,7 @@ COMMANDS = {
     "theory": "theory appendix-b",
     "ask": "ask model --task number --lengths 4 5 --runs 1 --questions 2 --template template.txt --answer-tokens 2 "
     "--no-figures",
+    "calibrate": "calibrate --repetitions 2 --scales 0.02 --prompts 2 --null-draws 2 --trained none --no-figures",
     "data": "data number --hops 1 --target 4 --window 2 --letters 8 --train 40 --validation 8 --test 8",
 }
 """The first is what others start from. All run in a folder that holds `train` and `model`."""

@@ -212,4 +212,4 @@ def _with_numbers(draw: Random, weights: Path, content: bytes) -> str:
     return f"{name} {kind}"
 
 
-PART = Part("model_folders", prepare, share=0.1, limit_s=30)
+PART = Part("model_folders", prepare, share=0.09, limit_s=30)

@@ -56,8 +56,11 @@ class _Pages:
         told = json.loads(found.content)["runs"][0]
         if told != json.loads(json.dumps(changed).encode().decode("utf-8", "replace")) and not _alone(changed):
             return f"{name}: the content is not what was given"
-        if not _alone(changed) and " ".join(found.title.split()) != " ".join(
-            f"{_shown(str(changed['title']))} · rotoscope".split()
+        if (
+            changed["title"]
+            and not _alone(changed)
+            and " ".join(found.title.split())
+            != " ".join(f"{_shown(str(changed['title']))} · rotoscope".split())
         ):
             return f"{name}: the title is {found.title[:100]!a}"
         if number % IN_A_BROWSER == 0:
@@ -133,4 +136,4 @@ def _shown(title: str) -> str:
     return title.replace("\x00", "\ufffd")
 
 
-PART = Part("payloads", prepare, share=0.04, limit_s=60)
+PART = Part("payloads", prepare, share=0.03, limit_s=60)

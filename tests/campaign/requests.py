@@ -243,4 +243,4 @@ async def _connections(server: Server, count: int, until: float) -> tuple[int, l
     return asked, problems, memory
 
 
-PART = Part("requests", prepare, share=0.08, limit_s=60)
+PART = Part("requests", prepare, share=0.05, limit_s=60)

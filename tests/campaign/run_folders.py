@@ -168,4 +168,4 @@ def _forge(changed: Any) -> str:
     return json.dumps(changed)
 
 
-PART = Part("run_folders", prepare, share=0.22, limit_s=20, counts="damaged files")
+PART = Part("run_folders", prepare, share=0.32, limit_s=20, counts="damaged files")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
@@ -15,6 +16,7 @@ from rotoscope.analysis import profiling
 from rotoscope.cli import main
 from rotoscope.errors import ModelError, RunError
 from rotoscope.report import run_payload
+from rotoscope.results.place import Place
 from rotoscope.results.record import RunRecord, described_checksum
 from tests.models import tiny, tokens
 from tests.tiny_gguf import write_gguf
@@ -114,8 +116,34 @@ def test_a_gguf_file_that_does_not_say_its_heads(gguf: Path) -> None:
         rs.load(gguf, device="cpu")
 
 
-def test_a_gguf_file_with_bytes_put_in(gguf: Path) -> None:
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        (b"`" + bytes(12) + b"s\x01", b"`" + bytes(12) + b"s\x00", "is not where the tensor before it ends"),
+        (b"output.weight\x02", b"ottput.weight\x02", "it has a tensor 'ottput.weight'"),
+        (b"", bytes(64), "its tensors end after"),
+    ],
+)
+def test_a_gguf_file_whose_tensors_are_not_its_own(gguf: Path, before: bytes, after: bytes, words: str) -> None:
     content = gguf.read_bytes()
-    gguf.write_bytes(content[:3040] + bytes(64) + content[3040:])
-    with pytest.raises(ModelError, match="its tensors end after"):
+    gguf.write_bytes(content.replace(before, after, 1) if before else content + after)
+    with pytest.raises(ModelError, match=words):
         rs.load(gguf, device="cpu")
+
+
+def test_a_run_killed_at_its_very_end_is_tidied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After its description was written, before its pieces and its lock were removed."""
+    wanted = {"tokens": tokens(1, 8), "null": "none", "out": tmp_path / "run"}
+
+    def killed(_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Place, "leave", killed)
+        with pytest.raises(KeyboardInterrupt):
+            rs.profile(tiny("llama"), **wanted)
+    gc.collect()  # the lock ends with the process, here with what held it
+    assert (tmp_path / "run" / "pieces").exists()
+    rs.profile(tiny("llama"), **wanted)
+    assert not (tmp_path / "run" / "pieces").exists()
+    assert not (tmp_path / "run" / ".lock").exists()

@@ -25,6 +25,7 @@ TOO_LARGE = [
     "data number --train 100000000 --target 1000",
     "data letter --target 100000",
     "lengths number --inputs 1000000",
+    "calibrate --repetitions 100000 --null-draws 1000",
     "gate number --prompts 1000000 --controls 1000 --remove 1",
     "ask --endpoint http://localhost:1/v1 --model m --questions 1000000 --runs 1000",
     "ask --endpoint http://localhost:1/v1 --model m --questions 1000000 --dry-run",
@@ -53,7 +54,7 @@ def test_prompts_are_counted_before_they_are_made(run, tmp_path: Path) -> None:
     ):
         code, _, problem = run(*line, *place)
         assert code == 2, problem
-        assert "1,000,000 prompts of up to 63 tokens" in problem
+        assert "1,000,000 prompts of up to 64 tokens" in problem
         assert FIGURES.search(problem)
         assert not (tmp_path / "run").exists()
 

@@ -104,8 +104,10 @@ def test_vector_and_pixels(found: rs.Profile, tmp_path: Path, fine_pictures: Non
 def test_on_a_full_disk(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """matplotlib's own error would be one about an attribute that a stream does not have."""
     monkeypatch.setattr(style, "FORMATS", (name,))
-    with full_disk(500), pytest.raises(RunError, match=rf"empty\.{name} cannot be written"):
-        save_figure(Figure(), tmp_path / "empty")
+    figure = Figure()
+    figure.subplots().plot(np.random.default_rng(0).random(200))
+    with full_disk(2000), pytest.raises(RunError, match=rf"dots\.{name} cannot be written"):
+        save_figure(figure, tmp_path / "dots")
     assert not list(tmp_path.iterdir())
 
 

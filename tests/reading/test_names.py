@@ -13,8 +13,9 @@ import pytest
 from huggingface_hub import constants
 
 import rotoscope as rs
-from rotoscope.errors import ModelError
+from rotoscope.errors import ModelError, RunError
 from rotoscope.reading import scratch
+from tests.disk import full_disk
 from tests.models import tiny
 from tests.reading.test_load import word_tokenizer
 from tests.tiny_gguf import write_gguf
@@ -176,3 +177,12 @@ def test_leftovers_of_killed_conversions_are_removed_and_those_at_work_are_not(h
         for process in running:
             process.kill()
             process.communicate()
+
+
+def test_a_conversion_without_room(here: Path) -> None:
+    """A full disk is a sentence; nothing is left of it, and with room it goes on."""
+    file = write_gguf(here / "a.gguf")
+    with full_disk(50_000), pytest.raises(RunError, match="gguf cannot be written"):
+        rs.load(file, device="cpu")
+    assert not [one for one in (here / "cache" / "gguf").iterdir() if one.is_dir()]
+    rs.load(file, device="cpu")

@@ -222,7 +222,10 @@ def test_runs_of_the_version_before_open() -> None:
         assert made["class_share"].between(0, 1).all()  # from its scores per prompt
     assert found.least_mass == 0.05
     assert sum(found.summary().classes.values()) == 12
-    value = found.statistics().set_index("statistic")["value"]
+    judged = found.statistics()  # its null has one draw
+    assert set(judged["verdict"]) == {"no verdict"}
+    assert judged["reason"].str.startswith(("one draw: no verdict", "undefined")).all()
+    value = judged.set_index("statistic")["value"]
     assert value["correlation"] == pytest.approx(-0.22775, abs=1e-5)
     assert value["early positional"] == pytest.approx(0.925737, abs=1e-5)
     assert run_payload(OLD / "profile")["problems"] == []

@@ -6,6 +6,7 @@ import rotoscope as rs
 from rotoscope.errors import BlockError, TaskError
 from rotoscope.tasks import PREFIXES
 from rotoscope.tasks.prompts import Encoded, spans_of
+from tests.models import tiny
 from tests.reading.test_load import word_tokenizer
 
 
@@ -166,3 +167,10 @@ def test_pieces_hold_the_tokens_that_end_in_them() -> None:
     assert spans_of(encoded, [(4, 9), (0, 4)]) == [(4, 5), (1, 4)]
     with pytest.raises(TaskError, match="no token ends between characters 4 and 8"):
         spans_of(encoded, [(4, 8)])
+
+
+def test_words_need_a_tokenizer() -> None:
+    mute = rs.load(tiny("llama"), name="mute")
+    for make in (rs.tasks.repeats, rs.tasks.binding):
+        with pytest.raises(TaskError, match=r"mute has no tokenizer, .* rotoscope\.tasks\.from_tokens"):
+            make(mute)
