@@ -135,7 +135,7 @@ Look = Callable[["Workshop"], Found]
 
 
 def claims(computed: Mapping[str, Callable[[Workshop], Finding]], *, learned: bool) -> list[Claim]:
-    """The claims of these ids as `claims.toml` words them, with what computes each."""
+    """The claims of these ids as the `claims-*.toml` word them, with what computes each."""
     made = []
     for name, compute in computed.items():
         paper: Any = name[:2]
@@ -156,7 +156,8 @@ def by_itself(look: Look) -> Callable[[Workshop], Finding]:
 
 @cache
 def _words() -> dict[str, dict[str, Any]]:
-    return tomllib.loads(Path(__file__).with_name("claims.toml").read_text(encoding="utf-8"))
+    files = (Path(__file__).with_name(f"claims-{paper}.toml") for paper in ("p1", "p2"))
+    return {name: words for file in files for name, words in tomllib.loads(file.read_text("utf-8")).items()}
 
 
 def rank_correlation(x: pd.Series, y: pd.Series) -> float:
