@@ -268,18 +268,18 @@ def symbolic_early(workshop: Workshop) -> Found:
 
 
 def _aligned(run: Dynamics) -> float:
-    """Rank correlation of accuracy and number of pure heads, up to the step of best accuracy."""
+    """Rank correlation of accuracy and number of pure heads over training."""
     assert run.accuracy is not None
     accuracy = run.accuracy.groupby("step")["accuracy"].mean()
     counts = run.purity((GAMMA,)).set_index("step")
-    return rank_correlation((counts[POSITIONAL] + counts[SYMBOLIC]).loc[: accuracy.idxmax()], accuracy)
+    return rank_correlation(counts[POSITIONAL] + counts[SYMBOLIC], accuracy)
 
 
 def alignment(workshop: Workshop) -> Found:
     found = {task: [_aligned(run) for run in workshop.dynamics(task)] for task in TASKS}
     ranks = "; ".join(f"{task} {', '.join(_shown(x, '{:.2f}') for x in of)}" for task, of in found.items())
     strong = [all(x >= EXPLAINED for x in of) for of in found.values()]
-    value = f"rank correlation of accuracy and number of pure heads, up to the best step: {ranks}"
+    value = f"rank correlation of accuracy and number of pure heads: {ranks}"
     return Found(value, all(strong), any(strong))
 
 
