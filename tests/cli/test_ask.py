@@ -118,6 +118,7 @@ def test_wrong_key_is_one_sentence(run, tmp_path: Path, monkeypatch: pytest.Monk
     assert "secret-key" not in told + problem
 
 
+@pytest.mark.slow
 def test_interrupted_at_the_keyboard(run, tmp_path: Path) -> None:
     """Ctrl-C in the middle: one sentence, and the same command goes on."""
     out, gate = tmp_path / "run", threading.Event()
@@ -152,7 +153,7 @@ def test_multihop_models_from_the_command_line(run, tmp_path: Path, trained: Tra
     for name in ("length_accuracy.png", "length_prediction.png", "accuracy.parquet"):
         assert (out / name).is_file()
         assert name in output
-    code, output, _ = run("lengths", "stored", "--out", tmp_path / "stored")
+    code, output, _ = run("lengths", "stored", "--no-figures", "--out", tmp_path / "stored")
     assert code == 0
     assert "decays for positional" in output
     assert "number-2-22500" in output
