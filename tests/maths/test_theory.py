@@ -47,7 +47,6 @@ EXPECTED = {
 }
 
 
-@pytest.mark.slow  # the ledger has them all, pinned
 def test_every_statement_has_its_verdict() -> None:
     """A change of verdict is a finding: it must be made here on purpose."""
     found = run_theory().statements

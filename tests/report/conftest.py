@@ -22,6 +22,17 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def profiles(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two small profiles, one of them deeper down."""
+    place = tmp_path_factory.mktemp("profiles")
+    for seed, where in enumerate(("first", "deeper/second")):
+        rs.profile(
+            tiny("llama", seed=seed), tokens=tokens(1, 12), out=place / where, show_progress=False, null="none"
+        )
+    return place
+
+
+@pytest.fixture(scope="session")
 def profile() -> rs.Profile:
     """Three layers of four heads, two taus, with everything a profile can have."""
     torch.manual_seed(0)

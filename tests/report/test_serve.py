@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import re
 import shutil
-import signal
 import socket
-import subprocess
 import sys
-import urllib.error
-import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import pandas as pd
 import pytest
@@ -27,23 +20,11 @@ from rotoscope.report import found
 from rotoscope.report.address import is_local, listening, named, trusted
 from rotoscope.report.server import make_app
 from rotoscope.results import Run, Training
-from tests.models import tiny, tokens
 
 ROTOSCOPE = str(Path(sys.executable).with_name("rotoscope"))
 TOKEN = "a-token-of-the-tests"
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(16)
 ODD = "<script>alert(1)<script> \"quoted\" 'so' & 🦩"
-
-
-@pytest.fixture(scope="module")
-def profiles(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two small profiles, one of them deeper down."""
-    place = tmp_path_factory.mktemp("profiles")
-    for seed, where in enumerate(("first", "deeper/second")):
-        rs.profile(
-            tiny("llama", seed=seed), tokens=tokens(1, 12), out=place / where, show_progress=False, null="none"
-        )
-    return place
 
 
 @pytest.fixture
@@ -416,166 +397,3 @@ def test_another_port_where_the_usual_one_is_taken(monkeypatch: pytest.MonkeyPat
             assert bound.getsockname()[1] not in (0, port)
         with pytest.raises(rs.RotoscopeError, match=f"cannot listen on 127.0.0.1 port {port}"):
             listening("127.0.0.1", port)
-
-
-class Server:
-    """`rotoscope serve` in a process of its own."""
-
-    folder: Path
-
-    def __init__(self, folder: Path, browser: Path, *more: str) -> None:
-        """`browser` becomes a program that writes down what it is asked to open."""
-        self.opened = browser.with_suffix(".opened")
-        browser.write_text(f'#!/bin/sh\necho "$1" > {self.opened}\n')
-        browser.chmod(0o700)
-        command = [ROTOSCOPE, "serve", str(folder), "--port", "0", *more]
-        environment = {**os.environ, "BROWSER": str(browser)}
-        self.process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
-        )
-        self.printed = []
-        while not self.printed or "http://" not in self.printed[-1]:
-            line = self.process.stdout.readline()
-            if not line:
-                raise RuntimeError(f"no server: {self.process.communicate()[1]}")
-            self.printed.append(line)
-        self.url = re.search(r"http://\S+", self.printed[-1]).group()
-        self.token = self.url.split("token=")[1]
-        self.port = urlsplit(self.url).port
-
-    def get(self, path: str, **headers: str) -> tuple[int, str]:
-        """The path just as it is."""
-        line = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
-        mark = "&" if "?" in path else "?"
-        line.request("GET", f"{path}{mark}token={self.token}", headers=headers)
-        answer = line.getresponse()
-        body = answer.read().decode()
-        line.close()
-        return answer.status, body
-
-    def end(self) -> tuple[int, str, str]:
-        self.process.send_signal(signal.SIGINT)
-        out, problem = self.process.communicate(timeout=20)
-        return self.process.returncode, out, problem
-
-
-@pytest.fixture(scope="module")
-def server(profiles: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    place = tmp_path_factory.mktemp("served")
-    shutil.copytree(profiles, place / "runs")
-    shutil.copytree(profiles / "first", place / "secret")
-    running = Server(place / "runs", place / "browser", "--open")
-    running.folder = place / "runs"
-    yield running
-    if running.process.poll() is None:
-        running.process.kill()
-        running.process.communicate()
-
-
-def test_the_browser_is_opened_when_asked(server: Server) -> None:
-    server.get("/")  # answered only after the browser was called
-    assert server.opened.is_file()
-    assert server.opened.read_text() == f"{server.url}\n"
-
-
-def test_a_real_server(server: Server) -> None:
-    assert urlsplit(server.url).hostname == "127.0.0.1"
-    assert len(server.token) >= 32
-    status, page = server.get("/")
-    assert status == 200
-    assert 'href="/run/deeper/second"' in page
-    assert json.loads(server.get("/data/first")[1])[0]["kind"] == "profile"
-    for path in ("/run/../../secret", "/data/../../secret", "/run/%2e%2e/secret", "//etc/passwd", "/run//etc"):
-        assert server.get(path)[0] == 404, path
-    assert server.get("/", Host="evil.example")[0] == 400
-    with pytest.raises(urllib.error.HTTPError, match="403"):
-        urllib.request.urlopen(server.url.split("?")[0], timeout=10)
-
-
-def test_in_a_real_browser(server: Server, browser: Any) -> None:
-    context = browser.new_context()
-    tab = context.new_page()
-    errors: list[str] = []
-    asked: list[str] = []
-    tab.on("console", lambda printed: errors.append(printed.text) if printed.type == "error" else None)
-    tab.on("pageerror", lambda problem: errors.append(str(problem)))
-    tab.on("request", lambda request: asked.append(request.url))
-    tab.goto(server.url)
-    assert tab.locator("tbody tr").count() == 2
-    assert "token" not in tab.url
-    button = tab.get_by_role("button", name="Compare")
-    assert button.is_disabled()
-    tab.get_by_label("compare first").check()
-    training(server.folder / "new")
-    tab.get_by_role("link", name="new").wait_for(timeout=10_000)  # the list refreshes itself
-    assert tab.get_by_label("compare first").is_checked()
-    tab.get_by_label("compare deeper/second").check()
-    assert tab.get_by_label("compare new").is_disabled()
-    with tab.expect_navigation():
-        button.click()
-    assert urlsplit(tab.url).path == "/compare"
-    assert {*re.findall(r"[ab]=([^&]+)", urlsplit(tab.url).query)} == {"first", "deeper%2Fsecond"}
-    tab.wait_for_load_state()
-    tab.goto(server.url.split("?")[0])  # the cookie is enough now
-    with tab.expect_navigation():
-        tab.get_by_role("link", name="deeper/second").click()
-    assert urlsplit(tab.url).path == "/run/deeper/second"
-    tab.wait_for_load_state()
-    context.close()
-    assert errors == []
-    web = [url for url in asked if not url.startswith(("data:", "blob:"))]
-    assert {urlsplit(url).netloc for url in web} == {f"127.0.0.1:{server.port}"}
-
-
-def test_a_stopped_server_is_quiet(server: Server) -> None:
-    """After the tests that use it: Ctrl-C ends it, and nothing it printed later holds the token."""
-    server.get("/run/first")
-    code, out, problem = server.end()
-    assert code == 0
-    assert out == "stopped\n"
-    assert problem == ""
-
-
-def test_other_machines_only_with_a_warning(profiles: Path, tmp_path: Path) -> None:
-    running = Server(profiles, tmp_path / "browser", "--host", "0.0.0.0")
-    try:
-        assert running.printed[0].startswith("warning: 0.0.0.0 can be reached from other machines")
-        assert running.get("/", Host=socket.gethostname())[0] == 200
-        assert running.get("/", Host="evil.example")[0] == 400
-    finally:
-        running.end()
-    assert not running.opened.exists()  # nobody asked for a browser
-
-
-def test_what_cannot_be_served(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    from rotoscope.cli import main
-
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
-        for arguments, sentence in (
-            ([str(tmp_path / "none")], f"no such folder: {tmp_path / 'none'}"),
-            (
-                [str(tmp_path), "--port", port],
-                f"cannot listen on 127.0.0.1 port {port} (Address already in use)",
-            ),
-            ([str(tmp_path), "--port", "70000"], "a port is a number from 0 to 65535, found 70000"),
-            ([str(tmp_path), "--host", ""], "the host is empty"),
-            ([str(tmp_path), "--host", "x" * 70], "cannot listen on xxx"),
-        ):
-            with pytest.raises(SystemExit) as ended:
-                main(["serve", *arguments])
-            assert ended.value.code == 2
-            printed = capsys.readouterr().err
-            assert printed.startswith(f"rotoscope: {sentence}")
-            assert printed.count("\n") == 1
-
-
-def test_without_the_extra(tmp_path: Path) -> None:
-    probe = (
-        "import sys; sys.modules['starlette'] = sys.modules['starlette.applications'] = None\n"
-        f"from rotoscope.cli import main; main(['serve', {str(tmp_path)!r}])"
-    )
-    ended = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=False)
-    assert ended.returncode == 2
-    assert "pip install 'rotoscope[report]'" in ended.stderr
-    assert ended.stderr.count("\n") == 1

@@ -136,7 +136,7 @@ REPRODUCE: Table = {
     "device": the_model_that_is_named_is_judged,
 }
 
-SERVED = "tests/report/test_serve.py"
+SERVED = "tests/report/test_real_server.py"
 SERVE: Table = {
     "folder": f"{SERVED}::test_a_real_server",
     "port": f"{SERVED}::test_what_cannot_be_served",

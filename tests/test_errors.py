@@ -1,0 +1,375 @@
+"""Every error has its entry in docs/errors.md, and every message shown there is made."""
+
+from __future__ import annotations
+
+import errno
+import json
+import re
+import tomllib
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import transformers as tf
+from huggingface_hub import constants
+
+import rotoscope as rs
+from rotoscope import cli, errors
+from rotoscope.cli.doctor import EXTRAS
+from rotoscope.reading import HeadReader, heads, loading
+from rotoscope.results.files import disk_errors
+from rotoscope.results.record import described_checksum
+from tests.models import GROUPED, from_config, tiny, tokens
+from tests.reading.test_load import word_tokenizer
+from tests.reading.test_missing_weights import saved, without
+from tests.server import refused, scripted
+from tests.tiny_gguf import write_gguf
+
+ROOT = Path(__file__).parents[1]
+
+
+def read(page: str) -> str:
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+def sections(page: str) -> dict[str, str]:
+    """Heading -> what stands under it, up to the next heading of any level."""
+    parts = re.split(r"^#{2,3} (.+)$", read(page), flags=re.MULTILINE)[1:]
+    return dict(zip(parts[::2], parts[1::2], strict=True))
+
+
+def subclasses(parent: type) -> set[type]:
+    return {parent}.union(*(subclasses(child) for child in parent.__subclasses__()))
+
+
+def test_every_error_has_an_entry() -> None:
+    ours = {kind for kind in subclasses(errors.RotoscopeError) if kind.__module__ == errors.__name__}
+    assert {kind.__name__ for kind in ours} == set(errors.__all__)
+    headings = re.findall(r"^## (\w+)$", read("docs/errors.md"), flags=re.MULTILINE)
+    assert {kind.__name__ for kind in ours} <= set(headings)
+
+
+def test_every_extra_in_a_hint_exists_and_is_explained() -> None:
+    project = tomllib.loads(read("pyproject.toml"))["project"]
+    source = "\n".join(file.read_text(encoding="utf-8") for file in (ROOT / "rotoscope").rglob("*.py"))
+    named = set(re.findall(r"rotoscope\[([a-z]+)\]", source))
+    assert named
+    assert named <= set(project["optional-dependencies"])
+    assert named == set(EXTRAS), "what doctor looks for"
+    for extra in named:
+        assert f"pip install 'rotoscope[{extra}]'" in sections("docs/errors.md")["A missing extra"]
+
+
+class Scene:
+    """A place with a model, a run and damaged copies of both, in the working directory."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.patch = monkeypatch
+        self.model, self.tokenizer = tiny("llama"), word_tokenizer()
+        self.subject = rs.load((self.model, self.tokenizer), name="tiny")
+
+    def profile(self, **settings: Any) -> rs.Profile:
+        return rs.profile(self.subject, tokens=tokens(1, 12), **settings)
+
+    def folder(self, name: str) -> Path:
+        self.model.save_pretrained(name)
+        self.tokenizer.save_pretrained(name)
+        return Path(name)
+
+    def text(self, **settings: Any) -> Any:
+        words = "w3 w4 w5 w6 w7 w8 w9. w10 w11 w12 w13 w14"
+        return rs.tasks.text(self.subject, words, **settings)
+
+    def run(self, name: str, **changes: Any) -> Path:
+        """A finished run, its description changed."""
+        self.profile(out=name)
+        file = Path(name, "run.json")
+        content = json.loads(file.read_text()) | changes
+        file.write_text(json.dumps(content | {"checksum": described_checksum(content)}))
+        return Path(name)
+
+    def truncated(self) -> rs.Subject:
+        weights = self.folder("cut") / "model.safetensors"
+        weights.write_bytes(weights.read_bytes()[:1000])
+        return rs.load("cut")
+
+    def pickled(self) -> rs.Subject:
+        folder = self.folder("pickled")
+        (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+        return rs.load("pickled")
+
+    def changed(self, name: str, file: str, **keys: Any) -> rs.Subject:
+        """A folder one of whose settings files holds something more."""
+        place = self.folder(name) / file
+        before = json.loads(place.read_text()) if place.exists() else {}
+        place.write_text(json.dumps(before | keys))
+        return rs.load(name)
+
+    def lacking(self) -> rs.Subject:
+        folder = saved(Path("partial"), without("layers.1.mlp.up_proj"))
+        return rs.load(folder)
+
+    def indexed(self) -> rs.Subject:
+        folder = self.folder("indexed")
+        (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+        index = {"metadata": {}, "weight_map": {"lm_head.weight": "pytorch_model.bin"}}
+        (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+        return rs.load("indexed")
+
+    def mute(self) -> rs.Subject:
+        for file in self.folder("mute").glob("token*"):
+            file.unlink()
+        return rs.load("mute")
+
+    def small_gguf(self) -> rs.Subject:
+        self.patch.setenv("ROTOSCOPE_CACHE", str(Path.cwd()))
+        Path("small.gguf").write_bytes(b"GGUF")
+        return rs.load("small.gguf")
+
+    def longer_gguf(self) -> rs.Subject:
+        self.patch.setenv("ROTOSCOPE_CACHE", str(Path.cwd()))
+        file = write_gguf(Path("longer.gguf"))
+        file.write_bytes(file.read_bytes() + bytes(64))
+        return rs.load(file)
+
+    def no_package(self) -> rs.Subject:
+        self.patch.setattr(loading.importlib.util, "find_spec", lambda name: None)
+        return rs.load("smollm2")
+
+    def no_hub(self) -> rs.Subject:
+        """A hub on a port where nobody listens."""
+        self.patch.setattr(constants, "HF_HUB_OFFLINE", False)
+        self.patch.setattr("huggingface_hub.hf_api.api.endpoint", "http://127.0.0.1:1")
+        return rs.load("org/model")
+
+    def made(self, name: str, content: str | None = None) -> str:
+        path = Path(name)
+        path.mkdir() if content is None else path.write_text(content)
+        return name
+
+    def stubborn(self) -> rs.Profile:
+        def refuse(self: Any, config: Any) -> None:
+            raise RuntimeError("no")
+
+        self.patch.setattr(type(self.model), "__init__", refuse)
+        return self.profile(null="random")
+
+    def quantised(self) -> rs.Profile:
+        self.model.config.quantization_config = tf.BitsAndBytesConfig(load_in_8bit=True)
+        return self.profile()
+
+    def not_a_number(self) -> rs.Profile:
+        self.model.model.layers[1].self_attn.k_proj.weight.data[0, 0] = float("nan")
+        return self.profile()
+
+    def misread(self) -> rs.Profile:
+        """The reader broken on purpose: planes taken from the wrong dimensions."""
+        right = heads.find_layout
+
+        def rolled(*arguments: Any) -> Any:
+            layout = right(*arguments)
+            return replace(layout, order=layout.order.roll(1))
+
+        self.patch.setattr(heads, "find_layout", rolled)
+        return self.profile()
+
+    def offloaded(self) -> rs.Profile:
+        self.model.model.layers[1].to("meta")
+        return self.profile()
+
+    def other_settings(self) -> rs.Profile:
+        self.profile(out="runs/first")
+        return self.profile(tau=1e-2, out="runs/first")
+
+    def no_run(self) -> rs.Profile:
+        self.folder("model")
+        return self.profile(out="model")
+
+    def damaged(self) -> Any:
+        (self.run("runs/damaged") / "run.json").write_text("{")
+        return rs.open("runs/damaged")
+
+    def partial(self) -> Any:
+        (self.run("runs/partial") / "prompts.parquet").unlink()
+        return rs.open("runs/partial")
+
+    def broken(self) -> Any:
+        (self.run("runs/broken") / "prompts.parquet").write_bytes(b"x")
+        return rs.open("runs/broken")
+
+    def full(self) -> None:
+        with disk_errors(Path("runs/first")):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    def ask(self, address: str = "http://localhost:8080/v1", **settings: Any) -> Any:
+        plan = rs.tasks.OneHopPlan(tasks=("letter",), lengths=(12,), runs=1, questions=1)
+        return rs.analysis.one_hop_endpoint(address, "m", plan, **settings)
+
+    def unanswered(self) -> Any:
+        """A port on which nobody listens, called by the name in the example."""
+        self.port(1)
+        return self.ask("http://127.0.0.1:1/v1", patience=1)
+
+    def refused(self, status: int, message: str = "no") -> Any:
+        with scripted(lambda number, request: refused(status, message)) as server:
+            self.port(server.server.server_address[1])
+            return self.ask(server.url)
+
+    def port(self, port: int) -> None:
+        self.address = f"http://127.0.0.1:{port}/v1"
+
+    def misspelt(self) -> None:
+        Path("mine.toml").write_text("[profile]\ngama = 0.2\n")
+        self.command("profile", "smollm2", "--config", "mine.toml")
+
+    def variable(self) -> None:
+        self.patch.setenv("ROTOSCOPE_PROFILE_PAIR", "3")
+        self.command("profile", "smollm2")
+
+    def command(self, *words: str, failing: BaseException | None = None) -> None:
+        if failing is not None:
+
+            def fail(*_: Any, **__: Any) -> None:
+                raise failing
+
+            self.patch.setattr(cli, "app", SimpleNamespace(meta=fail))
+        self.patch.setattr(cli, "_complain", lambda message: (_ for _ in ()).throw(Said(message)))
+        cli.main(list(words))
+
+
+class Said(Exception):
+    """What the command line would have printed."""
+
+
+SITUATIONS: dict[str, Callable[[Scene], Any]] = {
+    "Fewer than two blocks": lambda s: s.text(),
+    "A block holds the query": lambda s: s.profile(blocks=[(1, 6), (6, 12)]),
+    "A block after the query": lambda s: rs.Blocks.of([(1, 3), (8, 9)], 5),
+    "Overlapping blocks": lambda s: s.profile(blocks=[(1, 6), (5, 9)]),
+    "An empty block": lambda s: s.profile(blocks=[(1, 1), (5, 9)]),
+    "Blocks of unequal length": lambda s: s.text(blocks=[(1, 3), (3, 4)], equal_length=True),
+    "Longer than the context": lambda s: rs.profile(s.subject, tokens=tokens(1, 600)),
+    "Too short to swap": lambda s: rs.profile(s.subject, tokens=tokens(1, 2)),
+    "A query that has nothing to swap": lambda s: s.profile(queries=[1, 40]),
+    "No character offsets": lambda s: rs.tasks.text(
+        type("SlowTokenizer", (), {"is_fast": False, "bos_token_id": 1})(), "a b c"
+    ),
+    "No chat template": lambda s: rs.tasks.binding(s.subject, 4, 1, prefix="chat"),
+    "More pairs than names": lambda s: rs.tasks.binding(s.subject, 4000, 1),
+    "A path that does not fit": lambda s: rs.tasks.number(8, window=2),
+    "Too few letters for one path": lambda s: rs.tasks.letter(8, alphabet=4),
+    "A template without its places": lambda s: rs.tasks.one_hop(
+        "letter", 12, template="Which begins with {query}?"
+    ),
+    "A name that leads nowhere": lambda s: rs.load("smolm2"),
+    "A folder that is not there": lambda s: rs.load(s.made("models") + "/typo"),
+    "The embedded model is not installed": Scene.no_package,
+    "A folder without a model": lambda s: rs.load(s.made("empty")),
+    "Weights that are no safetensors": Scene.pickled,
+    "Weights that cannot be read": Scene.truncated,
+    "Weights that are not the model's": Scene.lacking,
+    "An index that names other files": Scene.indexed,
+    "Quantised weights": lambda s: s.changed(
+        "quantised", "config.json", quantization_config={"quant_method": "gptq"}
+    ),
+    "An adapter": lambda s: s.changed("adapted", "adapter_config.json", peft_type="LORA"),
+    "A model with code of its own": lambda s: s.changed(
+        "coded", "config.json", model_type="mine", auto_map={"AutoConfig": "mine.Config"}
+    ),
+    "A GGUF file that cannot be read": Scene.small_gguf,
+    "A GGUF file that is not as it was made": Scene.longer_gguf,
+    "No tokenizer": Scene.mute,
+    "A file of another kind": lambda s: rs.load(s.made("weights.pt", "x")),
+    "The hub cannot be reached": Scene.no_hub,
+    "A device that is not there": lambda s: rs.load(s.folder("model"), device="cuda:7"),
+    "Weights that are not in memory": Scene.offloaded,
+    "No checkpoints": lambda s: rs.dynamics(s.made("empty")),
+    "A checkpoint that does not name its task": lambda s: rs.dynamics(s.folder("run/step-1").parent),
+    "An unknown null": lambda s: s.profile(null="normal"),
+    "No random null": Scene.stubborn,
+    "No random null for quantised weights": Scene.quantised,
+    "NoRotaryError": lambda s: HeadReader(
+        from_config(
+            tf.GPT2Config(vocab_size=128, n_embd=64, n_layer=1, n_head=4, bos_token_id=1, eos_token_id=2)
+        )
+    ),
+    "The proof fails": Scene.misread,
+    "No planes": lambda s: HeadReader(from_config(tf.HunYuanDenseV1Config(**GROUPED, head_dim=16))),
+    "No way in": lambda s: HeadReader(
+        from_config(tf.BloomConfig(vocab_size=128, hidden_size=64, n_layer=1, n_head=4))
+    ),
+    "NumberError": Scene.not_a_number,
+    "A run with other settings is there": Scene.other_settings,
+    "A folder that is no run": Scene.no_run,
+    "No such run": lambda s: rs.open("runs/frist"),
+    "Nothing to open": lambda s: rs.open(s.folder("model")),
+    "Not finished": lambda s: rs.open(s.run("runs/unfinished", complete=False)),
+    "Written by a newer version": lambda s: rs.open(s.run("runs/newer", schema="9.0")),
+    "A description that is damaged": Scene.damaged,
+    "A table that is missing": Scene.partial,
+    "A table that is damaged": Scene.broken,
+    "A run of another kind": lambda s: rs.results.Lengths.open(s.run("runs/first")),
+    "The disk is full": Scene.full,
+    "Days of work": lambda s: rs.lab.train("number", steps=10_000_000, device="cpu"),
+    "No answer": Scene.unanswered,
+    "The key is refused": lambda s: s.refused(401),
+    "The model is not known": lambda s: s.refused(404),
+    "No credit": lambda s: s.refused(402),
+    "The request is refused": lambda s: s.refused(400, "no such parameter: temperature"),
+    "An address without its scheme": lambda s: s.ask("localhost:8080"),
+    "An answer without a limit": lambda s: s.ask(body={}),
+    "τ out of range": lambda s: s.profile(tau=0.0),
+    "γ out of range": lambda s: rs.purity_class(0.9, 0.1, gamma=0.7),
+    "Neither prompts nor tokens": lambda s: rs.profile(s.subject),
+    "Prompts and tokens": lambda s: rs.profile(s.subject, rs.tasks.number(4), tokens=tokens(1, 12)),
+    "A table that was not asked for": lambda s: s.profile().frequencies,
+    "One query only": lambda s: s.profile().queries,
+    "Another τ than was measured": lambda s: s.profile().at(0.5),
+    "A head that is not there": lambda s: s.profile(frequencies=[(9, 0)]),
+    "A class without heads": lambda s: rs.gate(
+        s.subject, rs.tasks.repeats(s.subject, 8, 1), heads="symbolic", remove="1-2"
+    ),
+    "A gate with two orders": lambda s: rs.gate(
+        s.subject, rs.tasks.repeats(s.subject, 8, 1), keep="1", remove="2"
+    ),
+    "A setting that does not exist": lambda s: s.profile(gama=0.2),
+    "A claim that is not in the ledger": lambda s: rs.papers.reproduce("p2-number-oder", out="runs/ledger"),
+    "An option that does not exist": lambda s: s.command("profile", "--pair", "3"),
+    "A settings file that is not there": lambda s: s.command("doctor", "--config", "nope.toml"),
+    "A setting in a file that does not exist": Scene.misspelt,
+    "A variable that is no setting": Scene.variable,
+    "A flag that means nothing here": lambda s: s.command("train", "letter", "--letters", "30"),
+    "Out of memory": lambda s: s.command(failing=RuntimeError("CUDA out of memory. Tried to allocate")),
+    "Stopped by you": lambda s: s.command(failing=KeyboardInterrupt()),
+}
+
+
+def test_every_example_message_is_made() -> None:
+    shown = {heading for heading, body in sections("docs/errors.md").items() if "```text" in body}
+    assert shown == set(SITUATIONS)
+
+
+@pytest.mark.parametrize("heading", SITUATIONS)
+def test_example_messages_are_printed(heading: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The entry shows what the program says, word for word; `…` stands for anything."""
+    monkeypatch.chdir(tmp_path)
+    for key in ("ROTOSCOPE_API_KEY", "OPENAI_API_KEY"):
+        monkeypatch.delenv(key, raising=False)
+    before, body = read("docs/errors.md").split(
+        f"\n## {heading}\n" if heading in errors.__all__ else f"\n### {heading}\n"
+    )
+    (example,) = re.findall(r"```text\n(.*?)\n```", body.split("\n#")[0], flags=re.DOTALL)
+    scene = Scene(monkeypatch)
+    with pytest.raises((errors.RotoscopeError, Said)) as found:
+        SITUATIONS[heading](scene)
+    message = " ".join(str(found.value).split()).replace(
+        getattr(scene, "address", "\n"), "http://localhost:8080/v1"
+    )
+    wanted = ".*".join(re.escape(part) for part in example.split("…"))
+    assert re.fullmatch(wanted, message), message
+    if found.type is not Said:
+        headings = [heading, *re.findall(r"^## (.+)$", before, flags=re.MULTILINE)[::-1]]
+        assert found.type.__name__ == next(name for name in headings if name in errors.__all__)
