@@ -70,6 +70,9 @@ STAND_INS = {
     "lengths letter": ("lengths letter --lengths 17 50", "fewer lengths"),
     "make test": ("env PYTEST_ADDOPTS=tests/test_docs.py make test", "the tests of the pages for all"),
     "make bench": (".venv/bin/python -c 'import benchmarks.canonical as c; c.main()'", "one benchmark for all"),
+    "make campaign BUDGET=8h SEED=3": (".venv/bin/python -m tests.campaign --help", "hours of work"),
+    "make campaign BIN=ENVIRONMENT/bin": (".venv/bin/python -m tests.campaign --help", "an hour of work"),
+    "doctor RUN": ("doctor runs/demo", "one run for any"),
     "make docs": ("make docs PIP=true", "nothing is installed into this environment"),
     "ssh -L 8765:127.0.0.1:8765 MACHINE rotoscope serve runs --port 8765": (
         "rotoscope serve runs --port 0",
