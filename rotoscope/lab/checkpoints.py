@@ -58,7 +58,9 @@ def save_checkpoint(
 
 def sizes_of(samples: MultiHops) -> dict[str, Any]:
     """The sizes of a task, without what tells one set of sequences from another."""
-    return {k: v for k, v in samples.settings.items() if k not in ("count", "first", "seed", "front")}
+    return {
+        k: v for k, v in samples.settings.items() if k not in ("count", "first", "seed", "front", "balanced")
+    }
 
 
 def own_task(subject: Any) -> str | None:

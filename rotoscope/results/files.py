@@ -103,13 +103,23 @@ def checksum(path: Path) -> str:
     return f"{found:08x}"
 
 
+def make_folder(path: Path) -> None:
+    """A folder with all those above it, however many: pathlib calls itself once for each."""
+    missing, above = [path], path.parent
+    while not above.exists() and above != above.parent:
+        missing.append(above)
+        above = above.parent
+    for folder in missing[::-1]:
+        folder.mkdir(exist_ok=True)
+
+
 def replace_file(path: Path, write: Callable[[Path], object]) -> None:
     """Write a file under another name, then put it in place at once; links and devices are left alone."""
     if path.is_symlink() or (path.exists() and not path.is_file()):
         raise RunError(f"{path} is no plain file, so it is not replaced")
     scratch = path.with_name(f".{path.name}.{os.getpid()}.part")
     with disk_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         enter_in_manifest(path)
         try:
             write(scratch)

@@ -19,10 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from rotoscope.errors import RunError
-from rotoscope.results.files import MANIFEST, SCRATCH, disk_errors, listed, start_manifest
+from rotoscope.results.files import MANIFEST, SCRATCH, disk_errors, listed, make_folder, start_manifest
 from rotoscope.results.record import RUN, RunRecord, settings_hash
 
 PIECES, LOG, LOCK, ASIDE = "pieces", "metrics.jsonl", ".lock", ".replaced"
+SCRATCH_CHECKPOINTS = ".checkpoint-*.part"
+"""Folders in which checkpoints are written before they have their name."""
 OLD_CHECKPOINTS = "checkpoint*"
 """How weights are called that runs without a manifest left beside their tables."""
 
@@ -70,7 +72,7 @@ class Place:
     def begin(self) -> None:
         """Make the folder and be the only one at work in it."""
         with disk_errors(self.folder):
-            self.folder.mkdir(parents=True, exist_ok=True)
+            make_folder(self.folder)
             if self._lock is None:
                 file = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
                 close = weakref.finalize(self, os.close, file)
@@ -90,7 +92,8 @@ class Place:
 
     def tidy(self) -> None:
         """Drop what a finished run no longer needs, which whoever was killed at its very end has left here."""
-        shutil.rmtree(self.folder / PIECES, ignore_errors=True)
+        for folder in (self.folder / PIECES, self.folder / ASIDE, *self.folder.glob(SCRATCH_CHECKPOINTS)):
+            shutil.rmtree(folder, ignore_errors=True)
         for file in (self.folder / LOCK, *self.folder.rglob(SCRATCH)):
             with suppress(OSError):
                 file.unlink(missing_ok=True)
@@ -102,7 +105,7 @@ class Place:
             ours = self.files() if self.is_ours() else []
             for file in [one for one in ours if one.name != LOCK]:
                 aside = self.folder / ASIDE / file.relative_to(self.folder)
-                aside.parent.mkdir(parents=True, exist_ok=True)
+                make_folder(aside.parent)
                 file.replace(aside)
             for folder in {parent for file in ours for parent in file.relative_to(self.folder).parents}:
                 _remove_if_empty(self.folder / folder, self.folder)
@@ -119,7 +122,7 @@ class Place:
             for file in sorted(aside.rglob("*"), key=lambda one: one.name == RUN):
                 if file.is_file():
                     back = self.folder / file.relative_to(aside)
-                    back.parent.mkdir(parents=True, exist_ok=True)
+                    make_folder(back.parent)
                     file.replace(back)
             shutil.rmtree(aside, ignore_errors=True)
 

@@ -25,6 +25,7 @@ from rotoscope.results.files import (
     checksum,
     disk_errors,
     enter_in_manifest,
+    make_folder,
     plain,
     read_arrays,
     read_table,
@@ -90,7 +91,7 @@ class Run(Generic[R]):
         else:
             self._home.begin()
         with disk_errors(self.folder):
-            self._place.mkdir(parents=True, exist_ok=True)
+            make_folder(self._place)
         self._begun, self._fresh = True, False
 
     @property

@@ -147,3 +147,41 @@ def test_a_run_killed_at_its_very_end_is_tidied(tmp_path: Path, monkeypatch: pyt
     rs.profile(tiny("llama"), **wanted)
     assert not (tmp_path / "run" / "pieces").exists()
     assert not (tmp_path / "run" / ".lock").exists()
+
+
+def test_folders_of_a_killed_process_go_when_the_run_is_finished(tmp_path: Path) -> None:
+    """A checkpoint that was being written, and the rest of a run that was being replaced."""
+    wanted = {"tokens": tokens(1, 8), "null": "none", "out": tmp_path / "run"}
+    rs.profile(tiny("llama"), **wanted)
+    left = [tmp_path / "run" / ".checkpoint-0.26419.part", tmp_path / "run" / ".replaced"]
+    kept = tmp_path / "run" / "notes" / "mine.txt"
+    for file in (*(folder / "config.json" for folder in left), kept):
+        file.parent.mkdir()
+        file.write_text("{}")
+    rs.profile(tiny("llama"), **wanted)
+    assert not any(folder.exists() for folder in left)
+    assert kept.exists()
+
+
+def test_a_place_two_thousand_folders_deep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deeper than Python calls itself; from here on, since a whole path must not be that long."""
+    monkeypatch.chdir(tmp_path)
+    deep = Path("d/" * 1500 + "run")
+    try:
+        rs.profile(tiny("llama"), tokens=tokens(1, 8), null="none", out=deep)
+        assert rs.open(deep).heads.shape[0] > 0
+    finally:
+        _remove_deep(tmp_path / "d")
+
+
+def _remove_deep(folder: Path) -> None:
+    """shutil.rmtree calls itself, too: fold the chain up from its middle."""
+    while folder.exists():
+        inner, depth = folder, 0
+        while depth < 200 and (inner / "d").is_dir():
+            inner, depth = inner / "d", depth + 1
+        if depth == 200:
+            inner.rename(folder.with_name("rest"))
+        shutil.rmtree(folder)
+        if folder.with_name("rest").exists():
+            folder.with_name("rest").rename(folder)
