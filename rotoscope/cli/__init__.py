@@ -134,6 +134,8 @@ def _check_text(tokens: list[str]) -> None:
         except UnicodeEncodeError as problem:
             words = f"{token!a} is no UTF-8, which all names and values must be; rename it"
             raise RotoscopeError(words) from problem
+        if "\0" in token:
+            raise RotoscopeError(f"{token!a} holds a zero byte, which no name and no value can")
 
 
 def _complain(message: str) -> None:

@@ -32,6 +32,9 @@ class Settings:
     """What the numbers can be; every field with a number has an entry."""
 
     def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            if getattr(self, field.name) == () != field.default:
+                raise RotoscopeError(f"the list of {field.name} is empty; give at least one, or leave it out")
         for name, allowed in self.bounds.items():
             allowed.check(name, getattr(self, name))
 

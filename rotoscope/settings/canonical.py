@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from rotoscope.errors import RotoscopeError
 from rotoscope.settings.base import Settings
 from rotoscope.settings.bounds import SEED, amount, count, share
 
@@ -92,8 +91,3 @@ class CanonicalSettings(ToyTraining):
     """Fresh samples at the end; a sixteenth of them along the way."""
     evaluations: int = 10
     """How often the models are looked at."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.angles:
-            raise RotoscopeError("the list of angles is empty; give at least one angle, 0 for NoPE")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from rotoscope.errors import RotoscopeError
 from rotoscope.settings.base import Settings
 from rotoscope.settings.bounds import SEED, count
 
@@ -40,8 +39,3 @@ class LengthsSettings(Settings):
         wanted = tuple(changes["lengths"])
         cls.bounds["lengths"].check("lengths", wanted)
         return changes | {"lengths": tuple(sorted({int(n) for n in wanted}))}
-
-    def __post_init__(self) -> None:
-        if self.lengths is not None and not self.lengths:
-            raise RotoscopeError("the list of lengths is empty; give at least one length")
-        super().__post_init__()

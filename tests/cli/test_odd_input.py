@@ -60,6 +60,10 @@ def refused(answer: tuple[int, str, str], words: str) -> None:
         ("gate letter --task text --text text.txt", "knows only the words of its letter task"),
         ("ask number --lengths 12", "knows only the words of its number task"),
         ("profile caf\udce9", "'caf\\udce9' is no UTF-8"),
+        ("report number --out a\0b", "'a\\x00b' holds a zero byte"),
+        ("train number --queries", "the list of queries is empty"),
+        ("gate number --groups", "the list of groups is empty"),
+        ("calibrate --scales", "the list of scales is empty"),
         ("data number --out caf\udce9", "'caf\\udce9' is no UTF-8"),
     ],
 )
