@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import shutil
@@ -70,7 +71,7 @@ def damaged_json(draw: Random, content: Any) -> Any:
             other, there = draw.choice(places)
             holder[key], other[there] = json.loads(json.dumps(other[there])), json.loads(json.dumps(value))
         else:
-            holder[key] = draw.choice(ODD)
+            holder[key] = copy.deepcopy(draw.choice(ODD))  # the next case must not find it changed
     return whole[0]
 
 
