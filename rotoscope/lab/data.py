@@ -90,7 +90,8 @@ def _whole_parts(place: Path, settings: TrainSettings, overwrite: bool) -> list[
     """The parts that an interrupted try left whole; a place where nothing may be written is refused."""
     if not os.path.lexists(place):
         return []
-    note, made = _read(place / NOTE), MADE_BY in (_read(place / CARD) or "")
+    note, card = _read(place / NOTE), _read(place / CARD) or ""
+    made = MADE_BY in card
     if note is None and not made and not _is_bare(place):
         raise RunError(f"{place} exists and is no dataset of rotoscope, so nothing is written there")
     try:
@@ -100,6 +101,8 @@ def _whole_parts(place: Path, settings: TrainSettings, overwrite: bool) -> list[
         before, whole = {}, []
     if before.get("settings") == json.loads(json.dumps(settings.stored())):
         return whole
+    if note is None and _made_by(settings) in card and not overwrite:
+        return list(PARTS)  # finished
     if (whole or made) and not overwrite:
         state = "an unfinished dataset with other settings" if whole else "a dataset"
         raise RunError(f"{place} holds {state}; choose another --out, or --overwrite to replace it")
@@ -156,13 +159,20 @@ RULES = {
 }
 
 
-def _card(settings: TrainSettings, known: dict[str, tuple[int, int]]) -> str:
-    sizes = [getattr(settings, f"{part}_sequences") for part in PARTS]
+def _made_by(settings: TrainSettings) -> str:
+    """The command that writes this dataset."""
     own = (
         f"--letters {settings.letters}"
         if settings.task == "number"
         else f"--alphabet {settings.alphabet} --digits {settings.digits}"
     )
+    sizes = " ".join(f"--{part} {getattr(settings, f'{part}_sequences')}" for part in PARTS)
+    windows = f"--hops {settings.hops} --target {settings.target} --window {settings.window}"
+    return f"{MADE_BY}{settings.task} {windows} {own} {sizes} --seed {settings.seed}`"
+
+
+def _card(settings: TrainSettings, known: dict[str, tuple[int, int]]) -> str:
+    sizes = [getattr(settings, f"{part}_sequences") for part in PARTS]
     splits = "\n".join(f"  - split: {part}\n    path: data/{part}-*.parquet" for part in PARTS)
     return f"""---
 license: apache-2.0
@@ -192,7 +202,7 @@ No row is in two splits; where few letters and short windows make few sequences,
 Columns: `text` (tokens separated by spaces), `answer`, `hops`, `path` (0-based positions from the last token to the answer),
 `token_ids` and `answer_id` (ids of the models trained on this task by rotoscope).
 
-{MADE_BY}{settings.task} --hops {settings.hops} --target {settings.target} --window {settings.window} {own} --train {sizes[0]} --validation {sizes[1]} --test {sizes[2]} --seed {settings.seed}`
+{_made_by(settings)}
 
 The task is from the paper rotoscope calls P2; see its documentation.
 """

@@ -61,6 +61,8 @@ LOADS_CODE = frozenset(
 """Keys without which a model is the same, and that make transformers load code, kernels or other files."""
 TOKEN_IDS = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
 """All that is taken of a folder's generation settings."""
+DEEPEST = 60
+"""How deep settings may be nested."""
 CLASS_NAMES = ("Tokenizer", "TokenizerFast", "Backend")
 
 
@@ -237,6 +239,18 @@ def read_json(file: Path) -> dict[str, Any]:
         raise ModelError(f"{file} cannot be read as JSON ({problem}); copy it again") from problem
     if not isinstance(found, dict):
         raise ModelError(f"{file} holds no settings: a JSON object is expected")
+    inner: list[Any] = [found]
+    for _ in range(DEEPEST):
+        inner = [
+            v
+            for one in inner
+            for v in (one.values() if isinstance(one, dict) else one)
+            if isinstance(v, dict | list)
+        ]
+    if inner:
+        raise ModelError(
+            f"{file} has settings within settings more than {DEEPEST} deep, which no model has; copy it again"
+        )
     return found
 
 

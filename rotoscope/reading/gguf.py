@@ -57,7 +57,7 @@ def _make(file: Path, whole: Path, partial: Path, *, allow_missing: bool) -> Pat
 def _convert(file: Path, folder: Path, *, allow_missing: bool) -> list[str]:
     """Write the safetensors copy; what is wrong with the file is refused, or said where that was asked for."""
     try:
-        from gguf import GGUFReader
+        import gguf  # noqa: F401 - transformers needs it, too
     except ImportError as missing:
         raise ModelError(
             f"{file.name} is a GGUF file; reading it needs: pip install 'rotoscope[gguf]'"
@@ -68,7 +68,7 @@ def _convert(file: Path, folder: Path, *, allow_missing: bool) -> list[str]:
     options: dict[str, Any] = {"gguf_file": name, "trust_remote_code": False}
     with room_for_file(file, name) as room:
         try:
-            _check_layout(GGUFReader(file), file)
+            _check_layout(_reader(file), file)
             tokenizer = AutoTokenizer.from_pretrained(room, **options)
             with same_random_numbers():
                 model, report = AutoModelForCausalLM.from_pretrained(
@@ -91,6 +91,28 @@ def _convert(file: Path, folder: Path, *, allow_missing: bool) -> list[str]:
             model.save_pretrained(folder)
             tokenizer.save_pretrained(folder)
     return warnings
+
+
+def _reader(file: Path) -> Any:
+    """gguf's reader, which would go on beyond the end of a damaged file, for ever where a count was damaged."""
+    import numpy as np
+    from gguf import GGUFReader, GGUFValueType
+
+    class Reader(GGUFReader):  # type: ignore[misc]
+        def _get(self, offset: int, dtype: Any, count: int = 1, override_order: Any = None) -> Any:
+            found = super()._get(offset, dtype, count, override_order)
+            if len(found) < int(count):
+                raise ValueError(f"it ends where a value is expected, at byte {int(offset):,}")
+            return found
+
+        def _get_field_parts(self, orig_offs: int, raw_type: int) -> Any:
+            if raw_type == GGUFValueType.ARRAY:
+                count = int(self._get(orig_offs + 4, np.uint64)[0])
+                if count > len(self.data) - orig_offs:
+                    raise ValueError(f"a list in it has {count:,} entries, more than there is room for")
+            return super()._get_field_parts(orig_offs, raw_type)
+
+    return Reader(file)
 
 
 def _check_layout(read: Any, file: Path) -> None:

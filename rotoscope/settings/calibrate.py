@@ -16,7 +16,7 @@ class CalibrateSettings(Settings):
     title: ClassVar = "What is put to the test"
     bounds: ClassVar = {
         "repetitions": count(100_000, "every one is a random subject with draws of its own"),
-        "scales": amount(1e-6, 10, "weights so small are nothing, and so large overflow"),
+        "scales": amount(1e-6, 1, "weights so small are nothing, and transformers initialises with at most 1"),
         "prompts": count(10_000, "a standard error takes at least two prompts", least=2),
         "null_draws": count(1_000, "a verdict needs at least two draws", least=2),
         "seed": SEED,

@@ -6,6 +6,7 @@ import gc
 import json
 import os
 import shutil
+import struct
 from pathlib import Path
 
 import pandas as pd
@@ -185,3 +186,23 @@ def _remove_deep(folder: Path) -> None:
         shutil.rmtree(folder)
         if folder.with_name("rest").exists():
             folder.with_name("rest").rename(folder)
+
+
+def test_a_gguf_list_longer_than_its_file(gguf: Path) -> None:
+    """gguf's reader would count up to the length that the file gives, without an end."""
+    content = gguf.read_bytes()
+    key = b"tokenizer.ggml.tokens"
+    at = content.index(key) + len(key) + 8  # after the types of the value and of its entries
+    gguf.write_bytes(content[:at] + struct.pack("<Q", 2**63 - 1) + content[at + 8 :])
+    with pytest.raises(ModelError, match="more than there is room for"):
+        rs.load(gguf, device="cpu")
+
+
+def test_settings_nested_without_end(tmp_path: Path) -> None:
+    tiny("llama").save_pretrained(tmp_path / "model")
+    inner: object = 0
+    for _ in range(300):
+        inner = [inner]
+    (tmp_path / "model" / "tokenizer_config.json").write_text(json.dumps({"a": inner}))
+    with pytest.raises(ModelError, match="settings within settings more than 60 deep"):
+        rs.load(tmp_path / "model", device="cpu")

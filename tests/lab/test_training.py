@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -257,8 +258,11 @@ def test_a_dataset_is_what_training_sees(tmp_path: Path) -> None:
     assert len(texts) == 300 + 200 + 200  # no sequence is in two parts
     card = DatasetCard.load(tmp_path / "data" / "README.md")
     assert card.data.configs[0]["data_files"][0] == {"split": "train", "path": "data/train-*.parquet"}
+    written = [file.stat().st_mtime_ns for file in files[:3]]
+    assert export_dataset(settings, tmp_path / "data") == files  # finished already
+    assert [file.stat().st_mtime_ns for file in files[:3]] == written
     with pytest.raises(RunError, match="holds a dataset; choose another --out, or --overwrite"):
-        export_dataset(settings, tmp_path / "data")
+        export_dataset(replace(settings, seed=settings.seed + 1), tmp_path / "data")
 
 
 def test_sequences_that_are_in_training_as_well_are_counted(tmp_path: Path) -> None:
