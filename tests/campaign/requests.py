@@ -183,7 +183,8 @@ def ask_all_at_once(server: Server, seconds: float, seed: int, connections: int)
     tally.cases, tally.seconds = asked, seconds
     tally.findings += [Finding("crowd", 0, seed, what) for what in problems[:20]]
     fifth = max(1, len(memory) // 5)
-    grown = max(memory[-fifth:]) - max(memory[fifth : 3 * fifth] or memory)
+    settled, last = max(memory[fifth : 3 * fifth] or memory), max(memory[-fifth:])
+    grown = last - settled
     if grown > FLAT_MB and seconds > 60:  # before that, the first pages are still being made
         tally.findings.append(
             Finding("crowd", 0, seed, f"memory grew by {grown:.0f} MB: {[round(m) for m in memory]}")
@@ -191,7 +192,8 @@ def ask_all_at_once(server: Server, seconds: float, seed: int, connections: int)
     if "Traceback" in server.said.read_text():
         tally.findings.append(Finding("crowd", 0, seed, f"the server said: {server.said.read_text()[-500:]}"))
     print(
-        f"crowd: {connections} connections, {asked:,} answers in {seconds:.0f} s, memory {memory[0]:.0f} to {memory[-1]:.0f} MB",
+        f"crowd: {connections} connections, {asked:,} answers in {seconds:.0f} s, memory {memory[0]:.0f} MB at first, at "
+        f"most {settled:.0f} MB in the second and third fifth, {last:.0f} MB in the last",
         flush=True,
     )
     return tally
