@@ -7,7 +7,6 @@ import importlib
 import json
 import os
 import re
-import shutil
 import sys
 import time
 from pathlib import Path
@@ -20,6 +19,7 @@ os.environ |= {
     "HF_HUB_OFFLINE": "1",
 }
 
+from tests.campaign.damage import remove
 from tests.campaign.runner import Finding, Part, Tally, attempt, run_parts
 from tests.campaign.scratch import Place, RefusedError, enter
 
@@ -66,7 +66,7 @@ def main() -> int:
     sound = _show(found) and code == 0 and not touched
     if asked.out is not None:
         asked.out.write_text(json.dumps(found, indent=1) + "\n")
-    shutil.rmtree(place.base, ignore_errors=True)
+    remove(place.base)
     return 0 if sound else code or 1
 
 

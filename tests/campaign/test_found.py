@@ -19,6 +19,7 @@ from rotoscope.errors import ModelError, RunError
 from rotoscope.report import run_payload
 from rotoscope.results.place import Place
 from rotoscope.results.record import RunRecord, described_checksum
+from tests.campaign.damage import remove
 from tests.models import tiny, tokens
 from tests.tiny_gguf import write_gguf
 
@@ -172,20 +173,7 @@ def test_a_place_two_thousand_folders_deep(tmp_path: Path, monkeypatch: pytest.M
         rs.profile(tiny("llama"), tokens=tokens(1, 8), null="none", out=deep)
         assert rs.open(deep).heads.shape[0] > 0
     finally:
-        _remove_deep(tmp_path / "d")
-
-
-def _remove_deep(folder: Path) -> None:
-    """shutil.rmtree calls itself, too: fold the chain up from its middle."""
-    while folder.exists():
-        inner, depth = folder, 0
-        while depth < 200 and (inner / "d").is_dir():
-            inner, depth = inner / "d", depth + 1
-        if depth == 200:
-            inner.rename(folder.with_name("rest"))
-        shutil.rmtree(folder)
-        if folder.with_name("rest").exists():
-            folder.with_name("rest").rename(folder)
+        remove(tmp_path / "d")
 
 
 def test_a_gguf_list_longer_than_its_file(gguf: Path) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.campaign import scratch
+from tests.campaign.damage import remove
 from tests.campaign.kinds import make_stock
 from tests.campaign.requests import ask_all_at_once
 from tests.campaign.runner import attempt
@@ -73,7 +74,7 @@ def test_a_slice_of_the_campaign() -> None:
     assert found["crowd"]["cases"] > 0
     assert [what for part in found.values() for what in part["findings"]] == []
     assert [name for name in place.touched() if name.startswith(str(place.base))] == []
-    shutil.rmtree(place.base)
+    remove(place.base)
 
 
 def fenced(work: Any) -> int:
@@ -91,7 +92,7 @@ def fenced(work: Any) -> int:
         finally:
             os._exit(code)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    shutil.rmtree(place.base)
+    remove(place.base)
     return code
 
 
@@ -120,7 +121,7 @@ def test_what_was_touched_is_named() -> None:
     place.canary.write_text("changed")
     (place.base / "new.txt").write_text("x")
     assert place.touched() == [str(place.canary), str(place.base / "new.txt")]
-    shutil.rmtree(place.base)
+    remove(place.base)
 
 
 def test_nothing_runs_outside_the_fence(tmp_path: Path) -> None:
