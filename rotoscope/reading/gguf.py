@@ -146,3 +146,9 @@ def _check_layout(read: Any, file: Path) -> None:
         raise ModelError(
             f"{file} does not say how large its model is: {architecture}.{missing[0]} is missing; fetch the file again"
         )
+    said = read.fields[f"{architecture}.block_count"].contents()
+    there = len({one.name.split(".")[1] for one in read.tensors if one.name.startswith("blk.")})
+    if not isinstance(said, int) or said > there:  # gguf would make up names for all of them, one by one
+        raise ModelError(
+            f"{file} is damaged: it says it has {said} blocks, and there are {there}; fetch it again"
+        )

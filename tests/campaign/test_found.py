@@ -194,3 +194,12 @@ def test_settings_nested_without_end(tmp_path: Path) -> None:
     (tmp_path / "model" / "tokenizer_config.json").write_text(json.dumps({"a": inner}))
     with pytest.raises(ModelError, match="settings within settings more than 60 deep"):
         rs.load(tmp_path / "model", device="cpu")
+
+
+def test_a_gguf_file_that_says_it_has_a_billion_blocks(gguf: Path) -> None:
+    content = gguf.read_bytes()
+    key = b"block_count"
+    at = content.index(key) + len(key) + 4  # after the type of the value
+    gguf.write_bytes(content[:at] + struct.pack("<I", 10**9) + content[at + 4 :])
+    with pytest.raises(ModelError, match="says it has 1000000000 blocks"):
+        rs.load(gguf, device="cpu")
