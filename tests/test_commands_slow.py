@@ -71,6 +71,7 @@ STAND_INS = {
     "make test": ("env PYTEST_ADDOPTS=tests/test_docs.py make test", "the tests of the pages for all"),
     "make bench": (".venv/bin/python -c 'import benchmarks.canonical as c; c.main()'", "one benchmark for all"),
     "make campaign BUDGET=8h SEED=3": (".venv/bin/python -m tests.campaign --help", "hours of work"),
+    "make campaign BUDGET=50m SEED=2026": (".venv/bin/python -m tests.campaign --help", "an hour of work"),
     "make campaign BIN=ENVIRONMENT/bin": (".venv/bin/python -m tests.campaign --help", "an hour of work"),
     "doctor RUN": ("doctor runs/demo", "one run for any"),
     "make docs": ("make docs PIP=true", "nothing is installed into this environment"),
