@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pandas as pd
-import torch
 
 from rotoscope.analysis.batches import Batch, batches
 from rotoscope.analysis.examples import examples, telling_heads
 from rotoscope.analysis.gating import gate
 from rotoscope.analysis.measures import Transform
-from rotoscope.analysis.nulls import make_nulls
+from rotoscope.analysis.nulls import fresh_model, make_nulls
 from rotoscope.analysis.profiling import profile
 from rotoscope.papers.claim import HERE, Need
 from rotoscope.reading import HeadReader, Subject, load
@@ -73,15 +72,12 @@ class LanguageRuns:
     @cached_property
     def profile(self) -> Profile:
         """The model on binding prompts, with every frequency and random models beside it."""
-        return profile(
-            self.subject,
-            self.prompts,
-            frequencies=True,
-            null="random",
-            null_draws=DRAWS,
-            examples=False,
-            out=self.place(f"profile-{self.subject.fingerprint}"),
-        )
+        return self._profiled("profile", self.prompts, frequencies=True, null_draws=DRAWS)
+
+    def _profiled(self, name: str, prompts: Prompts, **how: Any) -> Profile:
+        """The model on prompts, kept under a name of its own."""
+        place = self.place(f"{name}-{self.subject.fingerprint}")
+        return profile(self.subject, prompts, **how, examples=False, out=place)
 
     @cached_property
     def statistics(self) -> pd.DataFrame:
@@ -97,28 +93,15 @@ class LanguageRuns:
         if stored := self._stored(f"depth-{name}", "quick", "cpu"):
             return Profile.open(stored)
         prefix, pairs, count = DEPTH[name]
-        return profile(
-            self.subject,
-            binding(self.subject, pairs, count, prefix=prefix),
-            null="random",
-            null_draws=DRAWS,
-            examples=False,
-            out=self.place(f"depth-{name}-{self.subject.fingerprint}"),
-        )
+        shown = binding(self.subject, pairs, count, prefix=prefix)
+        return self._profiled(f"depth-{name}", shown, null_draws=DRAWS)
 
     @cached_property
     def places(self) -> Profile:
         """Many questions about a few facts, for what the model answers by where the asked fact stands."""
         if stored := self._stored("places", "quick"):
             return Profile.open(stored)
-        shown = binding(self.subject, **PLACES)
-        return profile(
-            self.subject,
-            shown,
-            null="none",
-            examples=False,
-            out=self.place(f"places-{self.subject.fingerprint}"),
-        )
+        return self._profiled("places", binding(self.subject, **PLACES), null="none")
 
     @cached_property
     def gating(self) -> Gating:
@@ -169,7 +152,5 @@ class LanguageRuns:
 
 def learned_nothing(subject: Subject, seed: int) -> Subject:
     """A language model of the same class and configuration with fresh weights."""
-    with torch.random.fork_rng(devices=[]), torch.device(subject.device):
-        torch.manual_seed(seed)
-        model = type(subject.model)(subject.model.config).to(subject.model.dtype).eval()
-    return replace(subject, model=model, name=f"{subject.name}, untrained")
+    model = fresh_model(type(subject.model), subject.model.config, seed, subject.device)
+    return replace(subject, model=model.to(subject.model.dtype), name=f"{subject.name}, untrained")

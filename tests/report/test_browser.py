@@ -85,6 +85,10 @@ def test_click_opens_the_card_with_the_numbers_of_the_table(
     assert page.evaluate("document.querySelectorAll('#panel .plot')[0].layout.shapes.length") == 4
 
 
+def test_how_much_is_little_at_stake_is_said_as_a_plain_number(visit: Visit, profile: rs.Profile) -> None:
+    assert "little at stake: under 5 % of their attention" in visit(profile).page.inner_text("body")
+
+
 def test_examples_are_drawn_where_there_are_any(visit: Visit, profile: rs.Profile) -> None:
     first = profile.traces.iloc[0]
     page = visit(profile, hash=f"#head={first['layer']}:{first['head']}").page

@@ -108,7 +108,7 @@ function filterBar() {
   const members = (name) => now.head_class.map((code, k) => [code, k]).filter(([code]) => CLASSES[code] === name).map(([, k]) => k);
   const counts = (name) => members(name).length;
   const little = (name) => now.little_at_stake ? members(name).filter((k) => now.little_at_stake[k]).length : "?";
-  const atStake = "in brackets, little at stake: under " + short(100 * tab.least_mass) + " % of their attention on what is swapped";
+  const atStake = "in brackets, little at stake: under " + Number((100 * tab.least_mass).toPrecision(3)) + " % of their attention on what is swapped";
   const chips = CLASSES.map((name) => el("button", {
     type: "button", class: "chip", "aria-pressed": String(state.classes.has(name)), "data-class": name,
     onclick: (event) => {
