@@ -47,9 +47,10 @@ def show_summary(console: Console, profile: Profile) -> None:
     console.print(_extremes(profile))
     accuracy = profile.accuracy
     if accuracy is not None:
+        chance = "" if profile.chance is None else f", chance {profile.chance:.0%}"
         say(
             console,
-            f"the model's own accuracy on these prompts: {accuracy:.0%} of {len(profile.answers)} answers",
+            f"the model's own accuracy on these prompts: {accuracy:.0%} of {len(profile.answers)} answers{chance}",
         )
     proof = profile.run.proof
     if proof is not None and proof.layers:

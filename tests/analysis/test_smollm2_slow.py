@@ -33,7 +33,7 @@ def test_start_token_only(smollm2: rs.Subject) -> None:
 @pytest.mark.slow
 def test_gating_bands(smollm2: rs.Subject) -> None:
     """Repetition needs its slow planes, and symbolic heads do not need their fastest."""
-    prompts = rs.tasks.repeats(smollm2, 32, 8)
+    prompts = rs.tasks.repeats(smollm2, 32, 8, blocks="first")
     classes = rs.profile(smollm2, prompts, null="none")
     losses = {}
     for planes in ("21-24", "1-4"):

@@ -33,7 +33,7 @@ MUCH = (
 )
 """Flags whose effects are seen in different places: one run shows them all."""
 LONGER = "--length 8 --prefix none"
-COARSER = "--pairs 6 --granularity 2"
+COARSER = "--pairs 6 --granularity 2 --ending answer"
 OTHERWISE = "--text {longer} --blocks sentence --answer w7"
 """Flags that are seen together: without any one of them the number would be another."""
 DRAWS = "--null-draws 2 --null-per-layer"
@@ -102,12 +102,17 @@ FLAGS: Table = {
     "equal_length": Refused(
         TEXT.replace("{text}", "{uneven}").replace("token", "sentence"), "--equal-length", "equal length"
     ),
+    "distinct": Refused(BINDING, "--distinct", "this tokenizer tells 1 apart by their first token"),
+    "ending": Effect(BINDING, COARSER, lambda o: o.result.run.settings["task_settings"]["ending"], "answer"),
     "length": Effect(REPEATS, LONGER, shown, (2, 15)),
     "text": Effect(TEXT, OTHERWISE, shown, (1, 17)),
-    "blocks": Effect(TEXT, OTHERWISE, swaps, 6.0),
+    "blocks": (
+        Effect(TEXT, OTHERWISE, swaps, 6.0),
+        Effect(REPEATS, "--blocks first --tau 1e6", swaps, 15.0),
+    ),
     "answer": Effect(TEXT, OTHERWISE, has("answers"), expected=True),
     "seed": Effect(REPEATS, "--seed 1", scores),
-    "tau": Effect(REPEATS, MUCH, lambda o: (o.result.taus, swaps(o)), ([1e6], 15.0)),
+    "tau": Effect(REPEATS, MUCH, lambda o: (o.result.taus, swaps(o)), ([1e6], 28.5)),
     "gamma": Effect(REPEATS, "--gamma 0.45", lambda o: o.result.heads["head_class"].tolist()),
     "least_mass": Effect(
         REPEATS, "--least-mass 1", lambda o: o.result.heads["little_at_stake"].all(), expected=True
