@@ -10,6 +10,7 @@ from rotoscope.settings.base import Settings
 from rotoscope.settings.bounds import SEED, count
 
 OWN = ("number", "letter")
+Task = Literal["binding", "lookup", "recall", "repeats", "text", "number", "letter"]
 DRAWN = ("binding", "lookup", "recall", "repeats", *OWN)
 
 
@@ -41,7 +42,7 @@ class PromptSettings(Settings):
         "seed": SEED,
     }
 
-    task: Literal["binding", "lookup", "recall", "repeats", "text", "number", "letter"] | None = None
+    task: Task | None = None
     """binding: facts and a question. lookup: lines "name: colour", twice, and a name. recall: a list of words, twice, and begun
     again. repeats: random tokens, repeated. text: your own prompt (--text). number, letter: the model's own multi-hop task;
     a language model is asked one-hop questions. By default the model's own task, else binding (gate: repeats)."""

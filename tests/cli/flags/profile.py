@@ -94,7 +94,10 @@ def asked_at(outcome: Outcome) -> list[int]:
 
 FLAGS: Table = {
     "model": Other(REPEATS, REPEATS.replace("{model}", "{other}"), scores),
-    "task": Other(TEXT, REPEATS, lambda o: (o.result.run.settings["task"], shown(o)), ("repeats", (2, 12))),
+    "task": (
+        Other(TEXT, REPEATS, lambda o: (o.result.run.settings["task"], shown(o)), ("repeats", (2, 12))),
+        "tests/cli/test_several_tasks.py::test_several_tasks",
+    ),
     "pairs": Effect(BINDING, COARSER, swaps, 3.0),
     "prompts": Effect(REPEATS, MUCH, shown, (3, 12)),
     "prefix": Effect(REPEATS, LONGER, shown, (2, 15)),
