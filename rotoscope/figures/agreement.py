@@ -5,10 +5,11 @@ from __future__ import annotations
 from matplotlib.figure import Figure
 
 from rotoscope.figures.style import caption, drawing
-from rotoscope.palette import INK, NULL, SERIES
+from rotoscope.palette import AMBER, GREEN, INK, NULL, SKY, VIOLET
 from rotoscope.results.agreement import Agreement
 from rotoscope.results.components import COMPONENTS
 
+COLOURS = dict(zip(COMPONENTS, (GREEN, AMBER, SKY, VIOLET, NULL), strict=True))
 SCORE_NAMES = {"positional_score": "positional", "symbolic_score": "symbolic"}
 
 
@@ -27,7 +28,7 @@ def task_agreement(run: Agreement) -> Figure:
         if len(components):
             wide = components.pivot(index="score", columns="component", values="share")[list(COMPONENTS)]
             before = 0.0 * wide[COMPONENTS[0]]
-            for name, colour in zip(COMPONENTS, SERIES, strict=False):
+            for name, colour in COLOURS.items():
                 right.barh(range(len(wide)), wide[name], left=before, color=colour, label=name, height=0.6)
                 before = before + wide[name]
             right.set_yticks(range(len(wide)), [SCORE_NAMES[score] for score in wide.index])

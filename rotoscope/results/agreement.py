@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 
 from rotoscope.errors import RotoscopeError
-from rotoscope.maths.purity import CLASSES
 from rotoscope.results.aggregate import SCORES
 from rotoscope.results.components import COMPONENTS, variance_components
 from rotoscope.results.intervals import INTERVAL, one_row_per_input
@@ -93,7 +92,7 @@ def class_agreement(heads: pd.DataFrame, seed: int = 0) -> pd.DataFrame:
     rows = []
     for one, other in itertools.combinations(wide.columns, 2):
         known = wide[[one, other]].dropna()
-        a, b = (known[task].map(CLASSES.index).to_numpy(dtype=int) for task in (one, other))
+        a, b = (known[task].to_numpy(dtype=str) for task in (one, other))
         layers = known.index.get_level_values("layer").to_numpy()
         agreed = int((a == b).sum())
         row = {"task": one, "other_task": other, "heads": len(known), "agreed": agreed}

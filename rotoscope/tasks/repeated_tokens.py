@@ -7,7 +7,8 @@ from typing import Any, Literal
 
 from rotoscope.errors import TaskError
 from rotoscope.maths.blocks import Blocks
-from rotoscope.tasks.prompts import Prompt, Prompts, tokenizer_of
+from rotoscope.tasks.prefixes import THROWAWAY, chosen_prefix
+from rotoscope.tasks.prompts import Prompt, Prompts, encode, tokenizer_of
 
 
 def repeats(
@@ -18,14 +19,15 @@ def repeats(
     *,
     copies: int = 2,
     block_length: int = 1,
-    prefix: Literal["start", "none"] | None = None,
+    prefix: Literal["start", "fact", "none"] | None = None,
     blocks: Literal["all", "first"] = "all",
 ) -> Prompts:
     """`count` sequences of `length` distinct random tokens, each written `copies` times but for the last token.
 
     The task asks at every position of the last copy. Blocks are runs of `block_length` tokens of `all` copies, as far
     as the last query, so that also a head that looks at the token before it has something at stake; or of the `first`
-    copy alone. A start token, where there is one, stays outside them.
+    copy alone. The `prefix` stays outside them: "start" (the default where the tokenizer has a start token), "fact" (a
+    throwaway fact behind it, so that the first of the random tokens draws no attention for being first) or "none".
     """
     tokenizer = tokenizer_of(subject)
     special = set(tokenizer.all_special_ids)
@@ -39,12 +41,11 @@ def repeats(
     if not 1 <= block_length <= length // 2:
         raise TaskError(f"block_length must lie between 1 and half of length, found {block_length}")
     start = tokenizer.bos_token_id
-    chosen = prefix or ("start" if start is not None else "none")
-    if chosen not in ("start", "none"):
-        raise TaskError(f"repeats knows the prefixes start and none, not {chosen}")
+    chosen = chosen_prefix(tokenizer, prefix or ("start" if start is not None else "none"), plain=True)
     if chosen == "start" and start is None:
         raise TaskError("this tokenizer has no start token; choose prefix 'none'")
-    front = (start,) if chosen == "start" else ()
+    fact = encode(tokenizer, THROWAWAY, start=start is not None).ids if chosen == "fact" else ()
+    front = (start,) if chosen == "start" else fact
     latest = copies - 2 if blocks == "all" else 0  # the last whole copy is the latest to hold the answer
     asked = latest * (length // block_length) + (length - 1) // block_length
     draw = random.Random(seed)

@@ -113,6 +113,7 @@ def test_paired_prompts_differ_in_the_prefix_only(stand_in: rs.Subject) -> None:
             ("binding", rs.tasks.binding),
             ("lookup", rs.tasks.lookup),
             ("recall", rs.tasks.recall),
+            ("repeats", rs.tasks.repeats),
         )
     }
     for task, sets in made.items():
@@ -166,7 +167,10 @@ def test_chance_of_the_other_tasks(stand_in: rs.Subject) -> None:
         (lambda s: rs.tasks.questions(s, "letter", 1), "two items at least"),
         (lambda s: rs.tasks.questions(s, "letter", 4, prefix="fact"), "choose chat, start or none"),
         (lambda s: rs.tasks.binding(s, 4, 1, ending="answer"), "without a chat"),
-        (lambda s: rs.tasks.repeats(s, 4, 1, prefix="chat"), "the prefixes start and none, not chat"),
+        (
+            lambda s: rs.tasks.repeats(s, 4, 1, prefix="chat"),
+            "unknown prefix 'chat'; choose one of start, fact, none",
+        ),
     ],
 )
 def test_bad_input(stand_in: rs.Subject, make, message: str) -> None:
