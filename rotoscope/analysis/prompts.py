@@ -19,6 +19,7 @@ FRESH = 4_000_000
 """Rows of a multi-hop task from here on are in no training run and in no other measurement."""
 MADE: dict[str, Callable[..., Prompts]] = {
     "binding": tasks.binding,
+    "groups": tasks.groups,
     "lookup": tasks.lookup,
     "recall": tasks.recall,
     "repeats": tasks.repeats,

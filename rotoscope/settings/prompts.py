@@ -10,8 +10,8 @@ from rotoscope.settings.base import Settings
 from rotoscope.settings.bounds import SEED, count
 
 OWN = ("number", "letter")
-Task = Literal["binding", "lookup", "recall", "repeats", "text", "number", "letter"]
-DRAWN = ("binding", "lookup", "recall", "repeats", *OWN)
+Task = Literal["binding", "groups", "lookup", "recall", "repeats", "text", "number", "letter"]
+DRAWN = ("binding", "groups", "lookup", "recall", "repeats", *OWN)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,13 +20,14 @@ class PromptSettings(Settings):
 
     title: ClassVar = "What the model is shown"
     meant_for: ClassVar = {
-        "pairs": ("binding", "lookup"),
+        "pairs": ("binding", "groups", "lookup"),
         "prompts": DRAWN,
         "prefix": DRAWN,
         "granularity": ("binding",),
         "equal_length": ("binding", "text"),
         "distinct": ("binding",),
         "ending": ("binding",),
+        "asked": ("groups",),
         "length": ("recall", "repeats", *OWN),
         "text": ("text",),
         "blocks": ("repeats", "text"),
@@ -43,11 +44,11 @@ class PromptSettings(Settings):
     }
 
     task: Task | None = None
-    """binding: facts and a question. lookup: lines "name: colour", twice, and a name. recall: a list of words, twice, and begun
+    """binding: facts and a question. groups: facts of three members, two given. lookup: lines "name: colour", twice, and a name. recall: a list of words, twice, and begun
     again. repeats: random tokens, repeated. text: your own prompt (--text). number, letter: the model's own multi-hop task;
     a language model is asked one-hop questions. By default the model's own task, else binding (gate: repeats)."""
     pairs: int | None = None
-    """binding: facts in a prompt (32). lookup: lines before they come again (8)."""
+    """binding, groups: facts in a prompt (32, 16). lookup: lines before they come again (8)."""
     prompts: int = 16
     """How many prompts to average over."""
     prefix: Literal["chat", "start", "fact", "none"] | None = None
@@ -61,6 +62,8 @@ class PromptSettings(Settings):
     """binding: every name likes a colour of its own, whose first token no other begins with."""
     ending: Literal["likes", "answer"] = "likes"
     """binding without a chat: prompts end in "Joel likes", or in "Answer:" as in earlier versions."""
+    asked: Literal["name", "thing", "place"] = "name"
+    """groups: which member is asked for, the others given."""
     length: int | None = None
     """repeats: tokens before they repeat (32). recall: words in the list (12). number, letter: items in the sequence of a
     language model's question (16)."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,32 @@ def test_recall_asks_for_the_next_word(stand_in: rs.Subject) -> None:
     assert len({len(prompt.blocks) for prompt in prompts}) > 1  # the third copy ends anywhere
 
 
+def test_any_member_of_a_group_is_asked_for(stand_in: rs.Subject) -> None:
+    endings = {
+        "name": " The {1} in the {2} was put there by",
+        "thing": " In the {2}, {0} put the",
+        "place": " {0} put the {1} in the",
+    }
+    shown = []
+    for number, (asked, ending) in enumerate(endings.items()):
+        wanted = PromptSettings(task="groups", asked=asked, pairs=5, prompts=2)
+        prompts = make_prompts(stand_in, wanted, given=("asked", "pairs"))
+        assert prompts.chance == 1 / 5
+        for prompt in prompts:
+            facts = [
+                re.fullmatch(r" (.+) put the (.+) in the (.+)\.", fact).groups()
+                for fact in words(stand_in, prompt)
+            ]
+            assert all(len(set(kind)) == 5 for kind in zip(*facts, strict=True))
+            held = facts[prompt.asked]
+            assert prompt.text.endswith("." + ending.format(*held))
+            assert f" {held[number]}".startswith(answer(stand_in, prompt))
+        shown.append([words(stand_in, prompt) for prompt in prompts])
+    assert shown[0] == shown[1] == shown[2]  # the same facts, whoever is asked for
+    with pytest.raises(RotoscopeError, match="--asked means something for groups only"):
+        make_prompts(stand_in, PromptSettings(task="lookup"), given=("asked",))
+
+
 def test_repeats_swap_the_second_copy_too(stand_in: rs.Subject) -> None:
     both, first = (rs.tasks.repeats(stand_in, 6, 1, blocks=blocks)[0] for blocks in ("all", "first"))
     assert (both.tokens, both.asked) == (first.tokens, first.asked)
@@ -111,6 +138,7 @@ def test_paired_prompts_differ_in_the_prefix_only(stand_in: rs.Subject) -> None:
         task: {prefix: make(stand_in, 4, 3, 5, prefix=prefix) for prefix in ("start", "fact", "none")}
         for task, make in (
             ("binding", rs.tasks.binding),
+            ("groups", rs.tasks.groups),
             ("lookup", rs.tasks.lookup),
             ("recall", rs.tasks.recall),
             ("repeats", rs.tasks.repeats),
@@ -162,6 +190,9 @@ def test_chance_of_the_other_tasks(stand_in: rs.Subject) -> None:
             lambda s: rs.tasks.lookup(s, 4, prefix="chat"),
             "unknown prefix 'chat'; choose one of start, fact, none",
         ),
+        (lambda s: rs.tasks.groups(s, 1), "at least 2 groups"),
+        (lambda s: rs.tasks.groups(s, 4, asked="colour"), "unknown member 'colour'"),
+        (lambda s: rs.tasks.groups(s, 300), "300 different"),
         (lambda s: rs.tasks.recall(s, 1), "at least 2 words"),
         (lambda s: rs.tasks.recall(s, 900), "900 different words"),
         (lambda s: rs.tasks.questions(s, "letter", 1), "two items at least"),

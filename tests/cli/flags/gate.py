@@ -97,6 +97,7 @@ FLAGS: Table = {
     ),
     "distinct": Refused(BINDING, "--distinct", "this tokenizer tells 1 apart by their first token"),
     "ending": Effect(BINDING, COARSER, made("ending"), "answer"),
+    "asked": "tests/tasks/test_new_tasks.py::test_any_member_of_a_group_is_asked_for",
     "length": Effect(ONE, LONGER, made("length"), 8),
     "text": Effect(TEXT, OTHERWISE, losses),
     "blocks": Effect(TEXT, OTHERWISE, made("blocks"), "sentence"),

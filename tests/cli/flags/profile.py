@@ -107,6 +107,7 @@ FLAGS: Table = {
     ),
     "distinct": Refused(BINDING, "--distinct", "this tokenizer tells 1 apart by their first token"),
     "ending": Effect(BINDING, COARSER, lambda o: o.result.run.settings["task_settings"]["ending"], "answer"),
+    "asked": "tests/tasks/test_new_tasks.py::test_any_member_of_a_group_is_asked_for",
     "length": Effect(REPEATS, LONGER, shown, (2, 15)),
     "text": Effect(TEXT, OTHERWISE, shown, (1, 17)),
     "blocks": (
