@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -69,15 +69,15 @@ def profile_tasks(
     run = Run(Agreement, described, out, overwrite=overwrite)
     if run.finished is None:
         run.begin()  # the profiles lie in its folder
-    how: dict[str, Any] = {"overwrite": overwrite, "force": force, "show_progress": show_progress}
-    found: Mapping[str, Profile] = {
-        name: profile(subject, one, wanted, seed=seed, out=None if out is None else Path(out) / name, **how)
+    how: dict[str, Any] = {"seed": seed, "overwrite": overwrite, "force": force, "show_progress": show_progress}
+    found = {
+        name: profile(subject, one, wanted, out=None if out is None else Path(out) / name, **how)
         for name, one in shown.items()
     }
-    if run.finished is None:
-        run.piece("agreement", lambda: agreement_tables(found, seed))
-        return dict(found), run.finish(subject=next(iter(found.values())).run.subject)
-    return dict(found), run.finished
+    if run.finished is not None:
+        return found, run.finished
+    run.piece("agreement", lambda: agreement_tables(found, seed))
+    return found, run.finish(subject=next(iter(found.values())).run.subject)
 
 
 def _names(tasks: Sequence[str]) -> list[str]:

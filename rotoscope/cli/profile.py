@@ -33,10 +33,10 @@ def profile(
     model
         "smollm2", "number", "letter", a folder, a .gguf file, or a hub id such as org/name (which goes to the network).
     task
-        binding: facts and a question. groups: facts of three members, two given. lookup: lines "name: colour", twice, and a name. recall: a list of words, twice, and
-        begun again. repeats: random tokens, repeated. text: your own prompt (--text). number, letter: the model's own
-        multi-hop task; a language model is asked one-hop questions. By default the model's own task, else binding.
-        Several: a run for each, and how far they agree on the heads.
+        binding: facts and a question. groups: facts of three members, two given. lookup: lines "name: colour", twice, and a
+        name. recall: a list of words, twice, and begun again. repeats: random tokens, repeated. text: your own prompt
+        (--text). number, letter: the model's own multi-hop task; a language model is asked one-hop questions. By default
+        the model's own task, else binding. Several: a run for each, and how far they agree on the heads.
     """
     if task and len(task) > 1:
         return _several(model, task, prompts, settings, loading, output)

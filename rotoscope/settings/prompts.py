@@ -44,9 +44,10 @@ class PromptSettings(Settings):
     }
 
     task: Task | None = None
-    """binding: facts and a question. groups: facts of three members, two given. lookup: lines "name: colour", twice, and a name. recall: a list of words, twice, and begun
-    again. repeats: random tokens, repeated. text: your own prompt (--text). number, letter: the model's own multi-hop task;
-    a language model is asked one-hop questions. By default the model's own task, else binding (gate: repeats)."""
+    """binding: facts and a question. groups: facts of three members, two given. lookup: lines "name: colour", twice, and a
+    name. recall: a list of words, twice, and begun again. repeats: random tokens, repeated. text: your own prompt (--text).
+    number, letter: the model's own multi-hop task; a language model is asked one-hop questions. By default the model's
+    own task, else binding (gate: repeats)."""
     pairs: int | None = None
     """binding, groups: facts in a prompt (32, 16). lookup: lines before they come again (8)."""
     prompts: int = 16
