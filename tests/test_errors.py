@@ -253,6 +253,11 @@ SITUATIONS: dict[str, Callable[[Scene], Any]] = {
     "Blocks of unequal length": lambda s: s.text(blocks=[(1, 3), (3, 4)], equal_length=True),
     "Longer than the context": lambda s: rs.profile(s.subject, tokens=tokens(1, 600)),
     "Too short to swap": lambda s: rs.profile(s.subject, tokens=tokens(1, 2)),
+    "Too short to look back": lambda s: rs.known_heads(
+        s.subject, rs.tasks.Prompts("mine", (rs.Prompt((5,), (0,)),))
+    ),
+    "A text without words": lambda s: rs.known_heads(s.subject, text=["w3 w4 w5", " "]),
+    "Several things to look at": lambda s: rs.known_heads(s.subject, text="w3 w4 w5", tokens=tokens(1, 9)),
     "A query that has nothing to swap": lambda s: s.profile(queries=[1, 40]),
     "No character offsets": lambda s: rs.tasks.text(
         type("SlowTokenizer", (), {"is_fast": False, "bos_token_id": 1})(), "a b c"

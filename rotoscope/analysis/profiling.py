@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,14 @@ from rotoscope.analysis.batches import Batch, batches, prompts_hash
 from rotoscope.analysis.estimate import estimate, most_tokens
 from rotoscope.analysis.examples import examples as telling_examples
 from rotoscope.analysis.examples import telling_heads
-from rotoscope.analysis.measures import BatchScores, Scoring, score_batch
+from rotoscope.analysis.known import known_scores, usual_prompts
+from rotoscope.analysis.measures import BatchScores, Scoring, Transform, score_batch
 from rotoscope.analysis.nulls import Null, check_null, make_nulls
 from rotoscope.analysis.permutation import input_permutation
 from rotoscope.errors import RotoscopeError
 from rotoscope.progress import Progress, progress_bar
 from rotoscope.reading import HeadReader, LayerHeads, Subject, load
+from rotoscope.results.known import head_scores
 from rotoscope.results.profile import Profile
 from rotoscope.results.record import Proof, SubjectRecord
 from rotoscope.results.run import Run
@@ -81,7 +84,10 @@ def profile(
             key = f"real-{batch.first:06d}"
             run.piece(key, lambda batch=batch: score_batch(reader, batch, scoring, subject.tokenizer))  # type: ignore[misc]
             bar.advance(len(batch.prompts))
-        _null_passes(run, subject, reader, wanted, work, scoring, seed, bar)
+        known = Known(subject, seed) if wanted.known else None
+        if known is not None:
+            run.piece("known", lambda: {"known_heads": known.scores(reader)})
+        _null_passes(run, subject, reader, wanted, work, scoring, seed, bar, known)
     how: dict[str, Any] = {"prompts": shown, "tau": wanted.tau[0], "show_progress": show_progress}
     if wanted.permute == "input":
         run.piece("input-permutation", lambda: {"input_permutation": input_permutation(subject, **how)})
@@ -124,6 +130,7 @@ def _null_passes(
     scoring: Scoring,
     seed: int,
     bar: Progress,
+    known: Known | None,
 ) -> None:
     """Every draw of the null on the same prompts; what an earlier try finished is not made again."""
     prompts = sum(len(batch.prompts) for batch in work)
@@ -132,6 +139,8 @@ def _null_passes(
         [_factors_key(wanted.null, draw), *(_null_key(wanted.null, draw, batch) for batch in work)]
         for draw in draws
     ]
+    if known is not None:
+        keys = [[*pieces, _known_key(wanted.null, draw)] for draw, pieces in enumerate(keys)]
     missing = [draw for draw, pieces in enumerate(keys) if not all(run.done(key) for key in pieces)]
     bar.advance((len(draws) - len(missing)) * prompts)
     drawn = make_nulls(
@@ -148,11 +157,17 @@ def _null_passes(
     together = [list(drawn)] if wanted.null == "gaussian" else ([one] for one in drawn)
     for nulls in together:
         _score_nulls(run, nulls, work, scoring, bar)
+        for null in nulls if known is not None else ():
+            run.piece(_known_key(null.name, null.draw), partial(_known_null, known, null))
         nulls.clear()  # a random model goes before the next is made
 
 
 def _factors_key(name: str, draw: int) -> str:
     return f"{name}-{draw}-factors"
+
+
+def _known_key(name: str, draw: int) -> str:
+    return f"{name}-{draw}-known"
 
 
 def _null_key(name: str, draw: int, batch: Batch) -> str:
@@ -184,6 +199,21 @@ def _score_nulls(
             tables = scores[draw].tables(null.reader.layers)
             run.add(_null_key(null.name, draw, batch), _as_null(tables, null.name, draw))
         bar.advance(len(batch.prompts) * len(nulls))
+
+
+class Known:
+    """Known scores of a model, and of the null, on the same prompts."""
+
+    def __init__(self, subject: Subject, seed: int) -> None:
+        self.shown, self.tokenizer = usual_prompts(subject, seed), subject.tokenizer
+
+    def scores(self, reader: HeadReader, transform: Transform | None = None) -> pd.DataFrame:
+        return head_scores(known_scores(reader, some, self.tokenizer, transform) for some in self.shown)
+
+
+def _known_null(known: Known, null: Null) -> Tables:
+    scores = known.scores(null.reader, null.transform)
+    return {"null_known_heads": scores.assign(null_name=null.name, draw=null.draw)}
 
 
 def _as_null(tables: Tables, name: str, draw: int) -> Tables:

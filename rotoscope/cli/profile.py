@@ -54,6 +54,9 @@ def profile(
 
         title = "permuting the prompt itself against key swaps, on the same sampled swaps, per layer"
         show_table(console, agreement(result.tables["input_permutation"]), title)
+    if "known_heads" in result.tables:
+        title = "heads of known kinds by class (in brackets: classes shuffled within layers; *: beyond that)"
+        show_table(console, result.known_overview(), title)
     if "variations" in result.tables:
         show_table(
             console, result.tables["variations"][VARIATIONS], "which conclusions change with the settings"
