@@ -157,8 +157,9 @@ def _null_passes(
     together = [list(drawn)] if wanted.null == "gaussian" else ([one] for one in drawn)
     for nulls in together:
         _score_nulls(run, nulls, work, scoring, bar)
-        for null in nulls if known is not None else ():
-            run.piece(_known_key(null.name, null.draw), partial(_known_null, known, null))
+        if known is not None:
+            for null in nulls:
+                run.piece(_known_key(null.name, null.draw), partial(_known_null, known, null))
         nulls.clear()  # a random model goes before the next is made
 
 

@@ -1,8 +1,8 @@
 """Heads people know, beside their classes: which head is of which kind, and does a class have more of them than chance?
 
 A head is *of a kind* when its score is at least `LEAST` and larger than that of any head of any draw of the null. For shares of
-attention 0.3 is ten times what uniform attention would put on one of thirty positions; for copying it is 0.1, the limit of
-Wu et al. 2024, a fifth of whose tokens or fewer a single head copies.
+attention 0.3 is ten times what uniform attention would put on one of thirty positions; for copying it is 0.1, the limit that
+Wu et al. 2024 draw for retrieval heads.
 
 The table class by kind is judged against shuffled classes: depth alone makes classes and kinds meet, so classes are
 shuffled within layers. How many heads of a class are then of a kind is a sum of hypergeometric numbers, one per layer,
