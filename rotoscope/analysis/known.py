@@ -21,7 +21,7 @@ from rotoscope.analysis.measures import Transform
 from rotoscope.errors import RotoscopeError, TaskError
 from rotoscope.lab.checkpoints import own_task
 from rotoscope.maths.known_patterns import KNOWN, LOOKED_AT, copied, most_attended_in, share_on, targets
-from rotoscope.progress import progress_bar
+from rotoscope.progress import Progress, progress_bar
 from rotoscope.reading import HeadReader, LayerHeads, Subject, load
 from rotoscope.reading.cost import Cost, forward_operations, operations_per_second, size_of
 from rotoscope.results.known import head_scores
@@ -80,12 +80,8 @@ def known_heads(
     check_prompts(shown)
     known_cost(subject, shown).check(subject.device, force=force)
     reader = HeadReader(subject.model)
-    parts = []
     with progress_bar("known heads", sum(len(some) for some in shown), show_progress) as bar:
-        for some in shown:
-            parts.append(known_scores(reader, some, subject.tokenizer))
-            bar.advance(len(some))
-    return head_scores(parts)
+        return scores_of_heads(reader, shown, subject.tokenizer, bar=bar)
 
 
 def usual_prompts(subject: Subject, seed: int) -> list[Prompts]:
@@ -146,18 +142,31 @@ def known_cost(subject: Subject, shown: list[Prompts]) -> Cost:
     return Cost(what, memory / 1e9, seconds, "use fewer or shorter prompts")
 
 
-def known_scores(
-    reader: HeadReader, prompts: Prompts, tokenizer: Any, transform: Transform | None = None
+def scores_of_heads(
+    reader: HeadReader,
+    shown: list[Prompts],
+    tokenizer: Any,
+    transform: Transform | None = None,
+    bar: Progress | None = None,
 ) -> pd.DataFrame:
-    """The scores of every head on every prompt: one row per (prompt, layer, head)."""
-    different = tuple({prompt.tokens: prompt for prompt in prompts}.values())  # the same tokens are one sample
-    work = batches(Prompts(prompts.task, different), "last", MOST_TOKENS)
-    scored = pd.concat([_score(reader, batch, tokenizer, transform) for batch in work], ignore_index=True)
-    if prompts.task == "repeats":  # what stands there by chance delimits nothing
-        scored["delimiter"] = np.nan
-    if prompts.task == "passages":
-        scored[[name for name in KNOWN if name != "delimiter"]] = np.nan
-    return scored
+    """The scores of every head over all prompts, which may be of several tasks."""
+    parts = []
+    for prompts in shown:
+        different = tuple(
+            {prompt.tokens: prompt for prompt in prompts}.values()
+        )  # the same tokens are one sample
+        tables = []
+        for batch in batches(Prompts(prompts.task, different), "last", MOST_TOKENS):
+            tables.append(_score(reader, batch, tokenizer, transform))
+            if bar is not None:
+                bar.advance(len(batch.prompts))
+        scored = pd.concat(tables, ignore_index=True)
+        if prompts.task == "repeats":  # what stands there by chance delimits nothing
+            scored["delimiter"] = np.nan
+        if prompts.task == "passages":
+            scored[[name for name in KNOWN if name != "delimiter"]] = np.nan
+        parts.append(scored)
+    return head_scores(parts)
 
 
 def _score(reader: HeadReader, batch: Batch, tokenizer: Any, transform: Transform | None) -> pd.DataFrame:
@@ -183,11 +192,11 @@ def _score(reader: HeadReader, batch: Batch, tokenizer: Any, transform: Transfor
         looks.append(torch.cat(looked, -1).cpu())
 
     every = tuple(range(tokens.shape[1]))
-    said = reader.read(tokens, every, visit, keep=every[:-1]).argmax(-1) == tokens[:, 1:]  # [batch, n - 1]
+    said = reader.read(tokens, every, visit, keep=every[:-1]).argmax(-1).cpu() == batch.tokens[:, 1:]
     count = asked.sum(-1).float().cpu()  # [patterns and copying, batch]
     tables = []
     for layer, (share, looked) in enumerate(zip(shares, looks, strict=True)):
-        copies = (looked[:, :, :-1] & said.cpu()[:, None]).sum(-1)  # [batch, heads]
+        copies = (looked[:, :, :-1] & said[:, None]).sum(-1)  # [batch, heads]
         scores = torch.cat((share, copies[None])) / count[..., None]  # 0 / 0 is NaN: nothing to look for
         prompt, head = np.indices(scores.shape[1:])
         columns: dict[str, Any] = {

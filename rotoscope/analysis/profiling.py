@@ -14,14 +14,13 @@ from rotoscope.analysis.batches import Batch, batches, prompts_hash
 from rotoscope.analysis.estimate import estimate, most_tokens
 from rotoscope.analysis.examples import examples as telling_examples
 from rotoscope.analysis.examples import telling_heads
-from rotoscope.analysis.known import known_scores, usual_prompts
-from rotoscope.analysis.measures import BatchScores, Scoring, Transform, score_batch
+from rotoscope.analysis.known import scores_of_heads, usual_prompts
+from rotoscope.analysis.measures import BatchScores, Scoring, score_batch
 from rotoscope.analysis.nulls import Null, check_null, make_nulls
 from rotoscope.analysis.permutation import input_permutation
 from rotoscope.errors import RotoscopeError
 from rotoscope.progress import Progress, progress_bar
 from rotoscope.reading import HeadReader, LayerHeads, Subject, load
-from rotoscope.results.known import head_scores
 from rotoscope.results.profile import Profile
 from rotoscope.results.record import Proof, SubjectRecord
 from rotoscope.results.run import Run
@@ -84,9 +83,9 @@ def profile(
             key = f"real-{batch.first:06d}"
             run.piece(key, lambda batch=batch: score_batch(reader, batch, scoring, subject.tokenizer))  # type: ignore[misc]
             bar.advance(len(batch.prompts))
-        known = Known(subject, seed) if wanted.known else None
-        if known is not None:
-            run.piece("known", lambda: {"known_heads": known.scores(reader)})
+        known = usual_prompts(subject, seed) if wanted.known else []
+        if known:
+            run.piece("known", lambda: {"known_heads": scores_of_heads(reader, known, subject.tokenizer)})
         _null_passes(run, subject, reader, wanted, work, scoring, seed, bar, known)
     how: dict[str, Any] = {"prompts": shown, "tau": wanted.tau[0], "show_progress": show_progress}
     if wanted.permute == "input":
@@ -130,7 +129,7 @@ def _null_passes(
     scoring: Scoring,
     seed: int,
     bar: Progress,
-    known: Known | None,
+    known: list[Prompts],
 ) -> None:
     """Every draw of the null on the same prompts; what an earlier try finished is not made again."""
     prompts = sum(len(batch.prompts) for batch in work)
@@ -139,7 +138,7 @@ def _null_passes(
         [_factors_key(wanted.null, draw), *(_null_key(wanted.null, draw, batch) for batch in work)]
         for draw in draws
     ]
-    if known is not None:
+    if known:
         keys = [[*pieces, _known_key(wanted.null, draw)] for draw, pieces in enumerate(keys)]
     missing = [draw for draw, pieces in enumerate(keys) if not all(run.done(key) for key in pieces)]
     bar.advance((len(draws) - len(missing)) * prompts)
@@ -157,9 +156,8 @@ def _null_passes(
     together = [list(drawn)] if wanted.null == "gaussian" else ([one] for one in drawn)
     for nulls in together:
         _score_nulls(run, nulls, work, scoring, bar)
-        if known is not None:
-            for null in nulls:
-                run.piece(_known_key(null.name, null.draw), partial(_known_null, known, null))
+        for null in nulls if known else ():
+            run.piece(_known_key(null.name, null.draw), partial(_known_null, subject, known, null))
         nulls.clear()  # a random model goes before the next is made
 
 
@@ -202,18 +200,8 @@ def _score_nulls(
         bar.advance(len(batch.prompts) * len(nulls))
 
 
-class Known:
-    """Known scores of a model, and of the null, on the same prompts."""
-
-    def __init__(self, subject: Subject, seed: int) -> None:
-        self.shown, self.tokenizer = usual_prompts(subject, seed), subject.tokenizer
-
-    def scores(self, reader: HeadReader, transform: Transform | None = None) -> pd.DataFrame:
-        return head_scores(known_scores(reader, some, self.tokenizer, transform) for some in self.shown)
-
-
-def _known_null(known: Known, null: Null) -> Tables:
-    scores = known.scores(null.reader, null.transform)
+def _known_null(subject: Subject, known: list[Prompts], null: Null) -> Tables:
+    scores = scores_of_heads(null.reader, known, subject.tokenizer, null.transform)
     return {"null_known_heads": scores.assign(null_name=null.name, draw=null.draw)}
 
 

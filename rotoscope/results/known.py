@@ -30,7 +30,7 @@ STRONGEST = 3
 
 
 def head_scores(parts: Iterable[pd.DataFrame]) -> pd.DataFrame:
-    """One row per (layer, head): means over the prompts of all parts, their intervals, and how many prompts there were."""
+    """One row per (layer, head): means over the prompts of all parts, and their 95 % intervals."""
     prompts = pd.concat(dict(enumerate(part.set_index(["prompt", *PLACE]) for part in parts)), names=["part"])
     heads = prompts.groupby(PLACE, sort=True)[list(KNOWN)].mean()
     for name in KNOWN:

@@ -213,6 +213,15 @@ def test_a_random_model_has_no_known_heads(profiled: rs.Profile) -> None:
     assert profiled.known_overview()["strongest"].eq("").all()
 
 
+def test_noise_in_place_of_keys_has_scores_of_its_own() -> None:
+    subject = rs.load((tiny("llama", num_hidden_layers=1), word_tokenizer()))
+    found = rs.profile(
+        subject, rs.tasks.repeats(subject, 6, 1), known=True, null="gaussian", null_draws=2, examples=False
+    )
+    draws = [rows["previous_token"].tolist() for _, rows in found.null_known_heads.groupby("draw")]
+    assert len({*map(tuple, draws), tuple(found.known_heads["previous_token"])}) == 3
+
+
 def test_known_heads_of_a_profile_are_kept(profiled: rs.Profile, tmp_path: Path) -> None:
     again = rs.open(profiled.save(tmp_path / "run"), rs.Profile)
     pd.testing.assert_frame_equal(again.known_table(), profiled.known_table())
