@@ -206,7 +206,10 @@ def _summaries(found: Salvaged) -> list[tuple[str, Callable[[], pd.DataFrame]]]:
             ("The same for every statistic by itself", run.by_statistic),
         ]
     if isinstance(run, Gating) and "conditions" in have:
-        return [("Loss and accuracy by condition, with 95 % intervals over prompts", lambda: run.summary)]
+        return [
+            ("Loss and accuracy by condition, with 95 % intervals over prompts", lambda: run.summary),
+            ("What every gate changes, beside random heads of the same layers", lambda: run.effects),
+        ]
     if isinstance(run, Roles) and {"attention", "agreement"} <= set(have):
         return [
             ("What every head does, and the role it has earned", run.table),

@@ -24,13 +24,14 @@ SYMBOLS, ROTATING, WIDTH = 16, 16, 32
 REPEATED = [[0, *order, *order] for order in ([3, 8, 5, 11, 2, 9, 14], [7, 1, 12, 4, 13, 6, 10])]
 
 
-def constructed() -> Any:
-    """Two layers of two heads with known jobs: previous token and sink, then induction, which answers, and duplicate token.
+def constructed(heads: int = 2) -> Any:
+    """Two layers of heads, two with known jobs: previous token and sink, then induction, which answers, and duplicate token.
 
-    The residual stream holds the token, the token before (written by head 0:0) and the answer (written by 1:0).
+    The residual stream holds the token, the token before (written by head 0:0) and the answer (written by 1:0). Further heads
+    do next to nothing.
     """
     config = tf.PhiConfig(
-        vocab_size=SYMBOLS, hidden_size=2 * WIDTH, num_hidden_layers=2, num_attention_heads=2, intermediate_size=4,
+        vocab_size=SYMBOLS, hidden_size=heads * WIDTH, num_hidden_layers=2, num_attention_heads=heads, intermediate_size=4,
         partial_rotary_factor=0.5, max_position_embeddings=64, bos_token_id=0, eos_token_id=0,
     )  # fmt: skip
     model = tf.PhiForCausalLM(config).eval()

@@ -51,6 +51,8 @@ function headCard(k) {
       el("button", { type: "button", "aria-label": "Close the head card", onclick: () => choose(null) }, "×")),
     el("p", { class: "hint" }, "layer " + tab.layer[k] + ", head " + tab.head[k] + ", counted from 0; τ = " + short(tauNow())),
     el("table", { class: "measures", "aria-label": "Measures of head " + name }, el("tbody", {}, rows)),
+    el("p", { class: "hint" }, "What does the model lose without it, or without its class? ", el("code", {}, "rotoscope gate MODEL --silence --heads " + name),
+      kind ? [" ", el("code", {}, "rotoscope gate MODEL --heads-of-class " + kind)] : null),
     ...frequencyPictures(k), ...examplePictures(name),
   ];
 }
