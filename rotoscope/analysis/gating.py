@@ -186,9 +186,8 @@ def gate(
     one_group = wanted.heads_of_class or wanted.heads
     by_class = set(wanted.groups if wanted.case == "a sweep" else (one_group,)) & {*CLASSES, "carried"}
     if classes is None and by_class:
-        moved = (
-            {"input_swaps": 64} if "carried" in by_class and "input_swaps" in ProfileSettings.names() else {}
-        )
+        known = "carried" in by_class and "input_swaps" in ProfileSettings.names()
+        moved = {"input_swaps": 64} if known else {}
         plain = ProfileSettings.make(null="none", examples=False, **moved)
         classes = profile(subject, prompts, plain, force=force, show_progress=show_progress)
     scored = None
@@ -205,9 +204,8 @@ def gate(
         conditions = [one, *random_controls(one, reader, wanted.controls, seed)]
         scored = one if wanted.scores else None
     shown = {"task": prompts}
-    if (
-        own_task(subject) is None and subject.tokenizer is not None
-    ):  # a model of a multi-hop task knows no prose
+    # A model of a multi-hop task knows no prose.
+    if own_task(subject) is None and subject.tokenizer is not None:
         shown["text"] = passages(subject, count=6, most_tokens=80)
     described = subject_settings(subject, prompts) | wanted.stored() | {"seed": seed}
     described["passages"] = len(shown.get("text", ()))

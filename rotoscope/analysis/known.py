@@ -152,11 +152,9 @@ def scores_of_heads(
     """The scores of every head over all prompts, which may be of several tasks."""
     parts = []
     for prompts in shown:
-        different = tuple(
-            {prompt.tokens: prompt for prompt in prompts}.values()
-        )  # the same tokens are one sample
+        different = {prompt.tokens: prompt for prompt in prompts}.values()  # the same tokens are one sample
         tables = []
-        for batch in batches(Prompts(prompts.task, different), "last", MOST_TOKENS):
+        for batch in batches(Prompts(prompts.task, tuple(different)), "last", MOST_TOKENS):
             tables.append(_score(reader, batch, tokenizer, transform))
             if bar is not None:
                 bar.advance(len(batch.prompts))

@@ -30,7 +30,8 @@ def gate(
     Example: rotoscope gate smollm2 --task repeats --keep 1-8 --heads symbolic --out runs/gate
 
     Without --keep, --remove or --silence, every band is kept alone and removed alone, in all heads and in the heads of
-    each class, beside random heads from the same layers. --heads-of-class symbolic silences a class whole. Prompts are eight, of random tokens repeated, unless you say so.
+    each class, beside random heads from the same layers. --heads-of-class symbolic silences a class whole. Prompts are eight, of
+    random tokens repeated, unless you say so.
 
     Parameters
     ----------
