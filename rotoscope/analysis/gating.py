@@ -184,11 +184,10 @@ def gate(
     gates_cost(subject, prompts[0], len(prompts), wanted).check(subject.device, force=force)
     reader = HeadReader(subject.model)
     one_group = wanted.heads_of_class or wanted.heads
-    by_class = set(wanted.groups if wanted.case == "a sweep" else (one_group,)) & {*CLASSES, "carried"}
+    by_class = set(wanted.groups if wanted.case == "a sweep" else (one_group,)) & set(CLASSES)
     if classes is None and by_class:
-        known = "carried" in by_class and "input_swaps" in ProfileSettings.names()
-        moved = {"input_swaps": 64} if known else {}
-        plain = ProfileSettings.make(null="none", examples=False, **moved)
+        moved = 64 if "carried" in by_class else 0
+        plain = ProfileSettings(null="none", examples=False, input_swaps=moved)
         classes = profile(subject, prompts, plain, force=force, show_progress=show_progress)
     scored = None
     if wanted.case == "a sweep":

@@ -11,16 +11,17 @@ from typing import Any
 import pandas as pd
 
 from rotoscope.analysis.batches import Batch, batches, prompts_hash
+from rotoscope.analysis.depth_swaps import Swapping, null_scores, permuted_rows, swap_at_depths
 from rotoscope.analysis.estimate import estimate, most_tokens
 from rotoscope.analysis.examples import examples as telling_examples
 from rotoscope.analysis.examples import telling_heads
 from rotoscope.analysis.known import scores_of_heads, usual_prompts
 from rotoscope.analysis.measures import BatchScores, Scoring, score_batch
 from rotoscope.analysis.nulls import Null, check_null, make_nulls
-from rotoscope.analysis.permutation import input_permutation
 from rotoscope.errors import RotoscopeError
 from rotoscope.progress import Progress, progress_bar
 from rotoscope.reading import HeadReader, LayerHeads, Subject, load
+from rotoscope.reading.rerun import Reruns
 from rotoscope.results.profile import Profile
 from rotoscope.results.record import Proof, SubjectRecord
 from rotoscope.results.run import Run
@@ -57,7 +58,7 @@ def profile(
     take days is refused, unless you `force` it.
     """
     wanted = ProfileSettings.make(settings, **changes)
-    shown = _prompts(prompts, tokens, blocks)
+    shown = as_prompts(prompts, tokens, blocks)
     if wanted.vary and shown.task != "binding":
         raise RotoscopeError(
             f"--vary works on the binding task, and these are prompts of the {shown.task} task"
@@ -87,12 +88,16 @@ def profile(
         if known:
             run.piece("known", lambda: {"known_heads": scores_of_heads(reader, known, subject.tokenizer)})
         _null_passes(run, subject, reader, wanted, work, scoring, seed, bar, known)
-    how: dict[str, Any] = {"prompts": shown, "tau": wanted.tau[0], "show_progress": show_progress}
-    if wanted.permute == "input":
-        run.piece("input-permutation", lambda: {"input_permutation": input_permutation(subject, **how)})
+    if wanted.input_swaps:
+        runs, swapping = Reruns(reader), _swapping(wanted, subject)
+        with progress_bar("permuting", len(shown), show_progress) as bar:
+            for batch in work:
+                run.piece(f"input-{batch.first:06d}", partial(_permuted, runs, batch, swapping))
+                bar.advance(len(batch.prompts))
     if wanted.vary:
         from rotoscope.analysis.variation import vary  # which profiles in turn
 
+        how: dict[str, Any] = {"prompts": shown, "tau": wanted.tau[0], "show_progress": show_progress}
         run.piece("variations", lambda: {"variations": vary(subject, wanted.vary, force=force, **how)})
     if wanted.examples:
         heads = list(telling_heads(run.result).items())
@@ -104,9 +109,10 @@ def profile(
     )
 
 
-def _prompts(
+def as_prompts(
     prompts: Prompts | MultiHops | None, tokens: Any, blocks: Sequence[Sequence[int]] | None
 ) -> Prompts:
+    """Prompts from whatever a user has: prompts, samples of a multi-hop task, or bare tokens."""
     if prompts is None:
         if tokens is None:
             raise RotoscopeError("give prompts (see rotoscope.tasks) or tokens [prompts, n]")
@@ -136,6 +142,7 @@ def _null_passes(
     draws = range(wanted.null_draws if wanted.null != "none" else 0)
     keys = [
         [_factors_key(wanted.null, draw), *(_null_key(wanted.null, draw, batch) for batch in work)]
+        + ([_permuted_key(draw)] if wanted.input_swaps and wanted.null == "random" else [])
         for draw in draws
     ]
     if known:
@@ -158,6 +165,9 @@ def _null_passes(
         _score_nulls(run, nulls, work, scoring, bar)
         for null in nulls if known else ():
             run.piece(_known_key(null.name, null.draw), partial(_known_null, subject, known, null))
+        if wanted.input_swaps and wanted.null == "random":
+            key = _permuted_key(nulls[0].draw)
+            run.piece(key, partial(_permuted_null, nulls[0], work, _swapping(wanted, subject), wanted.gamma))
         nulls.clear()  # a random model goes before the next is made
 
 
@@ -171,6 +181,23 @@ def _known_key(name: str, draw: int) -> str:
 
 def _null_key(name: str, draw: int, batch: Batch) -> str:
     return f"{name}-{draw}-{batch.first:06d}"
+
+
+def _permuted_key(draw: int) -> str:
+    return f"random-{draw}-input"
+
+
+def _swapping(wanted: ProfileSettings, subject: Subject) -> Swapping:
+    return Swapping((0,), wanted.input_swaps, wanted.tau, most_tokens(subject, wanted))
+
+
+def _permuted(runs: Reruns, batch: Batch, swapping: Swapping) -> Tables:
+    return {"input_prompts": permuted_rows(swap_at_depths(runs, batch, swapping))}
+
+
+def _permuted_null(null: Null, work: list[Batch], swapping: Swapping, gamma: float) -> Tables:
+    rows = pd.concat(null_scores(null, work, swapping, gamma=gamma), ignore_index=True)
+    return {"null_input_prompts": permuted_rows(rows)}
 
 
 def _score_nulls(

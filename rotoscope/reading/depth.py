@@ -86,11 +86,14 @@ class Depths:
         """
         if visit is not None and any(bool((seen != seen[:1]).any()) for seen in visible.values()):
             raise TaskError("heads can be read only where all inputs see the same keys; enter them one by one")
-        with self._entered(layer, states, visible):
+        with self.entered(layer, states, visible):
             return self.reader.read(tokens.expand(len(states), -1), queries, visit, keep)
 
     @contextmanager
-    def _entered(self, layer: int, states: Tensor, visible: Visible) -> Iterator[None]:
+    def entered(
+        self, layer: int, states: Float[Tensor, "batch n width"], visible: Visible = MappingProxyType({})
+    ) -> Iterator[None]:
+        """A context in which a run of the model steps over the blocks before a layer, which `states` enter."""
         blocks = self.reader.blocks
 
         def entering(module: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:

@@ -7,7 +7,6 @@ own attention code does the rest, and the model is left exactly as it was, also 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -15,11 +14,18 @@ from functools import partial
 from typing import Any
 
 import torch
-from transformers import AttentionInterface, AttentionMaskInterface
+from transformers import AttentionMaskInterface
 
 from rotoscope.reading.heads import HeadReader, LayerHeads
 from rotoscope.reading.layout import Layout
-from rotoscope.reading.sites import RotaryTableSite, attending, readable_attention, registered, replaced
+from rotoscope.reading.sites import (
+    RotaryTableSite,
+    attending,
+    own_attention,
+    readable_attention,
+    registered,
+    replaced,
+)
 from rotoscope.shapes import Bool, Tensor
 
 Head = tuple[int, int]
@@ -81,24 +87,20 @@ def gated(reader: HeadReader, gate: Gate) -> Iterator[None]:
             else:
                 closed[id(site.module)] = one
         if closed:
-            before = model.config._attn_implementation
-            mask = AttentionMaskInterface._global_mapping[before]
-            name = stack.enter_context(registered(partial(_attend, closed, before), mask))
+            mask = AttentionMaskInterface._global_mapping[model.config._attn_implementation]
+            name = stack.enter_context(registered(partial(_attend, closed, own_attention(model)), mask))
             stack.enter_context(attending(model, name))
         yield
 
 
 def _attend(
-    closed: Mapping[int, _Closed], inner: str, module: Any, query: Tensor, *args: Any, **kwargs: Any
+    closed: Mapping[int, _Closed], inner: Any, module: Any, query: Tensor, *args: Any, **kwargs: Any
 ) -> tuple[Tensor, Any]:
     """The module's own attention, with the gate before and behind it."""
     gate = closed.get(id(module))
-    attention: Any = AttentionInterface._global_mapping.get(inner)
-    if attention is None:
-        attention = sys.modules[type(module).__module__].eager_attention_forward  # type: ignore[attr-defined]
     if gate is None:
-        return attention(module, query, *args, **kwargs)
-    output, weights = attention(module, gate.query(query), *args, **kwargs)
+        return inner(module, query, *args, **kwargs)
+    output, weights = inner(module, gate.query(query), *args, **kwargs)
     if gate.heads:
         output = output.clone()
         output[:, :, gate.heads] = 0.0  # [batch, n, heads, d]

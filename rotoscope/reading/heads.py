@@ -202,7 +202,7 @@ class HeadReader:
         self.layouts: list[Layout] = []
         self.head_counts: list[int] = []
         self.proof: list[float] = []
-        with self._ready():
+        with self.ready():
             self.sites = find_sites(model, self.proof_tokens)
             self.blocks = _parents(model, self.sites)
             eager: list[Call] = []
@@ -247,11 +247,11 @@ class HeadReader:
         on_call: OnCall | None = None
         if visit is not None:
             on_call = lambda site, call: visit(self._heads(site, call, queries))  # noqa: E731
-        with self._ready():
+        with self.ready():
             return self._run(tokens.to(self.device), on_call, keep)
 
     @contextmanager
-    def _ready(self) -> Iterator[None]:
+    def ready(self) -> Iterator[None]:
         """The model without dropout and gradients, attending in a way that can be read; left as it was."""
         was_training = self.model.training
         self.model.eval()

@@ -11,6 +11,7 @@ CodeGen predate it and get a small adapter.
 from __future__ import annotations
 
 import inspect
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -76,6 +77,16 @@ def registered(function: Callable[..., Any], mask: Callable[..., Any]) -> Iterat
         yield name
     finally:
         del AttentionInterface._global_mapping[name], AttentionMaskInterface._global_mapping[name]
+
+
+def own_attention(model: Any) -> Callable[..., Any]:
+    """How the modules of a model attend at the moment: a function of the interface, or their own eager code."""
+    found: Any = AttentionInterface._global_mapping.get(model.config._attn_implementation)
+
+    def eager(module: Any, *args: Any, **kwargs: Any) -> Any:
+        return sys.modules[type(module).__module__].eager_attention_forward(module, *args, **kwargs)  # type: ignore[attr-defined]
+
+    return found or eager
 
 
 @contextmanager

@@ -1,0 +1,243 @@
+"""Running the end of a prompt again, with other tokens or other states; what comes before it stays as it was.
+
+In a causal model nothing before the first changed position changes in any layer. So a `Reruns` runs a prompt once,
+keeps the keys and values its attention modules were given, and then runs only the end, as often as wanted, from the
+tokens or from the states that enter a layer on. The model's own modules do everything; they are only handed the keys and
+values of the beginning. What every head attends to at the last position is noted on the way.
+
+Making one proves it on the model at hand: the attention noted must be what the reader reads, and an end that is run
+again must attend as it does when the whole changed prompt is run. A model for which the second fails is run whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from transformers.masking_utils import eager_mask
+
+from rotoscope.errors import UnprovenError
+from rotoscope.maths.attention import attention_weights
+from rotoscope.reading.depth import Depths
+from rotoscope.reading.finite import check_finite
+from rotoscope.reading.heads import HeadReader
+from rotoscope.reading.sites import (
+    RotaryTableSite,
+    attending,
+    own_attention,
+    registered,
+    replaced,
+    short_tables,
+)
+from rotoscope.shapes import Float, Int, Tensor
+
+TOLERANCE = 1e-4
+
+OnLogits = Callable[[int, Float[Tensor, "batch heads n"]], None]
+"""Shown a layer's number and the real logits of the last position; hidden positions are -inf."""
+
+
+class _Enough(Exception):
+    """Leaves a model at its last attention module: nothing after it is asked for."""
+
+
+@dataclass
+class Beginning:
+    """A prompt that has been run whole: what its attention modules were given."""
+
+    tokens: Int[Tensor, "one n"]
+    given: dict[int, tuple[Tensor, Tensor, Tensor]] = field(default_factory=dict)
+    """Of every layer: keys and values [one, key_heads, n, d] as they stand, and the mask [one, one, n, n]."""
+    states: Float[Tensor, "layers_and_one one n width"] | None = None
+    """The residual stream, where a layer is to be entered."""
+
+
+class Reruns:
+    """Runs prompts of a model that a reader has proven, and their ends again.
+
+    `factors` multiply the logits that are noted, one for all layers or one for each, as a rescaled null wants it; what the
+    model does is not changed by them. `enters` says that layers are to be entered in the middle of the model.
+    """
+
+    def __init__(self, reader: HeadReader, *, factors: Sequence[float] = (1.0,), enters: bool = False) -> None:
+        self.reader = reader
+        self.last = reader.layers - 1
+        """Where every pass ends: nothing above this layer's attention is run."""
+        self.depths = Depths(reader) if enters else None
+        self.factors: Sequence[float] = (1.0,)
+        self.keeps = True
+        """Whether the beginning of a prompt can be kept; else every pass is a whole one."""
+        self.proof = self._prove()
+        self.factors = factors
+
+    def begin(self, tokens: Int[Tensor, "one n"], on_logits: OnLogits | None = None) -> Beginning:
+        """Run a prompt whole and keep what its end needs."""
+        kept = Beginning(tokens.to(self.reader.device))
+        self._run(kept.tokens, kept, None, on_logits)
+        if self.depths is not None:
+            kept.states = self.depths.states(kept.tokens)
+        return kept
+
+    def again(self, kept: Beginning, first: int, tokens: Int[Tensor, "batch end"], on_logits: OnLogits) -> None:
+        """Run the prompt with other tokens from position `first` on."""
+        tokens = tokens.to(self.reader.device)
+        if not self.keeps:
+            front = kept.tokens[:, :first].expand(len(tokens), -1)
+            first, tokens = 0, torch.cat((front, tokens), dim=1)
+        self._run(tokens, kept, first, on_logits)
+
+    def enter(
+        self,
+        kept: Beginning,
+        layer: int,
+        first: int,
+        states: Float[Tensor, "batch end width"],
+        on_logits: OnLogits,
+    ) -> None:
+        """Run the model from a layer on, with other states entering it from position `first` on."""
+        assert self.depths is not None
+        assert kept.states is not None
+        if not self.keeps:
+            front = kept.states[layer, :, :first].expand(len(states), -1, -1)
+            first, states = 0, torch.cat((front, states), dim=1)
+        with self.depths.entered(layer, states):
+            self._run(kept.tokens[:, first:].expand(len(states), -1), kept, first, on_logits)
+
+    def _run(self, tokens: Tensor, kept: Beginning, first: int | None, on_logits: OnLogits | None) -> None:
+        begins = first or 0
+        n = begins + tokens.shape[1]
+        places = torch.arange(begins, n, device=tokens.device).expand(len(tokens), -1)
+        with self.reader.ready(), self._noting(kept, first, on_logits), short_tables(self.reader.sites, n):
+            try:
+                self.reader.model(tokens, position_ids=places, use_cache=False)
+            except _Enough:
+                return
+        raise UnprovenError("the model ended before its last attention module")
+
+    @contextmanager
+    def _noting(self, kept: Beginning, first: int | None, on_logits: OnLogits | None) -> Iterator[None]:
+        """A context in which modules attend over what was kept before `first`; without it, what they attend over is kept."""
+        model = self.reader.model
+
+        def given(layer: int, how: _How, query: Tensor, key: Tensor, value: Tensor, mask: Any) -> _Given:
+            if first is None:
+                if not isinstance(mask, Tensor) or mask.ndim != 4:
+                    raise UnprovenError(f"an attention mask of an unknown form ({type(mask).__name__})")
+                mask = mask[:1, :1, :, : key.shape[2]]
+                kept.given[layer] = key, value, mask
+            else:
+                *before, mask = kept.given[layer]
+                mask = mask[:, :, first:]
+                front = (part[:, :, :first].expand(len(key), -1, -1, -1) for part in before)
+                key, value = (torch.cat(pair, dim=2) for pair in zip(front, (key, value), strict=True))
+            if on_logits is not None:
+                on_logits(layer, self._logits(layer, query[:, :, -1], key, mask[:, 0, -1, None], how))
+            if layer == self.last:
+                raise _Enough
+            return key, value, mask
+
+        with ExitStack() as stack:
+            layers = {}
+            for site in self.reader.sites:
+                if isinstance(site, RotaryTableSite):
+                    how = _How(1.0 / float(site.module.scale_attn))
+                    attend = partial(_attend_from_table, site.module._attn, partial(given, site.layer, how))
+                    stack.enter_context(replaced(site.module, "_attn", attend))
+                else:
+                    layers[id(site.module)] = site.layer
+            if layers:
+                attend = partial(_attend, layers, given, own_attention(model))
+                stack.enter_context(attending(model, stack.enter_context(registered(attend, eager_mask))))
+            yield
+
+    def _logits(self, layer: int, query: Tensor, key: Tensor, mask: Tensor, how: _How) -> Tensor:
+        """The real logits of one position, in float32 or better."""
+        factor = self.factors[layer] if len(self.factors) > 1 else self.factors[0]
+        width = torch.promote_types(query.dtype, torch.float32)
+        grouped = query.to(width).unflatten(1, (key.shape[1], -1))  # [batch, key_heads, group, d]
+        logits = (grouped @ key.to(width).mT).flatten(1, 2) * (how.scaling * factor)
+        if how.softcap is not None:
+            logits = how.softcap * torch.tanh(logits / how.softcap)
+        what = f"layer {layer}: NaN or infinity in the logits of a changed prompt"
+        check_finite(logits, what, self.reader.model)
+        hidden = ~mask if mask.dtype == torch.bool else mask <= torch.finfo(mask.dtype).min / 2
+        return logits.masked_fill(hidden, -torch.inf)
+
+    def _prove(self) -> float:
+        """The largest difference of an attention weight between what is noted and what the reader reads.
+
+        Then, on the end of a prompt, between running it again and running the whole changed prompt; where it is too
+        large, beginnings are not kept.
+        """
+        reader, tokens = self.reader, self.reader.proof_tokens
+        half = tokens.shape[1] // 2
+        changed = torch.cat((tokens[:, :half], tokens[:, half:].flip(1)), dim=1)
+        allowed = max(TOLERANCE, 8 * torch.finfo(reader.model.dtype).eps)
+        read: Noted = {}
+        reader.read(
+            changed, (tokens.shape[1] - 1,), lambda layer: read.update({layer.layer: layer.at(0).real()})
+        )
+        whole: Noted = {}
+        self.begin(changed, whole.__setitem__)
+        difference = _apart(read, whole)
+        if not difference <= allowed:
+            raise UnprovenError(
+                f"architecture '{reader.model.config.model_type}': what its attention modules were given is not what was "
+                f"read ({difference:.2g} off, {allowed:g} allowed), so a changed prompt cannot be followed"
+            )
+        end: Noted = {}
+        try:
+            self.again(self.begin(tokens), half, changed[:, half:], end.__setitem__)
+            self.keeps = _apart(whole, end) <= allowed
+        except (RuntimeError, ValueError, TypeError, IndexError):
+            self.keeps = False
+        return max(difference, _apart(whole, end)) if self.keeps else difference
+
+
+Noted = dict[int, Float[Tensor, "batch heads n"]]
+_Given = tuple[Tensor, Tensor, Tensor]
+
+
+@dataclass(frozen=True)
+class _How:
+    """What a module does to its products before the softmax."""
+
+    scaling: float
+    softcap: float | None = None
+
+
+def _apart(one: Noted, other: Noted) -> float:
+    """The largest difference of an attention weight, sinks aside."""
+    if one.keys() != other.keys():
+        return float("inf")
+    return max(float((attention_weights(one[k]) - attention_weights(other[k])).abs().max()) for k in one)
+
+
+def _attend(
+    layers: dict[int, int],
+    given: Callable[..., _Given],
+    inner: Callable[..., Any],
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Any,
+    *args: Any,
+    **kwargs: Any,
+) -> tuple[Tensor, Any]:
+    """The module's own attention, over what it is given and what came before."""
+    scaling = kwargs.get("scaling")
+    how = _How(query.shape[-1] ** -0.5 if scaling is None else float(scaling), kwargs.get("softcap"))
+    key, value, mask = given(layers[id(module)], how, query, key, value, mask)
+    return inner(module, query, key, value, mask, *args, **kwargs)
+
+
+def _attend_from_table(
+    inner: Any, given: Callable[..., _Given], query: Tensor, key: Tensor, value: Tensor, mask: Any = None
+) -> tuple[Tensor, Any]:
+    """GPT-J and CodeGen attend in a method of their own."""
+    return inner(query, *given(query, key, value, mask))
