@@ -86,7 +86,7 @@ def heads_tab(found: Salvaged) -> dict[str, Any] | None:
         ("traces", "the attention traces", lambda: _examples(tables.get("traces"), TRACE)),
         ("vectors", "the query and key vectors", lambda: _examples(tables.get("vectors"), VECTOR)),
         ("known", "the known scores", lambda: _known(tables.get("known_heads"), places)),
-        ("accuracy", "the answers", lambda: _accuracy(tables.get("answers"))),
+        ("accuracy", "the answers", lambda: _accuracy(tables.get("answers"), profile.chance)),
     ):
         tab[name] = found.attempt(title, make)
     return tab
@@ -216,7 +216,8 @@ def _known(scores: pd.DataFrame | None, places: pd.DataFrame) -> dict[str, Any] 
     return None if scores is None else columns(places.merge(scores, on=["layer", "head"], how="left"), KNOWN)
 
 
-def _accuracy(answers: pd.DataFrame | None) -> dict[str, Any] | None:
+def _accuracy(answers: pd.DataFrame | None, chance: float | None) -> dict[str, Any] | None:
     if answers is None or answers.empty:
         return None
-    return {"accuracy": clean(float(np.mean(answers["correct"].astype(float)))), "answers": len(answers)}
+    correct = float(np.mean(answers["correct"].astype(float)))
+    return {"accuracy": clean(correct), "answers": len(answers), "chance": clean(chance)}
