@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from rotoscope.analysis import agreement as agreement
     from rotoscope.analysis import depths as depths
     from rotoscope.analysis import gate as gate
+    from rotoscope.analysis import known_heads as known_heads
     from rotoscope.analysis import measure_dynamics as dynamics
     from rotoscope.analysis import measure_lengths as lengths
     from rotoscope.analysis import profile as profile

@@ -55,6 +55,12 @@ STAND_INS = {
         "canonical all --preset paper --steps 50 --seeds 1",
         "fewer steps and seeds",
     ),
+    "profile smollm2 --known": ("profile smollm2 --known --pairs 8 --prompts 2", "fewer and shorter prompts"),
+    "profile smollm2 --task repeats --known": (
+        "profile smollm2 --task repeats --known --prompts 2",
+        "fewer prompts",
+    ),
+    "--controls 10": ("--controls 1 --prompts 2", "fewer prompts and random heads"),
     "--prompts 128": ("--prompts 2", "fewer prompts"),
     "gate smollm2 --prompts 8": (
         "gate path/to/model --prompts 2 --bands 2",

@@ -18,6 +18,7 @@ from huggingface_hub import constants
 
 import rotoscope as rs
 from rotoscope import cli, errors
+from rotoscope.analysis.gating import parse_heads
 from rotoscope.cli.doctor import EXTRAS
 from rotoscope.reading import HeadReader, heads, loading
 from rotoscope.results.files import disk_errors
@@ -253,6 +254,17 @@ SITUATIONS: dict[str, Callable[[Scene], Any]] = {
     "Blocks of unequal length": lambda s: s.text(blocks=[(1, 3), (3, 4)], equal_length=True),
     "Longer than the context": lambda s: rs.profile(s.subject, tokens=tokens(1, 600)),
     "Too short to swap": lambda s: rs.profile(s.subject, tokens=tokens(1, 2)),
+    "A gate on a class and on something else": lambda s: rs.settings.GateSettings(
+        heads_of_class="symbolic", keep="1"
+    ),
+    "Carried heads that nobody looked for": lambda s: parse_heads(
+        "carried", HeadReader(s.model), s.profile(null="none")
+    ),
+    "Too short to look back": lambda s: rs.known_heads(
+        s.subject, rs.tasks.Prompts("mine", (rs.Prompt((5,), (0,)),))
+    ),
+    "A text without words": lambda s: rs.known_heads(s.subject, text=["w3 w4 w5", " "]),
+    "Several things to look at": lambda s: rs.known_heads(s.subject, text="w3 w4 w5", tokens=tokens(1, 9)),
     "A query that has nothing to swap": lambda s: s.profile(queries=[1, 40]),
     "No character offsets": lambda s: rs.tasks.text(
         type("SlowTokenizer", (), {"is_fast": False, "bos_token_id": 1})(), "a b c"

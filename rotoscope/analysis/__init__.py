@@ -10,6 +10,7 @@ from rotoscope.analysis.dynamics import measure_dynamics as measure_dynamics
 from rotoscope.analysis.endpoints import one_hop_endpoint as one_hop_endpoint
 from rotoscope.analysis.gating import gate as gate
 from rotoscope.analysis.geometry import find_geometry as find_geometry
+from rotoscope.analysis.known import known_heads as known_heads
 from rotoscope.analysis.lengths import measure_lengths as measure_lengths
 from rotoscope.analysis.onehop import one_hop_local as one_hop_local
 from rotoscope.analysis.profiling import profile as profile

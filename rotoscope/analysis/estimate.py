@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
+from rotoscope.analysis import known
 from rotoscope.analysis.batches import Batch, batches
 from rotoscope.analysis.nulls import CALIBRATION_BATCHES, MOST_KEPT
 from rotoscope.analysis.prompts import make_prompts
@@ -107,7 +108,8 @@ def estimate(
         chosen = settings.single_heads
         scored = heads * layers if chosen is None else len(chosen)
         planes = float(scored * (_width(config) // 2) * n * swapped)
-    share = passes * count + (VARIED_PROFILES * min(count, 8) if settings.vary else 0)
+    again = passes * known.COUNT if settings.known else 0
+    share = passes * count + again + (VARIED_PROFILES * min(count, 8) if settings.vary else 0)
     seconds = (_seconds(subject, work[0], settings) + planes * SECONDS_PER_PLANE_LOGIT) * share
     return Estimate(
         count,

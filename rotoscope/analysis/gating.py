@@ -43,6 +43,8 @@ MOST_TOKENS = 512
 """Tokens that run through the model together."""
 LOGIT_BYTES, ROW_BYTES = 12.0, 300.0
 """Of logits and of table rows, with the copies made of them; for the estimate."""
+MOVED_PROMPT = "input_positional_score"
+"""A column of profiles that swapped the prompts themselves, which tells carried heads from symbolic ones."""
 Head = tuple[int, int]
 Planes = str | Sequence[int]
 Heads = str | Sequence[Head]
@@ -124,6 +126,11 @@ def parse_heads(heads: Heads, reader: HeadReader, classes: Profile | None) -> tu
         if classes is None:
             raise RotoscopeError(f"choosing heads by class ('{heads}') needs a profile of this model")
         rows = classes.at()
+        if heads == "carried" and MOVED_PROMPT not in rows:
+            raise RotoscopeError(
+                "which heads are carried is known where prompts themselves were swapped (k = 0): give a profile made with "
+                "--input-swaps 64 (--classes RUN)"
+            )
         found = rows[rows["head_class"] == heads]
         if found.empty:
             raise RotoscopeError(
@@ -164,7 +171,8 @@ def gate(
     What is gated is said by `settings`, or by fields of `GateSettings` given as keywords, such as `keep="1-8"`,
     `remove="angle 0.01-0.5"`, `silence=True`, `heads="symbolic"`. Without keep, remove or silence this is a sweep: each
     band is kept alone and removed alone, in all heads and in the heads of each class, and whole classes are silenced.
-    Unless all heads are gated, random groups of as many heads from the same layers stand beside them.
+    Unless all heads are gated, random groups of as many heads from the same layers stand beside them. `heads_of_class="symbolic"`
+    silences all heads of a class beside five such groups: `effects` of the result says what is lost, and whether it is more.
 
     Classes come from `classes`, a profile of the model, else from a profile of the same prompts. What does not fit memory
     or would take days is refused, unless you `force` it.
@@ -175,24 +183,28 @@ def gate(
     subject = load(subject)
     gates_cost(subject, prompts[0], len(prompts), wanted).check(subject.device, force=force)
     reader = HeadReader(subject.model)
-    by_class = set(wanted.groups if wanted.case == "a sweep" else (wanted.heads,)) & set(CLASSES)
+    one_group = wanted.heads_of_class or wanted.heads
+    by_class = set(wanted.groups if wanted.case == "a sweep" else (one_group,)) & set(CLASSES)
     if classes is None and by_class:
-        plain = ProfileSettings(null="none", examples=False)
+        moved = 64 if "carried" in by_class else 0
+        plain = ProfileSettings(null="none", examples=False, input_swaps=moved)
         classes = profile(subject, prompts, plain, force=force, show_progress=show_progress)
     scored = None
     if wanted.case == "a sweep":
         conditions = list(_sweep(reader, wanted, classes, seed))
     else:
-        action = "silence" if wanted.silence else "keep" if wanted.keep is not None else "remove"
+        whole = wanted.silence or wanted.heads_of_class is not None
+        action = "silence" if whole else "keep" if wanted.keep is not None else "remove"
         planes = wanted.keep or wanted.remove or "none"
-        group = wanted.heads if ":" not in wanted.heads else "listed"
-        chosen = parse_heads(wanted.heads, reader, classes)
-        name = f"silence {group}" if wanted.silence else f"{action} {planes}"
+        group = one_group if ":" not in one_group else "listed"
+        chosen = parse_heads(one_group, reader, classes)
+        name = f"silence {group}" if whole else f"{action} {planes}"
         one = Condition(name, action, group, parse_planes(planes, reader), chosen)
         conditions = [one, *random_controls(one, reader, wanted.controls, seed)]
         scored = one if wanted.scores else None
     shown = {"task": prompts}
-    if own_task(subject) is None:  # a model of a multi-hop task knows no prose
+    # A model of a multi-hop task knows no prose.
+    if own_task(subject) is None and subject.tokenizer is not None:
         shown["text"] = passages(subject, count=6, most_tokens=80)
     described = subject_settings(subject, prompts) | wanted.stored() | {"seed": seed}
     described["passages"] = len(shown.get("text", ()))

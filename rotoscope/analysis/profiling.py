@@ -15,6 +15,7 @@ from rotoscope.analysis.depth_swaps import Swapping, null_scores, permuted_rows,
 from rotoscope.analysis.estimate import estimate, most_tokens
 from rotoscope.analysis.examples import examples as telling_examples
 from rotoscope.analysis.examples import telling_heads
+from rotoscope.analysis.known import scores_of_heads, usual_prompts
 from rotoscope.analysis.measures import BatchScores, Scoring, score_batch
 from rotoscope.analysis.nulls import Null, check_null, make_nulls
 from rotoscope.errors import RotoscopeError
@@ -83,7 +84,10 @@ def profile(
             key = f"real-{batch.first:06d}"
             run.piece(key, lambda batch=batch: score_batch(reader, batch, scoring, subject.tokenizer))  # type: ignore[misc]
             bar.advance(len(batch.prompts))
-        _null_passes(run, subject, reader, wanted, work, scoring, seed, bar)
+        known = usual_prompts(subject, seed) if wanted.known else []
+        if known:
+            run.piece("known", lambda: {"known_heads": scores_of_heads(reader, known, subject.tokenizer)})
+        _null_passes(run, subject, reader, wanted, work, scoring, seed, bar, known)
     if wanted.input_swaps:
         runs, swapping = Reruns(reader), _swapping(wanted, subject)
         with progress_bar("permuting", len(shown), show_progress) as bar:
@@ -131,6 +135,7 @@ def _null_passes(
     scoring: Scoring,
     seed: int,
     bar: Progress,
+    known: list[Prompts],
 ) -> None:
     """Every draw of the null on the same prompts; what an earlier try finished is not made again."""
     prompts = sum(len(batch.prompts) for batch in work)
@@ -140,6 +145,8 @@ def _null_passes(
         + ([_permuted_key(draw)] if wanted.input_swaps and wanted.null == "random" else [])
         for draw in draws
     ]
+    if known:
+        keys = [[*pieces, _known_key(wanted.null, draw)] for draw, pieces in enumerate(keys)]
     missing = [draw for draw, pieces in enumerate(keys) if not all(run.done(key) for key in pieces)]
     bar.advance((len(draws) - len(missing)) * prompts)
     drawn = make_nulls(
@@ -156,6 +163,8 @@ def _null_passes(
     together = [list(drawn)] if wanted.null == "gaussian" else ([one] for one in drawn)
     for nulls in together:
         _score_nulls(run, nulls, work, scoring, bar)
+        for null in nulls if known else ():
+            run.piece(_known_key(null.name, null.draw), partial(_known_null, subject, known, null))
         if wanted.input_swaps and wanted.null == "random":
             key = _permuted_key(nulls[0].draw)
             run.piece(key, partial(_permuted_null, nulls[0], work, _swapping(wanted, subject), wanted.gamma))
@@ -164,6 +173,10 @@ def _null_passes(
 
 def _factors_key(name: str, draw: int) -> str:
     return f"{name}-{draw}-factors"
+
+
+def _known_key(name: str, draw: int) -> str:
+    return f"{name}-{draw}-known"
 
 
 def _null_key(name: str, draw: int, batch: Batch) -> str:
@@ -212,6 +225,11 @@ def _score_nulls(
             tables = scores[draw].tables(null.reader.layers)
             run.add(_null_key(null.name, draw, batch), _as_null(tables, null.name, draw))
         bar.advance(len(batch.prompts) * len(nulls))
+
+
+def _known_null(subject: Subject, known: list[Prompts], null: Null) -> Tables:
+    scores = scores_of_heads(null.reader, known, subject.tokenizer, null.transform)
+    return {"null_known_heads": scores.assign(null_name=null.name, draw=null.draw)}
 
 
 def _as_null(tables: Tables, name: str, draw: int) -> Tables:

@@ -12,6 +12,7 @@ from rotoscope.settings import GateSettings, ModelSettings, Output, PromptSettin
 from rotoscope.settings.prompts import DRAWN
 
 USUAL = {"pairs": 8, "prompts": 8}
+EFFECT = ["effect", "low", "high", "random_heads", "null_low", "null_high", "p_value", "verdict"]
 
 
 @command
@@ -29,7 +30,8 @@ def gate(
     Example: rotoscope gate smollm2 --task repeats --keep 1-8 --heads symbolic --out runs/gate
 
     Without --keep, --remove or --silence, every band is kept alone and removed alone, in all heads and in the heads of
-    each class, beside random heads from the same layers. Prompts are eight, of random tokens repeated, unless you say so.
+    each class, beside random heads from the same layers. --heads-of-class symbolic silences a class whole. Prompts are eight, of
+    random tokens repeated, unless you say so.
 
     Parameters
     ----------
@@ -66,6 +68,12 @@ def gate(
     columns = ["condition", "head_group", "control", "gated_heads", "source"]
     numbers = ["loss", "loss_low", "loss_high", "accuracy"]
     show_table(console, result.summary[columns + numbers], "loss and accuracy, 95 % intervals over prompts")
+    if not result.sweep:
+        shown = result.effects.rename(columns={"null_value": "random_heads"})
+        title = "what the gate changes, beside random heads of the same layers"
+        show_table(console, shown[["source", "measure", *EFFECT]], title)
+        for reason in dict.fromkeys(reason for reason in shown["reason"] if reason):
+            console.print(reason, style="dim", highlight=False)
     moved = result.gated_heads
     for kind in ("positional", "symbolic") if len(moved) else ():
         before, after = moved[f"{kind}_score"].median(), moved[f"{kind}_score_gated"].median()

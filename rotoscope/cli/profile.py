@@ -60,6 +60,9 @@ def profile(
     how: dict[str, Any] = {"out": folder, "overwrite": output.overwrite, "force": output.force}
     result = score(subject, shown, wanted, seed=sizes.seed, **how)
     show_summary(console, result)
+    if "known_heads" in result.tables:
+        title = "heads of known kinds by class (in brackets: classes shuffled within layers; *: beyond that)"
+        show_table(console, result.known_overview(), title)
     if "variations" in result.tables:
         show_table(
             console, result.tables["variations"][VARIATIONS], "which conclusions change with the settings"

@@ -68,6 +68,11 @@ class LayerHeads:
         """The attention weights of all query positions at once."""
         return attention_weights(self.real(), None if self.sinks is None else self.sinks[:, None])
 
+    def part(self, rows: slice) -> LayerHeads:
+        """The same heads at some of the query positions, where all at once would be too many."""
+        query, visible, positions = self.query[:, :, :, rows], self.visible[rows], self.positions[rows]
+        return replace(self, query=query, visible=visible, positions=positions)
+
     def _turned(self, vectors: Tensor, cos: Tensor, sin: Tensor) -> Float[Tensor, "... d"]:
         """Vectors [..., positions, d] as they stand at their positions."""
         pairs, rest = vectors.split((2 * self.layout.planes, self.layout.remainder), dim=-1)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from rotoscope.maths.known_patterns import KNOWN
 from rotoscope.maths.purity import CLASSES, GAMMA, pure_regions
 from rotoscope.report.columns import clean, column, columns, packed
 from rotoscope.report.salvage import Salvaged
@@ -84,6 +85,7 @@ def heads_tab(found: Salvaged) -> dict[str, Any] | None:
         ("frequencies", "the frequencies", lambda: _frequencies(tables, tab["taus"])),
         ("traces", "the attention traces", lambda: _examples(tables.get("traces"), TRACE)),
         ("vectors", "the query and key vectors", lambda: _examples(tables.get("vectors"), VECTOR)),
+        ("known", "the known scores", lambda: _known(tables.get("known_heads"), places)),
         ("accuracy", "the answers", lambda: _accuracy(tables.get("answers"), profile.chance)),
     ):
         tab[name] = found.attempt(title, make)
@@ -207,6 +209,11 @@ def _examples(table: pd.DataFrame | None, names: tuple[str, ...]) -> dict[str, A
         once = {name: clean(first[name].iloc[0]) for name in ONCE if name in first}
         found[f"{layer}:{head}"] = once | columns(first, names)
     return found
+
+
+def _known(scores: pd.DataFrame | None, places: pd.DataFrame) -> dict[str, Any] | None:
+    """How much every head is a previous-token, induction, ... head."""
+    return None if scores is None else columns(places.merge(scores, on=["layer", "head"], how="left"), KNOWN)
 
 
 def _accuracy(answers: pd.DataFrame | None, chance: float | None) -> dict[str, Any] | None:

@@ -174,7 +174,7 @@ TABS: dict[str, dict[str, Callable[[Salvaged], Tab | None]]] = {
 
 SHOWN_ELSEWHERE = {
     "profile": {"heads", "frequencies", "nulls", "prompts", "prompt_frequencies", "null_prompts",
-                "null_prompt_frequencies", "traces", "vectors", "queries"},
+                "null_prompt_frequencies", "traces", "vectors", "queries", "known_heads", "null_known_heads"},
     "theory": {"statements"},
     "ledger": {"ledger"},
     "dynamics": {"scores", "accuracy"},
@@ -194,6 +194,9 @@ def tables_tab(found: Salvaged) -> Tab | None:
     return {"tables": made} if made else None
 
 
+KINDS_BY_CLASS = "Heads of known kinds by class, in brackets what shuffled classes give, * beyond that"
+
+
 def _summaries(found: Salvaged) -> list[tuple[str, Callable[[], pd.DataFrame]]]:
     run = found.opened()
     have = found.tables
@@ -203,7 +206,10 @@ def _summaries(found: Salvaged) -> list[tuple[str, Callable[[], pd.DataFrame]]]:
             ("The same for every statistic by itself", run.by_statistic),
         ]
     if isinstance(run, Gating) and "conditions" in have:
-        return [("Loss and accuracy by condition, with 95 % intervals over prompts", lambda: run.summary)]
+        return [
+            ("Loss and accuracy by condition, with 95 % intervals over prompts", lambda: run.summary),
+            ("What every gate changes, beside random heads of the same layers", lambda: run.effects),
+        ]
     if isinstance(run, Roles) and {"attention", "agreement"} <= set(have):
         return [
             ("What every head does, and the role it has earned", run.table),
@@ -211,8 +217,15 @@ def _summaries(found: Salvaged) -> list[tuple[str, Callable[[], pd.DataFrame]]]:
         ]
     if isinstance(run, Geometry) and "use" in have:
         return [("Frequencies every head uses", run.weighted_ids)]
-    if isinstance(run, Profile) and "answers" in have:
-        return [("The model's answers by where the asked fact stands", run.by_position)]
+    if isinstance(run, Profile):
+        return [
+            *(
+                [("The model's answers by where the asked fact stands", run.by_position)]
+                if "answers" in have
+                else []
+            ),
+            *([(KINDS_BY_CLASS, run.known_overview)] if "known_heads" in have else []),
+        ]
     if found.kind in ("dynamics", "training") and len(have.get("scores", ())):
         track = run if isinstance(run, Dynamics) else Dynamics(found.run, have)
         return [("Where every head ends, and since when it has been pure", track.pure_from)]

@@ -20,6 +20,7 @@ from rotoscope.results.aggregate import (
     with_permuted,
 )
 from rotoscope.results.caveats import caveats
+from rotoscope.results.known import known_overview, known_table
 from rotoscope.results.notebook import profile_html
 from rotoscope.results.saved import SavedRun
 from rotoscope.results.statistics import by_position, statistics
@@ -47,6 +48,10 @@ class Profile(SavedRun):
         "Query and keys of the example heads in the plane whose logits vary most.", made_with="examples=True"
     )
     answers = Table("What the model itself answered; empty if the task expects nothing.", optional=True)
+    known_heads = Table(
+        "Previous-token, induction and other known scores: one row per (layer, head).", made_with="known=True"
+    )
+    null_known_heads = Table("The same of every draw of the null; empty if there was none.", optional=True)
     _planes = Table("Every plane on every prompt.", name="prompt_frequencies", made_with="frequencies=True")
 
     @cached_property
@@ -165,6 +170,17 @@ class Profile(SavedRun):
         if self._null_scored is not None:
             tables["null_prompts"] = self._null_scored
         return statistics(tables, self.tau_or_first(tau), self.gamma, self.least_mass)
+
+    def known_table(self, tau: float | None = None) -> pd.DataFrame:
+        """Heads of every known kind by class, beside what shuffling the classes within layers gives, with a verdict each.
+
+        A head is of a kind when its score is at least 0.3 (copying: 0.1) and larger than any head's of the null.
+        """
+        return known_table(self.at(tau), self.known_heads, self.null_known_heads)
+
+    def known_overview(self, tau: float | None = None) -> pd.DataFrame:
+        """The same with one row per kind, and its strongest heads: expected counts in brackets, * beyond the null."""
+        return known_overview(self.at(tau), self.known_heads, self.null_known_heads)
 
     def by_position(self, bins: int = 8) -> pd.DataFrame:
         """Accuracy and likelihood of the answer, and the attention it gets, by where the asked fact stands."""

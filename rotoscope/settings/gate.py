@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from rotoscope.errors import RotoscopeError
 from rotoscope.settings.base import Settings
 from rotoscope.settings.bounds import count
+
+ENOUGH_DRAWS = 5
+"""Random groups beside a class that is silenced: as many as a verdict takes (`rotoscope.results.verdicts`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,12 +37,15 @@ class GateSettings(Settings):
     """Silence the chosen heads whole."""
     heads: str = "all"
     """all, a class (positional, symbolic, uniform, mixed), or layer:head as in 12:0,3:4."""
+    heads_of_class: Literal["positional", "symbolic", "carried", "uniform", "mixed"] | None = None
+    """Silence all heads of this class, and judge what is lost beside random heads of the same layers."""
     bands: int = 8
     """Sweep: how many bands the frequencies are cut into."""
     groups: tuple[str, ...] = ("all", "positional", "symbolic")
     """Sweep: whose heads are gated, all or those of a class; a class without heads is left out."""
     controls: int = 2
-    """Random groups of as many heads from the same layers, beside every group but all."""
+    """Random groups of as many heads from the same layers, beside every group but all; with heads_of_class 5, which a verdict
+    takes."""
     scores: bool = True
     """One gate: also score every head under it."""
 
@@ -50,6 +56,8 @@ class GateSettings(Settings):
         for name in ("keep", "remove"):
             if not isinstance(found.get(name, ""), str | None):
                 found[name] = ",".join(str(int(plane)) for plane in found[name]) or "none"
+        if found.get("heads_of_class") is not None:
+            found.setdefault("controls", ENOUGH_DRAWS)
         if not isinstance(found.get("heads", ""), str):
             found["heads"] = ",".join(f"{layer}:{head}" for layer, head in found["heads"])
         return found
@@ -57,9 +65,17 @@ class GateSettings(Settings):
     def __post_init__(self) -> None:
         if (self.keep is not None) + (self.remove is not None) + self.silence > 1:
             raise RotoscopeError("say one of: keep (--keep), remove (--remove), silence (--silence)")
+        others = self.keep is not None or self.remove is not None or self.silence or self.heads != "all"
+        if self.heads_of_class is not None and others:
+            raise RotoscopeError(
+                "--heads-of-class silences whole heads: give it without keep, remove, silence and heads"
+            )
         super().__post_init__()
 
     @property
     def case(self) -> str:
         """Whether one gate is closed or every band in turn."""
-        return "one gate" if self.keep is not None or self.remove is not None or self.silence else "a sweep"
+        one = (
+            self.keep is not None or self.remove is not None or self.silence or self.heads_of_class is not None
+        )
+        return "one gate" if one else "a sweep"

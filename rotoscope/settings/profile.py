@@ -108,6 +108,8 @@ class ProfileSettings(Settings):
     heads that follow the symbol from carried ones. 64 are enough for most."""
     vary: tuple[Literal["prefix", "granularity", "tau"], ...] = ()
     """binding: also say which conclusions change with the prefix, with what is swapped, and with tau."""
+    known: bool = False
+    """Also score every head as what people know (previous-token, induction, copying, ... heads), and count kinds by class."""
     batch_tokens: int | None = None
     """Most tokens that run through the model together; what a killed run has to do again. By default 1,024 on a CPU."""
     prove: bool = True

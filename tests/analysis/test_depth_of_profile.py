@@ -8,11 +8,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from rotoscope.analysis.permutation import agreement, input_permutation
 
 import rotoscope as rs
 from rotoscope.analysis.batches import batches
 from rotoscope.analysis.examples import examples
-from rotoscope.analysis.permutation import agreement, input_permutation
 from rotoscope.analysis.variation import vary
 from rotoscope.errors import RotoscopeError
 from rotoscope.reading import HeadReader

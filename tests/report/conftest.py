@@ -45,6 +45,7 @@ def profile() -> rs.Profile:
         null_draws=2,
         examples=True,
         frequencies=True,
+        known=True,
     )
 
 

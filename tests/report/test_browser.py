@@ -72,6 +72,10 @@ def test_click_opens_the_card_with_the_numbers_of_the_table(
     assert value("head_class") == row["head_class"]
     assert value("swapped_mass") == f"{row['swapped_mass']:.0%}".replace("%", " %")
     assert float(value("effective_swaps")) == pytest.approx(row["effective_swaps"], abs=6e-3)
+    known = profile.known_heads.set_index(["layer", "head"]).loc[(row["layer"], row["head"])]
+    assert float(value("induction")) == pytest.approx(known["induction"], abs=6e-3)
+    gates = [f"--silence --heads {row['layer']}:{row['head']}", f"--heads-of-class {row['head_class']}"]
+    assert page.locator("#side code").all_inner_texts() == [f"rotoscope gate MODEL {gate}" for gate in gates]
     drawn = page.evaluate("document.querySelector('#side .plot').data.map((trace) => [trace.name, trace.y])")
     planes = profile.frequencies.set_index(["tau", "layer", "head"]).loc[(1e-4, row["layer"], row["head"])]
     bars = page.evaluate(

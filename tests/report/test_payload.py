@@ -49,6 +49,17 @@ def edit_run(folder: Path, **changes: Any) -> None:
     (folder / "run.json").write_text(json.dumps(run | {"checksum": described_checksum(run)}))
 
 
+def test_known_scores_are_those_of_the_table(profile: rs.Profile, whole: dict[str, Any]) -> None:
+    shown, scores = whole["tabs"]["overview"]["known"], profile.known_heads
+    assert list(shown) == ["previous_token", "duplicate_token", "induction", "copying", "delimiter", "sink"]
+    assert shown["induction"] == pytest.approx(scores["induction"].tolist(), abs=1e-4)
+    assert shown["delimiter"] == [None] * 12
+    tables = {one["title"]: one for one in whole["tabs"]["tables"]["tables"]}
+    kinds = next(one for title, one in tables.items() if title.startswith("Heads of known kinds by class"))
+    assert kinds["columns"][0] == profile.known_overview()["known_type"].tolist()
+    assert not {"known heads", "null known heads"} & set(tables)
+
+
 def test_heads_are_those_of_the_table(profile: rs.Profile, saved: Path) -> None:
     payload = strict(run_payload(saved))
     tab = payload["tabs"]["overview"]

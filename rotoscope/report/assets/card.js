@@ -8,6 +8,12 @@ const EXPLAINED = {
   swaps: "how many swaps decide the score at this tau",
   renormalised: "attention renormalised over what is swapped before tau acts on it",
   centred: "uniform attention subtracted first",
+  previous_token: "attention on the token before, on random tokens written twice",
+  duplicate_token: "attention on the earlier occurrence of the same token",
+  induction: "attention on the token after the earlier occurrence of the same token",
+  copying: "share of the repeated tokens that the head looks at most just before the model says them",
+  delimiter: "attention on punctuation, line breaks and special tokens, on plain prose",
+  sink: "attention on the first position",
   "equal symbols": "swaps between equal symbols alone",
 };
 
@@ -36,6 +42,7 @@ function headCard(k) {
     missing(value("effective_swaps")) ? null : line("effective swaps", number(value("effective_swaps"), 2), EXPLAINED.swaps, "effective_swaps"),
     missing(value("weighted_frequency_id")) ? null : line("frequency id, weighted; dominant", number(value("weighted_frequency_id"), 1) + "; " + number(value("dominant_frequency_id"), 0), "1 is the fastest plane"),
     variant("renormalised_", "renormalised"), variant("centred_", "centred"), variant("equal_symbol_", "equal symbols"),
+    ...Object.entries(tab.known || {}).map(([kind, scores]) => missing(scores[k]) ? null : line(kind.replace("_", " "), fixed(scores[k], 2), EXPLAINED[kind], kind)),
     missing(value("prompts")) ? null : line("prompts", value("prompts") + (value("prompts") === 1 ? ": no interval" : "")),
   ];
   const step = (text, label, d) => el("button", { type: "button", "aria-label": label, onclick: () => walk(0, d) }, text);
@@ -44,6 +51,8 @@ function headCard(k) {
       el("button", { type: "button", "aria-label": "Close the head card", onclick: () => choose(null) }, "×")),
     el("p", { class: "hint" }, "layer " + tab.layer[k] + ", head " + tab.head[k] + ", counted from 0; τ = " + short(tauNow())),
     el("table", { class: "measures", "aria-label": "Measures of head " + name }, el("tbody", {}, rows)),
+    el("p", { class: "hint" }, "What does the model lose without it, or without its class? ", el("code", {}, "rotoscope gate MODEL --silence --heads " + name),
+      kind ? [" ", el("code", {}, "rotoscope gate MODEL --heads-of-class " + kind)] : null),
     ...frequencyPictures(k), ...examplePictures(name),
   ];
 }

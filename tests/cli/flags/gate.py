@@ -75,6 +75,18 @@ def classes_of_a_profile(world: World) -> None:
     assert without.code == 2 or gated(without) != gated(found)
 
 
+def heads_of_a_class(world: World) -> None:
+    """All heads of a class are silenced beside five random groups, and what is lost is judged."""
+    known = world.run(f"{PROFILE} --gamma 0.45")
+    name, heads = next(iter(known.result.heads["head_class"].value_counts().items()))
+    line = "gate {model} --task repeats --length 6 --prompts 2 --no-scores --no-figures"
+    found = world.run(f"{line} --heads-of-class {name} --classes {known.folder}")
+    assert found.code == 0, found.problem
+    assert gated(found) == [(f"silence {name}", name, int(heads), draw) for draw in range(-1, 5)]
+    assert "beside random heads of the same layers" in found.told
+    assert all(verdict in found.told for verdict in found.result.effects["verdict"])
+
+
 def controls_are_drawn_with_the_seed(world: World) -> None:
     """The seed draws the prompts, and the heads that stand beside a group."""
     first, second = (
@@ -107,6 +119,7 @@ FLAGS: Table = {
     "remove": Other(ONE, ONE.replace("keep", "remove"), conditions, ["nothing gated", "remove 1-2"]),
     "silence": Other(ONE, ONE.replace("keep 1-2", "silence"), conditions, ["nothing gated", "silence listed"]),
     "heads": Effect(ONE, "--heads 0:1,1:2", gated, [("keep 1-2", "listed", 2, -1)]),
+    "heads_of_class": heads_of_a_class,
     "bands": Effect(
         SWEEP,
         "--bands 2",

@@ -1,0 +1,222 @@
+"""Heads people already know: previous-token, duplicate-token, induction, copying, delimiter and sink scores of every head.
+
+One forward pass per prompt, all query positions at once, one layer after the other. The attention is the model's own as the
+reader rebuilds it, windows, soft-caps and learned sinks included. What is hidden behind a window gets no attention and counts
+as nought: the score says what a head does, not what it would do.
+"""
+
+from __future__ import annotations
+
+import random
+import unicodedata
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from rotoscope.analysis.batches import Batch, batches
+from rotoscope.analysis.measures import Transform
+from rotoscope.errors import RotoscopeError, TaskError
+from rotoscope.lab.checkpoints import own_task
+from rotoscope.maths.known_patterns import KNOWN, LOOKED_AT, copied, most_attended_in, share_on, targets
+from rotoscope.progress import Progress, progress_bar
+from rotoscope.reading import HeadReader, LayerHeads, Subject, load
+from rotoscope.reading.cost import Cost, forward_operations, operations_per_second, size_of
+from rotoscope.results.known import head_scores
+from rotoscope.shapes import Bool, Tensor
+from rotoscope.tasks import MultiHops, Prompt, Prompts, from_tokens, passages, repeats
+from rotoscope.tasks.prompts import encode, tokenizer_of
+
+LENGTH, COUNT = 32, 16
+"""Random tokens before they repeat, and how many such prompts."""
+MOST_TOKENS = 512
+"""Tokens that run through the model together."""
+MOST_WEIGHTS = 2**24
+"""Attention weights of a layer that are held at once."""
+LOGIT_BYTES, WEIGHT_BYTES = 12.0, 24.0
+"""With the copies made of them; for the estimate."""
+
+
+def known_heads(
+    subject: Any,
+    prompts: Prompts | MultiHops | None = None,
+    text: str | Sequence[str] | None = None,
+    *,
+    tokens: Any = None,
+    seed: int = 0,
+    force: bool = False,
+    show_progress: bool | None = None,
+) -> pd.DataFrame:
+    """How much every head is of a kind people know: one row per (layer, head), to be joined with `profile.heads`.
+
+    Means over prompts with their 95 % intervals (`..._low`, `..._high`) of six scores. A query is every position; targets are
+    earlier positions but the first, which counts for the sink alone.
+
+    - `previous_token`: attention on the token before;
+    - `duplicate_token`: attention on earlier occurrences of the query's own token;
+    - `induction`: attention on the tokens that follow earlier occurrences of the query's own token;
+    - `copying`: of the queries whose token was followed by the same one before, the share at which the head looks most at
+      that one and the model says it;
+    - `delimiter`: attention on punctuation, line breaks and special tokens;
+    - `sink`: attention on the first position.
+
+    A score is the mean over the queries that have such a target, and missing where none has one. Without `prompts`, a `text`
+    (or several) or `tokens` [prompts, n], sixteen prompts of 32 random tokens are shown, each written twice, and of plain
+    prose the delimiters, where the model has a tokenizer for it.
+    """
+    if sum(given is not None for given in (prompts, text, tokens)) > 1:
+        raise RotoscopeError("give one of: prompts, text, tokens")
+    subject = load(subject)
+    if prompts is not None:
+        shown = [prompts.prompts() if isinstance(prompts, MultiHops) else prompts]
+    elif text is not None:
+        shown = [_texts(subject, [text] if isinstance(text, str) else list(text))]
+    elif tokens is not None:
+        shown = [from_tokens(tokens)]
+    else:
+        shown = usual_prompts(subject, seed)
+    check_prompts(shown)
+    known_cost(subject, shown).check(subject.device, force=force)
+    reader = HeadReader(subject.model)
+    with progress_bar("known heads", sum(len(some) for some in shown), show_progress) as bar:
+        return scores_of_heads(reader, shown, subject.tokenizer, bar=bar)
+
+
+def usual_prompts(subject: Subject, seed: int) -> list[Prompts]:
+    """Random tokens, twice; and plain prose for a model that reads it."""
+    shown = [_random_repeats(subject, seed)]
+    if subject.tokenizer is not None and own_task(subject) is None:
+        prose = passages(subject, count=6, most_tokens=80)
+        special = set(subject.tokenizer.all_special_ids)
+        unknown = [token in special for prompt in prose for token in prompt.tokens]
+        if 2 * sum(unknown) < len(unknown):  # else the tokenizer has no words for it
+            shown.append(prose)
+    return shown
+
+
+def _random_repeats(subject: Subject, seed: int) -> Prompts:
+    """Of the tokenizer's words, or of any tokens where there is no tokenizer, as many as fit."""
+    config = subject.model.config.get_text_config()
+    longest = getattr(config, "max_position_embeddings", None) or 2 * LENGTH
+    if subject.tokenizer is not None:
+        ordinary = len(subject.tokenizer) - len(subject.tokenizer.all_special_ids)
+        return repeats(subject, min(LENGTH, longest // 2, ordinary), COUNT, seed)
+    size, draw = size_of(config, "vocab_size"), random.Random(seed)
+    length = min(LENGTH, longest // 2, size)
+    rows = [2 * draw.sample(range(size), length) for _ in range(COUNT)]
+    return from_tokens(rows)
+
+
+def _texts(subject: Subject, texts: list[str]) -> Prompts:
+    tokenizer = tokenizer_of(subject)
+    if not texts or not all(one.strip() for one in texts):
+        raise TaskError("an empty text has no tokens to look at")
+    items = []
+    for one in texts:
+        ids = encode(tokenizer, one, start=tokenizer.bos_token_id is not None).ids
+        items.append(Prompt(ids, (len(ids) - 1,), text=one))
+    return Prompts("text", tuple(items))
+
+
+def check_prompts(shown: list[Prompts]) -> None:
+    """At least three tokens: a query, one to look at, and the first one, which is for the sink alone."""
+    if not any(len(some) for some in shown):
+        raise RotoscopeError("no prompts were given")
+    shortest = min(len(prompt.tokens) for some in shown for prompt in some)
+    if shortest < 3:
+        raise TaskError(
+            f"a prompt of {shortest} token{'s' * (shortest != 1)}: a head needs two tokens before the query to choose between"
+        )
+
+
+def known_cost(subject: Subject, shown: list[Prompts]) -> Cost:
+    """What one pass over the prompts takes."""
+    config = subject.model.config.get_text_config()
+    lengths = [len(prompt.tokens) for some in shown for prompt in some]
+    seconds = sum(forward_operations(subject.model, n) for n in lengths) / operations_per_second(subject.device)
+    logits = max(MOST_TOKENS, *lengths) * size_of(config, "vocab_size")
+    memory = LOGIT_BYTES * logits + WEIGHT_BYTES * MOST_WEIGHTS + 8.0 * len(LOOKED_AT) * max(lengths) ** 2
+    what = f"known heads on {len(lengths):,} prompts of up to {max(lengths):,} tokens"
+    return Cost(what, memory / 1e9, seconds, "use fewer or shorter prompts")
+
+
+def scores_of_heads(
+    reader: HeadReader,
+    shown: list[Prompts],
+    tokenizer: Any,
+    transform: Transform | None = None,
+    bar: Progress | None = None,
+) -> pd.DataFrame:
+    """The scores of every head over all prompts, which may be of several tasks."""
+    parts = []
+    for prompts in shown:
+        different = {prompt.tokens: prompt for prompt in prompts}.values()  # the same tokens are one sample
+        tables = []
+        for batch in batches(Prompts(prompts.task, tuple(different)), "last", MOST_TOKENS):
+            tables.append(_score(reader, batch, tokenizer, transform))
+            if bar is not None:
+                bar.advance(len(batch.prompts))
+        scored = pd.concat(tables, ignore_index=True)
+        if prompts.task == "repeats":  # what stands there by chance delimits nothing
+            scored["delimiter"] = np.nan
+        if prompts.task == "passages":
+            scored[[name for name in KNOWN if name != "delimiter"]] = np.nan
+        parts.append(scored)
+    return head_scores(parts)
+
+
+def _score(reader: HeadReader, batch: Batch, tokenizer: Any, transform: Transform | None) -> pd.DataFrame:
+    tokens = batch.tokens.to(reader.device)
+    wanted = targets(tokens, _delimiters(batch.tokens, tokenizer).to(tokens.device))
+    following = copied(tokens, wanted[LOOKED_AT.index("induction")])
+    asked = torch.cat((wanted, following[None])).any(-1)  # [patterns and copying, batch, queries]
+    shares: list[Tensor] = []
+    looks: list[Tensor] = []
+
+    def visit(layer: LayerHeads) -> None:
+        if transform is not None:
+            layer = transform(layer, batch)
+        seen = wanted.to(layer.keys.device), following.to(layer.keys.device)
+        found, looked = [], []
+        rows = max(1, MOST_WEIGHTS // (tokens.numel() * layer.query.shape[1:3].numel()))
+        for start in range(0, tokens.shape[1], rows):
+            part = slice(start, start + rows)
+            attention = layer.part(part).attention()
+            found.append(share_on(attention, seen[0][:, :, part]))
+            looked.append(most_attended_in(attention, seen[1][:, part]))
+        shares.append(torch.stack(found).sum(0).cpu())
+        looks.append(torch.cat(looked, -1).cpu())
+
+    every = tuple(range(tokens.shape[1]))
+    said = reader.read(tokens, every, visit, keep=every[:-1]).argmax(-1).cpu() == batch.tokens[:, 1:]
+    count = asked.sum(-1).float().cpu()  # [patterns and copying, batch]
+    tables = []
+    for layer, (share, looked) in enumerate(zip(shares, looks, strict=True)):
+        copies = (looked[:, :, :-1] & said[:, None]).sum(-1)  # [batch, heads]
+        scores = torch.cat((share, copies[None])) / count[..., None]  # 0 / 0 is NaN: nothing to look for
+        prompt, head = np.indices(scores.shape[1:])
+        columns: dict[str, Any] = {
+            "prompt": prompt.ravel() + batch.first,
+            "layer": layer,
+            "head": head.ravel(),
+        }
+        names = (*LOOKED_AT, "copying")
+        named = {name: score.double().numpy().ravel() for name, score in zip(names, scores, strict=True)}
+        tables.append(pd.DataFrame(columns | {name: named[name] for name in KNOWN}))
+    return pd.concat(tables, ignore_index=True)
+
+
+def _delimiters(tokens: Tensor, tokenizer: Any) -> Bool[Tensor, "batch n"]:
+    """Which tokens are punctuation, line breaks or special."""
+    if tokenizer is None:
+        return torch.zeros_like(tokens, dtype=torch.bool)
+    special = set(tokenizer.all_special_ids)
+    kinds = {int(t): t in special or _delimits(tokenizer.decode([t])) for t in tokens.unique().tolist()}
+    return torch.tensor([[kinds[t] for t in row] for row in tokens.tolist()])
+
+
+def _delimits(text: str) -> bool:
+    bare = text.strip()
+    return all(unicodedata.category(letter).startswith("P") for letter in bare) and (bool(bare) or "\n" in text)
