@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 POSITIONAL, SYMBOLIC, UNIFORM, MIXED = "#D55E00", "#0072B2", "#8A8A8A", "#CC79A7"
+CARRIED = "#009E73"
 GREEN, AMBER, SKY, VIOLET, OLIVE, SLATE = "#009E73", "#E69F00", "#56B4E9", "#7A3E9D", "#8A6D00", "#56708A"
 BROWN = "#7A3E00"
 NULL = "#9A9A9A"
@@ -18,9 +19,21 @@ QUERY = "#D62728"
 SWAPPED, BLOCK = GREEN, "#E6C200"
 """Attention after a swap, and the blocks that were swapped."""
 
-CLASS_COLOURS = {"positional": POSITIONAL, "symbolic": SYMBOLIC, "uniform": UNIFORM, "mixed": MIXED}
-CLASS_MARKERS = {"positional": "s", "symbolic": "o", "uniform": "D", "mixed": "^"}
-CLASS_SYMBOLS = {"positional": "square", "symbolic": "circle", "uniform": "diamond", "mixed": "triangle-up"}
+CLASS_COLOURS = {
+    "positional": POSITIONAL,
+    "symbolic": SYMBOLIC,
+    "carried": CARRIED,
+    "uniform": UNIFORM,
+    "mixed": MIXED,
+}
+CLASS_MARKERS = {"positional": "s", "symbolic": "o", "carried": "P", "uniform": "D", "mixed": "^"}
+CLASS_SYMBOLS = {
+    "positional": "square",
+    "symbolic": "circle",
+    "carried": "cross",
+    "uniform": "diamond",
+    "mixed": "triangle-up",
+}
 """The same signs as matplotlib and as plotly calls them."""
 
 TASK_COLOURS = {"number": POSITIONAL, "letter": SYMBOLIC}

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from rotoscope.analysis.batches import Batch, batches, prompts_hash
+from rotoscope.analysis.depth_swaps import Swapping, null_scores, permuted_rows, swap_at_depths
 from rotoscope.analysis.estimate import estimate, most_tokens
 from rotoscope.analysis.examples import examples as telling_examples
 from rotoscope.analysis.examples import telling_heads
 from rotoscope.analysis.measures import BatchScores, Scoring, score_batch
 from rotoscope.analysis.nulls import Null, check_null, make_nulls
-from rotoscope.analysis.permutation import input_permutation
 from rotoscope.errors import RotoscopeError
 from rotoscope.progress import Progress, progress_bar
 from rotoscope.reading import HeadReader, LayerHeads, Subject, load
+from rotoscope.reading.rerun import Reruns
 from rotoscope.results.profile import Profile
 from rotoscope.results.record import Proof, SubjectRecord
 from rotoscope.results.run import Run
@@ -55,7 +57,7 @@ def profile(
     take days is refused, unless you `force` it.
     """
     wanted = ProfileSettings.make(settings, **changes)
-    shown = _prompts(prompts, tokens, blocks)
+    shown = as_prompts(prompts, tokens, blocks)
     if wanted.vary and shown.task != "binding":
         raise RotoscopeError(
             f"--vary works on the binding task, and these are prompts of the {shown.task} task"
@@ -82,12 +84,16 @@ def profile(
             run.piece(key, lambda batch=batch: score_batch(reader, batch, scoring, subject.tokenizer))  # type: ignore[misc]
             bar.advance(len(batch.prompts))
         _null_passes(run, subject, reader, wanted, work, scoring, seed, bar)
-    how: dict[str, Any] = {"prompts": shown, "tau": wanted.tau[0], "show_progress": show_progress}
-    if wanted.permute == "input":
-        run.piece("input-permutation", lambda: {"input_permutation": input_permutation(subject, **how)})
+    if wanted.input_swaps:
+        runs, swapping = Reruns(reader), _swapping(wanted, subject)
+        with progress_bar("permuting", len(shown), show_progress) as bar:
+            for batch in work:
+                run.piece(f"input-{batch.first:06d}", partial(_permuted, runs, batch, swapping))
+                bar.advance(len(batch.prompts))
     if wanted.vary:
         from rotoscope.analysis.variation import vary  # which profiles in turn
 
+        how: dict[str, Any] = {"prompts": shown, "tau": wanted.tau[0], "show_progress": show_progress}
         run.piece("variations", lambda: {"variations": vary(subject, wanted.vary, force=force, **how)})
     if wanted.examples:
         heads = list(telling_heads(run.result).items())
@@ -99,9 +105,10 @@ def profile(
     )
 
 
-def _prompts(
+def as_prompts(
     prompts: Prompts | MultiHops | None, tokens: Any, blocks: Sequence[Sequence[int]] | None
 ) -> Prompts:
+    """Prompts from whatever a user has: prompts, samples of a multi-hop task, or bare tokens."""
     if prompts is None:
         if tokens is None:
             raise RotoscopeError("give prompts (see rotoscope.tasks) or tokens [prompts, n]")
@@ -130,6 +137,7 @@ def _null_passes(
     draws = range(wanted.null_draws if wanted.null != "none" else 0)
     keys = [
         [_factors_key(wanted.null, draw), *(_null_key(wanted.null, draw, batch) for batch in work)]
+        + ([_permuted_key(draw)] if wanted.input_swaps and wanted.null == "random" else [])
         for draw in draws
     ]
     missing = [draw for draw, pieces in enumerate(keys) if not all(run.done(key) for key in pieces)]
@@ -148,6 +156,9 @@ def _null_passes(
     together = [list(drawn)] if wanted.null == "gaussian" else ([one] for one in drawn)
     for nulls in together:
         _score_nulls(run, nulls, work, scoring, bar)
+        if wanted.input_swaps and wanted.null == "random":
+            key = _permuted_key(nulls[0].draw)
+            run.piece(key, partial(_permuted_null, nulls[0], work, _swapping(wanted, subject), wanted.gamma))
         nulls.clear()  # a random model goes before the next is made
 
 
@@ -157,6 +168,23 @@ def _factors_key(name: str, draw: int) -> str:
 
 def _null_key(name: str, draw: int, batch: Batch) -> str:
     return f"{name}-{draw}-{batch.first:06d}"
+
+
+def _permuted_key(draw: int) -> str:
+    return f"random-{draw}-input"
+
+
+def _swapping(wanted: ProfileSettings, subject: Subject) -> Swapping:
+    return Swapping((0,), wanted.input_swaps, wanted.tau, most_tokens(subject, wanted))
+
+
+def _permuted(runs: Reruns, batch: Batch, swapping: Swapping) -> Tables:
+    return {"input_prompts": permuted_rows(swap_at_depths(runs, batch, swapping))}
+
+
+def _permuted_null(null: Null, work: list[Batch], swapping: Swapping, gamma: float) -> Tables:
+    rows = pd.concat(null_scores(null, work, swapping, gamma=gamma), ignore_index=True)
+    return {"null_input_prompts": permuted_rows(rows)}
 
 
 def _score_nulls(

@@ -20,6 +20,7 @@ from rotoscope.cli.calibrate import calibrate
 from rotoscope.cli.canonical import canonical
 from rotoscope.cli.command import check_environment, check_file
 from rotoscope.cli.data import data
+from rotoscope.cli.depths import depths
 from rotoscope.cli.doctor import doctor
 from rotoscope.cli.dynamics import dynamics
 from rotoscope.cli.gate import gate
@@ -39,7 +40,7 @@ NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
 COMMANDS = {
     run.__name__: run
     for run in (
-        profile, gate, theory, canonical, data, train, dynamics, lengths, ask, calibrate, reproduce, report,
+        profile, depths, gate, theory, canonical, data, train, dynamics, lengths, ask, calibrate, reproduce, report,
         serve, doctor,
     )
 }  # fmt: skip

@@ -60,11 +60,6 @@ def profile(
     how: dict[str, Any] = {"out": folder, "overwrite": output.overwrite, "force": output.force}
     result = score(subject, shown, wanted, seed=sizes.seed, **how)
     show_summary(console, result)
-    if "input_permutation" in result.tables:
-        from rotoscope.analysis.permutation import agreement
-
-        title = "permuting the prompt itself against key swaps, on the same sampled swaps, per layer"
-        show_table(console, agreement(result.tables["input_permutation"]), title)
     if "variations" in result.tables:
         show_table(
             console, result.tables["variations"][VARIATIONS], "which conclusions change with the settings"

@@ -12,8 +12,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from rotoscope.palette import CLASS_COLOURS
-from rotoscope.results import Profile
+from rotoscope.results import Profile, SwapDepths
 from rotoscope.results.saved import SavedRun
+from rotoscope.results.summary import class_words
 from rotoscope.results.verdict import BEYOND
 
 MOST_TELLING = 5
@@ -30,20 +31,25 @@ def say(console: Console, sentence: str, *, markup: bool = True) -> None:
     console.print(sentence, highlight=False, soft_wrap=True, markup=markup)
 
 
+def show_statistics(console: Console, result: Profile | SwapDepths, tau: float) -> None:
+    """How many heads there are of each class, and the figures about all of them beside the null's."""
+    summary = result.summary(tau)
+    counts = ", ".join(f"[{CLASS_COLOURS[name]}]{words}[/]" for name, words in summary.counted.items())
+    say(
+        console,
+        f"\n[bold]{summary.heads} heads at tau = {tau:g}[/] (purity tolerance gamma = {result.gamma:g}): {counts}; "
+        f"{summary.stake_words}",
+    )
+    found = result.statistics(tau)
+    console.print(_statistics(result.null_name, found))
+    for reason in dict.fromkeys(found.get("reason", [])):
+        if reason not in ("", "undefined"):
+            say(console, f"[dim]{reason}[/]")
+
+
 def show_summary(console: Console, profile: Profile) -> None:
     for tau in profile.taus:
-        summary = profile.summary(tau)
-        counts = ", ".join(f"[{CLASS_COLOURS[name]}]{words}[/]" for name, words in summary.counted.items())
-        say(
-            console,
-            f"\n[bold]{summary.heads} heads at tau = {tau:g}[/] (purity tolerance gamma = {profile.gamma:g}): {counts}; "
-            f"{summary.stake_words}",
-        )
-        found = profile.statistics(tau)
-        console.print(_statistics(profile, found))
-        for reason in dict.fromkeys(found.get("reason", [])):
-            if reason not in ("", "undefined"):
-                say(console, f"[dim]{reason}[/]")
+        show_statistics(console, profile, tau)
     console.print(_extremes(profile))
     accuracy = profile.accuracy
     if accuracy is not None:
@@ -94,19 +100,19 @@ def _draws(found: pd.DataFrame) -> str:
     return "1 draw" if count == 1 else f"{count} draws"
 
 
-def _statistics(profile: Profile, found: pd.DataFrame) -> Table:
+def _statistics(null_name: str | None, found: pd.DataFrame) -> Table:
     """The figures with their intervals, and where the null's next draw would lie where there is a null."""
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("over heads", no_wrap=True)
     table.add_column("value \\[95 %]", justify="right", no_wrap=True)
-    if profile.null_name:
-        table.add_column(f"{profile.null_name} null, {_draws(found)}", justify="right", no_wrap=True)
+    if null_name:
+        table.add_column(f"{null_name} null, {_draws(found)}", justify="right", no_wrap=True)
         table.add_column("")
     for row in found.to_dict("records"):
         little = row["little_at_stake"]
         part = "" if little is None or math.isnan(little) else f" ({little:.2f} little at stake)"
         cells = [f"{row['statistic']}{part}", _with_band(row["value"], row["low"], row["high"])]
-        if profile.null_name:
+        if null_name:
             colour = "green" if row["verdict"] == BEYOND else "dim"
             cells += [
                 _with_band(row["null_value"], row["null_low"], row["null_high"]),
@@ -174,7 +180,8 @@ def _extremes(profile: Profile) -> Table:
                 f"{row['symbolic_score']:.3f}",
                 f"{row['entropy']:.2f}",
                 f"{row['swapped_mass']:.0%}",
-                f"[{colour}]{row['head_class']}[/]" + (", little at stake" if row["little_at_stake"] else ""),
+                f"[{colour}]{class_words(row['head_class'], row.get('input_class'))}[/]"
+                + (", little at stake" if row["little_at_stake"] else ""),
                 "" if math.isnan(row["class_share"]) else f"{row['class_share']:.0%}",
             )
         table.add_section()

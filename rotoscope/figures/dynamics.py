@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from rotoscope.figures.plane_of_heads import corners
 from rotoscope.figures.style import caption, class_patches, drawing, drawing_many, shared_legend
-from rotoscope.maths.purity import CLASSES, GAMMA
+from rotoscope.maths.purity import AT_ITS_LAYER, GAMMA
 from rotoscope.palette import CLASS_COLOURS, CLASS_MARKERS, HOP_COLOURS, SCORE_COLOURS
 from rotoscope.results.dynamics import GAMMAS, Dynamics
 
@@ -122,7 +122,7 @@ def scores_over_training(run: Dynamics) -> Figure:
 
 def purity_over_training(run: Dynamics, gammas: Sequence[float] = GAMMAS) -> Figure:
     """The class of every head at every step, for several tolerances, under the accuracy (P2 Figs. 2C and 7)."""
-    colours = ListedColormap([CLASS_COLOURS[name] for name in CLASSES])
+    colours = ListedColormap([CLASS_COLOURS[name] for name in AT_ITS_LAYER])
     height = 1.5 + 0.16 * (run.layers + 4) * len(gammas)
     has = run.accuracy is not None
     ratios = ([1.4] if has else []) + [1.0 + 0.07 * run.layers] * len(gammas)
@@ -133,13 +133,18 @@ def purity_over_training(run: Dynamics, gammas: Sequence[float] = GAMMAS) -> Fig
             panels[0].legend(title="hops", fontsize=7, title_fontsize=7, loc="lower right", ncols=2)
         for axes, gamma in zip(panels[1 if has else 0 :], gammas, strict=True):
             table = run.at(gamma=gamma)
-            grid = table.assign(code=table["head_class"].map(CLASSES.index)).pivot(
+            grid = table.assign(code=table["head_class"].map(AT_ITS_LAYER.index)).pivot(
                 index=["layer", "head"], columns="step", values="code"
             )
             steps = grid.columns.to_numpy(dtype=float)
             edges = np.concatenate((steps, [steps[-1] + (steps[-1] - steps[-2] if len(steps) > 1 else 1)]))
             axes.pcolormesh(
-                edges, np.arange(len(grid) + 1), grid.to_numpy(), cmap=colours, vmin=0, vmax=len(CLASSES) - 1
+                edges,
+                np.arange(len(grid) + 1),
+                grid.to_numpy(),
+                cmap=colours,
+                vmin=0,
+                vmax=len(AT_ITS_LAYER) - 1,
             )
             names = [f"{layer}:{head}" for layer, head in grid.index]
             axes.set_yticks(np.arange(len(grid)) + 0.5, names, fontsize=6.5)

@@ -7,16 +7,28 @@ from numpy.typing import ArrayLike
 
 from rotoscope.errors import RotoscopeError
 
-CLASSES = ("positional", "symbolic", "uniform", "mixed")
+CLASSES = ("positional", "symbolic", "carried", "uniform", "mixed")
+AT_ITS_LAYER = ("positional", "symbolic", "uniform", "mixed")
+"""The classes that swaps at a head's own layer can tell apart."""
 GAMMA = 0.1
 """The papers' tolerance."""
+COVERED = 0.5
+"""The share of a head's weight that the swaps run must hold for anything to be said about them."""
+
+Scores = tuple[ArrayLike, ArrayLike]
+"""Positional and symbolic scores of many heads."""
 
 
-def purity_codes(positional: ArrayLike, symbolic: ArrayLike, gamma: float = GAMMA) -> np.ndarray:
+def purity_codes(
+    positional: ArrayLike, symbolic: ArrayLike, gamma: float = GAMMA, permuted: Scores | None = None
+) -> np.ndarray:
     """The class of each head at tolerance gamma, as its place in `CLASSES`; -1 for a head without a score.
 
     Pure positional: positional score >= 1 - gamma and symbolic score <= gamma; pure symbolic the other
     way round; uniform: both >= 1 - gamma (by the exclusion principle); mixed: all the rest.
+
+    `permuted` are the scores with the prompt itself permuted, NaN where they are not known. A head that is pure symbolic
+    at its layer and pure positional there is carried: it follows a state that earlier layers wrote the place into.
     """
     if not 0 <= gamma < 0.5:
         raise RotoscopeError(f"gamma must lie in [0, 0.5), found {gamma}")
@@ -27,13 +39,26 @@ def purity_codes(positional: ArrayLike, symbolic: ArrayLike, gamma: float = GAMM
         "symbolic": symbolic_high & (p <= gamma),
         "uniform": positional_high & symbolic_high,
     }
+    if permuted is not None:
+        stays = purity_codes(*permuted, gamma) == CLASSES.index("positional")
+        found = {"carried": found["symbolic"] & stays} | found
     missing = np.isnan(p) | np.isnan(s)
     return np.select([missing, *found.values()], [-1, *map(CLASSES.index, found)], CLASSES.index("mixed"))
 
 
-def purity_classes(positional: ArrayLike, symbolic: ArrayLike, gamma: float = GAMMA) -> list[str | None]:
+def purity_classes(
+    positional: ArrayLike, symbolic: ArrayLike, gamma: float = GAMMA, permuted: Scores | None = None
+) -> list[str | None]:
     """The names of the classes of many heads; None for a head without a score."""
-    return [None if code < 0 else CLASSES[code] for code in purity_codes(positional, symbolic, gamma)]
+    codes = purity_codes(positional, symbolic, gamma, permuted)
+    return [None if code < 0 else CLASSES[code] for code in codes]
+
+
+def where_covered(permuted: Scores, covered: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    """Scores of a sample of swaps where these hold at least half of a head's weight; NaN elsewhere: no verdict."""
+    enough = np.asarray(covered, dtype=float) >= COVERED
+    positional, symbolic = (np.where(enough, np.asarray(score, dtype=float), np.nan) for score in permuted)
+    return positional, symbolic
 
 
 def purity_class(positional: float, symbolic: float, gamma: float = GAMMA) -> str | None:

@@ -178,17 +178,17 @@ def score_swaps(
         if not all_visible:  # a swap counts if the query sees one of its slots
             counted = counted & (mine.isfinite() | other.isfinite()) & (upper.isfinite() | lower.isfinite())
         swaps += counted.sum((-2, -1))
-        cosines = _cosines(upper - lower, mine - other)
+        both = cosines(upper - lower, mine - other)
         centred = centring.cosines(rows, columns, upper, lower) if centring is not None else ()
-        alpha = plain.add(rows, columns, counted, (*cosines, *centred))
+        alpha = plain.add(rows, columns, counted, (*both, *centred))
         if renormalised is not None:
-            renormalised.add(rows, columns, counted, cosines)
+            renormalised.add(rows, columns, counted, both)
         if equal is not None:
             alike = counted & (ids[..., rows, None] == ids[..., None, columns])
             equal_swaps += alike.sum((-2, -1))
-            equal.add(rows, columns, alike, cosines)
+            equal.add(rows, columns, alike, both)
         if detail:
-            details.append((rows, columns, *cosines, *alpha))
+            details.append((rows, columns, *both, *alpha))
 
     if bool(no_logit(highest)):
         _refuse(block)
@@ -272,7 +272,7 @@ def _direction(difference: Tensor) -> tuple[Tensor, Tensor]:
     return first, ratio * first
 
 
-def _cosines(after: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
+def cosines(after: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
     """cos(v', v) and cos(v', mirrored v) from the two logit differences."""
     first, second = _direction(before)
     new_first, new_second = _direction(after)

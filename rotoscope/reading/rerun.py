@@ -65,6 +65,8 @@ class Reruns:
 
     def __init__(self, reader: HeadReader, *, factors: Sequence[float] = (1.0,), enters: bool = False) -> None:
         self.reader = reader
+        self.last = reader.layers - 1
+        """Where every pass ends: nothing above this layer's attention is run."""
         self.depths = Depths(reader) if enters else None
         self.factors: Sequence[float] = (1.0,)
         self.keeps = True
@@ -97,7 +99,8 @@ class Reruns:
         on_logits: OnLogits,
     ) -> None:
         """Run the model from a layer on, with other states entering it from position `first` on."""
-        assert self.depths is not None and kept.states is not None
+        assert self.depths is not None
+        assert kept.states is not None
         if not self.keeps:
             front = kept.states[layer, :, :first].expand(len(states), -1, -1)
             first, states = 0, torch.cat((front, states), dim=1)
@@ -118,7 +121,7 @@ class Reruns:
     @contextmanager
     def _noting(self, kept: Beginning, first: int | None, on_logits: OnLogits | None) -> Iterator[None]:
         """A context in which modules attend over what was kept before `first`; without it, what they attend over is kept."""
-        model, last = self.reader.model, self.reader.sites[-1].layer
+        model = self.reader.model
 
         def given(layer: int, how: _How, query: Tensor, key: Tensor, value: Tensor, mask: Any) -> _Given:
             if first is None:
@@ -133,7 +136,7 @@ class Reruns:
                 key, value = (torch.cat(pair, dim=2) for pair in zip(front, (key, value), strict=True))
             if on_logits is not None:
                 on_logits(layer, self._logits(layer, query[:, :, -1], key, mask[:, 0, -1, None], how))
-            if layer == last:
+            if layer == self.last:
                 raise _Enough
             return key, value, mask
 

@@ -7,6 +7,7 @@ from rotoscope.errors import RunError
 from rotoscope.results.agreement import Agreement as Agreement
 from rotoscope.results.calibration import Calibration as Calibration
 from rotoscope.results.canonical import Canonical as Canonical
+from rotoscope.results.depths import SwapDepths as SwapDepths
 from rotoscope.results.dynamics import Dynamics as Dynamics
 from rotoscope.results.gating import Gating as Gating
 from rotoscope.results.geometry import Geometry as Geometry
@@ -30,6 +31,7 @@ KINDS: dict[str, type[SavedRun]] = {
     kind.kind: kind
     for kind in (
         Profile,
+        SwapDepths,
         Gating,
         TheoryRun,
         Canonical,

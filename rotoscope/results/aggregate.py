@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
-from rotoscope.maths.purity import purity_classes, purity_codes
+from rotoscope.maths.purity import Scores, purity_classes, purity_codes, where_covered
 from rotoscope.results.intervals import mean_interval, one_row_per_input
 
 INDEX = ["layer", "head", "tau"]
 
-VARIANTS = ["", "renormalised_", "centred_", "equal_symbol_"]
+VARIANTS = ["", "renormalised_", "centred_", "equal_symbol_", "input_"]
 SCORES = ["positional_score", "symbolic_score"]
+INPUT_SCORES = [f"input_{score}" for score in SCORES]
+"""The scores with the prompt itself permuted, over the swaps that were run."""
 ALL_SCORES = [f"{variant}{score}" for variant in VARIANTS for score in SCORES]
 """The scores as defined, and in every variant."""
 
@@ -20,6 +25,7 @@ AT_TAU = [*ALL_SCORES, "effective_swaps", "renormalised_effective_swaps"]
 
 MEASURES = [
     *AT_TAU,
+    "covered_share",
     "entropy",
     "relative_entropy",
     "swapped_mass",
@@ -30,6 +36,9 @@ MEASURES = [
 ]
 """Every number a head has on a prompt."""
 
+
+CLASSED_BY = [*SCORES, *INPUT_SCORES, "covered_share"]
+"""What a head's class rests on."""
 
 FREQUENCY_INDEX = [*INDEX, "frequency_id"]
 FREQUENCY_MEASURES = [
@@ -59,6 +68,9 @@ def head_table(prompts: pd.DataFrame, gamma: float, least_mass: float = LEAST_MA
     `class_stability` the share of resamples of the prompts in which it keeps it: in the mean, and on at least
     half of the prompts; below 0.95 the head is marked unstable. One prompt tells neither, and has no interval.
     `little_at_stake` marks heads with less than `least_mass` of their attention on what is swapped.
+
+    Where the prompt itself was permuted, too, a head may be carried, and `input_class` is its class by those scores; none
+    where the swaps that were run hold less than half of its weight (`covered_share`).
     """
     prompts = one_row_per_input(prompts, INDEX)
     present = [name for name in MEASURES if name in prompts]
@@ -74,11 +86,31 @@ def head_table(prompts: pd.DataFrame, gamma: float, least_mass: float = LEAST_MA
     for score in ALL_SCORES:
         if score in present:
             heads[f"{score}_low"], heads[f"{score}_high"] = score_interval(prompts, score, INDEX)
-    heads["head_class"] = purity_classes(heads["positional_score"], heads["symbolic_score"], gamma)
+    permuted = permuted_scores({name: heads[name] for name in present})
+    heads["head_class"] = purity_classes(heads["positional_score"], heads["symbolic_score"], gamma, permuted)
+    if permuted is not None:
+        heads["input_class"] = purity_classes(*permuted, gamma)
     heads["missing_reason"] = None
     heads.loc[heads["prompts"] == 0, "missing_reason"] = "the query sees no block in any prompt"
     heads["little_at_stake"] = little_at_stake(heads, least_mass)
     return _with_agreement(heads, prompts, gamma)
+
+
+def with_permuted(prompts: pd.DataFrame, permuted: pd.DataFrame | None) -> pd.DataFrame:
+    """Scores per prompt with those of the permuted prompt beside them; what was not permuted is covered by nothing."""
+    if permuted is None:
+        return prompts
+    keys = [name for name in ("null_name", "draw", "prompt", *INDEX) if name in prompts]
+    beside = permuted[[*keys, *INPUT_SCORES, "covered_share"]]
+    return prompts.merge(beside, on=keys, how="left").fillna({"covered_share": 0.0})
+
+
+def permuted_scores(found: Mapping[str, Any]) -> Scores | None:
+    """The scores with the prompt itself permuted, where the swaps run say enough; None where none were run."""
+    if "covered_share" not in found:
+        return None
+    positional, symbolic = (found[score] for score in INPUT_SCORES)
+    return where_covered((positional, symbolic), found["covered_share"])
 
 
 def little_at_stake(heads: pd.DataFrame, least_mass: float = LEAST_MASS) -> pd.Series:
@@ -110,18 +142,24 @@ def _with_agreement(heads: pd.DataFrame, prompts: pd.DataFrame, gamma: float) ->
     if prompts["prompt"].nunique() < 2:
         return heads  # one prompt says nothing about the next
     scored = heads["prompts"] > 1
-    p, s = (wide_scores(prompts, score, INDEX) for score in SCORES)
-    own = purity_codes(heads["positional_score"], heads["symbolic_score"], gamma)
-    alike, known = purity_codes(p, s, gamma) == own, ~np.isnan(p)
-    alike &= known
+    names = [name for name in CLASSED_BY if name in prompts]
+    wide = {name: wide_scores(prompts, name, INDEX) for name in names}
+    own = codes_of({name: heads[name] for name in names}, gamma)
+    known = ~np.isnan(wide["positional_score"])
+    alike = (codes_of(wide, gamma) == own) & known
     heads.loc[scored, "class_share"] = (alike.sum(0) / np.maximum(known.sum(0), 1))[scored]
-    times = resamples(len(p))
-    drawn_p, drawn_s = resampled(p, times), resampled(s, times)
-    kept = (purity_codes(drawn_p, drawn_s, gamma) == own) & (times @ alike >= AGREED * (times @ known))
+    times = resamples(len(known))
+    drawn = {name: resampled(scores, times) for name, scores in wide.items()}
+    kept = (codes_of(drawn, gamma) == own) & (times @ alike >= AGREED * (times @ known))
     stability = kept.mean(0)
     heads.loc[scored, "class_stability"] = stability[scored]
     heads.loc[scored, "stable"] = stability[scored] >= STABLE
     return heads
+
+
+def codes_of(found: Mapping[str, Any], gamma: float) -> np.ndarray:
+    """The class codes of heads from all scores that a class rests on."""
+    return purity_codes(found["positional_score"], found["symbolic_score"], gamma, permuted_scores(found))
 
 
 def resamples(count: int, replicates: int = REPLICATES) -> np.ndarray:

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from rotoscope.errors import RunError
-from rotoscope.maths.purity import CLASSES, GAMMA, purity_classes
+from rotoscope.maths.purity import AT_ITS_LAYER, GAMMA, purity_classes
 from rotoscope.results.aggregate import little_at_stake
 from rotoscope.results.saved import SavedRun
 from rotoscope.results.table import Table
@@ -81,7 +81,7 @@ class Dynamics(SavedRun):
             rows = self.at(queries=queries, gamma=gamma)
             groups = rows.groupby(["step", "head_class"])["little_at_stake"]
             counts, little = (
-                number.unstack(fill_value=0).reindex(columns=list(CLASSES), fill_value=0).astype("Int64")
+                number.unstack(fill_value=0).reindex(columns=list(AT_ITS_LAYER), fill_value=0).astype("Int64")
                 for number in (groups.size(), groups.sum())
             )
             if rows["little_at_stake"].isna().all():
@@ -155,7 +155,7 @@ class Dynamics(SavedRun):
         counts["pure"] = counts["positional"] + counts["symbolic"]
         mean = self.accuracy.groupby("step")["accuracy"].mean()
         both = counts.join(mean, how="inner").rank()
-        names = ["pure", *CLASSES]
+        names = ["pure", *AT_ITS_LAYER]
         ranks = [both[n].corr(both["accuracy"]) if both[n].nunique() > 1 else np.nan for n in names]
         return pd.DataFrame({"heads": names, "rank_correlation": ranks}).assign(steps=len(both))
 

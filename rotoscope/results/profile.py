@@ -11,11 +11,13 @@ import pandas as pd
 from rotoscope.errors import RotoscopeError
 from rotoscope.results.aggregate import (
     INDEX,
+    INPUT_SCORES,
     LEAST_MASS,
     MEASURES,
     frequency_table,
     frequency_use,
     head_table,
+    with_permuted,
 )
 from rotoscope.results.caveats import caveats
 from rotoscope.results.notebook import profile_html
@@ -36,6 +38,10 @@ class Profile(SavedRun):
 
     prompts = Table("One row per (prompt, layer, head, tau).")
     sinks = Table("Positions that draw attention whatever they say; empty if there are none.", optional=True)
+    input_prompts = Table(
+        "The same prompts with their own words permuted: one row per (prompt, layer, head, tau).",
+        made_with="input_swaps",
+    )
     traces = Table("Attention before and after a swap of the example heads.", made_with="examples=True")
     vectors = Table(
         "Query and keys of the example heads in the plane whose logits vary most.", made_with="examples=True"
@@ -44,9 +50,14 @@ class Profile(SavedRun):
     _planes = Table("Every plane on every prompt.", name="prompt_frequencies", made_with="frequencies=True")
 
     @cached_property
+    def scored(self) -> pd.DataFrame:
+        """`prompts`, with the scores of the permuted prompt beside them where they were measured."""
+        return with_permuted(self.prompts, self.tables.get("input_prompts"))
+
+    @cached_property
     def heads(self) -> pd.DataFrame:
         """One row per (layer, head, tau): means over prompts, spread, intervals, class and what it rests on."""
-        heads = head_table(self.prompts, self.gamma, self.least_mass)
+        heads = head_table(self.scored, self.gamma, self.least_mass)
         if "prompt_frequencies" in self.tables:
             heads = heads.merge(frequency_use(self.frequencies), on=INDEX, how="left")
         return heads
@@ -59,18 +70,31 @@ class Profile(SavedRun):
     @cached_property
     def nulls(self) -> pd.DataFrame:
         """The null's heads: one row per (null_name, draw, layer, head, tau); empty if no null was run."""
-        return self._by_draw("null_prompts", lambda table: head_table(table, self.gamma, self.least_mass))
+        return self._by_draw(self._null_scored, lambda table: head_table(table, self.gamma, self.least_mass))
+
+    @cached_property
+    def _null_scored(self) -> pd.DataFrame | None:
+        """The same for the null, of whose heads only those that are pure symbolic at their layer were permuted."""
+        found = self.tables.get("null_prompts")
+        if found is None or "input_prompts" not in self.tables or self.null_name == "gaussian":
+            return found
+        measured = self.tables.get("null_input_prompts")
+        if measured is None:
+            return found.assign(**dict.fromkeys(INPUT_SCORES, float("nan")), covered_share=0.0)
+        return with_permuted(found, measured)
 
     @cached_property
     def null_frequencies(self) -> pd.DataFrame:
         """The null's planes: one row per (null_name, draw, layer, head, tau, frequency_id)."""
-        return self._by_draw("null_prompt_frequencies", frequency_table)
+        return self._by_draw(self.tables.get("null_prompt_frequencies"), frequency_table)
 
-    def _by_draw(self, name: str, table: Callable[[pd.DataFrame], pd.DataFrame]) -> pd.DataFrame:
-        if name not in self.tables:
+    def _by_draw(
+        self, found: pd.DataFrame | None, table: Callable[[pd.DataFrame], pd.DataFrame]
+    ) -> pd.DataFrame:
+        if found is None:
             return pd.DataFrame()
         parts = []
-        for (null, draw), rows in self.tables[name].groupby(["null_name", "draw"], sort=True):
+        for (null, draw), rows in found.groupby(["null_name", "draw"], sort=True):
             part = table(rows)
             part.insert(0, "draw", draw)
             part.insert(0, "null_name", null)
@@ -137,7 +161,10 @@ class Profile(SavedRun):
         why there is none; `p_value` is corrected for all figures of the table, and `null_low`, `null_high` are where 95 %
         of further draws would lie. `little_at_stake` is the part of a class's share that hardly looks at what is swapped.
         """
-        return statistics(self.tables, self.tau_or_first(tau), self.gamma, self.least_mass)
+        tables = self.tables | {"prompts": self.scored}
+        if self._null_scored is not None:
+            tables["null_prompts"] = self._null_scored
+        return statistics(tables, self.tau_or_first(tau), self.gamma, self.least_mass)
 
     def by_position(self, bins: int = 8) -> pd.DataFrame:
         """Accuracy and likelihood of the answer, and the attention it gets, by where the asked fact stands."""

@@ -14,12 +14,14 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from rotoscope.maths.purity import CLASSES, purity_classes, purity_codes
+from rotoscope.maths.purity import CLASSES, purity_codes
 from rotoscope.results.aggregate import (
+    CLASSED_BY,
     FREQUENCY_INDEX,
     INDEX,
     LEAST_MASS,
     SCORES,
+    codes_of,
     little_at_stake,
     resampled,
     resamples,
@@ -41,6 +43,9 @@ HEADS = {
     "share symbolic": "heads that are pure symbolic",
     "share uniform": "heads that are uniform",
 }
+CARRIED = {
+    "share carried": "heads that are pure symbolic at their layer and stay in place with the prompt permuted"
+}
 PLANES = {
     "fastest plane both": "heads whose fastest plane scores high on both",
     "fast planes positional": "median positional score, planes between 1/8 and 1/2 from the fastest",
@@ -50,22 +55,32 @@ PLANES = {
 
 SIGNED = {"correlation", "positional decline", "symbolic rise"}
 """What may be negative."""
-NO_SCORES = {"correlation", "share positional", "share symbolic", "share uniform", "fastest plane both"}
+NO_SCORES = {
+    "correlation",
+    "share positional",
+    "share symbolic",
+    "share uniform",
+    "share carried",
+    "fastest plane both",
+}
 """What is not in score units."""
 AT_ONCE = 10_000_000
 """How many resampled scores are held in memory together."""
 
 Figures = dict[str, np.ndarray]
 """Every statistic by name, one value per replicate."""
-Evaluate = Callable[[np.ndarray, np.ndarray, np.ndarray], Figures]
-"""From positional, symbolic [replicates, rows] and where each row stands."""
+Found = dict[str, np.ndarray]
+"""Every score by its column [replicates, rows]."""
+Evaluate = Callable[[Found, np.ndarray], Figures]
+"""From the scores and where each row stands."""
 
 
-def of_heads(p: np.ndarray, s: np.ndarray, early: np.ndarray, gamma: float) -> Figures:
+def of_heads(found: Found, early: np.ndarray, gamma: float) -> Figures:
     """The statistics over heads; `early` are those in the first half of the layers."""
-    codes = purity_codes(p, s, gamma)
+    p, s = (found[score] for score in SCORES)
+    codes = codes_of(found, gamma)
     depth = {name.replace("_", " "): value for name, value in depth_medians(p, s, early).items()}
-    pure = ("positional", "symbolic", "uniform")
+    pure = ("positional", "symbolic", "carried", "uniform")
     return {
         "correlation": correlation(p, s),
         **depth,
@@ -73,8 +88,9 @@ def of_heads(p: np.ndarray, s: np.ndarray, early: np.ndarray, gamma: float) -> F
     }
 
 
-def of_planes(p: np.ndarray, s: np.ndarray, place: np.ndarray, gamma: float) -> Figures:
+def of_planes(found: Found, place: np.ndarray, gamma: float) -> Figures:
     """The statistics over planes; `place` is where one stands among those of its head: 0 fastest, 1 slowest."""
+    p, s = (found[score] for score in SCORES)
     fastest, slow = place == 0, place >= 3 / 4
     both = purity_codes(p[:, fastest], s[:, fastest], gamma) == CLASSES.index("uniform")
     return {
@@ -93,7 +109,8 @@ def statistics(
     `little_at_stake` is the part of a class's share that has less than `least_mass` of its attention on what is swapped.
     """
     evaluate = partial(of_heads, gamma=gamma)
-    rows = list(_rows(HEADS, evaluate, tables, "prompts", INDEX, tau, _early))
+    meanings = HEADS | (CARRIED if "covered_share" in tables["prompts"] else {})
+    rows = list(_rows(meanings, evaluate, tables, "prompts", INDEX, tau, _early))
     little = _little_at_stake(tables["prompts"], tau, gamma, least_mass)
     if "prompt_frequencies" in tables:
         planes = partial(of_planes, gamma=gamma)
@@ -175,10 +192,14 @@ def _values(
     rows = _scored(table, tau, index)
     if rows.empty:
         return {}
-    groups = rows.groupby(index, sort=True)[SCORES].mean()
-    p, s = (groups[score].to_numpy(dtype=float)[None] for score in SCORES)
-    found = evaluate(p, s, where(groups.reset_index(), table))
-    return {name: float(value[0]) for name, value in found.items()}
+    groups = rows.groupby(index, sort=True)[_columns(rows)].mean()
+    found = {name: groups[name].to_numpy(dtype=float)[None] for name in groups}
+    figures = evaluate(found, where(groups.reset_index(), table))
+    return {name: float(value[0]) for name, value in figures.items()}
+
+
+def _columns(rows: pd.DataFrame) -> list[str]:
+    return [name for name in CLASSED_BY if name in rows]
 
 
 def _errors(
@@ -189,13 +210,17 @@ def _errors(
     inputs = rows["prompt"].nunique()
     if inputs < 2:
         return {}, inputs
-    p, s = (wide_scores(rows, score, index) for score in SCORES)
-    times = resamples(len(p))
-    complete = (times @ ~np.isnan(p) > 0).all(0)  # heads that every resample has a score for
-    p, s = p[:, complete], s[:, complete]
+    wide = {name: wide_scores(rows, name, index) for name in _columns(rows)}
+    times = resamples(inputs)
+    complete = (times @ ~np.isnan(wide["positional_score"]) > 0).all(
+        0
+    )  # heads that every resample has a score for
+    wide = {name: scores[:, complete] for name, scores in wide.items()}
     place = where(rows[index].drop_duplicates().sort_values(index).reset_index(drop=True), table)[complete]
-    parts = np.array_split(times, max(1, min(len(times), times.shape[0] * p.shape[1] // AT_ONCE)))
-    found = [evaluate(resampled(p, part), resampled(s, part), place) for part in parts]
+    parts = np.array_split(times, max(1, min(len(times), len(times) * complete.sum() // AT_ONCE)))
+    found = [
+        evaluate({name: resampled(scores, part) for name, scores in wide.items()}, place) for part in parts
+    ]
     small = np.sqrt(inputs / (inputs - 1))  # resamples vary less than samples do
     spread = {name: np.concatenate([part[name] for part in found]) for name in found[0]}
     return {name: small * _deviation(values) for name, values in spread.items()}, inputs
@@ -212,8 +237,9 @@ def _little_at_stake(prompts: pd.DataFrame, tau: float, gamma: float, least_mass
     rows = _scored(prompts, tau, INDEX)
     if rows.empty or "swapped_mass" not in rows:
         return {}
-    heads = rows.groupby(INDEX)[[*SCORES, "swapped_mass"]].mean()
-    heads["head_class"] = purity_classes(heads["positional_score"], heads["symbolic_score"], gamma)
+    heads = rows.groupby(INDEX)[[*_columns(rows), "swapped_mass"]].mean()
+    codes = codes_of({name: heads[name] for name in _columns(rows)}, gamma)
+    heads["head_class"] = [CLASSES[code] for code in codes]
     little = little_at_stake(heads, least_mass).fillna(False)
     return {f"share {name}": float((little & (heads["head_class"] == name)).mean()) for name in CLASSES}
 

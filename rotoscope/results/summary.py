@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rotoscope.maths.purity import CLASSES
+from rotoscope.maths.purity import AT_ITS_LAYER, CLASSES
 from rotoscope.results.aggregate import LEAST_MASS, SCORES, little_at_stake
 
 
@@ -29,11 +29,17 @@ class Summary:
     little_at_stake: dict[str, int]
     """How many of each class put less than `least_mass` of their attention on what is swapped."""
     least_mass: float
+    followed: int | None = None
+    """How many of the symbolic heads are pure symbolic also with the prompt itself permuted; None where it was not."""
 
     @property
     def counted(self) -> dict[str, str]:
         """Each class with its heads and, in brackets, those of them with little at stake (see `stake_words`)."""
-        return {name: f"{n} {name} ({self.little_at_stake[name]})" for name, n in self.classes.items()}
+        found = {name: f"{n} {name} ({self.little_at_stake[name]})" for name, n in self.classes.items()}
+        note = (
+            "at their layer" if self.followed is None else f"at their layer, {self.followed} also in the prompt"
+        )
+        return found | {"symbolic": f"{found['symbolic']} {note}"}
 
     @property
     def stake_words(self) -> str:
@@ -41,6 +47,12 @@ class Summary:
         return (
             f"in brackets, little at stake: under {self.least_mass:.0%} of their attention on what is swapped"
         )
+
+
+def class_words(head_class: str, input_class: str | None = None) -> str:
+    """A head's class in words. A pure symbolic head follows the symbol only if it does so with the prompt permuted."""
+    followed = head_class != "symbolic" or input_class == "symbolic"
+    return head_class if followed else "symbolic at its layer"
 
 
 def first_half(layers: np.ndarray, count: int) -> np.ndarray:
@@ -89,13 +101,18 @@ def summarise(heads: pd.DataFrame, least_mass: float = LEAST_MASS) -> Summary:
     scored = heads.dropna(subset=SCORES)
     found = figures(heads, *SCORES)
     little = little_at_stake(scored, least_mass).fillna(False)
+    permuted = "input_class" in heads
+    told_apart = CLASSES if permuted else AT_ITS_LAYER
     known = len(scored) > 2 and not np.isnan(found["correlation"])
     return Summary(
         heads=len(heads),
         missing=len(heads) - len(scored),
         correlation=found["correlation"] if known else None,
         **{name: value for name, value in found.items() if name.startswith(("early", "late"))},
-        classes={name: int((scored["head_class"] == name).sum()) for name in CLASSES},
-        little_at_stake={name: int(little[scored["head_class"] == name].sum()) for name in CLASSES},
+        classes={name: int((scored["head_class"] == name).sum()) for name in told_apart},
+        little_at_stake={name: int(little[scored["head_class"] == name].sum()) for name in told_apart},
         least_mass=least_mass,
+        followed=int(((scored["head_class"] == "symbolic") & (scored["input_class"] == "symbolic")).sum())
+        if permuted
+        else None,
     )

@@ -6,6 +6,7 @@ from rotoscope.settings.base import Settings as Settings
 from rotoscope.settings.calibrate import CalibrateSettings as CalibrateSettings
 from rotoscope.settings.canonical import CanonicalSettings as CanonicalSettings
 from rotoscope.settings.canonical import ToyTraining as ToyTraining
+from rotoscope.settings.depths import DepthsSettings as DepthsSettings
 from rotoscope.settings.gate import GateSettings as GateSettings
 from rotoscope.settings.lengths import LengthsSettings as LengthsSettings
 from rotoscope.settings.model import ModelSettings as ModelSettings

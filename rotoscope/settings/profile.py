@@ -78,6 +78,7 @@ class ProfileSettings(Settings):
         ),
         "least_mass": share("it is a share of attention, from 0 to 1"),
         "null_draws": count(1_000, "a null needs at least one draw, and each costs a whole profile"),
+        "input_swaps": count(10_000_000, "every one is a run of the model", least=0),
         "batch_tokens": count(2**31, "at least one token must fit a batch, and no device holds more"),
     }
 
@@ -102,8 +103,9 @@ class ProfileSettings(Settings):
     """Rescale the random null's logits layer by layer instead of by one factor."""
     examples: bool = True
     """Keep attention before and after a swap, and vectors in the dominant plane, of the most telling heads."""
-    permute: Literal["keys", "input"] = "keys"
-    """input: also permute the prompt itself and run the model again, on a sample of swaps, for comparison."""
+    input_swaps: int = 0
+    """Also swap blocks of the prompt itself, so many of the heaviest swaps of a prompt, and run the model again: tells symbolic
+    heads that follow the symbol from carried ones. 64 are enough for most."""
     vary: tuple[Literal["prefix", "granularity", "tau"], ...] = ()
     """binding: also say which conclusions change with the prefix, with what is swapped, and with tau."""
     batch_tokens: int | None = None

@@ -84,6 +84,9 @@ def test_agreement_of_finished_profiles(found: tuple[dict[str, rs.Profile], Agre
     strange = rs.Profile(replace(alone[0].run, settings=alone[0].run.settings | {"fingerprint": "x"}), {})
     with pytest.raises(RotoscopeError, match="differ in fingerprint cannot be compared"):
         rs.agreement([*alone, strange])
+    permuted = rs.Profile(replace(alone[0].run, settings=alone[0].run.settings | {"input_swaps": 4}), {})
+    with pytest.raises(RotoscopeError, match="differ in input_swaps cannot be compared: 0, 4"):
+        rs.agreement([*alone, permuted])  # only one of them can have carried heads
 
 
 def test_every_task_is_a_run_and_resumes(

@@ -1,0 +1,107 @@
+"""Where the place comes from: every head with blocks exchanged at the prompt, at its own layer and anywhere between."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rotoscope.analysis.batches import Batch, batches
+from rotoscope.analysis.depth_swaps import Swapping, null_scores, swap_at_depths
+from rotoscope.analysis.estimate import BATCH_TOKENS
+from rotoscope.analysis.nulls import check_null, make_nulls
+from rotoscope.analysis.profiling import as_prompts, describe, subject_settings
+from rotoscope.progress import progress_bar
+from rotoscope.reading import HeadReader, Subject, load
+from rotoscope.reading.cost import Cost, forward_operations, operations_per_second
+from rotoscope.reading.rerun import Reruns
+from rotoscope.results.depths import SwapDepths
+from rotoscope.results.record import Proof
+from rotoscope.results.run import Run
+from rotoscope.results.saved import Tables
+from rotoscope.settings import DepthsSettings
+from rotoscope.settings.bounds import SEED
+from rotoscope.tasks import MultiHops, Prompts
+
+
+def depths(
+    subject: Any,
+    prompts: Prompts | MultiHops | None = None,
+    settings: DepthsSettings | None = None,
+    *,
+    tokens: Any = None,
+    blocks: Any = None,
+    seed: int | None = None,
+    out: str | Path | None = None,
+    overwrite: bool = False,
+    force: bool = False,
+    show_progress: bool | None = None,
+    **changes: Any,
+) -> SwapDepths:
+    """What every head follows when two blocks change places at the input of some layer.
+
+    `at` names the depths: 0 is the prompt itself, "own" each head's own layer (the papers' score), "all" every layer. The
+    heaviest `swaps` of each prompt are run. Other settings are fields of `DepthsSettings`; everything else is as for
+    `rs.profile`.
+    """
+    wanted = DepthsSettings.make(settings, **changes)
+    shown = as_prompts(prompts, tokens, blocks)
+    subject = load(subject)
+    check_null(subject, wanted.null)
+    layers = int(subject.model.config.get_text_config().num_hidden_layers)
+    asked = wanted.depths(layers)
+    depths_cost(subject, shown, wanted).check(subject.device, force=force)
+    seed = shown.settings.get("seed", 0) if seed is None else seed
+    SEED.check("seed", seed)
+    described = subject_settings(subject, shown) | wanted.stored() | {"seed": seed}
+    run = Run(SwapDepths, described, out, overwrite=overwrite)
+    if run.finished is not None:
+        return run.finished
+    run.record.warnings += subject.warnings
+    reader = HeadReader(subject.model)
+    runs = Reruns(reader, enters=any(asked))
+    most = wanted.batch_tokens or BATCH_TOKENS.get(subject.device.type, BATCH_TOKENS["cpu"])
+    swapping = Swapping(asked, wanted.swaps, wanted.tau, most)
+    work = batches(shown, "last", most)
+    draws = range(wanted.null_draws if wanted.null == "random" else 0)
+    with progress_bar("swapping", (1 + len(draws)) * len(shown), show_progress) as bar:
+        for batch in work:
+            run.piece(f"real-{batch.first:06d}", partial(_scores, runs, batch, swapping))
+            bar.advance(len(batch.prompts))
+        keys = {draw: [f"random-{draw}-{batch.first:06d}" for batch in work] for draw in draws}
+        missing = [draw for draw in draws if not all(run.done(key) for key in keys[draw])]
+        bar.advance((len(draws) - len(missing)) * len(shown))
+        real = run.result.prompts
+        for null in make_nulls(subject, reader, wanted.null, missing, real[real["own"]], work, seed=seed):
+            rows = null_scores(null, work, swapping, gamma=wanted.gamma, everyone=wanted.null_heads == "all")
+            for key, table in zip(keys[null.draw], rows, strict=True):
+                run.add(key, {"null_prompts": table})
+            bar.advance(len(shown))
+    return run.finish(
+        subject=describe(subject, reader),
+        proof=Proof(len(reader.proof), max([*reader.proof, runs.proof])),
+    )
+
+
+def _scores(runs: Reruns, batch: Batch, swapping: Swapping) -> Tables:
+    return {"prompts": swap_at_depths(runs, batch, swapping)}
+
+
+def depths_cost(subject: Subject, prompts: Prompts, wanted: DepthsSettings, count: int | None = None) -> Cost:
+    """What so many runs of the ends of prompts take; the first prompt stands for all."""
+    prompt, count = prompts[0], len(prompts) if count is None else count
+    n = len(prompt.tokens)
+    blocks = len(prompt.blocks) if prompt.blocks is not None else n - 1
+    swaps = min(wanted.swaps, blocks * (blocks - 1) // 2)
+    layers = int(subject.model.config.get_text_config().num_hidden_layers)
+    share = sum((layers - depth) / layers for depth in wanted.depths(layers))
+    draws = wanted.null_draws if wanted.null == "random" else 0
+    everyone = draws if wanted.null_heads == "all" else 0
+    passes = count * (1 + draws + KEPT * swaps * share * (1 + everyone))
+    seconds = passes * forward_operations(subject.model, n) / operations_per_second(subject.device)
+    what = f"{swaps:,} swaps of {count:,} prompts of {n:,} tokens at {len(wanted.depths(layers))} depths"
+    return Cost(what, 0.1, seconds, "use fewer swaps (--swaps), prompts or depths")
+
+
+KEPT = 0.7
+"""What is left of a pass when the beginning of the prompt is kept."""

@@ -1,0 +1,65 @@
+"""`rotoscope depths`: swap blocks in the prompt, at a head's own layer and anywhere between."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+from rotoscope.cli.command import Given, command
+from rotoscope.settings import DepthsSettings, ModelSettings, Output, PromptSettings
+from rotoscope.settings.prompts import DRAWN
+
+USUAL = {"prompts": 8}
+SHOWN = 12
+"""Heads in the table of those that turn."""
+
+
+@command
+def depths(
+    model: str = "smollm2",
+    *,
+    prompts: Annotated[Given, PromptSettings],
+    settings: Annotated[Given, DepthsSettings],
+    loading: ModelSettings,
+    output: Output,
+) -> int:
+    """Swap blocks at the input of some layers: where does a head's place come from?
+
+    Example: rotoscope depths smollm2 --task binding --pairs 32 --at 0 own --out runs/depths
+
+    A head that follows the symbol at its own layer may still stay in place when the prompt itself is permuted: then
+    earlier layers wrote the place into the states that it reads. Depth 0 is the prompt, own is the papers' score.
+
+    Parameters
+    ----------
+    model
+        "smollm2", "number", "letter", a folder, a .gguf file, or a hub id.
+    """
+    wanted, sizes = DepthsSettings.make(**settings), PromptSettings.make(**(USUAL | prompts))
+    from rich.markup import escape
+
+    from rotoscope.analysis.depth_curves import depths as measure
+    from rotoscope.analysis.depth_curves import depths_cost
+    from rotoscope.analysis.prompts import make_prompts
+    from rotoscope.cli.summary import end, new_console, say, show_statistics, show_table
+    from rotoscope.reading import load
+
+    console = new_console()
+    subject = load(model, device=output.device, allow_missing=loading.allow_missing)
+    one = make_prompts(subject, replace(sizes, prompts=1), given=prompts)
+    cost = depths_cost(subject, one, wanted, sizes.prompts if one.task in DRAWN else 1)
+    cost.check(subject.device, force=output.force)
+    minutes = max(1, round(cost.seconds / 60))
+    say(console, f"[bold]{escape(subject.name)}[/] on {subject.device}: {cost.what}, about {minutes} min")
+    shown = make_prompts(subject, sizes, given=prompts)
+    folder = output.folder(Path(model).stem, "depths")
+    place: dict[str, Any] = {"out": folder, "overwrite": output.overwrite, "force": output.force}
+    result = measure(subject, shown, wanted, seed=sizes.seed, **place)
+    for tau in result.taus:
+        show_statistics(console, result, tau)
+    turning = result.turning().head(SHOWN)
+    if len(turning):
+        title = "heads that follow at their own layer and stay in place below it (positional / symbolic; layer:head)"
+        show_table(console, turning, title)
+    return end(console, result, folder, draw=output.figures)

@@ -1,0 +1,196 @@
+"""Swaps at several depths: what every head follows, by where the blocks changed places."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from rotoscope.maths.purity import COVERED, purity_classes, where_covered
+from rotoscope.results.aggregate import INDEX, INPUT_SCORES, SCORES, head_table, score_interval, with_permuted
+from rotoscope.results.caveats import NO_NULL, ONE_PROMPT
+from rotoscope.results.intervals import one_row_per_input
+from rotoscope.results.saved import SavedRun
+from rotoscope.results.statistics import statistics
+from rotoscope.results.summary import Summary, class_words, summarise
+from rotoscope.results.table import Table
+
+AT = [*INDEX, "own", "depth"]
+
+
+class SwapDepths(SavedRun):
+    """Scores of all heads with blocks exchanged at the input of some layers.
+
+    Depth k = 0 is the permuted prompt; a head's own layer is where the papers swap, and those rows are exact. In between lies
+    where a place was written into the states.
+    """
+
+    kind = "depths"
+    derived = frozenset({"heads", "turns"})
+
+    prompts = Table("One row per (prompt, layer, head, tau, depth); `own` marks the papers' swaps.")
+    null_prompts = Table("The same of every draw of the null.", optional=True)
+
+    @property
+    def taus(self) -> list[float]:
+        """The temperatures that were measured."""
+        return [float(tau) for tau in self.run.settings["tau"]]
+
+    @property
+    def gamma(self) -> float:
+        """The tolerance of the purity classes."""
+        return float(self.run.settings["gamma"])
+
+    @property
+    def depths(self) -> list[int]:
+        """The depths at which swaps were run."""
+        rows = self.prompts
+        return sorted(int(depth) for depth in rows.loc[~rows["own"], "depth"].unique())
+
+    @cached_property
+    def curves(self) -> pd.DataFrame:
+        """One row per (layer, head, tau, own, depth): means over prompts with intervals, and the class there.
+
+        `covered_share` is the share of the head's swap weight that the swaps run hold; under one half there is no class.
+        """
+        rows = one_row_per_input(self.prompts, AT)
+        numbers = [*SCORES, "covered_share", "swapped_mass"]
+        table = rows.groupby(AT, sort=True)[numbers].mean()
+        table["prompts"] = rows.groupby(AT, sort=True)["positional_score"].count()
+        table = table.reset_index()
+        for score in SCORES:
+            table[f"{score}_low"], table[f"{score}_high"] = score_interval(rows, score, AT)
+        seen = where_covered((table["positional_score"], table["symbolic_score"]), table["covered_share"])
+        table["depth_class"] = purity_classes(*seen, self.gamma)
+        return table
+
+    @cached_property
+    def heads(self) -> pd.DataFrame:
+        """The curves with `depth` as it was asked for: a number, or "own" for the head's own layer."""
+        table = self.curves
+        depth = table["depth"].astype(object).where(~table["own"], "own")
+        return table.assign(depth=depth).drop(columns="own")
+
+    @cached_property
+    def scored(self) -> pd.DataFrame:
+        """Per prompt the scores at the own layer, with those of the permuted prompt beside them where k = 0 was run."""
+        return _both_ends(self.prompts)
+
+    @cached_property
+    def turns(self) -> pd.DataFrame:
+        """One row per (layer, head, tau): class, scores at the own layer and of the permuted prompt, and the carry depth.
+
+        `carry_depth` is the largest depth that was run below the own layer at which the head stays in place more than it
+        follows; missing for heads that stay in place at their own layer, and for those that follow at every depth.
+        """
+        table = head_table(self.scored, self.gamma)
+        below = self.curves[~self.curves["own"] & (self.curves["covered_share"] >= COVERED)]
+        stays = below[below["positional_score"] > below["symbolic_score"]]
+        deepest = stays.groupby(INDEX)["depth"].max().rename("carry_depth")
+        table = table.merge(deepest, on=INDEX, how="left")
+        follows = table["symbolic_score"] >= table["positional_score"]
+        table["carry_depth"] = table["carry_depth"].where(follows).astype("Int64")
+        return table
+
+    @property
+    def null_name(self) -> str | None:
+        """Which null stands beside the scores."""
+        return "random" if len(self.null_prompts) else None
+
+    def turning(self, tau: float | None = None) -> pd.DataFrame:
+        """Heads that follow at their own layer and stay in place at a depth below, written layer:head, with both scores by
+        depth; those with the deepest carry depth first, carried heads before others."""
+        heads = self.at(tau)
+        heads = heads[heads["carry_depth"].notna()]
+        heads = heads.assign(carried=heads["head_class"] == "carried")
+        heads = heads.sort_values(
+            ["carried", "carry_depth", "layer", "head"], ascending=[False, False, True, True]
+        )
+        curves = self.curves[self.curves["tau"] == (self.taus[0] if tau is None else tau)].set_index(
+            ["layer", "head"]
+        )
+        rows = []
+        for head in heads.to_dict("records"):
+            key = head["layer"], head["head"]
+            row = {
+                "head": f"{key[0]}:{key[1]}",
+                "class": class_words(head["head_class"], head.get("input_class")),
+            }
+            row["carry depth"] = head["carry_depth"]
+            for point in curves.loc[[key]].to_dict("records"):
+                name = "own" if point["own"] else f"k = {point['depth']}"
+                row[name] = f"{point['positional_score']:.2f} / {point['symbolic_score']:.2f}"
+            rows.append(row)
+        order = ["head", "class", "carry depth", *(f"k = {depth}" for depth in self.depths), "own"]
+        table = pd.DataFrame(rows)
+        return table[[name for name in order if name in table]]
+
+    def layers(self, tau: float | None = None) -> pd.DataFrame:
+        """One row per (layer, own, depth): mean scores over heads and prompts, with the null's mean over its draws."""
+        tau = self.taus[0] if tau is None else tau
+        keys = ["layer", "own", "depth"]
+        found = self.prompts[self.prompts["tau"] == tau].groupby(keys)[SCORES].mean()
+        null = self.null_prompts
+        if len(null):
+            whole = null[null["tau"] == tau].groupby([*keys, "draw"])
+            complete = whole["head"].nunique() == self.prompts["head"].nunique()
+            means = whole[SCORES].mean()[complete].groupby(keys).mean().add_prefix("null_")
+            found = found.join(means)
+        return found.reset_index()
+
+    def at(self, tau: float | None = None) -> pd.DataFrame:
+        """`turns` at one tau (default: the first)."""
+        wanted = self.taus[0] if tau is None else tau
+        return self.turns[self.turns["tau"] == wanted].reset_index(drop=True)
+
+    def summary(self, tau: float | None = None) -> Summary:
+        """Class counts and medians by depth of the layer."""
+        return summarise(self.at(tau))
+
+    def statistics(self, tau: float | None = None) -> pd.DataFrame:
+        """The figures of a profile, carried heads among them, with intervals, null and verdicts."""
+        tables = {"prompts": self.scored}
+        if len(self.null_prompts):
+            drawn = [
+                _both_ends(rows, permuted=0 in self.depths).assign(null_name="random", draw=draw)
+                for draw, rows in self.null_prompts.groupby("draw")
+            ]
+            tables["null_prompts"] = pd.concat(drawn, ignore_index=True)
+        return statistics(tables, self.taus[0] if tau is None else tau, self.gamma)
+
+    def stored_tables(self) -> dict[str, pd.DataFrame]:
+        """What a run folder holds: scores per prompt, and the curves and turns made from them."""
+        return {**self.tables, "heads": self.curves, "turns": self.turns}
+
+    def caveats(self) -> list[str]:
+        """What a reader must know before trusting the numbers."""
+        found = []
+        if not len(self.null_prompts):
+            found.append(NO_NULL)
+        if self.prompts["prompt"].nunique() == 1:
+            found.append(ONE_PROMPT)
+        table = self.curves
+        thin = table[~table["own"] & (table["tau"] == self.taus[0]) & (table["covered_share"] < COVERED)]
+        few = thin[["layer", "head"]].drop_duplicates()
+        if len(few):
+            found.append(
+                f"the swaps that were run hold less than half of the weight of {len(few)} heads: nothing is said about "
+                "them at those depths; run more swaps (--swaps)"
+            )
+        return found
+
+    def __repr__(self) -> str:
+        counts = ", ".join(self.summary().counted.values())
+        return f"SwapDepths({self.name!r}: depths {', '.join(map(str, self.depths))} and own; {counts})"
+
+
+def _both_ends(rows: pd.DataFrame, *, permuted: bool | None = None) -> pd.DataFrame:
+    """Scores at the own layer, and of the permuted prompt beside them; heads that were not permuted have none."""
+    own, first = rows[rows["own"]], rows[~rows["own"] & (rows["depth"] == 0)]
+    keys: list[Any] = ["own", "depth", "covered_share"]
+    own = own.drop(columns=keys)
+    if len(first):
+        return with_permuted(own, first.rename(columns=dict(zip(SCORES, INPUT_SCORES, strict=True))))
+    return own.assign(**dict.fromkeys(INPUT_SCORES, np.nan), covered_share=0.0) if permuted else own
