@@ -24,8 +24,8 @@ def agreement(
     Profiles on the same task, say with two prefixes, are told apart by a number.
     """
     named = dict(zip(_names([one.run.settings["task"] for one in profiles]), profiles, strict=True))
-    for key in ("fingerprint", "tau", "gamma"):
-        found = {str(one.run.settings.get(key)) for one in profiles}
+    for key in ("fingerprint", "tau", "gamma", "input_swaps"):
+        found = {str(one.run.settings.get(key) or 0) for one in profiles}
         if len(found) > 1:
             raise RotoscopeError(
                 f"profiles that differ in {key} cannot be compared: {', '.join(sorted(found))}"

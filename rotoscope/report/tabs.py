@@ -13,6 +13,7 @@ from rotoscope.maths.purity import GAMMA, pure_regions, purity_codes
 from rotoscope.report.columns import clean, column, columns, table
 from rotoscope.report.salvage import Salvaged
 from rotoscope.results.aggregate import LEAST_MASS, SCORES
+from rotoscope.results.agreement import Agreement
 from rotoscope.results.calibration import Calibration
 from rotoscope.results.canonical import Canonical
 from rotoscope.results.dynamics import Dynamics
@@ -200,6 +201,8 @@ KINDS_BY_CLASS = "Heads of known kinds by class, in brackets what shuffled class
 def _summaries(found: Salvaged) -> list[tuple[str, Callable[[], pd.DataFrame]]]:
     run = found.opened()
     have = found.tables
+    if isinstance(run, Agreement) and "heads" in have:
+        return [("The class of every head on each task", run.classes)]
     if isinstance(run, Calibration) and "subjects" in have:
         return [
             ("Random subjects with any statistic beyond the null, with 95 % intervals", run.errors),

@@ -39,6 +39,12 @@ class Agreement(SavedRun):
         optional=True,
     )
 
+    def classes(self) -> pd.DataFrame:
+        """One row per (layer, head): its class on each task, and whether it is the same on all of them."""
+        wide = _classes(self.heads)
+        same = wide.notna().all(axis=1) & (wide.nunique(axis=1) == 1)
+        return wide.assign(same_on_all=same).rename_axis(columns=None).reset_index()
+
     def caveats(self) -> list[str]:
         """What a reader must know before trusting the numbers."""
         found = []
@@ -87,7 +93,7 @@ def class_agreement(heads: pd.DataFrame, seed: int = 0) -> pd.DataFrame:
     Labels are shuffled among the heads of a layer, so that two tasks do not agree because both say what depth says. A
     head without a score on either task does not count.
     """
-    wide = heads.pivot(index=HEAD, columns="task", values="head_class")[list(dict.fromkeys(heads["task"]))]
+    wide = _classes(heads)
     dice = np.random.default_rng(seed)
     rows = []
     for one, other in itertools.combinations(wide.columns, 2):
@@ -101,6 +107,11 @@ def class_agreement(heads: pd.DataFrame, seed: int = 0) -> pd.DataFrame:
     table = pd.DataFrame(rows)
     table["p_value"] = holm(table["p_value"].to_numpy(dtype=float))
     return table
+
+
+def _classes(heads: pd.DataFrame) -> pd.DataFrame:
+    """The class of every head, a column per task in the order given."""
+    return heads.pivot(index=HEAD, columns="task", values="head_class")[list(dict.fromkeys(heads["task"]))]
 
 
 def _null(a: np.ndarray, b: np.ndarray, layers: np.ndarray, dice: np.random.Generator) -> dict[str, float]:

@@ -20,7 +20,7 @@ from tests.figures.drawn import ticks
 from tests.models import tiny, tokens
 from tests.reading.test_load import word_tokenizer
 
-PLAIN = {"null": "none", "examples": False, "show_progress": False}
+PLAIN = {"null": "none", "examples": False, "show_progress": False, "gamma": 0.45}
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +49,10 @@ def test_tables_are_those_of_the_profiles(found: tuple[dict[str, rs.Profile], Ag
     pair = result.pairs.set_index(["task", "other_task"]).loc[("repeats", "tokens")]
     assert (pair["heads"], pair["agreed"]) == (12, (one["head_class"] == other["head_class"]).sum())
     assert len(result.pairs) == 3
+    classes = result.classes().set_index(["layer", "head"])
+    assert classes["tokens"].tolist() == profiles["tokens"].at()["head_class"].tolist()
+    assert (classes["same_on_all"] == (classes[list(profiles)].nunique(axis=1) == 1)).all()
+    assert 0 < classes["same_on_all"].sum() < 12
     about = result.tasks.set_index("task")
     assert about.loc["repeats", ["prompts", "accuracy"]].tolist() == [4, profiles["repeats"].accuracy]
     assert about.loc["repeats-2", "chance"] == 1 / 8
@@ -80,6 +84,9 @@ def test_agreement_of_finished_profiles(found: tuple[dict[str, rs.Profile], Agre
     strange = rs.Profile(replace(alone[0].run, settings=alone[0].run.settings | {"fingerprint": "x"}), {})
     with pytest.raises(RotoscopeError, match="differ in fingerprint cannot be compared"):
         rs.agreement([*alone, strange])
+    permuted = rs.Profile(replace(alone[0].run, settings=alone[0].run.settings | {"input_swaps": 4}), {})
+    with pytest.raises(RotoscopeError, match="differ in input_swaps cannot be compared: 0, 4"):
+        rs.agreement([*alone, permuted])  # only one of them can have carried heads
 
 
 def test_every_task_is_a_run_and_resumes(
@@ -114,7 +121,7 @@ def test_every_task_is_a_run_and_resumes(
     assert list(profiles) == list(found[0])
     pd.testing.assert_frame_equal(again.components, result.components)
     with pytest.raises(RunError, match="other settings"):
-        profile_tasks(subject, prompts, **PLAIN, gamma=0.2, out=tmp_path / "run")
+        profile_tasks(subject, prompts, **PLAIN | {"gamma": 0.2}, out=tmp_path / "run")
 
 
 def test_one_prompt_has_no_components(subject: rs.Subject, prompts: list[Prompts]) -> None:
