@@ -8,7 +8,17 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from rotoscope import figures as draw
-from rotoscope.results import Calibration, Canonical, Dynamics, Gating, Lengths, OneHopRun, Profile, Training
+from rotoscope.results import (
+    Calibration,
+    Canonical,
+    Dynamics,
+    Gating,
+    Lengths,
+    OneHopRun,
+    Profile,
+    SwapDepths,
+    Training,
+)
 from rotoscope.results.saved import SavedRun
 
 
@@ -19,6 +29,8 @@ def figures_of(run: SavedRun, printed: pd.DataFrame | None = None) -> Iterator[t
     """
     if isinstance(run, Profile):
         yield from draw.all_figures(run)
+    elif isinstance(run, SwapDepths):
+        yield from draw.depth_figures(run)
     elif isinstance(run, Training):
         yield from draw.training_figures(Dynamics.of_training(run))
     elif isinstance(run, Dynamics):
