@@ -47,15 +47,14 @@ def depth_map(run: SwapDepths, tau: float | None = None) -> Figure:
 
     A black bar stands at the upper end of a head's carry depth: below it the head stays in place, above it follows.
     """
-    heads = run.at(tau)
-    curves = _at(run, tau)
+    heads, curves = by_leaning(run, tau), _at(run, tau)
     rows = pd.MultiIndex.from_frame(heads[HEAD])
     below = curves[~curves["own"]].set_index([*HEAD, "depth"])
     own = curves[curves["own"]].set_index(HEAD).reindex(rows)
     leaning = (below["positional_score"] - below["symbolic_score"]).unstack().reindex(rows, columns=run.depths)
     covered = below["covered_share"].unstack().reindex(rows, columns=run.depths)
     tall = min(max(ROW * len(heads), LEAST), MOST)
-    wide = max(1.9, min(5.2, 0.34 * len(run.depths)))
+    wide = max(3.4, min(5.2, 0.34 * len(run.depths)))
     ratios = {"width_ratios": [wide, 0.34, 0.2], "wspace": 0.02}
     with drawing(wide + 2.6, tall + 1.5, 1, 3, sharey=True, gridspec_kw=ratios) as (
         figure,
@@ -83,7 +82,7 @@ def depth_map(run: SwapDepths, tau: float | None = None) -> Figure:
         bar = figure.colorbar(drawn, ax=right, shrink=0.5, aspect=28, pad=0.5, ticks=[-1, 0, 1])
         bar.ax.set_yticklabels(["follows", "neither\nor both", "stays"], fontsize=7.5)
         bar.outline.set_visible(False)
-        left.set_title(f"{run.name}: what heads follow when blocks change places", loc="left")
+        left.set_title(f"{run.name}: {len(heads)} heads by depth of the swap", loc="left")
         handles: list[Any] = [
             *class_patches(class_labels(0 in run.depths)),
             Line2D([], [], color=INK, lw=2, label="carry depth"),
@@ -91,7 +90,18 @@ def depth_map(run: SwapDepths, tau: float | None = None) -> Figure:
         if thin.any():
             handles.append(Patch(color=THIN, label="under half of its weight run"))
         figure.legend(handles=handles, loc="outside upper left", ncols=4, fontsize=7.5, columnspacing=1.2)
-    return caption(figure, measured(run, tau))
+    note = "; heads of a layer in the order in which they stay in place" if heads["head"].max() else ""
+    return caption(figure, measured(run, tau) + note)
+
+
+def by_leaning(run: SwapDepths, tau: float | None = None) -> pd.DataFrame:
+    """`turns` with the heads of a layer in the order in which they stay in place over all depths, the first most."""
+    curves = _at(run, tau)
+    seen = curves[curves["covered_share"] >= COVERED]
+    leaning = (seen["positional_score"] - seen["symbolic_score"]).groupby([seen[name] for name in HEAD]).mean()
+    heads = run.at(tau).join(leaning.rename("leaning"), on=HEAD)
+    order = heads.sort_values(["layer", "leaning"], ascending=[True, False], kind="stable")
+    return order.drop(columns="leaning").reset_index(drop=True)
 
 
 def _carry_marks(axes: Axes, heads: pd.DataFrame, depths: Sequence[int]) -> None:
@@ -116,7 +126,7 @@ def _rows(axes: Axes, layers: pd.Series, panels: Sequence[Axes]) -> None:
 def _columns(axes: Axes, depths: Sequence[int]) -> None:
     every = max(1, -(-len(depths) // 16))
     axes.set_xticks(range(0, len(depths), every), [str(depth) for depth in depths[::every]])
-    axes.set_xlabel("depth k: blocks change places where they enter layer k (0: in the prompt)")
+    axes.set_xlabel("depth k: swapped where layer k begins (0: the prompt)")
 
 
 def _name_carried(axes: Axes, heads: pd.DataFrame, most: int) -> None:
@@ -184,10 +194,12 @@ def depth_curves(
 
 def telling_heads(run: SwapDepths, tau: float | None = None) -> list[tuple[int, int]]:
     """Up to six heads: carried ones with the deepest carry depths, some that are symbolic all the way, a positional one."""
-    heads = run.at(tau).sort_values("swapped_mass", ascending=False, kind="stable")
+    seen = _at(run, tau).groupby(HEAD)["covered_share"].min() >= COVERED
+    heads = run.at(tau).join(seen.rename("seen"), on=HEAD)
+    heads = heads.sort_values(["seen", "swapped_mass"], ascending=False, kind="stable")
     deepest = heads.sort_values("carry_depth", ascending=False, kind="stable")
     deepest = deepest[deepest["carry_depth"].notna()]
-    all_the_way = heads["head_class"].eq("symbolic") & heads["carry_depth"].isna()
+    all_the_way = heads["seen"] & heads["head_class"].eq("symbolic") & heads["carry_depth"].isna()
     found: list[tuple[int, int]] = []
     for group, most in (
         (deepest[deepest["head_class"] == "carried"], 3),
@@ -213,7 +225,8 @@ def _curve(axes: Axes, curves: pd.DataFrame, head: tuple[int, int]) -> None:
     axes.axvline(head[0], color=INK, linewidth=0.8, linestyle=":", label="its own layer")
     seen = rows["covered_share"] >= COVERED
     for name, hue in SCORE_COLOURS.items():
-        score, look = f"{name}_score", {"color": hue, "marker": CLASS_MARKERS[name], "markersize": 4}
+        score = f"{name}_score"
+        look: dict[str, Any] = {"color": hue, "marker": CLASS_MARKERS[name], "markersize": 4}
         known = rows[score].where(seen)
         axes.plot(rows["depth"], known, linewidth=1.6, label=score.replace("_", " "), **look)
         axes.plot(
@@ -262,11 +275,12 @@ def depth_ends(run: SwapDepths | Profile, tau: float | None = None) -> Figure:
 def _ends_in_the_plane(run: SwapDepths | Profile, heads: pd.DataFrame, null: pd.DataFrame) -> Figure:
     pure = heads[heads["head_class"].isin(["symbolic", "carried"])]
     told = pure[pure["covered_share"] >= COVERED]
+    kinds = [class_words(*pair) for pair in zip(told["head_class"], told["input_class"], strict=True)]
     groups = {
-        "carried": told[told["head_class"] == "carried"],
-        "symbolic": told[(told["head_class"] == "symbolic") & (told["input_class"] == "symbolic")],
+        "carried": "carried",
+        "symbolic": "symbolic, also in the prompt",
+        "symbolic at its layer": "symbolic at their layer alone",
     }
-    groups["symbolic at its layer"] = told.drop(index=[*groups["carried"].index, *groups["symbolic"].index])
     with drawing(5.2, 5.5) as (figure, [axes]):
         corners(axes, run.gamma)
         permuted = null.dropna(subset=INPUT_SCORES)
@@ -275,8 +289,8 @@ def _ends_in_the_plane(run: SwapDepths | Profile, heads: pd.DataFrame, null: pd.
             axes.scatter(
                 *permuted[INPUT_SCORES].to_numpy().T, s=30, color=NULL, marker=".", linewidths=0, label=label
             )
-        for name, rows in groups.items():
-            kind = name.split()[0]
+        for name, label in groups.items():
+            kind, rows = name.split()[0], told[[one == name for one in kinds]]
             style = {"color": CLASS_COLOURS[kind], "alpha": 0.85 if name == kind else 0.45}
             for row in rows.to_dict("records"):
                 axes.annotate(
@@ -289,15 +303,16 @@ def _ends_in_the_plane(run: SwapDepths | Profile, heads: pd.DataFrame, null: pd.
                 *rows[INPUT_SCORES].to_numpy().T,
                 s=24,
                 marker=CLASS_MARKERS[kind],
-                label=f"{len(rows)} {name}",
+                label=f"{len(rows)} {label}",
                 clip_on=False,
                 zorder=3,
                 **style,
             )
         axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), aspect="equal")
         axes.set(xlabel="positional score", ylabel="symbolic score")
-        left_out = f", {len(pure) - len(told)} without a verdict" if len(told) < len(pure) else ""
-        axes.set_title(f"{run.name}: {len(pure)} pure symbolic heads{left_out}", loc="left")
+        axes.set_title(f"{run.name}: {len(pure)} pure symbolic heads", loc="left")
+        if len(told) < len(pure):
+            axes.scatter([], [], color=THIN, label=f"{len(pure) - len(told)} without a verdict")
         axes.legend(
             loc="upper center",
             bbox_to_anchor=(0.5, -0.11),

@@ -153,7 +153,9 @@ def purity_over_training(run: Dynamics, gammas: Sequence[float] = GAMMAS) -> Fig
             axes.invert_yaxis()
             _early(axes, run)
         panels[-1].set_xlabel("training step")
-        figure.legend(handles=class_patches(class_labels(False)), loc="outside upper center", ncols=4, fontsize=8)
+        figure.legend(
+            handles=class_patches(class_labels(False)), loc="outside upper center", ncols=4, fontsize=8
+        )
     return caption(figure, f"{run.task} task; class of every head (layer:head) by tolerance; {COUNTED}")
 
 
