@@ -6,7 +6,9 @@ from typing import Any
 
 import pandas as pd
 
+from rotoscope.results.aggregate import INPUT_SCORES
 from rotoscope.results.depths import SwapDepths
+from rotoscope.results.profile import Profile
 from rotoscope.results.record import RunRecord, SubjectRecord
 
 STAYS, FOLLOWS = (1.0, 0.0), (0.0, 1.0)
@@ -59,6 +61,17 @@ def swap_depths(
         "seed": 0,
     }
     return SwapDepths(RunRecord(kind="depths", settings=settings, subject=SubjectRecord(name="made")), tables)
+
+
+def as_profile(*, permuted: bool) -> Profile:
+    """The same heads as a profile has them."""
+    run = swap_depths()
+    own = run.prompts[run.prompts["own"]].drop(columns=["own", "depth", "covered_share"])
+    tables = {"prompts": own.assign(effective_swaps=3.0, entropy=1.0, relative_entropy=0.5)}
+    if permuted:
+        tables["input_prompts"] = run.scored[["prompt", "layer", "head", "tau", *INPUT_SCORES, "covered_share"]]
+    run.run.settings["input_swaps"] = 64 if permuted else None
+    return Profile(run.run, tables)
 
 
 def _rows(heads: dict[tuple[int, int], Any], depths: tuple[int, ...], prompt: int) -> pd.DataFrame:

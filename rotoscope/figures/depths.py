@@ -47,7 +47,7 @@ def depth_map(run: SwapDepths, tau: float | None = None) -> Figure:
 
     A black bar stands at the upper end of a head's carry depth: below it the head stays in place, above it follows.
     """
-    heads, curves = by_leaning(run, tau), _at(run, tau)
+    heads, curves = run.by_leaning(tau), _at(run, tau)
     rows = pd.MultiIndex.from_frame(heads[HEAD])
     below = curves[~curves["own"]].set_index([*HEAD, "depth"])
     own = curves[curves["own"]].set_index(HEAD).reindex(rows)
@@ -92,16 +92,6 @@ def depth_map(run: SwapDepths, tau: float | None = None) -> Figure:
         figure.legend(handles=handles, loc="outside upper left", ncols=4, fontsize=7.5, columnspacing=1.2)
     note = "; heads of a layer in the order in which they stay in place" if heads["head"].max() else ""
     return caption(figure, measured(run, tau) + note)
-
-
-def by_leaning(run: SwapDepths, tau: float | None = None) -> pd.DataFrame:
-    """`turns` with the heads of a layer in the order in which they stay in place over all depths, the first most."""
-    curves = _at(run, tau)
-    seen = curves[curves["covered_share"] >= COVERED]
-    leaning = (seen["positional_score"] - seen["symbolic_score"]).groupby([seen[name] for name in HEAD]).mean()
-    heads = run.at(tau).join(leaning.rename("leaning"), on=HEAD)
-    order = heads.sort_values(["layer", "leaning"], ascending=[True, False], kind="stable")
-    return order.drop(columns="leaning").reset_index(drop=True)
 
 
 def _carry_marks(axes: Axes, heads: pd.DataFrame, depths: Sequence[int]) -> None:

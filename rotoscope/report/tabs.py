@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rotoscope.maths.purity import GAMMA, pure_regions, purity_codes
-from rotoscope.report.columns import clean, column, columns, table
+from rotoscope.maths.purity import COVERED, GAMMA, pure_regions, purity_codes
+from rotoscope.report.columns import clean, column, columns, packed, table
 from rotoscope.report.salvage import Salvaged
-from rotoscope.results.aggregate import LEAST_MASS, SCORES
+from rotoscope.results.aggregate import ENDS, LEAST_MASS, SCORES
 from rotoscope.results.calibration import Calibration
 from rotoscope.results.canonical import Canonical
+from rotoscope.results.depths import SwapDepths
 from rotoscope.results.dynamics import Dynamics
 from rotoscope.results.gating import Gating
 from rotoscope.results.geometry import Geometry
@@ -26,6 +27,24 @@ from rotoscope.results.roles import Roles
 Tab = dict[str, Any]
 CURVE = ("x", "y", "low", "high")
 SHOWN_SCORES = (*SCORES, "relative_entropy")
+
+
+def depths_tab(found: Salvaged) -> Tab:
+    """Both scores of every head at every depth, with intervals, and the heads that turn."""
+    run = SwapDepths(found.run, found.tables)
+    depths = run.depths
+    tab: Tab = {"depths": depths, "least_covered": COVERED, "at": []}
+    for tau in run.taus:
+        heads = run.by_leaning(tau)[["layer", "head"]]
+        curves = run.curves[~run.curves["own"] & (run.curves["tau"] == tau)]
+        wide = curves.pivot(index=["layer", "head"], columns="depth")
+        wide = wide.reindex(pd.MultiIndex.from_frame(heads))
+        one: Tab = {name: column(heads[name]) for name in heads}
+        for name in (*SCORES, *ENDS, "covered_share"):
+            one[name] = packed(wide[name].reindex(columns=depths).to_numpy(dtype=float).ravel(), 16)
+        title = "Heads that follow at their own layer and stay in place below it (positional / symbolic)"
+        tab["at"].append(one | {"turning": table(run.turning(tau), title, most=None)})
+    return tab
 
 
 def dynamics_tab(found: Salvaged) -> Tab | None:
@@ -163,6 +182,7 @@ def verdicts_tab(name: str, title: str, wanted: Sequence[str], found: Salvaged) 
 
 
 TABS: dict[str, dict[str, Callable[[Salvaged], Tab | None]]] = {
+    "depths": {"depths": depths_tab},
     "dynamics": {"dynamics": dynamics_tab},
     "training": {"dynamics": dynamics_tab},
     "lengths": {"lengths": lengths_tab},
@@ -174,7 +194,8 @@ TABS: dict[str, dict[str, Callable[[Salvaged], Tab | None]]] = {
 
 SHOWN_ELSEWHERE = {
     "profile": {"heads", "frequencies", "nulls", "prompts", "prompt_frequencies", "null_prompts",
-                "null_prompt_frequencies", "traces", "vectors", "queries"},
+                "null_prompt_frequencies", "traces", "vectors", "queries", "input_prompts", "null_input_prompts"},
+    "depths": {"heads", "turns", "prompts", "null_prompts"},
     "theory": {"statements"},
     "ledger": {"ledger"},
     "dynamics": {"scores", "accuracy"},
@@ -211,6 +232,8 @@ def _summaries(found: Salvaged) -> list[tuple[str, Callable[[], pd.DataFrame]]]:
         ]
     if isinstance(run, Geometry) and "use" in have:
         return [("Frequencies every head uses", run.weighted_ids)]
+    if isinstance(run, SwapDepths) and "prompts" in have:
+        return [("Means over the heads of a layer by depth", run.layers)]
     if isinstance(run, Profile) and "answers" in have:
         return [("The model's answers by where the asked fact stands", run.by_position)]
     if found.kind in ("dynamics", "training") and len(have.get("scores", ())):

@@ -145,6 +145,17 @@ class SwapDepths(SavedRun):
         wanted = self.taus[0] if tau is None else tau
         return self.turns[self.turns["tau"] == wanted].reset_index(drop=True)
 
+    def by_leaning(self, tau: float | None = None) -> pd.DataFrame:
+        """`at`, with the heads of a layer in the order in which they stay in place over all depths, the first most."""
+        heads = self.at(tau)
+        seen = self.curves[self.curves["covered_share"] >= COVERED]
+        leaning = (
+            (seen["positional_score"] - seen["symbolic_score"]).groupby([seen[name] for name in INDEX]).mean()
+        )
+        order = heads.join(leaning.rename("leaning"), on=INDEX)
+        order = order.sort_values(["layer", "leaning"], ascending=[True, False], kind="stable")
+        return order.drop(columns="leaning").reset_index(drop=True)
+
     def summary(self, tau: float | None = None) -> Summary:
         """Class counts and medians by depth of the layer."""
         return summarise(self.at(tau))

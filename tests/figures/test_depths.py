@@ -14,9 +14,8 @@ from rotoscope.figures import depth_curves, depth_ends, depth_map, layer_map, pl
 from rotoscope.figures.depths import telling_heads
 from rotoscope.figures.gallery import figures_of
 from rotoscope.palette import CARRIED, POSITIONAL, SYMBOLIC
-from rotoscope.results.aggregate import INPUT_SCORES
 from tests.figures.drawn import image, line, names, points, ticks
-from tests.swap_depths import CURVES, swap_depths
+from tests.swap_depths import CURVES, as_profile, swap_depths
 
 EMPTY = np.nan
 
@@ -133,19 +132,8 @@ def test_every_figure_of_a_run_can_be_written(tmp_path: Path) -> None:
     rs.figures.save_figure(made["depth_map"], tmp_path / "map")
 
 
-def profile(*, permuted: bool) -> rs.Profile:
-    """The same heads as a profile would have them."""
-    run = swap_depths()
-    own = run.prompts[run.prompts["own"]].drop(columns=["own", "depth", "covered_share"])
-    tables = {"prompts": own.assign(effective_swaps=3.0)}
-    if permuted:
-        tables["input_prompts"] = run.scored[["prompt", "layer", "head", "tau", *INPUT_SCORES, "covered_share"]]
-    run.run.settings["input_swaps"] = 64 if permuted else None
-    return rs.Profile(run.run, tables)
-
-
 def test_plane_and_map_of_a_profile_know_carried_heads() -> None:
-    measured = profile(permuted=True)
+    measured = as_profile(permuted=True)
     axes = plane(measured).axes[0]
     labels = [one.get_label() for one in axes.collections]
     assert labels == [
@@ -166,7 +154,7 @@ def test_plane_and_map_of_a_profile_know_carried_heads() -> None:
 
 
 def test_without_the_prompt_permuted_heads_are_symbolic_at_their_layer() -> None:
-    unmeasured = profile(permuted=False)
+    unmeasured = as_profile(permuted=False)
     assert [one.get_label() for one in plane(unmeasured).axes[0].collections][
         1
     ] == "5 symbolic (0) at their layer"
