@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from rotoscope import results as results
     from rotoscope import settings as settings
     from rotoscope import tasks as tasks
+    from rotoscope.analysis import agreement as agreement
     from rotoscope.analysis import depths as depths
     from rotoscope.analysis import gate as gate
     from rotoscope.analysis import measure_dynamics as dynamics

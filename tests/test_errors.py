@@ -259,6 +259,7 @@ SITUATIONS: dict[str, Callable[[Scene], Any]] = {
     ),
     "No chat template": lambda s: rs.tasks.binding(s.subject, 4, 1, prefix="chat"),
     "More pairs than names": lambda s: rs.tasks.binding(s.subject, 4000, 1),
+    "Too few words that differ": lambda s: rs.tasks.lookup(s.subject, 64),
     "A path that does not fit": lambda s: rs.tasks.number(8, window=2),
     "Too few letters for one path": lambda s: rs.tasks.letter(8, alphabet=4),
     "A template without its places": lambda s: rs.tasks.one_hop(

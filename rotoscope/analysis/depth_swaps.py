@@ -124,7 +124,7 @@ def _closed_form(
     return found
 
 
-def heaviest(weights: Sequence[Float[Tensor, "heads swaps taus"]], most: int) -> Int[Tensor, "chosen"]:
+def heaviest(weights: Sequence[Float[Tensor, "_ swaps taus"]], most: int) -> Int[Tensor, "chosen"]:
     """The swaps with the largest weight in the mean over all heads (at the first tau), the heaviest first."""
     mean = torch.cat([weight[..., 0] for weight in weights]).double().mean(0)
     return mean.sort(descending=True, stable=True).indices[:most].cpu()

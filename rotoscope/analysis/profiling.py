@@ -250,6 +250,7 @@ def subject_settings(subject: Subject, prompts: Prompts) -> dict[str, Any]:
         "task_settings": prompts.settings,
         "prompts": len(prompts),
         "prompts_hash": prompts_hash(prompts),
+        "chance": prompts.chance,
     }
 
 

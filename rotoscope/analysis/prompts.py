@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,16 @@ from rotoscope.tasks.prompts import Prompts
 
 FRESH = 4_000_000
 """Rows of a multi-hop task from here on are in no training run and in no other measurement."""
+MADE: dict[str, Callable[..., Prompts]] = {
+    "binding": tasks.binding,
+    "groups": tasks.groups,
+    "lookup": tasks.lookup,
+    "recall": tasks.recall,
+    "repeats": tasks.repeats,
+    "number": partial(tasks.questions, task="number"),
+    "letter": partial(tasks.questions, task="letter"),
+}
+"""Who makes the prompts of a task for a language model."""
 
 
 def make_prompts(
@@ -27,40 +38,36 @@ def make_prompts(
     """
     own = own_task(subject)
     task = settings.task or own or usual
-    if task in MULTIHOP and task != own:
-        trained = f"was trained on the {own} task" if own else "was not trained on a multi-hop task"
-        raise TaskError(f"{subject.name} {trained}, so it cannot be shown the {task} task")
-    if own is not None and task in ("binding", "text"):
+    if own is not None and task in MULTIHOP and task != own:
+        raise TaskError(f"{subject.name} was trained on the {own} task, so it cannot be shown the {task} task")
+    if own is not None and task not in (own, "repeats"):
         raise TaskError(
             f"{subject.name} knows only the words of its {own} task; leave --task out to profile it on that"
         )
     settings.check_meant(given, task)
-    if task in MULTIHOP:
+    if task == own:
+        for name in set(given) & {"length", "prefix"}:
+            raise RotoscopeError(
+                f"--{name} means something for language models only: {subject.name} has sizes of its own"
+            )
         return sequences_for(subject.model.config, settings.prompts, seed=settings.seed, first=FRESH).prompts()
-    if task == "binding":
-        grain = settings.granularity
-        return tasks.binding(
-            subject,
-            settings.pairs,
-            settings.prompts,
-            settings.seed,
-            prefix=settings.prefix,
-            granularity=int(grain) if grain.isdigit() else grain,  # type: ignore[arg-type]
-            equal_length=settings.equal_length,
-        )
-    if task == "repeats":
-        if settings.prefix not in (None, "start", "none"):
-            raise RotoscopeError(f"--task repeats knows the prefixes start and none, not {settings.prefix}")
-        return tasks.repeats(subject, settings.length, settings.prompts, settings.seed, prefix=settings.prefix)
-    if settings.text is None:
+    sizes = {
+        name: getattr(settings, name)
+        for name, cases in settings.meant_for.items()
+        if task in cases and name in settings.names() and getattr(settings, name) is not None
+    }
+    if task == "text":
+        return _own_text(subject, **sizes)
+    sizes |= {"count": sizes.pop("prompts"), "seed": settings.seed}
+    if settings.granularity.isdigit() and "granularity" in sizes:
+        sizes["granularity"] = int(settings.granularity)
+    return MADE[task](subject, **sizes)
+
+
+def _own_text(subject: Subject, text: Path | None = None, blocks: str = "sentence", **how: Any) -> Prompts:
+    if text is None:
         raise RotoscopeError("--task text needs --text FILE")
-    return tasks.text(
-        subject,
-        read_text(settings.text),
-        _cut(settings.blocks),
-        answer=settings.answer,
-        equal_length=settings.equal_length,
-    )
+    return tasks.text(subject, read_text(text), _cut(blocks), **how)
 
 
 def read_text(file: Path) -> str:

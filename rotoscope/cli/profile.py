@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from rotoscope.cli.command import Given, command
+from rotoscope.errors import RotoscopeError
 from rotoscope.settings import ModelSettings, Output, ProfileSettings, PromptSettings
+from rotoscope.settings.prompts import Task
 
 SCORES = ["correlation", "early_positional", "late_positional"]
 VARIATIONS = ["varied", "setting", *SCORES, "sink_in_block", "changes"]
@@ -16,6 +18,7 @@ VARIATIONS = ["varied", "setting", *SCORES, "sink_in_block", "changes"]
 def profile(
     model: str = "smollm2",
     *,
+    task: tuple[Task, ...] | None = None,
     prompts: Annotated[Given, PromptSettings],
     settings: Annotated[Given, ProfileSettings],
     loading: ModelSettings,
@@ -29,7 +32,15 @@ def profile(
     ----------
     model
         "smollm2", "number", "letter", a folder, a .gguf file, or a hub id such as org/name (which goes to the network).
+    task
+        binding: facts and a question. groups: facts of three members, two given. lookup: lines "name: colour", twice, and a
+        name. recall: a list of words, twice, and begun again. repeats: random tokens, repeated. text: your own prompt
+        (--text). number, letter: the model's own multi-hop task; a language model is asked one-hop questions. By default
+        the model's own task, else binding. Several: a run for each, and how far they agree on the heads.
     """
+    if task and len(task) > 1:
+        return _several(model, task, prompts, settings, loading, output)
+    prompts |= {"task": task[0]} if task else {}
     wanted, sizes = ProfileSettings.make(**settings), PromptSettings.make(**prompts)
     from rich.markup import escape
 
@@ -54,3 +65,58 @@ def profile(
             console, result.tables["variations"][VARIATIONS], "which conclusions change with the settings"
         )
     return end(console, result, folder, draw=output.figures)
+
+
+def _several(
+    model: str,
+    tasks: tuple[Task, ...],
+    prompts: Given,
+    settings: Given,
+    loading: ModelSettings,
+    output: Output,
+) -> int:
+    """A run per task, and one over them; a size is taken by the tasks that it means something for."""
+    if len(set(tasks)) < len(tasks):
+        raise RotoscopeError(f"--task {' '.join(tasks)}: give every task once")
+    if "vary" in settings:
+        raise RotoscopeError("--vary works on the binding task alone: leave the other tasks out")
+    meant = PromptSettings.meant_for
+    for name in prompts:
+        if not set(meant.get(name, tasks)) & set(tasks):
+            PromptSettings.check_meant([name], " and ".join(tasks))
+    wanted = ProfileSettings.make(**settings)
+    given = {
+        task: {name: value for name, value in prompts.items() if task in meant.get(name, tasks)}
+        for task in tasks
+    }
+    sizes = {task: PromptSettings.make(task=task, **own) for task, own in given.items()}
+    from rich.markup import escape
+
+    from rotoscope.analysis.across_tasks import profile_tasks
+    from rotoscope.analysis.estimate import check_prompts, estimate
+    from rotoscope.analysis.prompts import make_prompts
+    from rotoscope.cli.summary import drawn, end, new_console, say, show_table
+    from rotoscope.reading import load
+
+    console = new_console()
+    subject = load(model, device=output.device, allow_missing=loading.allow_missing)
+    for task in tasks:
+        check_prompts(subject, sizes[task], wanted, given=given[task], force=output.force)
+    shown = [make_prompts(subject, sizes[task], given=given[task]) for task in tasks]
+    folder = output.folder(Path(model).stem, *tasks)
+    for one in shown:
+        say(console, f"[bold]{escape(subject.name)}[/], {one.task}: {estimate(subject, one, wanted)}")
+    how: dict[str, Any] = {"out": folder, "overwrite": output.overwrite, "force": output.force}
+    found, result = profile_tasks(subject, shown, wanted, seed=sizes[tasks[0]].seed, **how)
+    show_table(console, result.tasks, "the tasks, and the heads of each class")
+    show_table(
+        console, result.pairs, "heads with the same class on two tasks; null: labels shuffled within layers"
+    )
+    if len(result.components):
+        show_table(console, result.components, "variance of the scores over heads, tasks and prompts")
+    beside = []
+    for name, profiled in found.items():
+        for caveat in profiled.run.warnings:
+            say(console, f"[yellow]caveat, {name}:[/] {escape(caveat)}")
+        beside += [folder / name / "run.json", *(drawn(profiled, folder / name) if output.figures else [])]
+    return end(console, result, folder, draw=output.figures, beside=beside)

@@ -53,9 +53,10 @@ def show_summary(console: Console, profile: Profile) -> None:
     console.print(_extremes(profile))
     accuracy = profile.accuracy
     if accuracy is not None:
+        chance = "" if profile.chance is None else f", chance {profile.chance:.0%}"
         say(
             console,
-            f"the model's own accuracy on these prompts: {accuracy:.0%} of {len(profile.answers)} answers",
+            f"the model's own accuracy on these prompts: {accuracy:.0%} of {len(profile.answers)} answers{chance}",
         )
     proof = profile.run.proof
     if proof is not None and proof.layers:
@@ -82,14 +83,16 @@ def end(
     for caveat in result.run.warnings:
         say(console, f"[yellow]caveat:[/] {escape(caveat)}")
     written = [*sorted(folder.glob("*.json*")), *sorted(folder.glob("*.parquet")), *beside]
-    if draw:
-        from rotoscope.figures import save_figure
-        from rotoscope.figures.gallery import figures_of
-
-        for name, figure in figures_of(result, printed):
-            written += save_figure(figure, folder / name)
-    show_written(console, written)
+    show_written(console, written + (drawn(result, folder, printed) if draw else []))
     return 0
+
+
+def drawn(result: SavedRun, folder: Path, printed: pd.DataFrame | None = None) -> list[Path]:
+    """The files of the figures of a run, drawn into a folder."""
+    from rotoscope.figures import save_figure
+    from rotoscope.figures.gallery import figures_of
+
+    return [file for name, figure in figures_of(result, printed) for file in save_figure(figure, folder / name)]
 
 
 def _draws(found: pd.DataFrame) -> str:

@@ -10,6 +10,7 @@ try:
 except ImportError as _missing:
     raise RotoscopeError("figures need: pip install 'rotoscope[figures]'") from _missing
 
+from rotoscope.figures.agreement import task_agreement as task_agreement
 from rotoscope.figures.by_depth import by_position as by_position
 from rotoscope.figures.by_depth import depth as depth
 from rotoscope.figures.calibration import false_verdicts as false_verdicts

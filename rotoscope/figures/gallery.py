@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 
 from rotoscope import figures as draw
 from rotoscope.results import (
+    Agreement,
     Calibration,
     Canonical,
     Dynamics,
@@ -50,6 +51,8 @@ def figures_of(run: SavedRun, printed: pd.DataFrame | None = None) -> Iterator[t
         yield "length_prediction", draw.length_prediction(run)
     elif isinstance(run, OneHopRun):
         yield "one_hop_accuracy", draw.one_hop_accuracy(run, printed)
+    elif isinstance(run, Agreement):
+        yield "task_agreement", draw.task_agreement(run)
     elif isinstance(run, Calibration):
         yield "false_verdicts", draw.false_verdicts(run)
     elif isinstance(run, Gating) and run.sweep:

@@ -59,9 +59,11 @@ _STORED_ROLES = "stored run (rotoscope dynamics number|letter)"
 _STORED_TELLING = (
     "stored run (rotoscope profile smollm2 --pairs 32 --prompts 4: its telling heads on every prompt)"
 )
-_STORED_DEPTH = "stored runs (rotoscope profile smollm2 --pairs 32|256 --prefix chat|start)"
+_STORED_DEPTH = "stored runs (rotoscope profile smollm2 --pairs 32|256, and --prefix start --ending answer)"
 _STORED_PLACES = "stored run (rotoscope profile smollm2 --pairs 16 --prompts 128 --null none)"
-_STORED_GATING = "stored run (rotoscope gate smollm2 --task repeats --prompts 8 --bands 2 --groups symbolic)"
+_STORED_GATING = (
+    "stored run (rotoscope gate smollm2 --task repeats --blocks first --prompts 8 --bands 2 --groups symbolic)"
+)
 
 NEEDS: dict[Need, Run] = {
     "theory": Run(cost="quick"),

@@ -30,9 +30,10 @@ DEPTH: dict[str, tuple[Literal["start"] | None, int, int]] = {
     "chat-256": (None, 256, 3),
     "start-32": ("start", 32, 6),
 }
-"""P1's claims about depth are judged with these: the prefix (the model's usual one, or a start token), pairs, prompts."""
+"""P1's claims about depth are judged with these: the prefix (the model's usual one, or a start token and "Answer:" at the
+end), pairs, prompts."""
 PLACES: dict[str, Any] = {"pairs": 16, "count": 128}
-REPEATS: dict[str, Any] = {"length": 32, "count": 8}
+REPEATS: dict[str, Any] = {"length": 32, "count": 8, "blocks": "first"}
 HALVES: dict[str, Any] = {"bands": 2, "groups": ("symbolic",)}
 STORED = Path(__file__).parents[1] / "models"
 """Runs that come with rotoscope."""
@@ -93,7 +94,8 @@ class LanguageRuns:
         if stored := self._stored(f"depth-{name}", "quick", "cpu"):
             return Profile.open(stored)
         prefix, pairs, count = DEPTH[name]
-        shown = binding(self.subject, pairs, count, prefix=prefix)
+        ending: Literal["likes", "answer"] = "likes" if prefix is None else "answer"
+        shown = binding(self.subject, pairs, count, prefix=prefix, ending=ending)
         return self._profiled(f"depth-{name}", shown, null_draws=DRAWS)
 
     @cached_property

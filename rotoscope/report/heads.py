@@ -90,7 +90,7 @@ def heads_tab(found: Salvaged) -> dict[str, Any] | None:
         ("frequencies", "the frequencies", lambda: _frequencies(tables, tab["taus"])),
         ("traces", "the attention traces", lambda: _examples(tables.get("traces"), TRACE)),
         ("vectors", "the query and key vectors", lambda: _examples(tables.get("vectors"), VECTOR)),
-        ("accuracy", "the answers", lambda: _accuracy(tables.get("answers"))),
+        ("accuracy", "the answers", lambda: _accuracy(tables.get("answers"), profile.chance)),
     ):
         tab[name] = found.attempt(title, make)
     return tab
@@ -234,7 +234,8 @@ def _examples(table: pd.DataFrame | None, names: tuple[str, ...]) -> dict[str, A
     return found
 
 
-def _accuracy(answers: pd.DataFrame | None) -> dict[str, Any] | None:
+def _accuracy(answers: pd.DataFrame | None, chance: float | None) -> dict[str, Any] | None:
     if answers is None or answers.empty:
         return None
-    return {"accuracy": clean(float(np.mean(answers["correct"].astype(float)))), "answers": len(answers)}
+    correct = float(np.mean(answers["correct"].astype(float)))
+    return {"accuracy": clean(correct), "answers": len(answers), "chance": clean(chance)}

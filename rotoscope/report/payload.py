@@ -30,6 +30,7 @@ TITLES = {
     "geometry": "Frequencies and planes, {task} task",
     "lengths": "How far models generalise",
     "onehop": "One-hop questions to {name}",
+    "agreement": "Heads of {name} on several tasks",
     "calibration": "How often a verdict is wrong",
 }
 

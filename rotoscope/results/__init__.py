@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any, TypeVar, overload
 
 from rotoscope.errors import RunError
+from rotoscope.results.agreement import Agreement as Agreement
 from rotoscope.results.calibration import Calibration as Calibration
 from rotoscope.results.canonical import Canonical as Canonical
 from rotoscope.results.depths import SwapDepths as SwapDepths
@@ -42,6 +43,7 @@ KINDS: dict[str, type[SavedRun]] = {
         OneHopRun,
         Ledger,
         Calibration,
+        Agreement,
     )
 }
 

@@ -15,6 +15,8 @@ ONE_PROMPT = (
     "one prompt: no interval, and nothing says whether classes are the same on the next; give more prompts"
 )
 FAILS, FEW_SWAPS, LITTLE_MASS, FIRST_TOKENS = 0.5, 2, 0.2, 4
+LITTLE_BETTER = 1.5
+"""An accuracy of less than so many times chance says little, however high it is."""
 
 
 def caveats(profile: Profile) -> list[str]:
@@ -39,11 +41,7 @@ def with_missing_caveats(noted: Iterable[object], null_name: str | None, heads: 
 def _caveats(profile: Profile) -> Iterator[str]:
     if profile.null_name is None:
         yield NO_NULL
-    if profile.accuracy is not None and profile.accuracy < FAILS:
-        yield (
-            f"the model answers {profile.accuracy:.0%} of these prompts: its heads are profiled on a task it "
-            "mostly fails"
-        )
+    yield from _failed(profile.accuracy, profile.chance)
     heads = profile.at()
     if heads["prompts"].max() == 1:
         yield ONE_PROMPT
@@ -64,6 +62,15 @@ def _caveats(profile: Profile) -> Iterator[str]:
     missing = int(heads["missing_reason"].notna().sum())
     if missing:
         yield f"{missing} heads see no swap (a sliding window hides every block) and have no score"
+
+
+def _failed(accuracy: float | None, chance: float | None) -> Iterator[str]:
+    """Whether the model can do what it is profiled on."""
+    if accuracy is None or accuracy >= max(FAILS, min(1.0, LITTLE_BETTER * (chance or 0.0))):
+        return
+    beside = "" if chance is None else f" (chance {chance:.0%})"
+    how = "it mostly fails" if accuracy < FAILS else "at which it is little better than chance"
+    yield f"the model answers {accuracy:.0%} of these prompts{beside}: its heads are profiled on a task {how}"
 
 
 def _unstable(heads: pd.DataFrame) -> Iterator[str]:

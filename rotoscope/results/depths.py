@@ -83,14 +83,15 @@ class SwapDepths(SavedRun):
         """One row per (layer, head, tau): class, scores at the own layer and of the permuted prompt, and the carry depth.
 
         `carry_depth` is the largest depth that was run below the own layer at which the head stays in place more than it
-        follows; missing for heads that stay in place at their own layer, and for those that follow at every depth.
+        follows; missing for heads that stay in place at their own layer or are uniform, and for those that follow at every
+        depth.
         """
         table = head_table(self.scored, self.gamma)
         below = self.curves[~self.curves["own"] & (self.curves["covered_share"] >= COVERED)]
         stays = below[below["positional_score"] > below["symbolic_score"]]
         deepest = stays.groupby(INDEX)["depth"].max().rename("carry_depth")
         table = table.merge(deepest, on=INDEX, how="left")
-        follows = table["symbolic_score"] >= table["positional_score"]
+        follows = (table["symbolic_score"] >= table["positional_score"]) & (table["head_class"] != "uniform")
         table["carry_depth"] = table["carry_depth"].where(follows).astype("Int64")
         return table
 
@@ -128,16 +129,18 @@ class SwapDepths(SavedRun):
         return table[[name for name in order if name in table]]
 
     def layers(self, tau: float | None = None) -> pd.DataFrame:
-        """One row per (layer, own, depth): mean scores over heads and prompts, with the null's mean over its draws."""
+        """One row per (layer, own, depth): mean scores over heads and prompts; of the null, where all its heads were run."""
         tau = self.taus[0] if tau is None else tau
         keys = ["layer", "own", "depth"]
         found = self.prompts[self.prompts["tau"] == tau].groupby(keys)[SCORES].mean()
         null = self.null_prompts
         if len(null):
-            whole = null[null["tau"] == tau].groupby([*keys, "draw"])
-            complete = whole["head"].nunique() == self.prompts["head"].nunique()
-            means = whole[SCORES].mean()[complete].groupby(keys).mean().add_prefix("null_")
-            found = found.join(means)
+            groups = null[null["tau"] == tau].groupby(keys)
+            heads = groups[["draw", "head"]].apply(lambda rows: len(rows.drop_duplicates()))
+            whole = heads == null["draw"].nunique() * null.groupby("layer")["head"].nunique().reindex(
+                heads.index, level="layer"
+            )
+            found = found.join(groups[SCORES].mean()[whole].add_prefix("null_"))
         return found.reset_index()
 
     def at(self, tau: float | None = None) -> pd.DataFrame:

@@ -119,6 +119,12 @@ class Profile(SavedRun):
         return float(self.answers["correct"].mean()) if len(self.answers) else None
 
     @property
+    def chance(self) -> float | None:
+        """The accuracy of picking one of the answers in a prompt at random; None where the task does not say."""
+        chance = self.run.settings.get("chance")
+        return None if chance is None else float(chance)
+
+    @property
     def taus(self) -> list[float]:
         """The temperatures that were measured, in the order given."""
         return [float(tau) for tau in self.run.settings["tau"]]

@@ -10,7 +10,8 @@ from rotoscope.settings.base import Settings
 from rotoscope.settings.bounds import SEED, count
 
 OWN = ("number", "letter")
-DRAWN = ("binding", "repeats", *OWN)
+Task = Literal["binding", "groups", "lookup", "recall", "repeats", "text", "number", "letter"]
+DRAWN = ("binding", "groups", "lookup", "recall", "repeats", *OWN)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,14 +20,17 @@ class PromptSettings(Settings):
 
     title: ClassVar = "What the model is shown"
     meant_for: ClassVar = {
-        "pairs": ("binding",),
+        "pairs": ("binding", "groups", "lookup"),
         "prompts": DRAWN,
-        "prefix": ("binding", "repeats"),
+        "prefix": DRAWN,
         "granularity": ("binding",),
         "equal_length": ("binding", "text"),
-        "length": ("repeats",),
+        "distinct": ("binding",),
+        "ending": ("binding",),
+        "asked": ("groups",),
+        "length": ("recall", "repeats", *OWN),
         "text": ("text",),
-        "blocks": ("text",),
+        "blocks": ("repeats", "text"),
         "answer": ("text",),
         "vary": ("binding",),
     }
@@ -39,26 +43,36 @@ class PromptSettings(Settings):
         "seed": SEED,
     }
 
-    task: Literal["binding", "repeats", "text", "number", "letter"] | None = None
-    """binding: facts and a question. repeats: random tokens, repeated. text: your own prompt (--text). number, letter: the
-    model's own multi-hop task. By default the model's own task where it was trained on one, else binding (gate: repeats)."""
-    pairs: int = 32
-    """binding: facts in a prompt."""
+    task: Task | None = None
+    """binding: facts and a question. groups: facts of three members, two given. lookup: lines "name: colour", twice, and a
+    name. recall: a list of words, twice, and begun again. repeats: random tokens, repeated. text: your own prompt (--text).
+    number, letter: the model's own multi-hop task; a language model is asked one-hop questions. By default the model's
+    own task, else binding (gate: repeats)."""
+    pairs: int | None = None
+    """binding, groups: facts in a prompt (32, 16). lookup: lines before they come again (8)."""
     prompts: int = 16
     """How many prompts to average over."""
     prefix: Literal["chat", "start", "fact", "none"] | None = None
-    """What stands before the blocks: chat, start (token), fact (a throwaway one) or none. By default chat where the
-    tokenizer has a template, else fact."""
+    """What stands before the blocks: chat, start (token), fact (a throwaway one) or none. By default chat where the task has
+    turns (binding, number, letter) and the tokenizer a template."""
     granularity: str = "fact"
     """binding: what is swapped whole: fact, symbol, token, or a number of facts."""
     equal_length: bool = False
     """Demand blocks of one length; centred scores need them."""
-    length: int = 32
-    """repeats: tokens before they repeat."""
+    distinct: bool = False
+    """binding: every name likes a colour of its own, whose first token no other begins with."""
+    ending: Literal["likes", "answer"] = "likes"
+    """binding without a chat: prompts end in "Joel likes", or in "Answer:" as in earlier versions."""
+    asked: Literal["name", "thing", "place"] = "name"
+    """groups: which member is asked for, the others given."""
+    length: int | None = None
+    """repeats: tokens before they repeat (32). recall: words in the list (12). number, letter: items in the sequence of a
+    language model's question (16)."""
     text: Path | None = None
     """text: a file with the prompt; the last token is the query."""
-    blocks: str = "sentence"
-    """text: sentence, line, token, a number of tokens, or spans such as 1:5,5:9 (token positions)."""
+    blocks: str | None = None
+    """text: sentence (the default), line, token, a number of tokens, or spans such as 1:5,5:9 (token positions). repeats:
+    tokens of all copies (the default), or of the first."""
     answer: str | None = None
     """text: what should come next, for the model's own accuracy."""
     seed: int = 0

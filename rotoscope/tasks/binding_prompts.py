@@ -6,22 +6,16 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import resources
+from statistics import fmean
 from typing import Any, Literal
 
 from rotoscope.errors import TaskError
 from rotoscope.maths.blocks import Blocks
+from rotoscope.tasks.prefixes import THROWAWAY, Prefix, chat, chosen_prefix, starts
 from rotoscope.tasks.prompts import Prompt, Prompts, encode, spans_of, tokenizer_of
+from rotoscope.tasks.vocabulary import COLOURS, first_token, told_apart, words
 
-Prefix = Literal["chat", "start", "fact", "none"]
-PREFIXES: tuple[Prefix, ...] = ("chat", "start", "fact", "none")
-THROWAWAY = " Zelda likes amber."
 INTRODUCTION = "Here are some facts."
-
-
-def default_prefix(tokenizer: Any) -> Prefix:
-    """What stands before the facts: a chat turn where the tokenizer has a template, else a throwaway fact."""
-    return "chat" if getattr(tokenizer, "chat_template", None) else "fact"
 
 
 def binding(
@@ -33,6 +27,8 @@ def binding(
     prefix: Prefix | None = None,
     granularity: Literal["fact", "symbol", "token"] | int = "fact",
     equal_length: bool = False,
+    distinct: bool = False,
+    ending: Literal["likes", "answer"] = "likes",
 ) -> Prompts:
     """`count` prompts of `pairs` facts each, one of which is asked about; scored at the last token.
 
@@ -45,29 +41,41 @@ def binding(
     - "none": nothing, so that the first fact holds the first token.
 
     `granularity` is what counts as one block: a "fact", each "symbol" (name or colour), each "token", or a
-    number of facts. `equal_length` keeps to names and colours of one token length each.
+    number of facts. `equal_length` keeps to names and colours of one token length each. `distinct` gives every name a
+    colour of its own, whose first token no other colour begins with.
+
+    Every prompt ends in "Joel likes". The same seed gives the same facts and the same question with every prefix, so
+    that two sets differ in the prefix only (of a chat, the markup of the turns belongs to it). Without a chat,
+    `ending="answer"` ends the prompt in "Answer:" instead, as earlier versions did.
     """
     tokenizer = tokenizer_of(subject)
-    chosen = prefix or default_prefix(tokenizer)
-    if chosen not in PREFIXES:
-        raise TaskError(f"unknown prefix '{chosen}'; choose one of {', '.join(PREFIXES)}")
-    if chosen == "chat" and not getattr(tokenizer, "chat_template", None):
-        raise TaskError("this tokenizer has no chat template; choose another prefix (start, fact or none)")
+    chosen = chosen_prefix(tokenizer, prefix)
     if pairs < 2 or count < 1:
         raise TaskError(f"binding needs at least 2 pairs and 1 prompt, found {pairs} pairs, {count} prompts")
-    names, colours = _words("names.txt"), _words("colours.txt")
+    if ending not in ("likes", "answer") or (ending == "answer" and chosen == "chat"):
+        raise TaskError(
+            f"a prompt ends in 'likes' or, without a chat, in 'answer'; found '{ending}' and prefix '{chosen}'"
+        )
+    names = words("names.txt")
+    colours = told_apart(tokenizer, pairs, "colours", *COLOURS) if distinct else words(COLOURS[0])
     if equal_length:
         names, colours = _same_length(tokenizer, names), _same_length(tokenizer, colours)
-    if pairs > len(names):
-        raise TaskError(
-            f"{pairs} pairs need as many names, and there are {len(names)}"
-            + (" of equal token length for this tokenizer; allow unequal lengths" if equal_length else "")
-        )
+    for what, there in (("names", names), ("colours", colours)):
+        if pairs > len(there) and (distinct or what == "names"):
+            raise TaskError(
+                f"{pairs} pairs need as many {what}, and there are {len(there)}"
+                + (" of equal token length for this tokenizer; allow unequal lengths" if equal_length else "")
+            )
+    first = {colour: first_token(tokenizer, colour) for colour in colours}
     draw = random.Random(seed)
-    items = []
+    items, chances = [], []
     for _ in range(count):
-        facts = [_Fact(name, draw.choice(colours)) for name in draw.sample(names, pairs)]
-        items.append(_prompt(tokenizer, facts, draw.randrange(pairs), chosen, granularity, equal_length))
+        asking = draw.sample(names, pairs)
+        liked = draw.sample(colours, pairs) if distinct else [draw.choice(colours) for _ in asking]
+        facts = [_Fact(name, colour) for name, colour in zip(asking, liked, strict=True)]
+        asked = draw.randrange(pairs)
+        items.append(_prompt(tokenizer, facts, asked, chosen, granularity, equal_length, ending))
+        chances.append(1 / len({first[colour] for colour in liked}))
     settings = {
         "pairs": pairs,
         "count": count,
@@ -75,8 +83,10 @@ def binding(
         "prefix": chosen,
         "granularity": granularity,
         "equal_length": equal_length,
+        "distinct": distinct,
+        "ending": ending,
     }
-    return Prompts("binding", tuple(items), settings)
+    return Prompts("binding", tuple(items), settings, chance=fmean(chances))
 
 
 @dataclass(frozen=True)
@@ -89,16 +99,11 @@ class _Fact:
         return f" {self.name} likes {self.colour}."
 
 
-def _words(file: str) -> list[str]:
-    text = resources.files("rotoscope.tasks").joinpath(file).read_text(encoding="utf-8")
-    return list(dict.fromkeys(text.split()))
-
-
-def _same_length(tokenizer: Any, words: list[str]) -> list[str]:
+def _same_length(tokenizer: Any, found: list[str]) -> list[str]:
     """The words whose number of tokens is the most common one."""
-    lengths = {word: len(encode(tokenizer, f" {word}").ids) for word in words}
+    lengths = {word: len(encode(tokenizer, f" {word}").ids) for word in found}
     usual = Counter(lengths.values()).most_common(1)[0][0]
-    return [word for word in words if lengths[word] == usual]
+    return [word for word in found if lengths[word] == usual]
 
 
 def _prompt(
@@ -108,19 +113,19 @@ def _prompt(
     prefix: Prefix,
     granularity: str | int,
     equal_length: bool,
+    ending: str,
 ) -> Prompt:
     body = "".join(fact.text for fact in facts)
     name, colour = facts[asked].name, facts[asked].colour
     question = f" What does {name} like?"
     if prefix == "chat":
-        text = _chat(tokenizer, INTRODUCTION + body + question) + f"{name} likes"
+        text = chat(tokenizer, INTRODUCTION + body + question) + f"{name} likes"
         begin = text.index(body)
     else:
         front = THROWAWAY if prefix == "fact" else ""
-        text = front + body + question + " Answer:"
+        text = front + body + question + (" Answer:" if ending == "answer" else f" {name} likes")
         begin = len(front)
-    start = prefix == "start" or (prefix == "fact" and tokenizer.bos_token_id is not None)
-    encoded = encode(tokenizer, text, start=start)
+    encoded = encode(tokenizer, text, start=starts(tokenizer, prefix))
     query = len(encoded.ids) - 1
     pieces, symbols, holds = _pieces(facts, begin, granularity, asked)
     spans = spans_of(encoded, pieces)
@@ -138,22 +143,6 @@ def _prompt(
         asked=holds,
         text=text,
     )
-
-
-def _chat(tokenizer: Any, message: str) -> str:
-    """The user's turn in the model's own template, up to where the answer begins."""
-    user = {"role": "user", "content": message}
-    system = {"role": "system", "content": "You are a helpful assistant."}
-    for turns in ([system, user], [user]):  # some templates refuse a system turn
-        try:
-            rendered: str = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
-        except Exception as problem:
-            reason = problem
-            continue
-        if message in rendered:
-            return rendered
-        reason = TaskError("the template does not keep the message as it is")
-    raise TaskError(f"the tokenizer's chat template cannot be used ({reason}); choose another prefix")
 
 
 def _pieces(

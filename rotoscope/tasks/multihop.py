@@ -17,6 +17,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from statistics import fmean
 from typing import Any, overload
 
 import torch
@@ -99,7 +100,14 @@ class MultiHops(Sequence[MultiHop]):
             Prompt(tuple(row), (self.length - 1,), (answer,))
             for row, answer in zip(self.tokens.tolist(), self.answer.tolist(), strict=True)
         )
-        return Prompts(self.task, items, dict(self.settings))
+        return Prompts(self.task, items, dict(self.settings), self._chance)
+
+    @property
+    def _chance(self) -> float | None:
+        """Of one of the tokens in a sequence that point no further, picked at random."""
+        ends = {k for k, word in enumerate(self.vocabulary) if word[-1].isdigit() == (self.task == "letter")}
+        there = [len(ends.intersection(row)) for row in self.tokens.tolist()]
+        return fmean(1 / n for n in there) if there else None
 
 
 def letters_of(count: int) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, overload
 
 from rotoscope.errors import TaskError
@@ -58,6 +58,8 @@ class Prompts(Sequence[Prompt]):
     task: str
     items: tuple[Prompt, ...]
     settings: dict[str, Any] = field(default_factory=dict)
+    chance: float | None = None
+    """How often one of the answers that stand in a prompt, picked at random, is right; None where nobody can say."""
 
     @overload
     def __getitem__(self, index: int) -> Prompt: ...
@@ -65,7 +67,7 @@ class Prompts(Sequence[Prompt]):
     def __getitem__(self, index: slice) -> Prompts: ...
     def __getitem__(self, index: int | slice) -> Prompt | Prompts:
         if isinstance(index, slice):
-            return Prompts(self.task, self.items[index], self.settings)
+            return replace(self, items=self.items[index])
         return self.items[index]
 
     def __len__(self) -> int:

@@ -7,7 +7,8 @@ from typing import Any, Literal
 
 from rotoscope.errors import TaskError
 from rotoscope.maths.blocks import Blocks
-from rotoscope.tasks.prompts import Prompt, Prompts, tokenizer_of
+from rotoscope.tasks.prefixes import THROWAWAY, chosen_prefix
+from rotoscope.tasks.prompts import Prompt, Prompts, encode, tokenizer_of
 
 
 def repeats(
@@ -18,12 +19,15 @@ def repeats(
     *,
     copies: int = 2,
     block_length: int = 1,
-    prefix: Literal["start", "none"] | None = None,
+    prefix: Literal["start", "fact", "none"] | None = None,
+    blocks: Literal["all", "first"] = "all",
 ) -> Prompts:
     """`count` sequences of `length` distinct random tokens, each written `copies` times but for the last token.
 
-    The task asks at every position of the last copy. Blocks are runs of `block_length` tokens of the first
-    copy; a start token, where there is one, stays outside them.
+    The task asks at every position of the last copy. Blocks are runs of `block_length` tokens of `all` copies, as far
+    as the last query, so that also a head that looks at the token before it has something at stake; or of the `first`
+    copy alone. The `prefix` stays outside them: "start" (the default where the tokenizer has a start token), "fact" (a
+    throwaway fact behind it, so that the first of the random tokens draws no attention for being first) or "none".
     """
     tokenizer = tokenizer_of(subject)
     special = set(tokenizer.all_special_ids)
@@ -32,13 +36,18 @@ def repeats(
         raise TaskError(f"length must lie between 4 and {len(ordinary)} (the vocabulary), found {length}")
     if copies < 2 or count < 1:
         raise TaskError(f"repeats needs at least 2 copies and 1 prompt, found {copies} and {count}")
+    if blocks not in ("all", "first"):
+        raise TaskError(f"blocks are tokens of all copies or of the first, found '{blocks}'")
     if not 1 <= block_length <= length // 2:
         raise TaskError(f"block_length must lie between 1 and half of length, found {block_length}")
     start = tokenizer.bos_token_id
-    chosen = prefix or ("start" if start is not None else "none")
+    chosen = chosen_prefix(tokenizer, prefix or ("start" if start is not None else "none"), plain=True)
     if chosen == "start" and start is None:
         raise TaskError("this tokenizer has no start token; choose prefix 'none'")
-    front = (start,) if chosen == "start" else ()
+    fact = encode(tokenizer, THROWAWAY, start=start is not None).ids if chosen == "fact" else ()
+    front = (start,) if chosen == "start" else fact
+    latest = copies - 2 if blocks == "all" else 0  # the last whole copy is the latest to hold the answer
+    asked = latest * (length // block_length) + (length - 1) // block_length
     draw = random.Random(seed)
     items = []
     for _ in range(count):
@@ -46,7 +55,12 @@ def repeats(
         tokens = front + (once * copies)[:-1]
         first = len(front) + (copies - 1) * length
         queries = tuple(range(first, len(tokens)))
-        begins = range(len(front), len(front) + length - block_length + 1, block_length)
+        begins = [
+            len(front) + copy * length + offset
+            for copy in range(copies if blocks == "all" else 1)
+            for offset in range(0, length - block_length + 1, block_length)
+            if len(front) + copy * length + offset + block_length <= queries[-1]
+        ]
         items.append(
             Prompt(
                 tokens=tokens,
@@ -54,7 +68,7 @@ def repeats(
                 answers=tuple(once[q - first + 1] for q in queries),
                 blocks=Blocks.of([(b, b + block_length) for b in begins], queries[-1]),
                 symbols=tuple(tokens[b] for b in begins) if block_length == 1 else None,
-                asked=(length - 1) // block_length if length % block_length == 0 else None,
+                asked=asked if length % block_length == 0 else None,
                 text=tokenizer.decode(tokens),
             )
         )
@@ -65,5 +79,6 @@ def repeats(
         "copies": copies,
         "block_length": block_length,
         "prefix": chosen,
+        "blocks": blocks,
     }
-    return Prompts("repeats", tuple(items), settings)
+    return Prompts("repeats", tuple(items), settings, chance=1 / length)

@@ -181,10 +181,10 @@ def test_a_word_that_draws_attention_in_some_layers_is_a_sink(
     """ " The", with which some tokenizers begin the name Theo, draws half of all attention in SmolLM2's early layers
     and turns them symbolic; nothing in its mean over layers tells."""
     task = importlib.import_module("rotoscope.tasks.binding_prompts")
-    names = task._words("names.txt")
+    names = task.words("names.txt")
 
     def profiled(name: str) -> rs.Profile:
-        monkeypatch.setattr(task, "_words", lambda file: [name if old == "Silas" else old for old in names])
+        monkeypatch.setattr(task, "words", lambda file: [name if old == "Silas" else old for old in names])
         return rs.profile(smollm2, rs.tasks.binding(smollm2, 128, 1), PLAIN)
 
     plain, drawn = profiled("Silas"), profiled("Theo")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 import rotoscope as rs
 
@@ -33,7 +34,7 @@ def test_start_token_only(smollm2: rs.Subject) -> None:
 @pytest.mark.slow
 def test_gating_bands(smollm2: rs.Subject) -> None:
     """Repetition needs its slow planes, and symbolic heads do not need their fastest."""
-    prompts = rs.tasks.repeats(smollm2, 32, 8)
+    prompts = rs.tasks.repeats(smollm2, 32, 8, blocks="first")
     classes = rs.profile(smollm2, prompts, null="none")
     losses = {}
     for planes in ("21-24", "1-4"):
@@ -44,3 +45,33 @@ def test_gating_bands(smollm2: rs.Subject) -> None:
         plain = summary.loc[("nothing gated", "task"), "loss"]
     assert losses["21-24"] > plain + 5
     assert abs(losses["1-4"] - plain) < 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("task", "right", "sure"), [("lookup", 31, 24), ("recall", 43, 36)])
+def test_tasks_it_can_do(smollm2: rs.Subject, task: str, right: int, sure: int) -> None:
+    """Of 48 prompts, `right` were measured; `sure` is what three standard errors leave."""
+    made = getattr(rs.tasks, task)
+    prompts = [prompt for seed in (0, 1) for prompt in made(smollm2, count=24, seed=seed)]
+    found = sum(predicted(smollm2, prompt) == prompt.answers[0] for prompt in prompts)
+    assert sure <= found
+    assert abs(found - right) <= 2  # another machine rounds otherwise
+
+
+@pytest.mark.slow
+def test_base_prompts_ask_what_chat_prompts_ask(smollm2: rs.Subject) -> None:
+    """Two facts, 24 prompts: of those that end in "Answer:" none is answered."""
+    right = {
+        ending: sum(
+            predicted(smollm2, prompt) == prompt.answers[0]
+            for prompt in rs.tasks.binding(smollm2, 2, 24, prefix="fact", distinct=True, ending=ending)
+        )
+        for ending in ("answer", "likes")
+    }
+    assert right["answer"] == 0
+    assert right["likes"] >= 3
+
+
+def predicted(subject: rs.Subject, prompt: rs.Prompt) -> int:
+    with torch.no_grad():
+        return int(subject.model(torch.tensor([prompt.tokens])).logits[0, -1].argmax())

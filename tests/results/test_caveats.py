@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pandas as pd
 import pytest
 
@@ -36,6 +38,32 @@ def test_each_caveat_has_its_cause(plain: rs.Profile) -> None:
     assert not any("of its attention on" in text for text in caveats(without(plain, swapped_mass=0.5)))
     assert any("fewer than two swaps" in text for text in caveats(without(plain, effective_swaps=1.0)))
     assert not any("fewer than two" in text for text in caveats(without(plain, effective_swaps=9.0)))
+
+
+@pytest.mark.parametrize(
+    ("right", "chance", "said"),
+    [
+        (
+            6,
+            0.5,
+            "answers 60% of these prompts (chance 50%): its heads are profiled on a task at which it is little",
+        ),
+        (3, 0.1, "answers 30% of these prompts (chance 10%): its heads are profiled on a task it mostly fails"),
+        (3, None, "answers 30% of these prompts: its heads are profiled on a task it mostly fails"),
+        (6, 0.1, None),
+        (8, 0.5, None),
+        (10, 1.0, None),
+    ],
+)
+def test_accuracy_is_held_against_chance(
+    plain: rs.Profile, right: int, chance: float | None, said: str | None
+) -> None:
+    answers = pd.DataFrame({"correct": [k < right for k in range(10)]})
+    run = replace(plain.run, settings=plain.run.settings | {"chance": chance})
+    found = [
+        text for text in caveats(rs.Profile(run, {**plain.tables, "answers": answers})) if "answers" in text
+    ]
+    assert [text.startswith(f"the model {said}") for text in found] == [True] * (said is not None)
 
 
 def test_heads_that_change_class_are_counted(plain: rs.Profile) -> None:

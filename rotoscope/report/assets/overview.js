@@ -188,7 +188,7 @@ function summaryCard() {
   return [
     el("h2", {}, "The model in figures"),
     el("p", { class: "hint" }, "Choose a head by click, or type its name (", el("kbd", {}, "/"), "); ", el("kbd", {}, "←"), el("kbd", {}, "→"), el("kbd", {}, "↑"), el("kbd", {}, "↓"), " walk over heads, ", el("kbd", {}, "Esc"), " comes back here."),
-    tab.accuracy ? el("p", { class: "hint" }, "The model itself answers " + Math.round(100 * tab.accuracy.accuracy) + " % of " + tab.accuracy.answers + " prompts.") : null,
+    tab.accuracy ? el("p", { class: "hint" }, "The model itself answers " + Math.round(100 * tab.accuracy.accuracy) + " % of " + tab.accuracy.answers + " prompts" + (missing(tab.accuracy.chance) ? "" : ", chance " + Math.round(100 * tab.accuracy.chance) + " %") + ".") : null,
     rows.length ? el("table", { class: "measures", "aria-label": "Summary figures" }, el("tbody", {}, rows)) : el("p", { class: "hint" }, "The summary figures need scores per prompt, which this run does not have."),
     rows.length ? el("p", { class: "hint" }, "Dot and line: value and 95 % interval over prompts, at τ = " + short(tauNow()) + (tab.null ? "; grey: where 95 % of further draws of the " + tab.null + " null would lie (" + now.statistics[0].null_draws + " drawn)." : ".")) : null,
     unsaid.length ? el("p", { class: "hint", id: "unsaid" }, unsaid.join("; ") + ".") : null,

@@ -29,7 +29,7 @@ TEXT = f"gate {{model}} --task text --text {{text}} --answer w7 --blocks token {
 
 
 LONGER = "--prompts 3 --length 8 --prefix none"
-COARSER = "--pairs 6 --granularity 2"
+COARSER = "--pairs 6 --granularity 2 --ending answer"
 OTHERWISE = "--text {longer} --blocks sentence"
 
 
@@ -95,6 +95,9 @@ FLAGS: Table = {
     "equal_length": Refused(
         TEXT.replace("{text}", "{uneven}").replace("token", "sentence"), "--equal-length", "equal length"
     ),
+    "distinct": Refused(BINDING, "--distinct", "this tokenizer tells 1 apart by their first token"),
+    "ending": Effect(BINDING, COARSER, made("ending"), "answer"),
+    "asked": "tests/tasks/test_new_tasks.py::test_any_member_of_a_group_is_asked_for",
     "length": Effect(ONE, LONGER, made("length"), 8),
     "text": Effect(TEXT, OTHERWISE, losses),
     "blocks": Effect(TEXT, OTHERWISE, made("blocks"), "sentence"),

@@ -33,7 +33,7 @@ MUCH = (
 )
 """Flags whose effects are seen in different places: one run shows them all."""
 LONGER = "--length 8 --prefix none"
-COARSER = "--pairs 6 --granularity 2"
+COARSER = "--pairs 6 --granularity 2 --ending answer"
 OTHERWISE = "--text {longer} --blocks sentence --answer w7"
 """Flags that are seen together: without any one of them the number would be another."""
 DRAWS = "--null-draws 2 --null-per-layer"
@@ -94,7 +94,10 @@ def asked_at(outcome: Outcome) -> list[int]:
 
 FLAGS: Table = {
     "model": Other(REPEATS, REPEATS.replace("{model}", "{other}"), scores),
-    "task": Other(TEXT, REPEATS, lambda o: (o.result.run.settings["task"], shown(o)), ("repeats", (2, 12))),
+    "task": (
+        Other(TEXT, REPEATS, lambda o: (o.result.run.settings["task"], shown(o)), ("repeats", (2, 12))),
+        "tests/cli/test_several_tasks.py::test_several_tasks",
+    ),
     "pairs": Effect(BINDING, COARSER, swaps, 3.0),
     "prompts": Effect(REPEATS, MUCH, shown, (3, 12)),
     "prefix": Effect(REPEATS, LONGER, shown, (2, 15)),
@@ -102,12 +105,18 @@ FLAGS: Table = {
     "equal_length": Refused(
         TEXT.replace("{text}", "{uneven}").replace("token", "sentence"), "--equal-length", "equal length"
     ),
+    "distinct": Refused(BINDING, "--distinct", "this tokenizer tells 1 apart by their first token"),
+    "ending": Effect(BINDING, COARSER, lambda o: o.result.run.settings["task_settings"]["ending"], "answer"),
+    "asked": "tests/tasks/test_new_tasks.py::test_any_member_of_a_group_is_asked_for",
     "length": Effect(REPEATS, LONGER, shown, (2, 15)),
     "text": Effect(TEXT, OTHERWISE, shown, (1, 17)),
-    "blocks": Effect(TEXT, OTHERWISE, swaps, 6.0),
+    "blocks": (
+        Effect(TEXT, OTHERWISE, swaps, 6.0),
+        Effect(REPEATS, "--blocks first --tau 1e6", swaps, 15.0),
+    ),
     "answer": Effect(TEXT, OTHERWISE, has("answers"), expected=True),
     "seed": Effect(REPEATS, "--seed 1", scores),
-    "tau": Effect(REPEATS, MUCH, lambda o: (o.result.taus, swaps(o)), ([1e6], 15.0)),
+    "tau": Effect(REPEATS, MUCH, lambda o: (o.result.taus, swaps(o)), ([1e6], 28.5)),
     "gamma": Effect(REPEATS, "--gamma 0.45", lambda o: o.result.heads["head_class"].tolist()),
     "least_mass": Effect(
         REPEATS, "--least-mass 1", lambda o: o.result.heads["little_at_stake"].all(), expected=True

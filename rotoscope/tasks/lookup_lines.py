@@ -1,0 +1,69 @@
+"""Lines "Name: colour", the same lines in another order, then one of the names: small models can look it up."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from rotoscope.errors import TaskError
+from rotoscope.maths.blocks import Blocks
+from rotoscope.tasks.prefixes import THROWAWAY, Prefix, chosen_prefix, starts
+from rotoscope.tasks.prompts import Prompt, Prompts, encode, spans_of, tokenizer_of
+from rotoscope.tasks.vocabulary import COLOURS, first_token, told_apart, words
+
+GAP = "\n"
+"""Beside the end of a line: an empty one, between the copies and before the name that is asked for."""
+
+
+def lookup(
+    subject: Any, pairs: int = 8, count: int = 16, seed: int = 0, *, prefix: Prefix | None = None
+) -> Prompts:
+    """`count` prompts of `pairs` lines, each given twice, in two orders; asked for the colour of one name.
+
+    Names and colours are distinct, and no two colours begin with the same token. Blocks are the lines of both copies,
+    because the answer stands in both, and the same line is the same symbol; `asked` is the line of the later copy. The
+    `prefix` is "start", "fact" (the default) or "none", as for `binding`.
+    """
+    tokenizer = tokenizer_of(subject)
+    chosen = chosen_prefix(tokenizer, prefix, plain=True)
+    if pairs < 2 or count < 1:
+        raise TaskError(f"lookup needs at least 2 pairs and 1 prompt, found {pairs} pairs, {count} prompts")
+    names = words("names.txt")
+    if pairs > len(names):
+        raise TaskError(f"{pairs} pairs need as many names, and there are {len(names)}")
+    colours = told_apart(tokenizer, pairs, "colours", *COLOURS)
+    draw = random.Random(seed)
+    items = []
+    for _ in range(count):
+        facts = list(zip(draw.sample(names, pairs), draw.sample(colours, pairs), strict=True))
+        first = again = list(range(pairs))
+        while again == first:
+            again = draw.sample(first, pairs)
+        items.append(_prompt(tokenizer, facts, first + again, draw.randrange(pairs), chosen))
+    settings = {"pairs": pairs, "count": count, "seed": seed, "prefix": chosen}
+    return Prompts("lookup", tuple(items), settings, chance=1 / pairs)
+
+
+def _prompt(
+    tokenizer: Any, facts: list[tuple[str, str]], order: list[int], wanted: int, prefix: Prefix
+) -> Prompt:
+    text = f"{THROWAWAY.strip()}\n{GAP}" if prefix == "fact" else ""
+    pieces = []
+    for place, k in enumerate(order):
+        text += GAP if place == len(facts) else ""
+        name, colour = facts[k]
+        pieces.append((len(text), len(text) + len(f"{name}: {colour}\n")))
+        text += f"{name}: {colour}\n"
+    name, colour = facts[wanted]
+    text += f"{GAP}{name}:"
+    encoded = encode(tokenizer, text, start=starts(tokenizer, prefix))
+    query = len(encoded.ids) - 1
+    return Prompt(
+        tokens=encoded.ids,
+        queries=(query,),
+        answers=(first_token(tokenizer, colour),),
+        blocks=Blocks.of(spans_of(encoded, pieces), query),
+        symbols=tuple(order),
+        asked=order.index(wanted, len(facts)),
+        text=text,
+    )
