@@ -280,7 +280,7 @@ def _ends_in_the_plane(run: SwapDepths | Profile, heads: pd.DataFrame, null: pd.
                 *permuted[INPUT_SCORES].to_numpy().T, s=30, color=NULL, marker=".", linewidths=0, label=label
             )
         for name, label in groups.items():
-            kind, rows = name.split()[0], told[[one == name for one in kinds]]
+            kind, rows = name.split()[0], told[np.array([one == name for one in kinds], dtype=bool)]
             style = {"color": CLASS_COLOURS[kind], "alpha": 0.85 if name == kind else 0.45}
             for row in rows.to_dict("records"):
                 axes.annotate(

@@ -10,7 +10,7 @@ import pandas as pd
 
 from rotoscope.maths.purity import COVERED, purity_classes, where_covered
 from rotoscope.results.aggregate import INDEX, INPUT_SCORES, SCORES, head_table, score_interval, with_permuted
-from rotoscope.results.caveats import NO_NULL, ONE_PROMPT
+from rotoscope.results.caveats import NO_NULL, ONE_PROMPT, unpermuted
 from rotoscope.results.intervals import one_row_per_input
 from rotoscope.results.saved import SavedRun
 from rotoscope.results.statistics import statistics
@@ -185,6 +185,7 @@ class SwapDepths(SavedRun):
             found.append(NO_NULL)
         if self.prompts["prompt"].nunique() == 1:
             found.append(ONE_PROMPT)
+        found += unpermuted(self.at(), "--at 0")
         table = self.curves
         thin = table[~table["own"] & (table["tau"] == self.taus[0]) & (table["covered_share"] < COVERED)]
         few = thin[["layer", "head"]].drop_duplicates()

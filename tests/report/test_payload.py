@@ -62,8 +62,7 @@ def test_heads_are_those_of_the_table(profile: rs.Profile, saved: Path) -> None:
         for name in ("positional_score", "symbolic_score_low", "centred_positional_score_high", "entropy",
                      "effective_swaps", "class_stability"):  # fmt: skip
             np.testing.assert_allclose(now[name], heads[name], atol=6e-5)
-        names = ("positional", "symbolic", "uniform", "mixed")
-        assert [names[code] for code in now["head_class"]] == heads["head_class"].tolist()
+        assert [CLASSES[code] for code in now["head_class"]] == heads["head_class"].tolist()
         shown = pd.DataFrame(now["statistics"])
         expected = profile.statistics(tau)
         for name in ("verdict", "reason", "null_draws"):

@@ -29,7 +29,7 @@ BINDING = f"profile {{model}} --task binding --pairs 4 --prompts 2 --tau 1e6 {PL
 TEXT = f"profile {{model}} --task text --text {{text}} --blocks token --tau 1e6 {PLAIN}"
 NULL = f"{REPEATS.replace(' --null none', '')} --null random"
 MUCH = (
-    "--prompts 3 --tau 1e6 --queries 8,10 --frequencies --heads 1:2,0:3 --examples --permute input --no-prove"
+    "--prompts 3 --tau 1e6 --queries 8,10 --frequencies --heads 1:2,0:3 --examples --input-swaps 4 --no-prove"
 )
 """Flags whose effects are seen in different places: one run shows them all."""
 LONGER = "--length 8 --prefix none"
@@ -128,7 +128,7 @@ FLAGS: Table = {
     "null_draws": Effect(NULL, DRAWS, draws_differ, [0, 1]),
     "null_per_layer": Effect(NULL, DRAWS, lambda o: every(o, "null_factors", "part"), [0, 1]),
     "examples": Effect(REPEATS, MUCH, has("traces"), expected=True),
-    "permute": Effect(REPEATS, MUCH, has("input_permutation"), expected=True),
+    "input_swaps": Effect(REPEATS, MUCH, has("input_prompts"), expected=True),
     "vary": Effect(BINDING, "--vary tau", has("variations"), expected=True),
     "batch_tokens": prompts_by_themselves,
     "prove": Effect(REPEATS, MUCH, lambda o: ("self-check" in o.told, o.result.run.proof.layers), (False, 0)),
