@@ -87,7 +87,7 @@ def _one_prompt(runs: Reruns, batch: Batch, k: int, swapping: Swapping, scale: S
     order = sorted(chosen.tolist(), key=pairs.__getitem__)
     runs.last = max(layers)
     kept = runs.begin(tokens)
-    for depth in swapping.depths:
+    for depth in (depth for depth in swapping.depths if depth <= runs.last):
         for part in _together(order, pairs, blocks, query + 1, swapping.most_tokens):
             swaps = Swaps.of(blocks, [pairs[s] for s in part], query + 1, runs.reader.device)
             _run(runs, kept, depth, swaps, layers)
