@@ -83,8 +83,9 @@ def all_figures(profile: Profile) -> Iterator[tuple[str, Figure]]:
 
 
 def depth_figures(run: SwapDepths) -> Iterator[tuple[str, Figure]]:
-    """Every figure of swaps at depths."""
-    yield from _named(run, depth_map, depth_curves)
+    """Every figure of swaps at depths; at the heads' own layers alone there is nothing to draw against depth."""
+    if run.depths:
+        yield from _named(run, depth_map, depth_curves)
     if 0 in run.depths:
         yield from _named(run, depth_ends)
 

@@ -128,10 +128,10 @@ def _name_carried(axes: Axes, heads: pd.DataFrame, most: int) -> None:
     places: list[float] = []
     for row in carried.index:
         places.append(max(float(row), places[-1] + step) if places else float(row))
-    over = max(0.0, places[-1] - (len(heads) - 1))
-    for k in range(len(places) - 1, -1, -1):  # what was pushed over the upper end goes back down
-        top = len(heads) - 1 if k == len(places) - 1 else places[k + 1] - step
-        places[k] = min(places[k], top) if over else places[k]
+    top = len(heads) - 1.0
+    for k in reversed(range(len(places))):  # what was pushed over the upper end goes back down
+        places[k] = min(places[k], top)
+        top = places[k] - step
     for row, place, layer, head in zip(carried.index, places, carried["layer"], carried["head"], strict=True):
         axes.annotate(
             f"{layer}:{head}",
@@ -155,10 +155,8 @@ def depth_curves(
     shown = telling_heads(run, tau) if heads is None else list(heads)
     found, curves = run.at(tau).set_index(HEAD), _at(run, tau)
     unknown = [head for head in shown if head not in found.index]
-    if unknown or not shown:
-        raise RotoscopeError(
-            f"no head {':'.join(map(str, unknown[0]))} in this run" if unknown else "no head to draw"
-        )
+    if unknown:
+        raise RotoscopeError(f"no head {unknown[0][0]}:{unknown[0][1]} in this run")
     columns = min(3, len(shown))
     rows = -(-len(shown) // columns)
     with drawing_grid(2.5 * columns + 0.6, 1.75 * rows + 1.1, rows, columns, sharex=True, sharey=True) as (
@@ -196,7 +194,7 @@ def telling_heads(run: SwapDepths, tau: float | None = None) -> list[tuple[int, 
         (heads[all_the_way], 2),
         (heads[heads["head_class"] == "positional"], 1),
         (deepest, TELLING),
-        (heads[heads["head_class"].notna()], TELLING),
+        (heads, TELLING),
     ):
         new = [head for head in group[HEAD].itertuples(index=False, name=None) if head not in found]
         found += new[: min(most, TELLING - len(found))]
@@ -204,7 +202,8 @@ def telling_heads(run: SwapDepths, tau: float | None = None) -> list[tuple[int, 
 
 
 def _title(head: tuple[int, int], row: pd.Series) -> str:
-    words = class_words(str(row["head_class"]), row.get("input_class")) if row["head_class"] else "no score"
+    name = row["head_class"]
+    words = class_words(name, row.get("input_class")) if isinstance(name, str) else "no score"
     depth = "" if pd.isna(row["carry_depth"]) else f", carry depth {row['carry_depth']}"
     return f"{head[0]}:{head[1]} {words}{depth}"
 

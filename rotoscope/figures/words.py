@@ -35,11 +35,7 @@ def swapped_words(run: Profile | SwapDepths) -> str:
 
 def class_labels(permuted: bool) -> dict[str, str]:
     """The classes that could be told apart, each in words."""
-    return (
-        dict(zip(CLASSES, CLASSES, strict=True))
-        if permuted
-        else {name: class_words(name) for name in AT_ITS_LAYER}
-    )
+    return {name: name if permuted else class_words(name) for name in (CLASSES if permuted else AT_ITS_LAYER)}
 
 
 def null_words(run: Profile | SwapDepths) -> str:

@@ -90,7 +90,7 @@ def heads_tab(found: Salvaged) -> dict[str, Any] | None:
         ("frequencies", "the frequencies", lambda: _frequencies(tables, tab["taus"])),
         ("traces", "the attention traces", lambda: _examples(tables.get("traces"), TRACE)),
         ("vectors", "the query and key vectors", lambda: _examples(tables.get("vectors"), VECTOR)),
-        ("accuracy", "the answers", lambda: _accuracy(tables.get("answers"), profile.chance)),
+        ("accuracy", "the answers", lambda: _accuracy(tables.get("answers"), getattr(profile, "chance", None))),
     ):
         tab[name] = found.attempt(title, make)
     return tab

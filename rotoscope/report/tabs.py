@@ -29,10 +29,12 @@ CURVE = ("x", "y", "low", "high")
 SHOWN_SCORES = (*SCORES, "relative_entropy")
 
 
-def depths_tab(found: Salvaged) -> Tab:
+def depths_tab(found: Salvaged) -> Tab | None:
     """Both scores of every head at every depth, with intervals, and the heads that turn."""
     run = SwapDepths(found.run, found.tables)
     depths = run.depths
+    if not depths:
+        return None
     tab: Tab = {"depths": depths, "least_covered": COVERED, "at": []}
     for tau in run.taus:
         heads = run.by_leaning(tau)[["layer", "head"]]

@@ -128,6 +128,7 @@ def test_every_figure_of_a_run_can_be_written(tmp_path: Path) -> None:
     made = dict(figures_of(swap_depths()))
     assert list(made) == ["depth_map", "depth_curves", "depth_ends"]
     assert list(dict(figures_of(swap_depths(depths=(2,))))) == ["depth_map", "depth_curves"]
+    assert not list(figures_of(swap_depths(depths=())))  # the own layers alone
     assert "at most 64 swaps of a prompt at every depth" in made["depth_map"].get_supxlabel()
     rs.figures.save_figure(made["depth_map"], tmp_path / "map")
 

@@ -45,6 +45,12 @@ def test_the_page_has_both_ends_of_every_head(tmp_path: Path) -> None:
     assert (listed.kind, listed.state, listed.about) == ("depths", "finished", "made · tokens")
 
 
+def test_own_layers_alone_have_no_tab_of_depths() -> None:
+    found = run_payload(swap_depths(depths=()))
+    assert not found["problems"]
+    assert list(found["tabs"]) == ["overview", "tables"]
+
+
 def test_an_unmeasured_prompt_is_not_said_to_be_followed() -> None:
     found = run_payload(as_profile(permuted=False))["tabs"]["overview"]
     assert not found["permuted"]
