@@ -51,6 +51,9 @@ SERIES = (GREEN, AMBER, SKY, VIOLET, POSITIONAL, SYMBOLIC, MIXED, UNIFORM)
 MEASURE_COLOURS = {
     "positional_score": POSITIONAL,
     "symbolic_score": SYMBOLIC,
+    "input_positional_score": POSITIONAL,
+    "input_symbolic_score": SYMBOLIC,
+    "covered_share": AMBER,
     "class_share": SKY,
     "class_stability": GREEN,
     "relative_entropy": VIOLET,

@@ -61,6 +61,16 @@ STAND_INS = {
         "fewer prompts",
     ),
     "--controls 10": ("--controls 1 --prompts 2", "fewer prompts and random heads"),
+    "depths number --prompts 24": ("depths number --prompts 2", "fewer prompts"),
+    "depths letter --prompts 24": ("depths letter --prompts 2", "fewer prompts"),
+    "depths smollm2 --pairs 8 --prompts 2 --swaps 28": (
+        "depths path/to/model --pairs 8 --prompts 2 --swaps 4",
+        "a tiny llama for minutes of work",
+    ),
+    "profile smollm2 --input-swaps 64": (
+        "profile path/to/model --pairs 8 --prompts 2 --input-swaps 4",
+        "a tiny llama for minutes of work",
+    ),
     "--prompts 128": ("--prompts 2", "fewer prompts"),
     "gate smollm2 --prompts 8": (
         "gate path/to/model --prompts 2 --bands 2",

@@ -21,6 +21,7 @@ from rotoscope import cli, errors
 from rotoscope.analysis.gating import parse_heads
 from rotoscope.cli.doctor import EXTRAS
 from rotoscope.reading import HeadReader, heads, loading
+from rotoscope.reading.rerun import Reruns
 from rotoscope.results.files import disk_errors
 from rotoscope.results.record import described_checksum
 from tests.models import GROUPED, from_config, tiny, tokens
@@ -177,6 +178,24 @@ class Scene:
         self.patch.setattr(heads, "find_layout", rolled)
         return self.profile()
 
+    def depths(self, **settings: Any) -> rs.results.SwapDepths:
+        return rs.depths(self.subject, tokens=tokens(1, 12), null="none", **settings)
+
+    def remembering(self) -> rs.results.SwapDepths:
+        """The last layer takes something from the first, past those between."""
+        first, last = self.model.model.layers[0], self.model.model.layers[-1]
+        first.register_forward_hook(lambda module, args, out: setattr(last, "remembered", out))
+        last.register_forward_hook(
+            lambda module, args, out: out + module.remembered.flip(1) if "forward" not in vars(module) else out
+        )
+        return self.depths(at=(0, 1))
+
+    def misnoted(self) -> Reruns:
+        """The reader broken on purpose: it shows the first position for the last."""
+        reader = HeadReader(self.model)
+        self.patch.setattr(reader, "_heads", lambda *given, heads=reader._heads: heads(*given[:2], (0,)))
+        return Reruns(reader)
+
     def offloaded(self) -> rs.Profile:
         self.model.model.layers[1].to("meta")
         return self.profile()
@@ -310,6 +329,8 @@ SITUATIONS: dict[str, Callable[[Scene], Any]] = {
         )
     ),
     "The proof fails": Scene.misread,
+    "A model that cannot be entered": Scene.remembering,
+    "Attention that is not what was read": Scene.misnoted,
     "No planes": lambda s: HeadReader(from_config(tf.HunYuanDenseV1Config(**GROUPED, head_dim=16))),
     "No way in": lambda s: HeadReader(
         from_config(tf.BloomConfig(vocab_size=128, hidden_size=64, n_layer=1, n_head=4))
@@ -348,6 +369,10 @@ SITUATIONS: dict[str, Callable[[Scene], Any]] = {
     "A gate with two orders": lambda s: rs.gate(
         s.subject, rs.tasks.repeats(s.subject, 8, 1), keep="1", remove="2"
     ),
+    "A depth that is none": lambda s: s.depths(at="top"),
+    "A depth beyond the model": lambda s: s.depths(at=(0, 3)),
+    "Draws without a null": lambda s: s.depths(null_draws=3),
+    "The prompt was not permuted": lambda s: rs.figures.depth_ends(s.profile(null="none")),
     "A setting that does not exist": lambda s: s.profile(gama=0.2),
     "A claim that is not in the ledger": lambda s: rs.papers.reproduce("p2-number-oder", out="runs/ledger"),
     "An option that does not exist": lambda s: s.command("profile", "--pair", "3"),

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from rotoscope.cli.command import Given, command
+from rotoscope.errors import RotoscopeError
 from rotoscope.settings import DepthsSettings, ModelSettings, Output, PromptSettings
 from rotoscope.settings.prompts import DRAWN
 
@@ -36,6 +37,8 @@ def depths(
     model
         "smollm2", "number", "letter", a folder, a .gguf file, or a hub id.
     """
+    if "answer" in prompts:
+        raise RotoscopeError("--answer means nothing here: no answer is asked for")
     wanted, sizes = DepthsSettings.make(**settings), PromptSettings.make(**(USUAL | prompts))
     from rich.markup import escape
 

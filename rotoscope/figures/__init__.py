@@ -19,6 +19,9 @@ from rotoscope.figures.canonical import canonical_positions as canonical_positio
 from rotoscope.figures.canonical import canonical_scores as canonical_scores
 from rotoscope.figures.canonical import canonical_steps as canonical_steps
 from rotoscope.figures.canonical import canonical_vectors as canonical_vectors
+from rotoscope.figures.depths import depth_curves as depth_curves
+from rotoscope.figures.depths import depth_ends as depth_ends
+from rotoscope.figures.depths import depth_map as depth_map
 from rotoscope.figures.dynamics import plane_over_training as plane_over_training
 from rotoscope.figures.dynamics import purity_over_training as purity_over_training
 from rotoscope.figures.dynamics import scores_over_training as scores_over_training
@@ -52,6 +55,7 @@ from rotoscope.figures.theory import hop_path as hop_path
 from rotoscope.figures.theory import permuted_logits as permuted_logits
 from rotoscope.figures.theory import target_weights as target_weights
 from rotoscope.palette import CLASS_COLOURS as CLASS_COLOURS
+from rotoscope.results.depths import SwapDepths
 from rotoscope.results.dynamics import Dynamics
 from rotoscope.results.profile import Profile
 
@@ -61,6 +65,8 @@ PLACES = 24  # answers from which it makes sense to ask where the fact stood
 def all_figures(profile: Profile) -> Iterator[tuple[str, Figure]]:
     """Every figure that a profile has the data for, with the name of its file."""
     yield from _named(profile, plane, layer_map, depth)
+    if "input_prompts" in profile.tables:
+        yield from _named(profile, depth_ends)
     if len(profile.answers) >= PLACES and len(profile.by_position()) > 2:
         yield from _named(profile, by_position)
     for table, draw in (("traces", swap_traces), ("vectors", vectors)):
@@ -74,6 +80,14 @@ def all_figures(profile: Profile) -> Iterator[tuple[str, Figure]]:
         for draw_heads in (frequency_profiles, frequency_norms, head_paths):
             yield draw_heads.__name__, draw_heads(profile, heads)
         yield from _named(profile, frequency_grid)
+
+
+def depth_figures(run: SwapDepths) -> Iterator[tuple[str, Figure]]:
+    """Every figure of swaps at depths; at the heads' own layers alone there is nothing to draw against depth."""
+    if run.depths:
+        yield from _named(run, depth_map, depth_curves)
+    if 0 in run.depths:
+        yield from _named(run, depth_ends)
 
 
 def training_figures(run: Dynamics) -> Iterator[tuple[str, Figure]]:

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 
 from rotoscope.figures.plane_of_heads import corners
 from rotoscope.figures.style import caption, class_patches, drawing, drawing_many, shared_legend
+from rotoscope.figures.words import class_labels
 from rotoscope.maths.purity import AT_ITS_LAYER, GAMMA
 from rotoscope.palette import CLASS_COLOURS, CLASS_MARKERS, HOP_COLOURS, SCORE_COLOURS
 from rotoscope.results.dynamics import GAMMAS, Dynamics
@@ -152,7 +153,9 @@ def purity_over_training(run: Dynamics, gammas: Sequence[float] = GAMMAS) -> Fig
             axes.invert_yaxis()
             _early(axes, run)
         panels[-1].set_xlabel("training step")
-        figure.legend(handles=class_patches(), loc="outside upper center", ncols=4, fontsize=8)
+        figure.legend(
+            handles=class_patches(class_labels(False)), loc="outside upper center", ncols=4, fontsize=8
+        )
     return caption(figure, f"{run.task} task; class of every head (layer:head) by tolerance; {COUNTED}")
 
 

@@ -17,6 +17,7 @@ from rotoscope.results import (
     Lengths,
     OneHopRun,
     Profile,
+    SwapDepths,
     Training,
 )
 from rotoscope.results.saved import SavedRun
@@ -29,6 +30,8 @@ def figures_of(run: SavedRun, printed: pd.DataFrame | None = None) -> Iterator[t
     """
     if isinstance(run, Profile):
         yield from draw.all_figures(run)
+    elif isinstance(run, SwapDepths):
+        yield from draw.depth_figures(run)
     elif isinstance(run, Training):
         yield from draw.training_figures(Dynamics.of_training(run))
     elif isinstance(run, Dynamics):

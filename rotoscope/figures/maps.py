@@ -11,7 +11,7 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
 from rotoscope.figures.style import blank, caption, class_patches, colour_map, drawing
-from rotoscope.figures.words import measured
+from rotoscope.figures.words import class_labels, measured
 from rotoscope.palette import CLASS_COLOURS, SCORE_COLOURS
 from rotoscope.results.profile import Profile
 
@@ -33,7 +33,8 @@ def layer_map(profile: Profile, tau: float | None = None) -> Figure:
         colours = ListedColormap(list(CLASS_COLOURS.values()))
         right.imshow(_grid(numbers, "number"), cmap=colours, vmin=-0.5, vmax=len(names) - 0.5, **upward)
         right.set_title("class", loc="left")
-        right.legend(handles=class_patches(), loc="center left", bbox_to_anchor=(1.02, 0.5))
+        words = class_labels("input_class" in heads)
+        right.legend(handles=class_patches(words), loc="center left", bbox_to_anchor=(1.02, 0.5))
         for axes in (left, middle, right):
             _ticks(axes, int(layers), int(width))
         left.set_ylabel("layer")

@@ -31,18 +31,18 @@ def plane(profile: Profile, tau: float | None = None) -> Figure:
                 clip_on=False,
                 zorder=2,
             )
-        for name, colour in CLASS_COLOURS.items():
+        for name, label in summary.counted.items():
             group = heads[heads["head_class"] == name]
             axes.scatter(
                 group["positional_score"],
                 group["symbolic_score"],
                 s=22,
-                color=colour,
+                color=CLASS_COLOURS[name],
                 marker=CLASS_MARKERS[name],
                 alpha=0.75,
                 linewidths=0.4,
                 edgecolors="white",
-                label=summary.counted[name],
+                label=label,
                 clip_on=False,
                 zorder=3,
             )
@@ -53,7 +53,7 @@ def plane(profile: Profile, tau: float | None = None) -> Figure:
         axes.legend(
             loc="upper center",
             bbox_to_anchor=(0.5, -0.11),
-            ncols=4,
+            ncols=2,
             handletextpad=0.1,
             columnspacing=1,
             title=summary.stake_words,

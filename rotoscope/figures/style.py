@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
@@ -18,7 +18,7 @@ from matplotlib.patches import Patch
 from matplotlib.text import Text
 from matplotlib.ticker import FixedFormatter
 
-from rotoscope.palette import CLASS_COLOURS
+from rotoscope.palette import CLASS_COLOURS, POSITIONAL, SYMBOLIC
 from rotoscope.results.files import replace_file
 
 DPI = 200
@@ -104,9 +104,9 @@ def shared_legend(figure: Figure, axes: Axes, **look: Any) -> None:
     figure.legend(handles, labels, **{"loc": "outside upper center", "fontsize": 7.5, **look})
 
 
-def class_patches() -> list[Patch]:
-    """What the colours of the classes mean, for a legend."""
-    return [Patch(color=colour, label=name) for name, colour in CLASS_COLOURS.items()]
+def class_patches(words: Mapping[str, str]) -> list[Patch]:
+    """What the colours of some classes mean, in words, for a legend."""
+    return [Patch(color=CLASS_COLOURS[name], label=label) for name, label in words.items()]
 
 
 def median_band(axes: Axes, rows: pd.DataFrame, by: str, column: str, colour: str, label: str) -> None:
@@ -135,6 +135,11 @@ def plain_steps(axes: Axes, ticks: Iterable[int], **look: Any) -> None:
 def colour_map(hue: str) -> LinearSegmentedColormap:
     """White to one hue, for a score from 0 to 1."""
     return LinearSegmentedColormap.from_list(f"white-{hue}", ["#FFFFFF", hue])
+
+
+def diverging() -> LinearSegmentedColormap:
+    """From symbolic over pale to positional, for the difference of the two scores."""
+    return LinearSegmentedColormap.from_list("symbolic-positional", [SYMBOLIC, "#F4F1EC", POSITIONAL])
 
 
 def caption(figure: Figure, text: str) -> Figure:

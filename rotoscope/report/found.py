@@ -21,7 +21,15 @@ MOST_FOLDERS = 5_000
 """Folders looked into: whoever serves a whole disk is told, and does not wait for ever."""
 RECENT_S = 15 * 60
 """An unfinished run that has written nothing for this long is not called going on."""
-PICTURES = ("plane", "plane_over_training", "training_accuracy", "accuracy", "one_hop_accuracy", "gate_bands")
+PICTURES = (
+    "plane",
+    "depth_map",
+    "plane_over_training",
+    "training_accuracy",
+    "accuracy",
+    "one_hop_accuracy",
+    "gate_bands",
+)
 READ = (".json", ".jsonl", ".parquet")
 
 

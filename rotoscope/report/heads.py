@@ -21,11 +21,15 @@ from rotoscope.results.aggregate import (
     frequency_table,
     little_at_stake,
 )
+from rotoscope.results.depths import SwapDepths
 from rotoscope.results.intervals import INTERVAL
 from rotoscope.results.profile import Profile
+from rotoscope.results.summary import class_words
 
 HEAD_COLUMNS = (
     *(f"{score}{end}" for score in ALL_SCORES for end in ("", "_low", "_high")),
+    "covered_share",
+    "carry_depth",
     "class_share",
     "class_stability",
     "stable",
@@ -47,10 +51,11 @@ SMALL = 3_000_000
 
 def heads_tab(found: Salvaged) -> dict[str, Any] | None:
     """Everything about heads; parts that cannot be made are left out with a sentence in `found.problems`."""
-    profile = Profile(found.run, found.tables)
+    profile = (SwapDepths if found.kind == "depths" else Profile)(found.run, found.tables)
     if not found.complete and "prompts" in found.tables:
-        found.tables.pop("heads", None)
-    least_mass = found.attempt("the least mass", lambda: profile.least_mass)
+        for name in profile.derived & {"heads", "turns"}:
+            found.tables.pop(name, None)
+    least_mass = found.attempt("the least mass", lambda: getattr(profile, "least_mass", LEAST_MASS))
     least_mass = LEAST_MASS if least_mass is None else least_mass
     heads = found.attempt("the heads", lambda: _heads(profile, least_mass))
     if heads is None or heads.empty:
@@ -60,7 +65,7 @@ def heads_tab(found: Salvaged) -> dict[str, Any] | None:
     gamma = found.attempt("the tolerance gamma", lambda: profile.gamma)
     gamma = GAMMA if gamma is None else gamma
     places = heads[["layer", "head"]].drop_duplicates().sort_values(["layer", "head"])
-    nulls = found.attempt("the null", lambda: _stored(profile, "nulls", "null_name"))
+    nulls = found.attempt("the null", lambda: _nulls(profile))
     taus = [float(tau) for tau in dict.fromkeys(heads["tau"])]
     at = [found.attempt(f"the heads at tau = {tau:g}", partial(_at, heads, places, tau)) for tau in taus]
     tab: dict[str, Any] = {
@@ -71,6 +76,7 @@ def heads_tab(found: Salvaged) -> dict[str, Any] | None:
         "layer": column(places["layer"]),
         "head": column(places["head"]),
         "at": [one for one in at if one],
+        "permuted": "input_class" in heads,
         "null": None if nulls is None or nulls.empty else str(nulls["null_name"].iloc[0]),
     }
     if not tab["at"]:
@@ -86,14 +92,16 @@ def heads_tab(found: Salvaged) -> dict[str, Any] | None:
         ("traces", "the attention traces", lambda: _examples(tables.get("traces"), TRACE)),
         ("vectors", "the query and key vectors", lambda: _examples(tables.get("vectors"), VECTOR)),
         ("known", "the known scores", lambda: _known(tables.get("known_heads"), places)),
-        ("accuracy", "the answers", lambda: _accuracy(tables.get("answers"), profile.chance)),
+        ("accuracy", "the answers", lambda: _accuracy(tables.get("answers"), getattr(profile, "chance", None))),
     ):
         tab[name] = found.attempt(title, make)
     return tab
 
 
-def _heads(profile: Profile, least_mass: float) -> pd.DataFrame:
+def _heads(profile: Profile | SwapDepths, least_mass: float) -> pd.DataFrame:
     """The heads; an earlier version did not say on how many prompts a head has its class, nor what is at stake."""
+    if isinstance(profile, SwapDepths):
+        return _stored(profile, "turns", *INDEX, "carry_depth")
     needed = ["class_share"] if "prompts" in profile.tables else []
     heads = _stored(profile, "heads", *INDEX, "positional_score", *needed)
     if "little_at_stake" not in heads and "head_class" in heads:
@@ -101,7 +109,17 @@ def _heads(profile: Profile, least_mass: float) -> pd.DataFrame:
     return heads
 
 
-def _stored(profile: Profile, name: str, *needed: str) -> pd.DataFrame:
+def _nulls(profile: Profile | SwapDepths) -> pd.DataFrame:
+    """The null's heads: one row per (null_name, draw, layer, head, tau)."""
+    if isinstance(profile, Profile):
+        return _stored(profile, "nulls", "null_name")
+    rows = profile.null_prompts
+    if not len(rows):
+        return pd.DataFrame()
+    return rows[rows["own"]].groupby(["null_name", "draw", *INDEX])[SCORES].mean().reset_index()
+
+
+def _stored(profile: Profile | SwapDepths, name: str, *needed: str) -> pd.DataFrame:
     """The stored table, which other tools read too; made again from the prompts where it is lost."""
     stored = profile.tables.get(name)
     made: pd.DataFrame = getattr(profile, name) if stored is None or not {*needed} <= set(stored) else stored
@@ -116,10 +134,17 @@ def _at(heads: pd.DataFrame, places: pd.DataFrame, tau: float) -> dict[str, Any]
         found.pop("missing_reason", None)
     kinds = {name: code for code, name in enumerate(CLASSES)}
     found["head_class"] = [kinds.get(name, -1) for name in rows["head_class"]]
+    within = rows["input_class"].tolist() if "input_class" in rows else [None] * len(rows)
+    if "input_class" in rows:
+        found["input_class"] = [kinds.get(str(name), -1) for name in within]
+    pairs = zip(rows["head_class"], within, strict=True)
+    found["at_its_layer"] = [
+        isinstance(name, str) and class_words(name, other) != name for name, other in pairs
+    ]
     return found
 
 
-def _statistics(profile: Profile, tau: float) -> list[dict[str, Any]]:
+def _statistics(profile: Profile | SwapDepths, tau: float) -> list[dict[str, Any]]:
     records: list[dict[str, Any]] = clean(profile.statistics(tau).to_dict("records"))
     return records
 

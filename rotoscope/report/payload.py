@@ -19,6 +19,7 @@ from rotoscope.results.saved import SavedRun
 
 TITLES = {
     "profile": "Heads of {name}",
+    "depths": "Heads of {name} by depth of the swap",
     "gating": "Gating of {name}",
     "theory": "Statements of both papers, checked",
     "ledger": "The ledger of both papers",
@@ -43,7 +44,7 @@ def run_payload(source: str | Path | SavedRun) -> dict[str, Any]:
     found = salvage(source)
     run = found.run
     tabs: dict[str, Any] = {}
-    if found.kind == "profile":
+    if found.kind in ("profile", "depths"):
         tabs["overview"] = heads_tab(found)
     for name, make in TABS.get(found.kind, {}).items():
         tabs[name] = found.attempt(f"the tab '{name}'", partial(make, found))

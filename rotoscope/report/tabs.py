@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rotoscope.maths.purity import GAMMA, pure_regions, purity_codes
-from rotoscope.report.columns import clean, column, columns, table
+from rotoscope.maths.purity import COVERED, GAMMA, pure_regions, purity_codes
+from rotoscope.report.columns import clean, column, columns, packed, table
 from rotoscope.report.salvage import Salvaged
-from rotoscope.results.aggregate import LEAST_MASS, SCORES
+from rotoscope.results.aggregate import ENDS, LEAST_MASS, SCORES
 from rotoscope.results.agreement import Agreement
 from rotoscope.results.calibration import Calibration
 from rotoscope.results.canonical import Canonical
+from rotoscope.results.depths import SwapDepths
 from rotoscope.results.dynamics import Dynamics
 from rotoscope.results.gating import Gating
 from rotoscope.results.geometry import Geometry
@@ -27,6 +28,26 @@ from rotoscope.results.roles import Roles
 Tab = dict[str, Any]
 CURVE = ("x", "y", "low", "high")
 SHOWN_SCORES = (*SCORES, "relative_entropy")
+
+
+def depths_tab(found: Salvaged) -> Tab | None:
+    """Both scores of every head at every depth, with intervals, and the heads that turn."""
+    run = SwapDepths(found.run, found.tables)
+    depths = run.depths
+    if not depths:
+        return None
+    tab: Tab = {"depths": depths, "least_covered": COVERED, "at": []}
+    for tau in run.taus:
+        heads = run.by_leaning(tau)[["layer", "head"]]
+        curves = run.curves[~run.curves["own"] & (run.curves["tau"] == tau)]
+        wide = curves.pivot(index=["layer", "head"], columns="depth")
+        wide = wide.reindex(pd.MultiIndex.from_frame(heads))
+        one: Tab = {name: column(heads[name]) for name in heads}
+        for name in (*SCORES, *ENDS, "covered_share"):
+            one[name] = packed(wide[name].reindex(columns=depths).to_numpy(dtype=float).ravel(), 16)
+        title = "Heads that follow at their own layer and stay in place below it (positional / symbolic)"
+        tab["at"].append(one | {"turning": table(run.turning(tau), title, most=None)})
+    return tab
 
 
 def dynamics_tab(found: Salvaged) -> Tab | None:
@@ -164,6 +185,7 @@ def verdicts_tab(name: str, title: str, wanted: Sequence[str], found: Salvaged) 
 
 
 TABS: dict[str, dict[str, Callable[[Salvaged], Tab | None]]] = {
+    "depths": {"depths": depths_tab},
     "dynamics": {"dynamics": dynamics_tab},
     "training": {"dynamics": dynamics_tab},
     "lengths": {"lengths": lengths_tab},
@@ -175,7 +197,9 @@ TABS: dict[str, dict[str, Callable[[Salvaged], Tab | None]]] = {
 
 SHOWN_ELSEWHERE = {
     "profile": {"heads", "frequencies", "nulls", "prompts", "prompt_frequencies", "null_prompts",
-                "null_prompt_frequencies", "traces", "vectors", "queries", "known_heads", "null_known_heads"},
+                "null_prompt_frequencies", "traces", "vectors", "queries", "known_heads", "null_known_heads",
+                "input_prompts", "null_input_prompts"},
+    "depths": {"heads", "turns", "prompts", "null_prompts"},
     "theory": {"statements"},
     "ledger": {"ledger"},
     "dynamics": {"scores", "accuracy"},
@@ -220,6 +244,8 @@ def _summaries(found: Salvaged) -> list[tuple[str, Callable[[], pd.DataFrame]]]:
         ]
     if isinstance(run, Geometry) and "use" in have:
         return [("Frequencies every head uses", run.weighted_ids)]
+    if isinstance(run, SwapDepths) and "prompts" in have:
+        return [("Means over the heads of a layer by depth", run.layers)]
     if isinstance(run, Profile):
         return [
             *(

@@ -54,6 +54,7 @@ def _caveats(profile: Profile) -> Iterator[str]:
     few = (heads["effective_swaps"] < FEW_SWAPS).mean()
     if few > 0.5:
         yield f"at tau = {profile.taus[0]:g} fewer than two swaps decide the score of {few:.0%} of the heads"
+    yield from unpermuted(heads, "--input-swaps 64")
     yield from _sinks(profile.sinks)
     yield from _unstable(heads)
     still = _layers_without_planes(profile)
@@ -71,6 +72,16 @@ def _failed(accuracy: float | None, chance: float | None) -> Iterator[str]:
     beside = "" if chance is None else f" (chance {chance:.0%})"
     how = "it mostly fails" if accuracy < FAILS else "at which it is little better than chance"
     yield f"the model answers {accuracy:.0%} of these prompts{beside}: its heads are profiled on a task {how}"
+
+
+def unpermuted(heads: pd.DataFrame, how: str) -> Iterator[str]:
+    """Symbolic heads whose symbols may be places. In layer 0 there is nothing below that could have written one."""
+    symbolic = int(((heads["head_class"] == "symbolic") & (heads["layer"] > 0)).sum())
+    if symbolic and "input_class" not in heads:
+        who = "the symbolic head follows" if symbolic == 1 else f"the {symbolic} symbolic heads follow"
+        yield (
+            f"whether {who} the symbol or a place that earlier layers wrote is not known: k = 0 was not measured ({how})"
+        )
 
 
 def _unstable(heads: pd.DataFrame) -> Iterator[str]:

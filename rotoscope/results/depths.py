@@ -10,7 +10,7 @@ import pandas as pd
 
 from rotoscope.maths.purity import COVERED, purity_classes, where_covered
 from rotoscope.results.aggregate import INDEX, INPUT_SCORES, SCORES, head_table, score_interval, with_permuted
-from rotoscope.results.caveats import NO_NULL, ONE_PROMPT
+from rotoscope.results.caveats import NO_NULL, ONE_PROMPT, unpermuted
 from rotoscope.results.intervals import one_row_per_input
 from rotoscope.results.saved import SavedRun
 from rotoscope.results.statistics import statistics
@@ -148,6 +148,17 @@ class SwapDepths(SavedRun):
         wanted = self.taus[0] if tau is None else tau
         return self.turns[self.turns["tau"] == wanted].reset_index(drop=True)
 
+    def by_leaning(self, tau: float | None = None) -> pd.DataFrame:
+        """`at`, with the heads of a layer in the order in which they stay in place over all depths, the first most."""
+        heads = self.at(tau)
+        seen = self.curves[self.curves["covered_share"] >= COVERED]
+        leaning = (
+            (seen["positional_score"] - seen["symbolic_score"]).groupby([seen[name] for name in INDEX]).mean()
+        )
+        order = heads.join(leaning.rename("leaning"), on=INDEX)
+        order = order.sort_values(["layer", "leaning"], ascending=[True, False], kind="stable")
+        return order.drop(columns="leaning").reset_index(drop=True)
+
     def summary(self, tau: float | None = None) -> Summary:
         """Class counts and medians by depth of the layer."""
         return summarise(self.at(tau))
@@ -174,6 +185,7 @@ class SwapDepths(SavedRun):
             found.append(NO_NULL)
         if self.prompts["prompt"].nunique() == 1:
             found.append(ONE_PROMPT)
+        found += unpermuted(self.at(), "--at 0")
         table = self.curves
         thin = table[~table["own"] & (table["tau"] == self.taus[0]) & (table["covered_share"] < COVERED)]
         few = thin[["layer", "head"]].drop_duplicates()

@@ -49,7 +49,7 @@ class Summary:
         )
 
 
-def class_words(head_class: str, input_class: str | None = None) -> str:
+def class_words(head_class: str, input_class: object = None) -> str:
     """A head's class in words. A pure symbolic head follows the symbol only if it does so with the prompt permuted."""
     followed = head_class != "symbolic" or input_class == "symbolic"
     return head_class if followed else "symbolic at its layer"

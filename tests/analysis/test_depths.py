@@ -12,9 +12,12 @@ import pytest
 import torch
 
 import rotoscope as rs
-from rotoscope.analysis.depth_swaps import heaviest
+from rotoscope.analysis.batches import batches
+from rotoscope.analysis.depth_swaps import Swapping, heaviest, swap_at_depths
 from rotoscope.errors import RotoscopeError, UnprovenError
 from rotoscope.maths.blocks import Blocks
+from rotoscope.reading import HeadReader
+from rotoscope.reading.rerun import Reruns
 from rotoscope.tasks import Prompts, from_tokens
 from tests.constructed import places_written, symbol_prompts, symbols_read
 from tests.models import tiny, tokens
@@ -212,6 +215,15 @@ def test_the_null_runs_what_may_be_carried_and_everything_where_asked() -> None:
     assert "null_positional_score" in everything.layers()
     assert everything.layers()["null_positional_score"].notna().all()
     assert some.layers().query("not own")["null_positional_score"].isna().any()  # not the mean of some draws
+
+
+def test_nothing_is_run_above_the_last_head_that_is_asked_about() -> None:
+    """As in a null whose symbolic heads all lie in its first layers."""
+    (batch,) = batches(unequal(1), "last", 1024)
+    swapping = Swapping(depths=(0, 1, 2), heads=frozenset({(1, 0)}))
+    rows = swap_at_depths(Reruns(HeadReader(tiny("llama")), enters=True), batch, swapping)
+    assert rows["depth"].tolist() == [0, 1, 1]
+    assert rows["own"].tolist() == [False, False, True]
 
 
 def test_a_run_goes_on_and_comes_back(tmp_path: Path) -> None:

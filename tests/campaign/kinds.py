@@ -25,6 +25,7 @@ TRAIN = (
 COMMANDS = {
     "train": f"train number {TRAIN} --no-figures",
     "profile": "profile train --prompts 2 --batch-tokens 16 --no-figures",
+    "depths": "depths train --prompts 2 --swaps 4 --at all --null-draws 2 --no-figures",
     "gate": "gate train --prompts 2 --bands 1 --controls 1 --no-figures",
     "lengths": "lengths train --lengths 8 --inputs 4 --no-figures",
     "dynamics": "dynamics train --inputs 8 --no-roles --no-figures",

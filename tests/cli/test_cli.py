@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -46,16 +47,16 @@ def test_frequencies_without_a_null(run, model: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     code, output, _ = run(
         "profile", model, "--task", "repeats", "--length", 8, "--prompts", 2, "--frequencies", "--heads", "1:2,0:3",
-        "--null", "none", "--permute", "input", "--out", out,
+        "--null", "none", "--input-swaps", 4, "--out", out,
     )  # fmt: skip
     assert code == 0
     assert "caveat: no null" in output
     assert "single frequencies" in output
-    assert "permuting the prompt itself" in output
+    assert re.search(r"\d+ symbolic \(\d+\) at their layer, \d+ also in the prompt, \d+ carried", output)
     heads = rs.open(out).frequencies[["layer", "head"]].drop_duplicates()
     assert sorted(map(tuple, heads.to_numpy().tolist())) == [(0, 3), (1, 2)]
     assert (out / "frequency_profiles.png").is_file()
-    assert (out / "input_permutation.parquet").is_file()
+    assert (out / "input_prompts.parquet").is_file()
 
 
 def test_vary(run, model: Path, tmp_path: Path) -> None:

@@ -11,12 +11,13 @@ import pytest
 from rotoscope import settings
 from rotoscope.cli import COMMANDS
 from rotoscope.cli.command import flags
-from tests.cli.flags import ask, calibrate, canonical, gate, multihop, others, profile, train
+from tests.cli.flags import ask, calibrate, canonical, depths, gate, multihop, others, profile, train
 from tests.cli.flags.effect import Table, World
 from tests.papers.test_ledger import asked
 
 TABLES: dict[str, Table] = {
     "profile": profile.FLAGS,
+    "depths": depths.FLAGS,
     "gate": gate.FLAGS,
     "theory": others.THEORY,
     "canonical": canonical.FLAGS,

@@ -133,13 +133,13 @@ def test_windows_that_hide_all_blocks(run, tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text(" ".join(f"w{k}" for k in range(3, 17)))
     code, _, problem = run(
         "profile", tmp_path / "model", "--task", "text", "--text", tmp_path / "text.txt", "--blocks", "1:3,3:5",
-        "--permute", "input", "--null", "none", "--out", tmp_path / "run",
+        "--input-swaps", 4, "--null", "none", "--out", tmp_path / "run",
     )  # fmt: skip
     assert code == 0, problem
     opened = rs.open(tmp_path / "run")
     assert opened.heads["positional_score"].isna().all()
-    scores = opened.tables["input_permutation"].filter(like="score")
-    assert scores.shape == (12, 4)
+    scores = opened.tables["input_prompts"].filter(like="score")
+    assert scores.shape == (12, 2)
     assert scores.isna().all(axis=None)
 
 

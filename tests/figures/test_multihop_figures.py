@@ -14,7 +14,7 @@ from matplotlib.colors import to_hex
 import rotoscope as rs
 from rotoscope import figures as draw
 from rotoscope.analysis.lengths import stored_lengths
-from rotoscope.maths.purity import CLASSES
+from rotoscope.maths.purity import AT_ITS_LAYER
 from rotoscope.palette import CLASS_COLOURS, TASK_COLOURS
 from rotoscope.papers.tables import TABLE_1
 from rotoscope.results import Dynamics, Geometry, Lengths, Roles
@@ -79,10 +79,10 @@ def test_strips_show_the_class_of_every_head(number: Dynamics) -> None:
     figure = draw.purity_over_training(number, (0.1,))
     mesh = figure.axes[1].collections[0]
     codes = np.asarray(mesh.get_array()).reshape(12, -1)
-    final = number.pure_from(0.1)["head_class"].map(CLASSES.index).to_numpy()
+    final = number.pure_from(0.1)["head_class"].map(AT_ITS_LAYER.index).to_numpy()
     np.testing.assert_array_equal(codes[:, -1], final)
-    assert (codes[:, 0] == CLASSES.index("uniform")).all()
-    assert [to_hex(mesh.cmap(k)).upper() for k in range(4)] == [CLASS_COLOURS[name] for name in CLASSES]
+    assert (codes[:, 0] == AT_ITS_LAYER.index("uniform")).all()
+    assert [to_hex(mesh.cmap(k)).upper() for k in range(4)] == [CLASS_COLOURS[name] for name in AT_ITS_LAYER]
 
 
 def test_waiting_marks_when_heads_became_pure(number: Dynamics) -> None:

@@ -10,6 +10,7 @@ import pytest
 import rotoscope as rs
 from rotoscope.results.caveats import NO_NULL, caveats, with_missing_caveats
 from tests.models import tiny, tokens
+from tests.swap_depths import as_profile, swap_depths
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +65,21 @@ def test_accuracy_is_held_against_chance(
         text for text in caveats(rs.Profile(run, {**plain.tables, "answers": answers})) if "answers" in text
     ]
     assert [text.startswith(f"the model {said}") for text in found] == [True] * (said is not None)
+
+
+def test_symbolic_heads_may_follow_a_place_where_the_prompt_was_not_permuted() -> None:
+    """Not said where it was permuted, of heads that are not symbolic, nor of layer 0, below which nobody writes."""
+    (told,) = (text for text in caveats(as_profile(permuted=False)) if "wrote" in text)
+    assert told == (
+        "whether the 4 symbolic heads follow the symbol or a place that earlier layers wrote is not known: k = 0 was not "
+        "measured (--input-swaps 64)"
+    )
+    assert "place that earlier layers" not in " ".join(caveats(as_profile(permuted=True)))
+    nobody = without(as_profile(permuted=False), positional_score=1.0)
+    assert "place that earlier layers" not in " ".join(caveats(nobody))
+    found = swap_depths(depths=(1,)).caveats()
+    assert any("symbolic heads follow" in text and text.endswith("(--at 0)") for text in found)
+    assert not any("symbolic heads follow" in text for text in swap_depths().caveats())
 
 
 def test_heads_that_change_class_are_counted(plain: rs.Profile) -> None:

@@ -186,9 +186,9 @@ def test_heads_are_put_together_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_everything_a_command_computes_is_in_the_record(tmp_path: Path) -> None:
     prompts = rs.tasks.from_tokens(tokens(2, 12), [(1, 4), (4, 7), (7, 10)])
-    found = rs.profile(tiny("llama"), prompts, permute="input", null="none", out=tmp_path / "run")
+    found = rs.profile(tiny("llama"), prompts, input_swaps=3, null="none", out=tmp_path / "run")
     written = {file.stem for file in (tmp_path / "run").glob("*.parquet")}
-    assert "input_permutation" in written
+    assert "input_prompts" in written
     assert written == set(found.run.tables) == set(rs.open(tmp_path / "run").run.tables)
 
 

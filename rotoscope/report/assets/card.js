@@ -5,6 +5,9 @@ const EXPLAINED = {
   stability: "share of resamples of the prompts in which the head keeps its class, in the mean and on at least half of them; below 95 % it is unstable",
   entropy: "how spread out the attention is, in nats; in brackets as a share of uniform attention",
   mass: "how much of the attention falls on what was swapped: the scores say nothing about the rest",
+  symbolic: "it follows the state of a token at its own layer; whether it follows the symbol or a place that earlier layers wrote into the state is known only with the prompt itself permuted",
+  covered: "how much of the head's swap weight the swaps that were run in the prompt hold; under half there is no verdict",
+  carry: "the largest depth below its own layer at which the head stays in place more than it follows",
   swaps: "how many swaps decide the score at this tau",
   renormalised: "attention renormalised over what is swapped before tau acts on it",
   centred: "uniform attention subtracted first",
@@ -21,8 +24,8 @@ function headCard(k) {
   const tab = heads(), now = at(), name = headName(tab.layer[k], tab.head[k]), kind = className(k);
   const value = (column) => now[column] ? now[column][k] : null;
   const band = (score) => (now.null_band && now.null_band[score]) || [null, null, null];
-  const score = (which, label) => {
-    const column = which + "_score", ends = band(column);
+  const score = (which, label, column = which + "_score") => {
+    const ends = band(column);
     const words = label + " " + number(value(column)) + interval(column);
     return el("tr", {}, el("th", { scope: "row" }, label, strip({ value: value(column), low: value(column + "_low"), high: value(column + "_high"), nullLow: ends[0], nullHigh: ends[2], kind: which, label: words })),
       el("td", {}, el("b", { "data-value": column }, fixed(value(column), 4)), interval(column), missing(ends[0]) ? null : [el("br"), el("span", { class: "hint" }, "null " + fixed(ends[0]) + " to " + fixed(ends[2]))]));
@@ -32,9 +35,16 @@ function headCard(k) {
   const variant = (front, label) => missing(value(front + "positional_score")) ? null : line(label + ": positional; symbolic",
     ["positional_score", "symbolic_score"].map((score) => fixed(value(front + score), 3) + interval(front + score)).join("; "), EXPLAINED[label], front + "scores");
   const stability = value("class_stability");
+  const permuted = missing(value("covered_share")) ? [] : [
+    ...(value("covered_share") > 0 ? [score("positional", "prompt permuted: positional", "input_positional_score"), score("symbolic", "prompt permuted: symbolic", "input_symbolic_score")] : []),
+    line("swaps run in the prompt", Math.round(100 * value("covered_share")) + " % of its weight" + (value("input_class") < 0 ? ", no verdict" : ""), EXPLAINED.covered, "covered_share"),
+    value("input_class") < 0 ? null : line("class with the prompt permuted", el("b", { class: "class-" + CLASSES[value("input_class")] }, CLASSES[value("input_class")]), null, "input_class"),
+    missing(value("carry_depth")) ? null : line("carry depth", value("carry_depth"), EXPLAINED.carry, "carry_depth"),
+  ];
   const rows = [
     score("positional", "positional score"), score("symbolic", "symbolic score"),
-    line("class at γ = " + tab.gamma, el("b", { class: kind ? "class-" + kind : null, "data-value": "head_class" }, kind || value("missing_reason") || "no score")),
+    line("class at γ = " + tab.gamma, el("b", { class: kind ? "class-" + kind : null, "data-value": "head_class" }, kind ? classWords(k) : value("missing_reason") || "no score"), kind === "symbolic" ? EXPLAINED.symbolic : null),
+    ...permuted,
     missing(value("class_share")) ? null : line("has it on", Math.round(100 * value("class_share")) + " % of its prompts", EXPLAINED.share, "class_share"),
     missing(stability) ? null : line("stability", Math.round(100 * stability) + " %" + (value("stable") === false ? ", unstable" : ""), EXPLAINED.stability, "class_stability"),
     missing(value("entropy")) ? null : line("entropy", number(value("entropy"), 2) + (missing(value("relative_entropy")) ? "" : " (" + Math.round(100 * value("relative_entropy")) + " % of uniform)"), EXPLAINED.entropy, "entropy"),

@@ -1,7 +1,9 @@
 // The frame: header, notes, tabs, the side card, keys, the address, and a server that is asked again.
 
 const both = () => runs.length > 1 && runs[0].tabs.overview && runs[1].tabs.overview;
+const WITH_HEADS = ["overview", "compare", "depths"];
 const TABS = [
+  ["depths", "Depths", () => run().tabs.depths && heads(), drawDepths],
   ["overview", "Overview", () => run().tabs.overview, drawOverview], ["dynamics", "Dynamics", () => run().tabs.dynamics, drawDynamics],
   ["lengths", "Lengths", () => run().tabs.lengths, drawLengths], ["canonical", "Canonical", () => run().tabs.canonical, drawCanonical],
   ["theory", "Theory", () => run().tabs.theory, drawVerdicts("theory")], ["ledger", "Ledger", () => run().tabs.ledger, drawVerdicts("ledger")], ["compare", "Compare", both, drawCompare],
@@ -84,7 +86,7 @@ function show() {
 
 function drawSide() {
   const side = document.getElementById("side");
-  side.hidden = !heads() || !["overview", "compare"].includes(state.tab) || (state.tab === "compare" && !state.head);
+  side.hidden = !heads() || !WITH_HEADS.includes(state.tab) || (state.tab !== "overview" && !state.head);
   if (side.hidden) { side.replaceChildren(); return; }
   const k = headIndex(state.head);
   side.replaceChildren(...(k >= 0 ? headCard(k) : summaryCard()).filter((one) => one !== null));
@@ -111,7 +113,7 @@ function find(field) {
   field.setCustomValidity(field.value === "" || known ? "" : "There is no head " + field.value + "; heads are written layer:head.");
   if (field.value !== "" && !known) { field.reportValidity(); return; }
   if (!known) return;
-  if (!["overview", "compare"].includes(state.tab)) { state.tab = "overview"; state.head = name; show(); } else choose(name);
+  if (!WITH_HEADS.includes(state.tab)) { state.tab = "overview"; state.head = name; show(); } else choose(name);
 }
 
 /** Go on to a neighbour: so many layers down, so many heads along. */
@@ -133,7 +135,7 @@ document.addEventListener("keydown", (event) => {
     const names = available().map(([name]) => name), next = names[(names.indexOf(state.tab) + (event.key === "ArrowRight" ? 1 : names.length - 1)) % names.length];
     state.tab = next; show(); document.getElementById("tab-" + next).focus(); event.preventDefault(); return;
   }
-  if (ARROWS[event.key] && heads() && ["overview", "compare"].includes(state.tab) && !(target.closest && target.closest(".grid-wrap"))) { event.preventDefault(); walk(...ARROWS[event.key]); }
+  if (ARROWS[event.key] && heads() && WITH_HEADS.includes(state.tab) && !(target.closest && target.closest(".grid-wrap"))) { event.preventDefault(); walk(...ARROWS[event.key]); }
 });
 
 const dark = window.matchMedia("(prefers-color-scheme: dark)");

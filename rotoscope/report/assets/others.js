@@ -186,7 +186,9 @@ function drawTables(panel) { panel.append(...run().tabs.tables.tables.map(tableS
 const DEFINITIONS = [
   ["positional score", "1 if swapping two tokens (or blocks) leaves the head's attention where it was: it attends by position."],
   ["symbolic score", "1 if the head's attention follows the swapped tokens: it attends by symbol. Both are means over swaps, weighted by how much a swap matters (a softmax with temperature τ)."],
-  ["class", "At tolerance γ: positional near (1, 0), symbolic near (0, 1), uniform near (1, 1) where attention is spread evenly, mixed everywhere else."],
+  ["class", "At tolerance γ: positional near (1, 0), symbolic near (0, 1), uniform near (1, 1) where attention is spread evenly, mixed everywhere else. Symbolic means: at its own layer. A head is carried if it is symbolic there and positional with the prompt itself permuted: it follows a state that earlier layers wrote the place into."],
+  ["swap at depth k", "The two blocks change places where they enter layer k, and the model goes on from there. At k = 0 the words of the prompt change places; at the head's own layer it is the papers' swap."],
+  ["weight covered", "Only the heaviest swaps are run at a depth below the own layer. Where they hold less than half of a head's swap weight, nothing is said about it."],
   ["intervals", "95 % intervals over prompts: Student's t, for scores of heads corrected for skewness. The stability of a class is the share of resamples that keep it."],
   ["null", "The same measurement on a model that learned nothing (random: freshly initialised weights; gaussian: noise instead of the swapped keys). Figures that the null gives too say nothing about training."],
   ["beyond the null", "Further from the null's draws than another draw would be: judged with the spread between draws and the error over prompts, at 5 % over all figures shown together, and by at least 0.05 where a figure is a score. One draw gives no verdict."],

@@ -7,6 +7,9 @@ function at() { const tab = heads(); return tab.at[Math.min(state.tau, tab.at.le
 function tauNow() { const tab = heads(); return tab.taus[Math.min(state.tau, tab.taus.length - 1)]; }
 function className(k) { return CLASSES[at().head_class[k]] || null; }
 
+/** A symbolic head follows the symbol only if it does so with the prompt permuted; the run says which do. */
+function classWords(k) { const name = className(k); return name === null ? "no score" : at().at_its_layer[k] ? name + " at its layer" : name; }
+
 function headIndex(name) {
   const k = heads() && name ? places(heads()).get(name) : undefined;
   return k === undefined ? -1 : k;
@@ -23,13 +26,13 @@ function shown(k) {
 
 function described(k) {
   const tab = heads(), now = at();
-  return headName(tab.layer[k], tab.head[k]) + " " + (className(k) || "no score") + "<br>positional " + number(now.positional_score[k]) + ", symbolic " + number(now.symbolic_score[k]);
+  return headName(tab.layer[k], tab.head[k]) + " " + classWords(k) + "<br>positional " + number(now.positional_score[k]) + ", symbolic " + number(now.symbolic_score[k]);
 }
 
 function headTable(keep = () => true) {
   const tab = heads(), now = at();
-  const names = Object.keys(now).filter((name) => Array.isArray(now[name]) && now[name].length === tab.layer.length && name !== "statistics");
-  const rows = tab.layer.map((_, k) => k).filter(keep).map((k) => [tab.layer[k], tab.head[k], tauNow(), ...names.map((name) => name === "head_class" ? className(k) : now[name][k])]);
+  const names = Object.keys(now).filter((name) => Array.isArray(now[name]) && now[name].length === tab.layer.length && !["statistics", "at_its_layer"].includes(name));
+  const rows = tab.layer.map((_, k) => k).filter(keep).map((k) => [tab.layer[k], tab.head[k], tauNow(), ...names.map((name) => name.endsWith("_class") ? CLASSES[now[name][k]] : now[name][k])]);
   return { names: ["layer", "head", "tau", ...names], rows };
 }
 
@@ -61,7 +64,7 @@ function planeShapes() {
 }
 
 const MEASURES = {
-  class: "class", positional_score: "positional score", symbolic_score: "symbolic score", class_share: "share of prompts with this class", class_stability: "stability of the class",
+  class: "class", positional_score: "positional score", symbolic_score: "symbolic score", input_positional_score: "positional score, prompt permuted", input_symbolic_score: "symbolic score, prompt permuted", covered_share: "weight of the swaps run", class_share: "share of prompts with this class", class_stability: "stability of the class",
   relative_entropy: "entropy (of uniform)", swapped_mass: "attention on what is swapped", weighted_frequency_id: "weighted frequency id",
 };
 
@@ -109,7 +112,9 @@ function filterBar() {
   const counts = (name) => members(name).length;
   const little = (name) => now.little_at_stake ? members(name).filter((k) => now.little_at_stake[k]).length : "?";
   const atStake = "in brackets, little at stake: under " + Number((100 * tab.least_mass).toPrecision(3)) + " % of their attention on what is swapped";
-  const chips = CLASSES.map((name) => el("button", {
+  const symbolic = members("symbolic"), followed = symbolic.filter((k) => !now.at_its_layer[k]).length;
+  const note = { symbolic: " at their layer" + (tab.permuted ? ", " + followed + " also in the prompt" : "") };
+  const chips = CLASSES.filter((name) => tab.permuted || name !== "carried").map((name) => el("button", {
     type: "button", class: "chip", "aria-pressed": String(state.classes.has(name)), "data-class": name,
     onclick: (event) => {
       if (state.classes.has(name)) state.classes.delete(name); else state.classes.add(name);
@@ -117,7 +122,7 @@ function filterBar() {
       refilter();
     },
     title: atStake,
-  }, el("span", { class: "dot " + name }), counts(name) + " " + name + " (" + little(name) + ")"));
+  }, el("span", { class: "dot " + name }), counts(name) + " " + name + " (" + little(name) + ")" + (note[name] || "")));
   const end = (which, label, value) => el("input", {
     type: "number", min: 0, max: last, value, "aria-label": label,
     onchange: (event) => { const v = event.target.value; state[which] = v === "" ? null : Number(v); refilter(); },
@@ -160,6 +165,7 @@ function drawOverview(panel) {
 
 /** Only the marks move when another head is chosen. */
 function remark() {
+  if (state.tab === "depths") remarkDepths();
   if (state.tab === "overview" && overview.plane) {
     Plotly.relayout(overview.plane.plot, { shapes: planeShapes() });
     Plotly.relayout(overview.map.plot, { shapes: mapShapes() });

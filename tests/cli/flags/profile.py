@@ -28,7 +28,7 @@ REPEATS = f"profile {{model}} --task repeats --length 6 --prompts 2 {PLAIN}"
 BINDING = f"profile {{model}} --task binding --pairs 4 --prompts 2 --tau 1e6 {PLAIN}"
 TEXT = f"profile {{model}} --task text --text {{text}} --blocks token --tau 1e6 {PLAIN}"
 NULL = f"{REPEATS.replace(' --null none', '')} --null random"
-MUCH = "--prompts 3 --tau 1e6 --queries 8,10 --frequencies --heads 1:2,0:3 --examples --permute input --known --no-prove"
+MUCH = "--prompts 3 --tau 1e6 --queries 8,10 --frequencies --heads 1:2,0:3 --examples --input-swaps 4 --known --no-prove"
 """Flags whose effects are seen in different places: one run shows them all."""
 LONGER = "--length 8 --prefix none"
 COARSER = "--pairs 6 --granularity 2 --ending answer"
@@ -126,7 +126,7 @@ FLAGS: Table = {
     "null_draws": Effect(NULL, DRAWS, draws_differ, [0, 1]),
     "null_per_layer": Effect(NULL, DRAWS, lambda o: every(o, "null_factors", "part"), [0, 1]),
     "examples": Effect(REPEATS, MUCH, has("traces"), expected=True),
-    "permute": Effect(REPEATS, MUCH, has("input_permutation"), expected=True),
+    "input_swaps": Effect(REPEATS, MUCH, has("input_prompts"), expected=True),
     "known": Effect(REPEATS, MUCH, lambda o: (has("known_heads")(o), "of known kinds" in o.told), (True, True)),
     "vary": Effect(BINDING, "--vary tau", has("variations"), expected=True),
     "batch_tokens": prompts_by_themselves,

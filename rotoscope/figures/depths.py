@@ -1,0 +1,363 @@
+"""Swaps at every depth: what heads follow, by the layer at whose input blocks changed places."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from rotoscope.errors import RotoscopeError
+from rotoscope.figures.plane_of_heads import corners
+from rotoscope.figures.style import (
+    blank,
+    caption,
+    class_patches,
+    diverging,
+    drawing,
+    drawing_grid,
+    shared_legend,
+)
+from rotoscope.figures.words import class_labels, measured
+from rotoscope.maths.purity import COVERED
+from rotoscope.palette import CARRIED, CLASS_COLOURS, CLASS_MARKERS, INK, NULL, SCORE_COLOURS
+from rotoscope.results.aggregate import INPUT_SCORES, SCORES
+from rotoscope.results.depths import SwapDepths
+from rotoscope.results.profile import Profile
+from rotoscope.results.summary import class_words
+
+HEAD = ["layer", "head"]
+TELLING = 6
+THIN = "#C4C4C4"
+"""Where the swaps that were run hold too little of a head's weight."""
+ROW, LEAST, MOST = 0.029, 3.0, 9.0
+"""Height of a head's row in inches, and of the whole map."""
+LABEL = 0.095
+"""Height of a head's name beside the map, in inches."""
+
+
+def depth_map(run: SwapDepths, tau: float | None = None) -> Figure:
+    """Every head against depth, layers upward: orange where it stays in place, blue where it follows what was moved.
+
+    A black bar stands at the upper end of a head's carry depth: below it the head stays in place, above it follows.
+    """
+    heads, curves = run.by_leaning(tau), _at(run, tau)
+    rows = pd.MultiIndex.from_frame(heads[HEAD])
+    below = curves[~curves["own"]].set_index([*HEAD, "depth"])
+    own = curves[curves["own"]].set_index(HEAD).reindex(rows)
+    leaning = (below["positional_score"] - below["symbolic_score"]).unstack().reindex(rows, columns=run.depths)
+    covered = below["covered_share"].unstack().reindex(rows, columns=run.depths)
+    tall = min(max(ROW * len(heads), LEAST), MOST)
+    wide = max(3.4, min(5.2, 0.34 * len(run.depths)))
+    ratios = {"width_ratios": [wide, 0.34, 0.2], "wspace": 0.02}
+    with drawing(wide + 2.6, tall + 1.5, 1, 3, sharey=True, gridspec_kw=ratios) as (
+        figure,
+        (left, middle, right),
+    ):
+        look: dict[str, Any] = {"aspect": "auto", "origin": "lower", "interpolation": "nearest"}
+        scale = {"cmap": diverging(), "vmin": -1, "vmax": 1}
+        drawn = left.imshow(leaning.where(covered >= COVERED).to_numpy(dtype=float), **scale, **look)
+        thin = covered.lt(COVERED).to_numpy()
+        left.imshow(np.where(thin, 0.0, np.nan), cmap=ListedColormap([THIN]), **look)
+        at_own = (own["positional_score"] - own["symbolic_score"]).to_numpy(dtype=float)
+        middle.imshow(at_own[:, None], **scale, **look)
+        codes = heads["head_class"].map({name: k for k, name in enumerate(CLASS_COLOURS)})
+        classes = ListedColormap(list(CLASS_COLOURS.values()))
+        right.imshow(
+            codes.to_numpy(dtype=float)[:, None], cmap=classes, vmin=-0.5, vmax=len(CLASS_COLOURS) - 0.5, **look
+        )
+        _carry_marks(left, heads, run.depths)
+        _rows(left, heads["layer"], (left, middle, right))
+        _columns(left, run.depths)
+        middle.set_xticks([0], ["own"])
+        right.set_xticks([0], ["class"])
+        if heads["head"].max() > 0:
+            _name_carried(right, heads, most=int(tall / LABEL))
+        bar = figure.colorbar(drawn, ax=right, shrink=0.5, aspect=28, pad=0.5, ticks=[-1, 0, 1])
+        bar.ax.set_yticklabels(["follows", "neither\nor both", "stays"], fontsize=7.5)
+        bar.outline.set_visible(False)
+        left.set_title(f"{run.name}: {len(heads)} heads by depth of the swap", loc="left")
+        handles: list[Any] = [
+            *class_patches(class_labels(0 in run.depths)),
+            Line2D([], [], color=INK, lw=2, label="carry depth"),
+        ]
+        if thin.any():
+            handles.append(Patch(color=THIN, label="under half of its weight run"))
+        figure.legend(handles=handles, loc="outside upper left", ncols=4, fontsize=7.5, columnspacing=1.2)
+    note = "; heads of a layer in the order in which they stay in place" if heads["head"].max() else ""
+    return caption(figure, measured(run, tau) + note)
+
+
+def _carry_marks(axes: Axes, heads: pd.DataFrame, depths: Sequence[int]) -> None:
+    known = heads[heads["carry_depth"].notna()]
+    edges = [depths.index(int(depth)) + 0.5 for depth in known["carry_depth"]]
+    rows = known.index.to_numpy()
+    axes.vlines(edges, rows - 0.5, rows + 0.5, color=INK, linewidth=1.8)
+
+
+def _rows(axes: Axes, layers: pd.Series, panels: Sequence[Axes]) -> None:
+    """Layers named at the middle of their heads, with thin lines between them."""
+    middles = layers.index.to_series().groupby(layers.to_numpy()).mean()
+    every = max(1, -(-len(middles) // 32))
+    axes.set_yticks(middles.to_numpy()[::every], [str(layer) for layer in middles.index[::every]], fontsize=7.5)
+    axes.set_ylabel("layer of the head")
+    starts = np.flatnonzero(np.diff(layers.to_numpy())) + 0.5
+    for panel in panels:
+        panel.hlines(starts, -0.5, panel.get_xlim()[1], color="white", linewidth=0.7)
+        blank(panel)
+
+
+def _columns(axes: Axes, depths: Sequence[int]) -> None:
+    every = max(1, -(-len(depths) // 16))
+    axes.set_xticks(range(0, len(depths), every), [str(depth) for depth in depths[::every]])
+    axes.set_xlabel("depth k: swapped where layer k begins (0: the prompt)")
+
+
+def _name_carried(axes: Axes, heads: pd.DataFrame, most: int) -> None:
+    """Carried heads by name beside their rows, moved apart where rows are narrower than names."""
+    carried = heads[heads["head_class"] == "carried"]
+    if not 0 < len(carried) <= most:
+        return
+    step = len(heads) / most
+    places: list[float] = []
+    for row in carried.index:
+        places.append(max(float(row), places[-1] + step) if places else float(row))
+    top = len(heads) - 1.0
+    for k in reversed(range(len(places))):  # what was pushed over the upper end goes back down
+        places[k] = min(places[k], top)
+        top = places[k] - step
+    for row, place, layer, head in zip(carried.index, places, carried["layer"], carried["head"], strict=True):
+        axes.annotate(
+            f"{layer}:{head}",
+            xy=(0.5, row),
+            xytext=(1.6, place),
+            fontsize=6,
+            color=CARRIED,
+            va="center",
+            annotation_clip=False,
+            arrowprops={"arrowstyle": "-", "color": CARRIED, "linewidth": 0.5, "shrinkA": 0, "shrinkB": 0},
+        )
+
+
+def depth_curves(
+    run: SwapDepths, heads: Sequence[tuple[int, int]] | None = None, tau: float | None = None
+) -> Figure:
+    """Both scores of some heads by the depth of the swaps, up to their own layer (dotted); by default the most telling ones.
+
+    Hollow points: the swaps that were run hold less than half of the head's weight.
+    """
+    shown = telling_heads(run, tau) if heads is None else list(heads)
+    found, curves = run.at(tau).set_index(HEAD), _at(run, tau)
+    unknown = [head for head in shown if head not in found.index]
+    if unknown:
+        raise RotoscopeError(f"no head {unknown[0][0]}:{unknown[0][1]} in this run")
+    columns = min(3, len(shown))
+    rows = -(-len(shown) // columns)
+    with drawing_grid(2.5 * columns + 0.6, 1.75 * rows + 1.1, rows, columns, sharex=True, sharey=True) as (
+        figure,
+        axes,
+    ):
+        for ax, head in zip(axes.flat, shown, strict=False):
+            _curve(ax, curves, head)
+            _null_band(ax, run, head, tau)
+            ax.set_title(_title(head, found.loc[head]), loc="left", fontsize=9)
+        for empty in axes.flat[len(shown) :]:
+            empty.set_visible(False)
+        axes[0, 0].set(ylim=(-0.04, 1.04), xlim=(-0.5, float(curves["layer"].max()) + 0.5))
+        for ax in axes[:, 0]:
+            ax.set_ylabel("score")
+        for k in range(columns):
+            lowest = (len(shown) - 1 - k) // columns
+            axes[lowest, k].set_xlabel("depth k of the swap")
+            axes[lowest, k].tick_params(labelbottom=True)
+        shared_legend(figure, axes[0, 0], ncols=4)
+    return caption(figure, measured(run, tau) + "; bands: 95 % over prompts")
+
+
+def telling_heads(run: SwapDepths, tau: float | None = None) -> list[tuple[int, int]]:
+    """Up to six heads: carried ones with the deepest carry depths, some that are symbolic all the way, a positional one."""
+    seen = _at(run, tau).groupby(HEAD)["covered_share"].min() >= COVERED
+    heads = run.at(tau).join(seen.rename("seen"), on=HEAD)
+    heads = heads.sort_values(["seen", "swapped_mass"], ascending=False, kind="stable")
+    deepest = heads.sort_values("carry_depth", ascending=False, kind="stable")
+    deepest = deepest[deepest["carry_depth"].notna()]
+    all_the_way = heads["seen"] & heads["head_class"].eq("symbolic") & heads["carry_depth"].isna()
+    found: list[tuple[int, int]] = []
+    for group, most in (
+        (deepest[deepest["head_class"] == "carried"], 3),
+        (heads[all_the_way], 2),
+        (heads[heads["head_class"] == "positional"], 1),
+        (deepest, TELLING),
+        (heads, TELLING),
+    ):
+        new = [head for head in group[HEAD].itertuples(index=False, name=None) if head not in found]
+        found += new[: min(most, TELLING - len(found))]
+    return sorted((int(layer), int(head)) for layer, head in found)
+
+
+def _title(head: tuple[int, int], row: pd.Series) -> str:
+    name = row["head_class"]
+    words = class_words(name, row.get("input_class")) if isinstance(name, str) else "no score"
+    depth = "" if pd.isna(row["carry_depth"]) else f", carry depth {row['carry_depth']}"
+    return f"{head[0]}:{head[1]} {words}{depth}"
+
+
+def _curve(axes: Axes, curves: pd.DataFrame, head: tuple[int, int]) -> None:
+    mine = (curves["layer"] == head[0]) & (curves["head"] == head[1])
+    rows = curves[mine & (curves["own"] | (curves["depth"] < head[0]))].sort_values("depth")
+    axes.axvline(head[0], color=INK, linewidth=0.8, linestyle=":", label="its own layer")
+    seen = rows["covered_share"] >= COVERED
+    for name, hue in SCORE_COLOURS.items():
+        score = f"{name}_score"
+        look: dict[str, Any] = {"color": hue, "marker": CLASS_MARKERS[name], "markersize": 4}
+        known = rows[score].where(seen)
+        axes.plot(rows["depth"], known, linewidth=1.6, label=score.replace("_", " "), **look)
+        axes.plot(
+            rows["depth"][~seen], rows[score][~seen], linestyle="", markerfacecolor="white", alpha=0.6, **look
+        )
+        ends = (rows[f"{score}_{end}"].where(seen) for end in ("low", "high"))
+        axes.fill_between(rows["depth"], *ends, color=hue, alpha=0.12, linewidth=0)
+
+
+def _null_band(axes: Axes, run: SwapDepths, head: tuple[int, int], tau: float | None) -> None:
+    """Where 95 % of the null's heads of that layer lie, if the null ran the swaps of all its heads."""
+    null = run.null_prompts
+    if not len(null) or run.run.settings["null_heads"] != "all":
+        return
+    null = null[(null["layer"] == head[0]) & (null["tau"] == _tau(run, tau))]
+    means = null.groupby(["depth", "draw", "head"])[SCORES].mean()
+    for name, hatch in (("positional", "///"), ("symbolic", "\\\\\\")):
+        spread = means[f"{name}_score"].groupby("depth").quantile([0.025, 0.975]).unstack()
+        axes.fill_between(
+            spread.index,
+            spread[0.025],
+            spread[0.975],
+            facecolor="none",
+            edgecolor=SCORE_COLOURS[name],
+            hatch=hatch,
+            alpha=0.35,
+            linewidth=0,
+            label=f"95 % of the null's heads, {name}",
+        )
+
+
+def depth_ends(run: SwapDepths | Profile, tau: float | None = None) -> Figure:
+    """From the head's own layer to the prompt: where the pure symbolic heads stand when the prompt itself is permuted.
+
+    Models with one head a layer show both ends layer by layer.
+    """
+    heads = run.at(tau)
+    if "input_class" not in heads:
+        raise RotoscopeError(
+            "the prompt itself was not permuted: depths(..., at=0) or profile(..., input_swaps=64)"
+        )
+    draw = _ends_by_layer if heads["head"].max() == 0 else _ends_in_the_plane
+    return caption(draw(run, heads, _null_ends(run, tau)), measured(run, tau))
+
+
+def _ends_in_the_plane(run: SwapDepths | Profile, heads: pd.DataFrame, null: pd.DataFrame) -> Figure:
+    pure = heads[heads["head_class"].isin(["symbolic", "carried"])]
+    told = pure[pure["covered_share"] >= COVERED]
+    kinds = [class_words(*pair) for pair in zip(told["head_class"], told["input_class"], strict=True)]
+    groups = {
+        "carried": "carried",
+        "symbolic": "symbolic, also in the prompt",
+        "symbolic at its layer": "symbolic at their layer alone",
+    }
+    with drawing(5.2, 5.5) as (figure, [axes]):
+        corners(axes, run.gamma)
+        permuted = null.dropna(subset=INPUT_SCORES)
+        if len(permuted):
+            label = "the null's pure symbolic heads" if len(permuted) < len(null) else "the null's heads"
+            axes.scatter(
+                *permuted[INPUT_SCORES].to_numpy().T, s=30, color=NULL, marker=".", linewidths=0, label=label
+            )
+        for name, label in groups.items():
+            kind, rows = name.split()[0], told[np.array([one == name for one in kinds], dtype=bool)]
+            style = {"color": CLASS_COLOURS[kind], "alpha": 0.85 if name == kind else 0.45}
+            for row in rows.to_dict("records"):
+                axes.annotate(
+                    "",
+                    xy=[row[score] for score in INPUT_SCORES],
+                    xytext=[row[score] for score in SCORES],
+                    arrowprops={"arrowstyle": "-", "linewidth": 0.7, "shrinkA": 0, "shrinkB": 0, **style},
+                )
+            axes.scatter(
+                *rows[INPUT_SCORES].to_numpy().T,
+                s=24,
+                marker=CLASS_MARKERS[kind],
+                label=f"{len(rows)} {label}",
+                clip_on=False,
+                zorder=3,
+                **style,
+            )
+        axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), aspect="equal")
+        axes.set(xlabel="positional score", ylabel="symbolic score")
+        axes.set_title(f"{run.name}: {len(pure)} pure symbolic heads", loc="left")
+        if len(told) < len(pure):
+            axes.scatter([], [], color=THIN, label=f"{len(pure) - len(told)} without a verdict")
+        axes.legend(
+            loc="upper center",
+            bbox_to_anchor=(0.5, -0.11),
+            ncols=2,
+            title="lines: from swaps at the head's own layer to the permuted prompt",
+            title_fontsize="small",
+        )
+    return figure
+
+
+def _ends_by_layer(run: SwapDepths | Profile, heads: pd.DataFrame, null: pd.DataFrame) -> Figure:
+    with drawing(7.2, 3.6, 1, 2, sharey=True) as (figure, panels):
+        for axes, scores, title in zip(
+            panels, (SCORES, INPUT_SCORES), ("blocks swapped at its own layer", "prompt permuted"), strict=True
+        ):
+            seen = heads["covered_share"] >= COVERED if scores is INPUT_SCORES else heads["layer"] >= 0
+            for score, (name, hue) in zip(scores, SCORE_COLOURS.items(), strict=True):
+                drawn = null.dropna(subset=[score])
+                if drawn["layer"].nunique() == len(heads):
+                    spread = drawn.groupby("layer")[score].agg(["min", "max"])
+                    axes.fill_between(
+                        spread.index,
+                        spread["min"],
+                        spread["max"],
+                        color=hue,
+                        alpha=0.13,
+                        linewidth=0,
+                        label=f"null's draws, {name}",
+                    )
+                look = {"marker": CLASS_MARKERS[name], "markersize": 4, "linewidth": 1.6}
+                axes.plot(heads["layer"], heads[score].where(seen), color=hue, label=f"{name} score", **look)
+            axes.set(xlabel="layer", ylim=(-0.04, 1.04))
+            axes.set_title(title, loc="left")
+        panels[0].set_ylabel(f"score, {run.name}")
+        shared_legend(figure, panels[0], ncols=4)
+    return figure
+
+
+def _null_ends(run: SwapDepths | Profile, tau: float | None) -> pd.DataFrame:
+    """The null's heads with both ends; of a null that permuted only some of its heads, the others lack one."""
+    if run.null_name is None:
+        return pd.DataFrame(columns=[*HEAD, *SCORES, *INPUT_SCORES])
+    if isinstance(run, Profile):
+        found = run.nulls_at(tau)
+        return found if "input_class" in found else found.assign(**dict.fromkeys(INPUT_SCORES, np.nan))
+    rows = run.null_prompts[run.null_prompts["tau"] == _tau(run, tau)]
+    own, first = (
+        part.groupby(["draw", *HEAD])[SCORES].mean()
+        for part in (rows[rows["own"]], rows[~rows["own"] & (rows["depth"] == 0)])
+    )
+    return own.join(first.add_prefix("input_")).reset_index()
+
+
+def _tau(run: SwapDepths, tau: float | None) -> float:
+    return run.taus[0] if tau is None else tau
+
+
+def _at(run: SwapDepths, tau: float | None) -> pd.DataFrame:
+    return run.curves[run.curves["tau"] == _tau(run, tau)]

@@ -1,0 +1,115 @@
+"""Swaps at depths on the page: both ends of a head on its card, all heads against depth, the curves of one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rotoscope.maths.purity import CLASSES
+from rotoscope.report import run_payload
+from rotoscope.report.found import find_runs
+from tests.report.browser import Watched, until
+from tests.swap_depths import as_profile, swap_depths
+
+Visit = Callable[..., Watched]
+ROW = """(row) => {
+  const plot = document.querySelector("#panel .plot"), axes = plot._fullLayout, box = plot.getBoundingClientRect();
+  return [box.left + axes.xaxis._offset + axes.xaxis.l2p(0), box.top + axes.yaxis._offset + axes.yaxis.l2p(row)];
+}"""
+
+
+def test_the_page_has_both_ends_of_every_head(tmp_path: Path) -> None:
+    run = swap_depths(null="all")
+    found = run_payload(run.save(tmp_path / "run"))
+    assert not found["problems"]
+    assert found["title"] == "Heads of made by depth of the swap"
+    assert list(found["tabs"]) == ["overview", "depths", "tables"]
+    tab, heads = found["tabs"]["overview"], run.at()
+    now = tab["at"][0]
+    assert tab["permuted"]
+    assert [CLASSES[code] for code in now["head_class"]] == heads["head_class"].tolist()
+    assert now["input_positional_score"] == heads["input_positional_score"].tolist()
+    assert now["covered_share"] == heads["covered_share"].tolist()
+    assert now["carry_depth"] == [None, None, None, None, 1, None, 0, 0]
+    assert now["at_its_layer"] == [False, False, False, True, False, True, False, False]
+    assert now["input_class"][3] == -1
+    assert now["null_heads"] == 16
+    depths = found["tabs"]["depths"]
+    assert (depths["depths"], depths["least_covered"]) == ([0, 1, 2, 3], 0.5)
+    assert depths["at"][0]["head"] == [0, 1, 0, 1, 0, 1, 1, 0]  # in layer 3 the second head stays in place more
+    assert depths["at"][0]["turning"]["columns"][0] == ["2:0", "3:0", "3:1"]
+    (listed,), _ = find_runs(tmp_path)
+    assert (listed.kind, listed.state, listed.about) == ("depths", "finished", "made · tokens")
+
+
+def test_own_layers_alone_have_no_tab_of_depths() -> None:
+    found = run_payload(swap_depths(depths=()))
+    assert not found["problems"]
+    assert list(found["tabs"]) == ["overview", "tables"]
+
+
+def test_an_unmeasured_prompt_is_not_said_to_be_followed() -> None:
+    found = run_payload(as_profile(permuted=False))["tabs"]["overview"]
+    assert not found["permuted"]
+    assert found["at"][0]["at_its_layer"] == [False, True, False, True, True, True, True, False]
+    assert "input_class" not in found["at"][0]
+
+
+def test_depths_in_a_browser(visit: Visit) -> None:
+    page = visit(swap_depths(), size=(1440, 900)).page
+    assert page.inner_text("[role=tab][aria-selected=true]") == "Depths"
+    assert page.inner_text("#depth-title") == "Head 2:0: carried, carry depth 1"
+    z = page.evaluate("document.querySelector('#panel .plot').data[0].z")
+    assert z[4] == [1, 1, -1, None]
+    assert z[3] == [None] * 4  # too little of head 1:1 was run
+    x, y = page.evaluate(ROW, 7)
+    page.mouse.move(x - 3, y - 2)
+    page.mouse.move(x, y)
+    until(page, "document.querySelector('#panel .plot')._hoverdata?.length")
+    page.mouse.click(x, y)
+    page.wait_for_selector("#card-title")
+    assert page.inner_text("#card-title") == "Head 3:0"
+    assert page.inner_text("#depth-title") == "Head 3:0: carried, carry depth 0"
+    curves: Any = page.evaluate(
+        "document.querySelectorAll('#panel .plot')[1].data.map((t) => [t.name, t.x, t.y])"
+    )
+    assert curves == [["positional", [0, 1, 2, 3], [1, 0, 0, 0]], ["symbolic", [0, 1, 2, 3], [0, 1, 1, 1]]]
+    value = lambda name: page.inner_text(f'#side [data-value="{name}"]')  # noqa: E731
+    assert [value(name) for name in ("head_class", "carry_depth", "input_class")] == [
+        "carried",
+        "0",
+        "positional",
+    ]
+    assert float(value("input_positional_score")) == 1
+    page.keyboard.press("ArrowUp")
+    assert page.inner_text("#card-title") == "Head 2:0"
+    assert page.evaluate("location.hash") == "#head=2:0&tau=1e-4&tab=depths"
+    page.click("#panel tbody tr:has-text('3:1')")
+    assert page.inner_text("#depth-title") == "Head 3:1: mixed, carry depth 0"
+    page.keyboard.press("/")
+    page.keyboard.type("1:1")
+    page.keyboard.press("Enter")
+    assert value("head_class") == "symbolic at its layer"
+    assert value("covered_share") == "40 % of its weight, no verdict"
+    page.click("#tab-overview")
+    assert page.inner_text("#card-title") == "Head 1:1"
+    chips = page.eval_on_selector_all(".chip", "all => all.map((one) => one.innerText)")
+    assert "3 symbolic (0) at their layer, 1 also in the prompt" in chips
+    assert "2 carried (0)" in chips
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.click("#tab-depths")
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+
+
+@pytest.mark.parametrize("permuted", [True, False])
+def test_the_card_of_a_profile(visit: Visit, permuted: bool) -> None:
+    page = visit(as_profile(permuted=permuted), hash="#head=2:0").page
+    assert (page.query_selector("#tab-depths"), page.query_selector('[data-class="carried"]') is not None) == (
+        None,
+        permuted,
+    )
+    assert page.inner_text('[data-value="head_class"]') == ("carried" if permuted else "symbolic at its layer")
+    assert (page.query_selector('[data-value="covered_share"]') is not None) is permuted
