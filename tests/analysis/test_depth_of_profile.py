@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from rotoscope.analysis.permutation import agreement, input_permutation
 
 import rotoscope as rs
 from rotoscope.analysis.batches import batches
