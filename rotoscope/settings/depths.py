@@ -21,6 +21,8 @@ class DepthsSettings(Settings):
     bounds: ClassVar = {
         **{name: ProfileSettings.bounds[name] for name in ("tau", "gamma", "null_draws", "batch_tokens")},
         "swaps": count(10_000_000, "every one is a run of the model, for every depth"),
+        "readers": count(10_000, "every one adds swaps to every gate"),
+        "controls": count(1_000, "every one costs as much as the gate itself", least=0),
     }
 
     at: tuple[str, ...] = ("0", OWN)
@@ -41,6 +43,12 @@ class DepthsSettings(Settings):
     heads, which takes as long as the subject each time."""
     batch_tokens: int | None = None
     """Most tokens that run through the model together. By default 1,024 on a CPU."""
+    writers: bool = False
+    """Also ask who writes the place that carried heads read: silence positional heads below them, and random ones beside."""
+    readers: int = 8
+    """How many carried heads are asked, those with most attention on the blocks first."""
+    controls: int = 5
+    """Random sets of as many heads of the same layers, beside every set of positional heads that is silenced."""
 
     @classmethod
     def plain(cls, changes: dict[str, Any]) -> dict[str, Any]:
@@ -64,6 +72,13 @@ class DepthsSettings(Settings):
             self.null_draws != type(self).null_draws or self.null_heads != type(self).null_heads
         ):
             raise RotoscopeError("--null-draws and --null-heads mean nothing without a null")
+        asks = self.readers != type(self).readers or self.controls != type(self).controls
+        if asks and not self.writers:
+            raise RotoscopeError("--readers and --controls mean nothing without --writers")
+        if self.writers and not {"0", ALL} & set(self.at):
+            raise RotoscopeError(
+                "--writers asks carried heads, which are known where the prompt itself is permuted: add depth 0 (--at 0)"
+            )
 
     def depths(self, layers: int) -> tuple[int, ...]:
         """The depths below a head's own layer, in order; one that is beyond the model is refused."""
