@@ -11,7 +11,7 @@ from rotoscope.analysis.depth_swaps import Swapping, null_scores, swap_at_depths
 from rotoscope.analysis.estimate import BATCH_TOKENS
 from rotoscope.analysis.nulls import check_null, make_nulls
 from rotoscope.analysis.profiling import as_prompts, describe, subject_settings
-from rotoscope.analysis.writers import SWAPS_EACH, Writers, plan_gates, positional_heads, readers_of
+from rotoscope.analysis.writers import Writers, plan_gates, positional_heads, readers_of
 from rotoscope.progress import progress_bar
 from rotoscope.reading import HeadReader, Subject, load
 from rotoscope.reading.cost import Cost, forward_operations, operations_per_second
@@ -108,7 +108,7 @@ def _ask_writers(
     if not gates:
         run.add("writers-00000", {"writers": empty_writers()})
         return
-    writers = Writers(reader, work, gates, wanted.tau[0], most)
+    writers = Writers(reader, work, gates, Swapping((0,), wanted.writer_swaps, wanted.tau[:1], most))
     with progress_bar("silencing", len(gates), show_progress) as bar:
         for _ in writers.measure(run):
             bar.advance()
@@ -127,7 +127,7 @@ def depths_cost(subject: Subject, prompts: Prompts, wanted: DepthsSettings, coun
     passes = count * (1 + draws + KEPT * swaps * share * (1 + everyone))
     if wanted.writers:
         gates = WRITERS * (layers + wanted.controls * 2 * layers)
-        passes += count * gates * (1 + KEPT * min(SWAPS_EACH * wanted.readers, swaps))
+        passes += count * gates * (1 + KEPT * min(wanted.writer_swaps, blocks * (blocks - 1) // 2))
     seconds = passes * forward_operations(subject.model, n) / operations_per_second(subject.device)
     what = f"{swaps:,} swaps of {count:,} prompts of {n:,} tokens at {len(wanted.depths(layers))} depths"
     return Cost(what, 0.1, seconds, "use fewer swaps (--swaps), prompts or depths")

@@ -25,8 +25,6 @@ from rotoscope.results.saved import Tables
 from rotoscope.results.writers import ALL, LAYER, NONE, ONE
 
 Head = tuple[int, int]
-SWAPS_EACH = 4
-"""Swaps of a prompt for every reader; where a head attends to one block, few hold nearly all of its weight."""
 TRIES = 20
 """How often another draw is tried where one has been drawn before."""
 
@@ -81,17 +79,22 @@ def plan_gates(
     """Every set of heads that is silenced, and what for; nothing silenced comes first. Empty where there is nobody to ask."""
     gates: Gates = {}
     wanted: list[tuple[Silenced, list[Head]]] = []
-    for layer in sorted({layer for layer, _ in positional}):
-        above = tuple(reader for reader, below in readers.items() if layer < below)
-        here = [head for head in positional if head[0] == layer]
-        wanted += [(Silenced(ONE, above, layer, head[1]), [head]) for head in here if above]
-        if above and len(here) > 1:
-            wanted.append((Silenced(LAYER, above, layer), here))
     for below in sorted(set(readers.values())):
         same = tuple(reader for reader, its in readers.items() if its == below)
-        those = [head for head in positional if head[0] < below]
-        if those:
-            wanted.append((Silenced(ALL, same), those))
+        wanted.append((Silenced(ALL, same), [head for head in positional if head[0] < below]))
+    layers: dict[int, list[Head]] = {}
+    for head in positional:
+        layers.setdefault(head[0], []).append(head)
+    above = {
+        layer: tuple(reader for reader, below in readers.items() if layer < below) for layer in sorted(layers)
+    }
+    wanted += [
+        (Silenced(LAYER, above[layer], layer), layers[layer]) for layer in above if len(layers[layer]) > 1
+    ]
+    wanted += [
+        (Silenced(ONE, above[layer], layer, head[1]), [head]) for layer in above for head in layers[layer]
+    ]
+    wanted = [(what, heads) for what, heads in wanted if what.readers and heads]
     if wanted:
         gates[frozenset()] = [Silenced(NONE, tuple(readers))]
     drawn = set()
@@ -146,11 +149,10 @@ class Writers:
     were silenced has not lost its place by that, but one that no longer tells the two slots apart has.
     """
 
-    def __init__(self, reader: HeadReader, work: Sequence[Batch], gates: Gates, tau: float, most: int) -> None:
-        asked = frozenset(gates[frozenset()][0].readers)
+    def __init__(self, reader: HeadReader, work: Sequence[Batch], gates: Gates, swapping: Swapping) -> None:
         self.runs = Reruns(reader)
         self.work, self.gates = work, gates
-        self.swapping = Swapping((0,), SWAPS_EACH * len(asked), (tau,), most, asked)
+        self.swapping = replace(swapping, heads=frozenset(gates[frozenset()][0].readers))
         self._chosen: list[ChosenSwaps] = []
 
     def measure(self, run: Run[SwapDepths]) -> Iterator[None]:

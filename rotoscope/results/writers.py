@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,7 +25,9 @@ NOBODY = (
 
 def empty_writers() -> pd.DataFrame:
     """The table where there was nobody to ask."""
-    numbers = {name: pd.Series(dtype="int64") for name in ("prompt", "input_id", *READER, "layer", "head", "draw")}
+    numbers = {
+        name: pd.Series(dtype="int64") for name in ("prompt", "input_id", *READER, "layer", "head", "draw")
+    }
     scores = {name: pd.Series(dtype="float64") for name in (*SCORES, "covered_share")}
     words = {name: pd.Series(dtype="str") for name in ("condition", "silenced")}
     return pd.DataFrame({**numbers, **scores, **words})
@@ -52,39 +56,68 @@ def edges_of(summary: pd.DataFrame) -> pd.DataFrame:
 
 def _of_reader(rows: pd.DataFrame) -> pd.DataFrame:
     """All conditions of one reader: one family of verdicts."""
-    rows = rows.assign(**dict(zip(SCORES, _covered(rows), strict=True)))
-    untouched = _by_input(rows[rows["condition"] == NONE])
+    about = {name: int(rows[name].iloc[0]) for name in READER}
+    enough = np.full(len(rows), rows["covered_share"].mean())
+    positional, symbolic = where_covered((rows["positional_score"], rows["symbolic_score"]), enough)
+    keys = [*WHERE, "draw"]
+    # One row per set of silenced heads, one column per input.
+    stays, follows = (
+        rows.assign(score=score).groupby([*keys, "input_id"], sort=False)["score"].mean().unstack()
+        for score in (positional, symbolic)
+    )
+    leaning = (follows - stays) / 2
+    condition, layer, _, draw = (leaning.index.get_level_values(name) for name in keys)
+    [untouched] = leaning.index[condition == NONE]
+    effects = leaning - leaning.loc[untouched]
+    counts = rows.drop_duplicates(keys).set_index(keys)["silenced"].str.split().str.len()
     found, figures = [], []
-    own = rows[(rows["condition"] != NONE) & (rows["draw"] < 0)]
-    for key, group in own.groupby(WHERE, sort=False):
-        now = _by_input(group)
-        effect = _effect(untouched, now)
+    for key in effects.index[(draw < 0) & (condition != NONE)]:
+        effect = effects.loc[key].to_numpy(dtype=float)
         [low], [high] = mean_interval(effect[:, None], (-1.0, 1.0))
         error = effect.std(ddof=1) / np.sqrt(len(effect)) if len(effect) > 1 else np.nan
-        beside = rows[(rows["condition"] == key[0]) & (rows["layer"] == key[1]) & (rows["draw"] >= 0)]
-        draws = [_effect(untouched, _by_input(drawn)).mean() for _, drawn in beside.groupby("draw")]
-        about = {name: int(group[name].iloc[0]) for name in READER} | dict(zip(WHERE, key, strict=True))
-        silenced = len(group["silenced"].iloc[0].split())
-        means = {score: now[score].mean() for score in SCORES}
-        before = {f"{score}_before": untouched[score].mean() for score in SCORES}
+        beside = effects[(condition == key[0]) & (layer == key[1]) & (draw >= 0)]
+        scores = {
+            f"{score}{when}": wide.loc[at].mean()
+            for score, wide in zip(SCORES, (stays, follows), strict=True)
+            for when, at in (("_before", untouched), ("", key))
+        }
         measured = {"effect": effect.mean(), "low": low, "high": high, "prompts": len(effect)}
-        found.append(about | {"silenced": silenced} | before | means | measured)
-        figures.append(Figure(float(effect.mean()), error, draws))
+        where = dict(zip(WHERE, key, strict=False))
+        found.append(about | where | {"silenced": int(counts[key])} | scores | measured)
+        figures.append(Figure(float(effect.mean()), float(error), beside.mean(axis=1).tolist()))
     beside = pd.DataFrame([asdict(verdict) for verdict in verdicts(figures)])
     return pd.concat([pd.DataFrame(found), beside], axis=1)
 
 
-def _covered(rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
-    """Scores where the swaps that were run hold half of the reader's weight, in the mean over prompts."""
-    scores = rows["positional_score"], rows["symbolic_score"]
-    return where_covered(scores, np.full(len(rows), rows["covered_share"].mean()))
+def writers_in_words(summary: pd.DataFrame) -> pd.DataFrame:
+    """The summary for reading: who is silenced in words, all below the reader first, single heads by their effect last."""
+    order = summary.assign(rank=summary["condition"].map({ALL: 0, LAYER: 1, ONE: 2}))
+    order["least"] = -order["effect"].where(order["condition"] == ONE)
+    order = order.sort_values([*READER, "rank", "least"], kind="stable")
+    rows = [
+        {
+            "reader": f"{row['reader_layer']}:{row['reader_head']}",
+            "silenced": _who(row),
+            "heads": row["silenced"],
+            "positional": row["positional_score"],
+            "symbolic": row["symbolic_score"],
+            "effect": row["effect"],
+            "95 %": _ends(row["low"], row["high"]),
+            "controls": row["null_value"],
+            "95 % of controls": _ends(row["null_low"], row["null_high"]),
+            "p": row["p_value"],
+            "verdict": row["verdict"],
+        }
+        for row in order.to_dict("records")
+    ]
+    return pd.DataFrame(rows)
 
 
-def _by_input(rows: pd.DataFrame) -> pd.DataFrame:
-    return rows.groupby("input_id", sort=True)[SCORES].mean()
+def _who(row: dict[Hashable, Any]) -> str:
+    if row["condition"] == ONE:
+        return f"{row['layer']}:{row['head']}"
+    return "all below" if row["condition"] == ALL else f"layer {row['layer']}"
 
 
-def _effect(before: pd.DataFrame, now: pd.DataFrame) -> np.ndarray:
-    """Of every input the mean of what the positional score loses and the symbolic score gains."""
-    change = now - before
-    return ((change["symbolic_score"] - change["positional_score"]) / 2).to_numpy(dtype=float)
+def _ends(low: float, high: float) -> str:
+    return "" if np.isnan(low) else f"{low:.2f} to {high:.2f}"
