@@ -90,7 +90,13 @@ def test_what_differs_by_chance_is_no_line() -> None:
     table = pd.DataFrame(
         rows, columns=["reader_head", "condition", "head", "draw", "input_id", "positional_score"]
     )
-    table = table.assign(reader_layer=9, layer=np.where(table["condition"] == NONE, -1, 3), silenced="3:0", symbolic_score=0.0, covered_share=1.0)
+    table = table.assign(
+        reader_layer=9,
+        layer=np.where(table["condition"] == NONE, -1, 3),
+        silenced="3:0",
+        symbolic_score=0.0,
+        covered_share=1.0,
+    )
     run = SwapDepths(RunRecord("depths", {}), {"writers": table})
     summary = run.writers_summary()
     assert len(summary) == 80
@@ -194,7 +200,8 @@ def test_controls_are_other_heads_of_the_same_layers() -> None:
         assert all(len(heads) == number and not heads & set(positional) for heads in sets)
         assert all(at == layer for heads in sets for at, _ in heads)
     # Layer 1 has one head that is not positional: it is always taken, and two positional ones with it.
-    assert drawn[LAYER, 1] and all((1, 3) in heads and len(heads) == 3 for heads in drawn[LAYER, 1])
+    assert drawn[LAYER, 1]
+    assert all((1, 3) in heads and len(heads) == 3 for heads in drawn[LAYER, 1])
     assert (LAYER, 2) not in drawn  # the whole layer
     assert all(len(heads) == len(positional) for heads in drawn[ALL, -1])
     assert gates == plan_gates({(3, 0): 3}, positional, [6, 4, 2], 5, seed=0)
@@ -214,13 +221,15 @@ def test_a_run_that_was_stopped_goes_on_with_the_next_gate(
         return whole(reader, gate)
 
     monkeypatch.setattr(asking, "gated", stopped)
-    how = {**ASK, "controls": 1, "out": tmp_path / "run"}
+    how = {**ASK, "controls": 1, "writer_swaps": 1, "out": tmp_path / "run"}
     with pytest.raises(KeyboardInterrupt):
         rs.depths(model, prompts, **how)
     found = rs.depths(model, prompts, **how)
     assert closed[3] == closed[4]
     assert len(set(closed)) == len(closed) - 1
     assert len(found.writers.groupby(["condition", "layer", "head", "draw"])) == len(closed)
+    assert set(found.writers["draw"]) == {-1, 0}
+    assert found.writers["covered_share"].max() < 0.5  # one of seven swaps that weigh the same
 
 
 def test_thin_swaps_give_no_verdict() -> None:
