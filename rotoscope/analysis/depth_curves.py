@@ -125,12 +125,15 @@ def depths_cost(subject: Subject, prompts: Prompts, wanted: DepthsSettings, coun
     draws = wanted.null_draws if wanted.null == "random" else 0
     everyone = draws if wanted.null_heads == "all" else 0
     passes = count * (1 + draws + KEPT * swaps * share * (1 + everyone))
-    if wanted.writers:
-        gates = WRITERS * (layers + wanted.controls * 2 * layers)
-        passes += count * gates * (1 + KEPT * min(wanted.writer_swaps, blocks * (blocks - 1) // 2))
-    seconds = passes * forward_operations(subject.model, n) / operations_per_second(subject.device)
     what = f"{swaps:,} swaps of {count:,} prompts of {n:,} tokens at {len(wanted.depths(layers))} depths"
-    return Cost(what, 0.1, seconds, "use fewer swaps (--swaps), prompts or depths")
+    less = "use fewer swaps (--swaps), prompts or depths"
+    if wanted.writers:
+        gates = round(WRITERS * layers * (1 + 2 * wanted.controls))
+        passes += count * gates * (1 + KEPT * min(wanted.writer_swaps, blocks * (blocks - 1) // 2))
+        what += f" and under some {gates:,} gates"
+        less += ", --writer-swaps or --controls"
+    seconds = passes * forward_operations(subject.model, n) / operations_per_second(subject.device)
+    return Cost(what, 0.1, seconds, less)
 
 
 KEPT = 0.7

@@ -19,7 +19,7 @@ from rotoscope.analysis.batches import batches
 from rotoscope.analysis.depth_swaps import Swapping
 from rotoscope.analysis.writers import Silenced, Writers, plan_gates, readers_of
 from rotoscope.errors import RotoscopeError
-from rotoscope.reading import HeadReader
+from rotoscope.reading import HeadReader, gated
 from rotoscope.results import SwapDepths
 from rotoscope.results.record import RunRecord
 from rotoscope.results.run import Run
@@ -212,13 +212,12 @@ def test_a_run_that_was_stopped_goes_on_with_the_next_gate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, prompts, closed = places_written_by_a_head(0), symbol_prompts(1), list[Any]()
-    whole = asking.gated
 
     def stopped(reader: Any, gate: Any) -> Any:
         closed.append(gate.heads)
         if len(closed) == 4:
             raise KeyboardInterrupt
-        return whole(reader, gate)
+        return gated(reader, gate)
 
     monkeypatch.setattr(asking, "gated", stopped)
     how = {**ASK, "controls": 1, "writer_swaps": 1, "out": tmp_path / "run"}
@@ -252,4 +251,4 @@ class TestBadInput:
     @pytest.mark.parametrize("setting", ["readers", "writer_swaps", "controls"])
     def test_settings_of_writers_without_them(self, setting: str) -> None:
         with pytest.raises(RotoscopeError, match="mean nothing without --writers"):
-            rs.depths(tiny("llama"), unequal(1), **QUIET, **{setting: 3})
+            rs.depths(tiny("llama"), unequal(1), **{**QUIET, setting: 3})
