@@ -19,7 +19,7 @@ from rotoscope.maths.blocks import Blocks
 from rotoscope.reading import HeadReader
 from rotoscope.reading.rerun import Reruns
 from rotoscope.tasks import Prompts, from_tokens
-from tests.constructed import places_written, symbol_prompts, symbols_read
+from tests.constructed import places_written, remembering, symbol_prompts, symbols_read
 from tests.models import tiny, tokens
 
 MANY = ["llama", "gemma2", "gemma3", "gpt_oss", "gptj", "deepseek_v3", "cohere2", "llama4", "phi", "qwen3"]
@@ -262,12 +262,7 @@ class TestBadInput:
             rs.depths(tiny("llama"), tokens=[[5, 6]], **QUIET)
 
     def test_a_model_that_cannot_be_entered_still_takes_permuted_prompts(self) -> None:
-        model = tiny("llama")
-        first, last = model.model.layers[0], model.model.layers[-1]
-        first.register_forward_hook(lambda m, args, out: setattr(last, "remembered", out))
-        last.register_forward_hook(
-            lambda m, args, out: out + m.remembered.flip(1) if "forward" not in vars(m) else out
-        )
+        model = remembering(tiny("llama"))
         with pytest.raises(UnprovenError, match="architecture 'llama': entered at layer"):
             rs.depths(model, unequal(1), at=(0, 1), **QUIET)
         assert len(rs.depths(model, unequal(1), at=(0,), **QUIET).heads)
