@@ -182,9 +182,6 @@ class Scene:
     def depths(self, **settings: Any) -> rs.results.SwapDepths:
         return rs.depths(self.subject, tokens=tokens(1, 12), null="none", **settings)
 
-    def misnoted(self) -> Reruns:
-        return Reruns(first_for_last(HeadReader(self.model)))
-
     def offloaded(self) -> rs.Profile:
         self.model.model.layers[1].to("meta")
         return self.profile()
@@ -319,7 +316,7 @@ SITUATIONS: dict[str, Callable[[Scene], Any]] = {
     ),
     "The proof fails": Scene.misread,
     "A model that cannot be entered": lambda s: remembering(s.model) and s.depths(at=(0, 1)),
-    "Attention that is not what was read": Scene.misnoted,
+    "Attention that is not what was read": lambda s: Reruns(first_for_last(HeadReader(s.model))),
     "No planes": lambda s: HeadReader(from_config(tf.HunYuanDenseV1Config(**GROUPED, head_dim=16))),
     "No way in": lambda s: HeadReader(
         from_config(tf.BloomConfig(vocab_size=128, hidden_size=64, n_layer=1, n_head=4))
