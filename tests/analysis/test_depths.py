@@ -16,6 +16,7 @@ from rotoscope.analysis.batches import batches
 from rotoscope.analysis.depth_swaps import Swapping, heaviest, swap_at_depths
 from rotoscope.errors import RotoscopeError, UnprovenError
 from rotoscope.maths.blocks import Blocks
+from rotoscope.reading.sites import attending
 from rotoscope.reading import HeadReader
 from rotoscope.reading.rerun import Reruns
 from rotoscope.tasks import Prompts, from_tokens
@@ -58,8 +59,7 @@ def by_hand(
 
 def own_attention(model: Any, shown: torch.Tensor) -> np.ndarray:
     """What a model says itself that it attends to."""
-    model.set_attn_implementation("eager")
-    with torch.no_grad():
+    with attending(model, "eager"), torch.no_grad():
         found = model(shown[None], use_cache=False, output_attentions=True).attentions
     return torch.stack([layer[0, :, -1] for layer in found]).double().numpy()
 
@@ -270,3 +270,30 @@ class TestBadInput:
         with pytest.raises(UnprovenError, match="architecture 'llama': entered at layer"):
             rs.depths(model, unequal(1), at=(0, 1), **QUIET)
         assert len(rs.depths(model, unequal(1), at=(0,), **QUIET).heads)
+
+
+@pytest.mark.slow
+def test_both_ends_of_a_real_model(smollm2: rs.Subject) -> None:
+    """SmolLM2: depth 0 is the permuted prompt through the untouched model, the own layer is the closed form."""
+    shown = rs.tasks.binding(smollm2, 5, 1)
+    found = rs.depths(smollm2, shown, at=("all",), tau=0.05, **QUIET)
+    curves = found.curves.set_index(["layer", "head"])
+    own, entered = (
+        curves[curves["own"]],
+        curves[~curves["own"] & (curves["depth"] == curves.index.get_level_values(0))],
+    )
+    profile = rs.profile(smollm2, shown, tau=0.05, **QUIET).heads.set_index(["layer", "head"])
+    given, blocks = torch.tensor(shown[0].tokens), shown[0].blocks
+    assert blocks is not None
+    expected = by_hand(
+        own_attention(smollm2.model, given),
+        lambda order: own_attention(smollm2.model, given[order]),
+        blocks,
+        len(given),
+        0.05,
+    )
+    first = curves[~curves["own"] & (curves["depth"] == 0)]
+    for k, score in enumerate(("positional_score", "symbolic_score")):
+        assert np.allclose(own[score], profile[score], atol=2e-5)
+        assert np.allclose(own[score], entered[score], atol=2e-5)
+        assert np.allclose(first[score], expected[k].ravel(), atol=2e-5)
