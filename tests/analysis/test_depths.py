@@ -16,9 +16,10 @@ from rotoscope.analysis.batches import batches
 from rotoscope.analysis.depth_swaps import Swapping, heaviest, swap_at_depths
 from rotoscope.errors import RotoscopeError, UnprovenError
 from rotoscope.maths.blocks import Blocks
-from rotoscope.reading.sites import attending
+from rotoscope.maths.swaps import score_swaps
 from rotoscope.reading import HeadReader
 from rotoscope.reading.rerun import Reruns
+from rotoscope.reading.sites import attending
 from rotoscope.tasks import Prompts, from_tokens
 from tests.constructed import places_written, remembering, symbol_prompts, symbols_read
 from tests.models import tiny, tokens
@@ -171,10 +172,28 @@ def test_the_heaviest_swaps_are_run_and_what_they_cover_is_said() -> None:
     assert few.loc[few["covered_share"] >= 0.5, "depth_class"].notna().all()
 
 
-def test_swaps_are_drawn_by_the_mean_of_the_heads_weights() -> None:
-    one = torch.tensor([[0.7, 0.1, 0.2, 0.0], [0.1, 0.8, 0.1, 0.0]])[..., None]
-    other = torch.tensor([[0.0, 0.3, 0.7, 0.0]])[..., None]
-    assert heaviest([one, other], 3).tolist() == [1, 2, 0]
+def test_swaps_are_drawn_by_the_heads_weights() -> None:
+    """What every head gives a swap, in the sum, and what a head's share of the swaps run is: from all weights at once."""
+    reader = HeadReader(tiny("gemma2"))  # a window hides some blocks
+    [batch] = batches(unequal(1), "last", 1000)
+    blocks = batch.blocks_for(19)
+    weights: list[torch.Tensor] = []
+
+    def visit(layer: Any) -> None:
+        here = layer.at(0)
+        detail = score_swaps(
+            here.gather, here.real(), blocks, (1e-4, 0.05), sink=here.sinks, detail=True
+        ).detail
+        assert detail is not None
+        weights.append(detail.weight[0])
+
+    reader.read(batch.tokens, (19,), visit)
+    run = torch.cat(weights)[..., 0].double().mean(0).argsort(descending=True, stable=True)[:3]
+    covered = torch.cat([weight[:, run].sum(1).flatten() for weight in weights])
+    found = swap_at_depths(Reruns(reader), batch, Swapping(swaps=3, taus=(1e-4, 0.05)))
+    found = found[~found["own"]].sort_values(["layer", "head", "tau"])
+    assert np.allclose(found["covered_share"], covered, atol=1e-6)
+    assert heaviest(torch.tensor([0.1, 0.7, 0.2, 0.7], dtype=torch.float64), 3).tolist() == [1, 3, 2]
 
 
 def test_a_class_takes_half_of_the_weight() -> None:
