@@ -1,9 +1,10 @@
 """Run every benchmark."""
 
-from benchmarks import canonical, command_line, memory, multihop, page, swaps
+from benchmarks import canonical, command_line, depths, memory, multihop, page, swaps
 
 if __name__ == "__main__":
     swaps.main()
+    depths.main()
     canonical.main()
     multihop.main()
     page.main()

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from rotoscope.reading import HeadReader
 from rotoscope.tasks import Prompts, from_tokens
 
 WIDTH, LAYERS, SYMBOLS = 16, 3, 12
@@ -103,3 +104,19 @@ def _read(model: Any, dimension: int, sign: float, gain: float) -> None:
     attention.q_proj.weight[STILL, ASK] = gain
     attention.k_proj.weight[STILL, dimension] = sign
     attention.k_proj.weight[STILL, ASK] = -5.0
+
+
+def remembering(model: Any) -> Any:
+    """A model whose last layer takes something from the first, past those between, unless they are stepped over."""
+    first, last = model.model.layers[0], model.model.layers[-1]
+    first.register_forward_hook(lambda module, args, out: setattr(last, "remembered", out))
+    last.register_forward_hook(
+        lambda module, args, out: out + module.remembered.flip(1) if "forward" not in vars(module) else out
+    )
+    return model
+
+
+def first_for_last(reader: HeadReader) -> HeadReader:
+    """A reader broken on purpose: it shows what the first position attends to, whatever is asked for."""
+    reader._heads = lambda *given, heads=reader._heads: heads(*given[:2], (0,))  # type: ignore[method-assign]
+    return reader

@@ -24,6 +24,7 @@ from rotoscope.reading import HeadReader, heads, loading
 from rotoscope.reading.rerun import Reruns
 from rotoscope.results.files import disk_errors
 from rotoscope.results.record import described_checksum
+from tests.constructed import first_for_last, remembering
 from tests.models import GROUPED, from_config, tiny, tokens
 from tests.reading.test_load import word_tokenizer
 from tests.reading.test_missing_weights import saved, without
@@ -181,21 +182,6 @@ class Scene:
     def depths(self, **settings: Any) -> rs.results.SwapDepths:
         return rs.depths(self.subject, tokens=tokens(1, 12), null="none", **settings)
 
-    def remembering(self) -> rs.results.SwapDepths:
-        """The last layer takes something from the first, past those between."""
-        first, last = self.model.model.layers[0], self.model.model.layers[-1]
-        first.register_forward_hook(lambda module, args, out: setattr(last, "remembered", out))
-        last.register_forward_hook(
-            lambda module, args, out: out + module.remembered.flip(1) if "forward" not in vars(module) else out
-        )
-        return self.depths(at=(0, 1))
-
-    def misnoted(self) -> Reruns:
-        """The reader broken on purpose: it shows the first position for the last."""
-        reader = HeadReader(self.model)
-        self.patch.setattr(reader, "_heads", lambda *given, heads=reader._heads: heads(*given[:2], (0,)))
-        return Reruns(reader)
-
     def offloaded(self) -> rs.Profile:
         self.model.model.layers[1].to("meta")
         return self.profile()
@@ -329,8 +315,8 @@ SITUATIONS: dict[str, Callable[[Scene], Any]] = {
         )
     ),
     "The proof fails": Scene.misread,
-    "A model that cannot be entered": Scene.remembering,
-    "Attention that is not what was read": Scene.misnoted,
+    "A model that cannot be entered": lambda s: remembering(s.model) and s.depths(at=(0, 1)),
+    "Attention that is not what was read": lambda s: Reruns(first_for_last(HeadReader(s.model))),
     "No planes": lambda s: HeadReader(from_config(tf.HunYuanDenseV1Config(**GROUPED, head_dim=16))),
     "No way in": lambda s: HeadReader(
         from_config(tf.BloomConfig(vocab_size=128, hidden_size=64, n_layer=1, n_head=4))

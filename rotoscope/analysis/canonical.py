@@ -11,12 +11,12 @@ import torch
 
 from rotoscope.errors import RotoscopeError
 from rotoscope.lab.cost import grid_cost
-from rotoscope.lab.threads import one_thread
 from rotoscope.lab.toy import ToyHeads, ToySettings
 from rotoscope.maths.blocks import Blocks
 from rotoscope.maths.swaps import swap_scores
 from rotoscope.progress import Progress, progress_bar
 from rotoscope.reading.devices import pick_device
+from rotoscope.reading.threads import one_thread
 from rotoscope.results.canonical import Canonical
 from rotoscope.results.files import save_arrays
 from rotoscope.results.run import Run

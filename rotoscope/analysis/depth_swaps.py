@@ -20,7 +20,8 @@ import torch
 
 from rotoscope.analysis.batches import Batch
 from rotoscope.analysis.nulls import Null
-from rotoscope.maths.blocks import Blocks, block_spread
+from rotoscope.maths.attention import log_normaliser
+from rotoscope.maths.blocks import BlockLogits, Blocks, block_spread
 from rotoscope.maths.purity import purity_classes
 from rotoscope.maths.swaps import cosines, score_swaps
 from rotoscope.reading import LayerHeads
@@ -60,10 +61,24 @@ class _Layer:
     symbolic: Float[Tensor, "heads taus"]
     swapped_mass: Float[Tensor, "heads"]
     spread: Float[Tensor, "heads"]
-    weight: Float[Tensor, "heads swaps taus"]
+    attention: Float[Tensor, "heads blocks"]
+    """Mean attention on a block; a block that the query does not see has none."""
+    largest: Float[Tensor, "heads taus"]
+    """The largest weight of a swap."""
     before: Float[Tensor, "heads n"]
     after: dict[int, list[tuple[Tensor, Tensor]]] = field(default_factory=dict)
     """By depth: both cosines [swaps, heads] of the swaps run, in the order they were run."""
+
+    def weight(
+        self, pairs: Int[Tensor, "swaps two"], taus: Sequence[float]
+    ) -> Float[Tensor, "heads swaps taus"]:
+        """The weights of some swaps: of a swap alone |D_a - D_b| decides, and the largest is known."""
+        first, second = self.attention[:, pairs].unbind(-1)
+        seen = first + second > 0
+        widest = self.attention.amax(1) - self.attention.amin(1)
+        lack = widest[:, None] - (first - second).abs()
+        tau = torch.tensor(taus, dtype=lack.dtype, device=lack.device)
+        return self.largest[:, None] * (lack[..., None] / -tau).exp() * seen[..., None]
 
 
 def swap_at_depths(runs: Reruns, batch: Batch, swapping: Swapping, scale: Scale | None = None) -> pd.DataFrame:
@@ -88,8 +103,8 @@ def choose_swaps(
     """The heaviest swaps of one prompt of a batch; from then on nothing is run above the last head that is asked about."""
     query = batch.queries[-1]
     tokens, blocks = batch.tokens[k : k + 1, : query + 1], batch.blocks_for(query)
-    layers = _closed_form(runs, tokens, blocks, swapping, scale)
-    chosen = heaviest([layer.weight[layer.heads] for layer in layers.values()], swapping.swaps)
+    layers, weight = _closed_form(runs, tokens, blocks, swapping, scale)
+    chosen = heaviest(weight, swapping.swaps)
     pairs = list(itertools.combinations(range(len(blocks)), 2))
     # Swaps that begin at the same place keep the same beginning.
     order = sorted(chosen.tolist(), key=pairs.__getitem__)
@@ -117,7 +132,8 @@ class ChosenSwaps:
             for part in _together(self.order, self.pairs, self.blocks, n, swapping.most_tokens):
                 swaps = Swaps.of(self.blocks, [self.pairs[s] for s in part], n, runs.reader.device)
                 _run(runs, kept, depth, swaps, self.layers)
-        return _rows(self.batch, self.k, self.layers, torch.tensor(self.order), swapping)
+        run = torch.tensor([self.pairs[s] for s in self.order])
+        return _rows(self.batch, self.k, self.layers, run, swapping)
 
     def begun_again(self, runs: Reruns) -> tuple[ChosenSwaps, Beginning]:
         """The same swaps with the same weights, compared with what the model attends to now, and the prompt run by it."""
@@ -129,9 +145,10 @@ class ChosenSwaps:
 
 def _closed_form(
     runs: Reruns, tokens: Tensor, blocks: Blocks, swapping: Swapping, scale: Scale | None
-) -> dict[int, _Layer]:
-    """What the papers' swaps give, exactly, and the weight of every swap."""
+) -> tuple[dict[int, _Layer], Float[Tensor, "swaps"]]:
+    """What the papers' swaps give, exactly, and the weight of every swap in the sum over heads (at the first tau)."""
     found: dict[int, _Layer] = {}
+    weight = torch.zeros(len(blocks) * (len(blocks) - 1) // 2, dtype=torch.float64)
 
     def visit(layer: LayerHeads) -> None:
         here = (layer if scale is None else scale(layer)).at(0)
@@ -142,6 +159,10 @@ def _closed_form(
         taus = swapping.taus
         scores = score_swaps(here.gather, real, blocks, taus, sink=here.sinks, variants=False, detail=True)
         assert scores.detail is not None
+        weight.add_(scores.detail.weight[0, heads, :, 0].double().sum(0).cpu())
+        precise = real.double()
+        own = BlockLogits(here.gather, blocks, real.device).own(precise)
+        attention = (own - log_normaliser(precise, here.sinks)[..., None]).exp()[0]
         missing = scores.missing[0, :, None]
         found[layer.layer] = _Layer(
             heads,
@@ -149,18 +170,18 @@ def _closed_form(
             scores.symbolic[0].masked_fill(missing, torch.nan),
             scores.swapped_mass[0],
             block_spread(real[0], blocks),
-            scores.detail.weight[0],
+            attention,
+            scores.detail.weight[0].amax(1).double(),
             real[0],
         )
 
     runs.reader.read(tokens, (tokens.shape[1] - 1,), visit)
-    return found
+    return found, weight
 
 
-def heaviest(weights: Sequence[Float[Tensor, "_ swaps taus"]], most: int) -> Int[Tensor, "chosen"]:
-    """The swaps with the largest weight in the mean over all heads (at the first tau), the heaviest first."""
-    mean = torch.cat([weight[..., 0] for weight in weights]).double().mean(0)
-    return mean.sort(descending=True, stable=True).indices[:most].cpu()
+def heaviest(weight: Float[Tensor, "swaps"], most: int) -> Int[Tensor, "chosen"]:
+    """The swaps with the largest weight, the heaviest first."""
+    return weight.sort(descending=True, stable=True).indices[:most]
 
 
 def _together(
@@ -240,11 +261,13 @@ def _run(runs: Reruns, kept: Beginning, depth: int, swaps: Swaps, layers: dict[i
         runs.enter(kept, depth, swaps.first, kept.states[depth, 0, ends], note)
 
 
-def _rows(batch: Batch, k: int, layers: dict[int, _Layer], order: Tensor, swapping: Swapping) -> pd.DataFrame:
+def _rows(
+    batch: Batch, k: int, layers: dict[int, _Layer], pairs: Int[Tensor, "swaps two"], swapping: Swapping
+) -> pd.DataFrame:
     tables = []
     for number, layer in layers.items():
-        heads, taus = torch.tensor(layer.heads), layer.weight.shape[-1]
-        weight = layer.weight[:, order.to(layer.weight.device)].double()  # [heads, swaps, taus]
+        heads, taus = torch.tensor(layer.heads), len(swapping.taus)
+        weight = layer.weight(pairs.to(layer.attention.device), swapping.taus)
         covered = weight.sum(1)
         scores = {-1: (layer.positional, layer.symbolic)}
         for depth, parts in layer.after.items():

@@ -15,7 +15,7 @@ from rotoscope.reading.cost import OPERATIONS, Cost, forward_operations, operati
 from rotoscope.reading.devices import free_memory
 from rotoscope.settings import ProfileSettings, PromptSettings
 from rotoscope.settings.prompts import DRAWN
-from rotoscope.tasks.prompts import Prompts
+from rotoscope.tasks.prompts import Prompt, Prompts
 
 BATCH_TOKENS = {"cpu": 1024, "cuda": 16384}
 SECONDS_PER_PLANE_LOGIT = 2.5e-9  # measured on two CPU cores; only for the estimate
@@ -23,6 +23,8 @@ SECONDS_PER_SWAP, SECONDS_PER_ENTRY, SECONDS_PER_ROW = 8e-8, 6e-8, 3e-5
 BYTES_PER_ROW = 300.0
 """A row of the table, per prompt, query, layer, head and tau, with the copies made of it."""
 VARIED_PROFILES = 12
+END = 0.7
+"""What is left of a pass when the beginning of the prompt is kept, on average."""
 RUNTIME = 0.48e9  # torch, transformers and ourselves
 SMALL_THINGS = 0.05e9
 # How many tensors of their kind are alive at the worst moment, measured: benchmarks/memory.py
@@ -111,6 +113,7 @@ def estimate(
     again = passes * known.COUNT if settings.known else 0
     share = passes * count + again + (VARIED_PROFILES * min(count, 8) if settings.vary else 0)
     seconds = (_seconds(subject, work[0], settings) + planes * SECONDS_PER_PLANE_LOGIT) * share
+    seconds += count * ends_cost(subject, prompts[0], settings.input_swaps)
     return Estimate(
         count,
         prompts.longest,
@@ -120,6 +123,14 @@ def estimate(
         None if free is None else free / 1e9,
         seconds,
     )
+
+
+def ends_cost(subject: Subject, prompt: Prompt, swaps: int, share: float = 1.0) -> float:
+    """Seconds that running the end of a prompt takes for so many of its swaps, through a share of the layers."""
+    n = len(prompt.tokens)
+    blocks = len(prompt.blocks) if prompt.blocks is not None else n - 1
+    passes = min(swaps, blocks * (blocks - 1) // 2) * share * END
+    return passes * forward_operations(subject.model, n) / operations_per_second(subject.device)
 
 
 def check_prompts(

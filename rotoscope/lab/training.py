@@ -22,10 +22,10 @@ from rotoscope.lab.checkpoints import save_checkpoint
 from rotoscope.lab.cost import training_cost
 from rotoscope.lab.gptj import GPTJ
 from rotoscope.lab.sequences import model_shape, training_sequences
-from rotoscope.lab.threads import one_thread
 from rotoscope.lab.trainer import Trainer
 from rotoscope.progress import progress_bar
 from rotoscope.reading.devices import pick_device
+from rotoscope.reading.threads import one_thread
 from rotoscope.results.record import Proof
 from rotoscope.results.run import Run
 from rotoscope.results.saved import Tables

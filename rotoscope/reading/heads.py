@@ -24,10 +24,13 @@ from rotoscope.maths.rotation import turn
 from rotoscope.reading.finite import check_logits, watched
 from rotoscope.reading.layout import Layout, find_layout
 from rotoscope.reading.sites import Call, Site, attending, find_sites, readable_attention, short_tables
+from rotoscope.reading.threads import one_thread
 from rotoscope.shapes import Bool, Float, Tensor
 
 PROOF_TOKENS = 24
 PROOF_TOLERANCE = 1e-4
+SMALL = 256
+"""Up to this width of the residual stream a CPU computes with one thread: several would mostly wait for each other."""
 
 
 @dataclass(frozen=True)
@@ -222,6 +225,12 @@ class HeadReader:
         return longest
 
     @property
+    def _small(self) -> bool:
+        """Whether a CPU is done sooner with one thread."""
+        width = int(getattr(self.model.config.get_text_config(), "hidden_size", SMALL + 1))
+        return self.device.type == "cpu" and width <= SMALL
+
+    @property
     def layers(self) -> int:
         """How many attention modules were found and proven."""
         return len(self.sites)
@@ -256,7 +265,7 @@ class HeadReader:
         was_training = self.model.training
         self.model.eval()
         try:
-            with torch.no_grad(), readable_attention(self.model):
+            with torch.no_grad(), one_thread(self._small), readable_attention(self.model):
                 yield
         finally:
             self.model.train(was_training)

@@ -16,7 +16,7 @@ from benchmarks.multihop import swap_by_swap
 from rotoscope.analysis.dynamics import score_heads
 from rotoscope.errors import ModelError, RotoscopeError, RunError, TaskError
 from rotoscope.lab import GPTJ, GPTJShape, TrainSettings
-from rotoscope.maths.purity import CLASSES
+from rotoscope.maths.purity import AT_ITS_LAYER
 from rotoscope.report import run_payload
 from rotoscope.results import Dynamics, RunRecord
 from tests.models import tiny
@@ -212,12 +212,12 @@ def test_purity_learning_and_waiting_by_hand() -> None:
     assert waiting.loc[1, "last_symbolic_at"] == 10
     counts = run.purity((0.1, 0.2)).set_index(["gamma", "step"])
     assert counts.loc[(0.1, 0), "uniform"] == 4
-    assert counts.loc[(0.1, 30), list(CLASSES)].tolist() == [2, 1, 0, 1]
+    assert counts.loc[(0.1, 30), list(AT_ITS_LAYER)].tolist() == [2, 1, 0, 1]
     assert counts.filter(like="little_at_stake").isna().all(axis=None)  # not measured
     assert counts.loc[(0.2, 20), "positional"] == 1  # within the wider tolerance
     run.tables["scores"]["swapped_mass"] = 0.5 * (run.scores["layer"] > 0)  # layer 0 looks elsewhere
     counts = run.purity((0.1,)).set_index("step").filter(like="little_at_stake")
-    assert counts.columns.tolist() == [f"{name}_little_at_stake" for name in CLASSES]
+    assert counts.columns.tolist() == [f"{name}_little_at_stake" for name in AT_ITS_LAYER]
     assert counts.loc[[0, 30]].to_numpy().tolist() == [[0, 0, 1, 0], [1, 0, 0, 0]]
     tab = run_payload(run)["tabs"]["dynamics"]["series"][0]
     assert tab["little_at_stake"][-1] == [True, False, False, False]
