@@ -3,6 +3,9 @@
 One head a layer. Position 0 holds a start token, the last position a query token, and between them stand symbols. A
 **writer** layer attends to everything alike and writes what it gets of the start token, 1 / (position + 1), into the states.
 The **reader** in the last layer looks for the smallest such number, in a plane that hardly turns: whoever has it stands last.
+
+With several heads a layer two of the writer layer's are positional, attending to what is near: one writes what it gets of the
+start token, the **decoy** nothing. Where no place is written the reader looks for a symbol.
 """
 
 from __future__ import annotations
@@ -17,8 +20,10 @@ from rotoscope.tasks import Prompts, from_tokens
 
 WIDTH, LAYERS, SYMBOLS = 16, 3, 12
 START, QUERY = SYMBOLS, SYMBOLS + 1
-MARK, ASK, PLACE = 9, 10, 11
-"""Dimensions of the states: the start token's, the query token's, and the one the place is written into."""
+MARK, ASK, PLACE, COMMON = 9, 10, 11, 12
+"""Dimensions of the states: the start token's, the query token's, the one the place is written into, and all tokens'."""
+HEADS, WRITER, DECOY = 8, 2, 5
+"""Heads a layer where there are several, and which of the writer layer's write a place, or could."""
 STILL = WIDTH // 2 - 1
 """A dimension of the slowest plane."""
 
@@ -31,6 +36,22 @@ def places_written(writer: int, *, gain: float = 20.0) -> Any:
         attention.v_proj.weight[0, MARK] = 1.0
         attention.o_proj.weight[PLACE, 0] = 1.0
         _read(model, PLACE, -1.0, gain)
+    return model
+
+
+def places_written_by_a_head(writer: int, *, gain: float = 100.0) -> Any:
+    """The same with eight heads a layer: head `WRITER` of that layer writes the place, `DECOY` attends as it does."""
+    model = _blank(HEADS)
+    with torch.no_grad():
+        model.model.embed_tokens.weight[:, COMMON] = 1.0
+        attention = model.model.layers[writer].self_attn
+        for head in (WRITER, DECOY):
+            for projection in (attention.q_proj, attention.k_proj):
+                projection.weight[head * WIDTH + 1, COMMON] = 12.0
+        attention.v_proj.weight[WRITER * WIDTH, MARK] = 1.0
+        attention.o_proj.weight[PLACE, WRITER * WIDTH] = 1.0
+        _read(model, PLACE, -1.0, gain)
+        model.model.layers[-1].self_attn.k_proj.weight[STILL, 0] = 0.01
     return model
 
 
@@ -49,7 +70,7 @@ def symbol_prompts(count: int = 6, length: int = 8, seed: int = 0) -> Prompts:
     return from_tokens([[START, *row, QUERY] for row in rows], [(k, k + 1) for k in range(1, length + 1)])
 
 
-def _blank() -> Any:
+def _blank(heads: int = 1) -> Any:
     """Three layers that do next to nothing, over embeddings of equal length.
 
     Queries and keys hold a little noise, in which a reader finds the planes.
@@ -59,7 +80,8 @@ def _blank() -> Any:
         hidden_size=WIDTH,
         intermediate_size=4,
         num_hidden_layers=LAYERS,
-        num_attention_heads=1,
+        num_attention_heads=heads,
+        head_dim=WIDTH,
         max_position_embeddings=64,
         rope_parameters={"rope_type": "default", "rope_theta": 1e12},
     )

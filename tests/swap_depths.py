@@ -28,9 +28,12 @@ UNCOVERED = (1, 1)
 
 
 def swap_depths(
-    *, depths: tuple[int, ...] = (0, 1, 2, 3), one_head: bool = False, null: str = ""
+    *, depths: tuple[int, ...] = (0, 1, 2, 3), one_head: bool = False, null: str = "", writers: bool = False
 ) -> SwapDepths:
-    """Two prompts with the scores above; with `null` = "symbolic" or "all" two draws in which everybody is even."""
+    """Two prompts with the scores above; with `null` = "symbolic" or "all" two draws in which everybody is even.
+
+    With `writers` both carried heads were asked, and 1:0 writes the place that 2:0 reads.
+    """
     heads = {head: curve for head, curve in CURVES.items() if not one_head or head[1] == 0}
     tables = {"prompts": pd.concat([_rows(heads, depths, prompt) for prompt in range(2)], ignore_index=True)}
     if null:
@@ -46,6 +49,8 @@ def swap_depths(
         if null == "symbolic":
             rows = rows[rows["own"] | ((rows["layer"] == 2) & (rows["head"] == 0))]
         tables["null_prompts"] = rows.reset_index(drop=True)
+    if writers:
+        tables["writers"] = _writers()
     settings: dict[str, Any] = {
         "model": "made",
         "task": "tokens",
@@ -72,6 +77,24 @@ def as_profile(*, permuted: bool) -> Profile:
         tables["input_prompts"] = run.scored[["prompt", "layer", "head", "tau", *INPUT_SCORES, "covered_share"]]
     run.run.settings["input_swaps"] = 64 if permuted else None
     return Profile(run.run, tables)
+
+
+def _writers() -> pd.DataFrame:
+    rows = []
+    for reader, asked in (((2, 0), [(0, 0), (1, 0)]), ((3, 0), [(0, 0)])):
+        told: list[tuple[str, int, int, int, float]] = [("none", -1, -1, -1, 0.0)]
+        told += [("one", layer, head, -1, float(layer)) for layer, head in asked]
+        told += [("one", layer, -1, draw, 0.01 * draw) for layer, _ in asked for draw in range(5)]
+        told += [("all", -1, -1, -1, float(len(asked) - 1))]
+        told += [("all", -1, -1, draw, 0.02 * draw) for draw in range(5)]
+        for prompt in range(2):
+            for condition, layer, head, draw, effect in told:
+                score = effect * (1 - 0.1 * prompt)
+                about = {"reader_layer": reader[0], "reader_head": reader[1], "condition": condition}
+                where = {"layer": layer, "head": head, "draw": draw, "silenced": "0:0", "covered_share": 1.0}
+                scores = {"positional_score": 1 - score, "symbolic_score": score}
+                rows.append({"prompt": prompt, "input_id": prompt, **about, **where, **scores})
+    return pd.DataFrame(rows)
 
 
 def _rows(heads: dict[tuple[int, int], Any], depths: tuple[int, ...], prompt: int) -> pd.DataFrame:

@@ -11,6 +11,7 @@ from rotoscope.analysis.depth_swaps import Swapping, null_scores, swap_at_depths
 from rotoscope.analysis.estimate import BATCH_TOKENS
 from rotoscope.analysis.nulls import check_null, make_nulls
 from rotoscope.analysis.profiling import as_prompts, describe, subject_settings
+from rotoscope.analysis.writers import Writers, plan_gates, positional_heads, readers_of
 from rotoscope.progress import progress_bar
 from rotoscope.reading import HeadReader, Subject, load
 from rotoscope.reading.cost import Cost, forward_operations, operations_per_second
@@ -19,6 +20,7 @@ from rotoscope.results.depths import SwapDepths
 from rotoscope.results.record import Proof
 from rotoscope.results.run import Run
 from rotoscope.results.saved import Tables
+from rotoscope.results.writers import empty_writers
 from rotoscope.settings import DepthsSettings
 from rotoscope.settings.bounds import SEED
 from rotoscope.tasks import MultiHops, Prompts
@@ -41,8 +43,9 @@ def depths(
     """What every head follows when two blocks change places at the input of some layer.
 
     `at` names the depths: 0 is the prompt itself, "own" each head's own layer (the papers' score), "all" every layer. The
-    heaviest `swaps` of each prompt are run. Other settings are fields of `DepthsSettings`; everything else is as for
-    `rs.profile`.
+    heaviest `swaps` of each prompt are run. With `writers` the carried heads are then asked who writes the place they read:
+    positional heads below them are silenced, and random ones beside (`writers_summary` and `writer_graph` of the result).
+    Other settings are fields of `DepthsSettings`; everything else is as for `rs.profile`.
     """
     wanted = DepthsSettings.make(settings, **changes)
     shown = as_prompts(prompts, tokens, blocks)
@@ -77,6 +80,8 @@ def depths(
             for key, table in zip(keys[null.draw], rows, strict=True):
                 run.add(key, {"null_prompts": table})
             bar.advance(len(shown))
+    if wanted.writers:
+        _ask_writers(run, reader, work, wanted, most, seed, show_progress)
     return run.finish(
         subject=describe(subject, reader),
         proof=Proof(len(reader.proof), max([*reader.proof, runs.proof])),
@@ -85,6 +90,28 @@ def depths(
 
 def _scores(runs: Reruns, batch: Batch, swapping: Swapping) -> Tables:
     return {"prompts": swap_at_depths(runs, batch, swapping)}
+
+
+def _ask_writers(
+    run: Run[SwapDepths],
+    reader: HeadReader,
+    work: list[Batch],
+    wanted: DepthsSettings,
+    most: int,
+    seed: int,
+    show_progress: bool | None,
+) -> None:
+    """Who writes the place of the carried heads that have been found; a piece of the run for every gate."""
+    found = run.result
+    readers, positional = readers_of(found, wanted.readers), positional_heads(found)
+    gates = plan_gates(readers, positional, reader.head_counts, wanted.controls, seed)
+    if not gates:
+        run.add("writers-00000", {"writers": empty_writers()})
+        return
+    writers = Writers(reader, work, gates, Swapping((0,), wanted.writer_swaps, wanted.tau[:1], most))
+    with progress_bar("silencing", len(gates), show_progress) as bar:
+        for _ in writers.measure(run):
+            bar.advance()
 
 
 def depths_cost(subject: Subject, prompts: Prompts, wanted: DepthsSettings, count: int | None = None) -> Cost:
@@ -98,10 +125,18 @@ def depths_cost(subject: Subject, prompts: Prompts, wanted: DepthsSettings, coun
     draws = wanted.null_draws if wanted.null == "random" else 0
     everyone = draws if wanted.null_heads == "all" else 0
     passes = count * (1 + draws + KEPT * swaps * share * (1 + everyone))
-    seconds = passes * forward_operations(subject.model, n) / operations_per_second(subject.device)
     what = f"{swaps:,} swaps of {count:,} prompts of {n:,} tokens at {len(wanted.depths(layers))} depths"
-    return Cost(what, 0.1, seconds, "use fewer swaps (--swaps), prompts or depths")
+    less = "use fewer swaps (--swaps), prompts or depths"
+    if wanted.writers:
+        gates = round(WRITERS * layers * (1 + 2 * wanted.controls))
+        passes += count * gates * (1 + KEPT * min(wanted.writer_swaps, blocks * (blocks - 1) // 2))
+        what += f" and under some {gates:,} gates"
+        less += ", --writer-swaps or --controls"
+    seconds = passes * forward_operations(subject.model, n) / operations_per_second(subject.device)
+    return Cost(what, 0.1, seconds, less)
 
 
 KEPT = 0.7
 """What is left of a pass when the beginning of the prompt is kept."""
+WRITERS = 0.5
+"""The share of layers, from below, whose heads are silenced: a guess, since who is carried is not known before."""

@@ -93,6 +93,14 @@ def swap_at_depths(runs: Reruns, batch: Batch, swapping: Swapping, scale: Scale 
 
 
 def _one_prompt(runs: Reruns, batch: Batch, k: int, swapping: Swapping, scale: Scale | None) -> pd.DataFrame:
+    chosen = choose_swaps(runs, batch, k, swapping, scale)
+    return chosen.scores(runs, runs.begin(chosen.tokens), swapping)
+
+
+def choose_swaps(
+    runs: Reruns, batch: Batch, k: int, swapping: Swapping, scale: Scale | None = None
+) -> ChosenSwaps:
+    """The heaviest swaps of one prompt of a batch; from then on nothing is run above the last head that is asked about."""
     query = batch.queries[-1]
     tokens, blocks = batch.tokens[k : k + 1, : query + 1], batch.blocks_for(query)
     layers, weight = _closed_form(runs, tokens, blocks, swapping, scale)
@@ -101,12 +109,38 @@ def _one_prompt(runs: Reruns, batch: Batch, k: int, swapping: Swapping, scale: S
     # Swaps that begin at the same place keep the same beginning.
     order = sorted(chosen.tolist(), key=pairs.__getitem__)
     runs.last = max(layers)
-    kept = runs.begin(tokens)
-    for depth in (depth for depth in swapping.depths if depth <= runs.last):
-        for part in _together(order, pairs, blocks, query + 1, swapping.most_tokens):
-            swaps = Swaps.of(blocks, [pairs[s] for s in part], query + 1, runs.reader.device)
-            _run(runs, kept, depth, swaps, layers)
-    return _rows(batch, k, layers, torch.tensor([pairs[s] for s in order]), swapping)
+    return ChosenSwaps(batch, k, tokens, blocks, layers, order, pairs)
+
+
+@dataclass(frozen=True)
+class ChosenSwaps:
+    """The swaps of one prompt that are run, with their weights and what they are compared with."""
+
+    batch: Batch
+    k: int
+    """Which prompt of the batch."""
+    tokens: Int[Tensor, "one n"]
+    blocks: Blocks
+    layers: dict[int, _Layer]
+    order: list[int]
+    pairs: list[tuple[int, int]]
+
+    def scores(self, runs: Reruns, kept: Beginning, swapping: Swapping) -> pd.DataFrame:
+        """Run the swaps at every depth; one row per (layer, head, tau, depth)."""
+        n = self.tokens.shape[1]
+        for depth in (depth for depth in swapping.depths if depth <= runs.last):
+            for part in _together(self.order, self.pairs, self.blocks, n, swapping.most_tokens):
+                swaps = Swaps.of(self.blocks, [self.pairs[s] for s in part], n, runs.reader.device)
+                _run(runs, kept, depth, swaps, self.layers)
+        run = torch.tensor([self.pairs[s] for s in self.order])
+        return _rows(self.batch, self.k, self.layers, run, swapping)
+
+    def begun_again(self, runs: Reruns) -> tuple[ChosenSwaps, Beginning]:
+        """The same swaps with the same weights, compared with what the model attends to now, and the prompt run by it."""
+        now: dict[int, Tensor] = {}
+        kept = runs.begin(self.tokens, now.__setitem__)
+        layers = {k: replace(layer, before=now[k][0], after={}) for k, layer in self.layers.items()}
+        return replace(self, layers=layers), kept
 
 
 def _closed_form(

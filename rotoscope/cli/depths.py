@@ -31,6 +31,7 @@ def depths(
 
     A head that follows the symbol at its own layer may still stay in place when the prompt itself is permuted: then
     earlier layers wrote the place into the states that it reads. Depth 0 is the prompt, own is the papers' score.
+    --writers then silences heads below such heads, to find who wrote it.
 
     Parameters
     ----------
@@ -40,6 +41,7 @@ def depths(
     if "answer" in prompts:
         raise RotoscopeError("--answer means nothing here: no answer is asked for")
     wanted, sizes = DepthsSettings.make(**settings), PromptSettings.make(**(USUAL | prompts))
+    import pandas as pd
     from rich.markup import escape
 
     from rotoscope.analysis.depth_curves import depths as measure
@@ -47,6 +49,7 @@ def depths(
     from rotoscope.analysis.prompts import make_prompts
     from rotoscope.cli.summary import end, new_console, say, show_statistics, show_table
     from rotoscope.reading import load
+    from rotoscope.results.writers import ONE, writers_in_words
 
     console = new_console()
     subject = load(model, device=output.device, allow_missing=loading.allow_missing)
@@ -65,4 +68,9 @@ def depths(
     if len(turning):
         title = "heads that follow at their own layer and stay in place below it (positional / symbolic; layer:head)"
         show_table(console, turning, title)
+    if len(result.writers):
+        found = result.writers_summary()
+        edges = pd.concat([found[found["condition"] != ONE], result.writer_graph().head(SHOWN)])
+        title = "what carried heads lose of their place without positional heads below them (controls: other heads there)"
+        show_table(console, writers_in_words(edges), title)
     return end(console, result, folder, draw=output.figures)

@@ -54,6 +54,7 @@ from rotoscope.figures.theory import discrepancies as discrepancies
 from rotoscope.figures.theory import hop_path as hop_path
 from rotoscope.figures.theory import permuted_logits as permuted_logits
 from rotoscope.figures.theory import target_weights as target_weights
+from rotoscope.figures.writers import writer_graph as writer_graph
 from rotoscope.palette import CLASS_COLOURS as CLASS_COLOURS
 from rotoscope.results.depths import SwapDepths
 from rotoscope.results.dynamics import Dynamics
@@ -88,6 +89,8 @@ def depth_figures(run: SwapDepths) -> Iterator[tuple[str, Figure]]:
         yield from _named(run, depth_map, depth_curves)
     if 0 in run.depths:
         yield from _named(run, depth_ends)
+    if len(run.writers_summary()):
+        yield from _named(run, writer_graph)
 
 
 def training_figures(run: Dynamics) -> Iterator[tuple[str, Figure]]:

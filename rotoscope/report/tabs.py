@@ -24,6 +24,7 @@ from rotoscope.results.lengths import Lengths
 from rotoscope.results.onehop import OneHopRun
 from rotoscope.results.profile import Profile
 from rotoscope.results.roles import Roles
+from rotoscope.results.writers import NOBODY, ONE, READER, writers_in_words
 
 Tab = dict[str, Any]
 CURVE = ("x", "y", "low", "high")
@@ -48,6 +49,36 @@ def depths_tab(found: Salvaged) -> Tab | None:
         title = "Heads that follow at their own layer and stay in place below it (positional / symbolic)"
         tab["at"].append(one | {"turning": table(run.turning(tau), title, most=None)})
     return tab
+
+
+def writers_tab(found: Salvaged) -> Tab | None:
+    """Every positional head that was silenced and every carried head that was asked, with the effect between them."""
+    run = SwapDepths(found.run, found.tables)
+    if "writers" not in found.tables:
+        return None
+    summary = run.writers_summary()
+    if not len(summary):
+        return {"nobody": NOBODY}
+    words = writers_in_words(summary)
+    single, edges = summary[summary["condition"] == ONE], run.writer_graph()
+    names = {"writer": ["layer", "head"], "reader": READER}
+    pairs = {
+        name: [f"{layer}:{head}" for layer, head in single[keys].to_numpy()] for name, keys in names.items()
+    }
+    told = set(map(tuple, edges[[*READER, "layer", "head"]].to_numpy()))
+    beyond = [tuple(row) in told for row in single[[*READER, "layer", "head"]].to_numpy()]
+    title = "What carried heads lose of their place without positional heads below them"
+    note = (
+        "Effect: what the positional score loses and the symbolic score gains with the prompt permuted, in the mean; 1: the head "
+        "follows what was moved. Controls: as many other heads of the same layers, drawn at random."
+    )
+    return {
+        **pairs,
+        "effect": column(single["effect"]),
+        "beyond": beyond,
+        "readers": list(dict.fromkeys(words["reader"])),
+        "table": table(words, title, note, most=None),
+    }
 
 
 def dynamics_tab(found: Salvaged) -> Tab | None:
@@ -185,7 +216,7 @@ def verdicts_tab(name: str, title: str, wanted: Sequence[str], found: Salvaged) 
 
 
 TABS: dict[str, dict[str, Callable[[Salvaged], Tab | None]]] = {
-    "depths": {"depths": depths_tab},
+    "depths": {"depths": depths_tab, "writers": writers_tab},
     "dynamics": {"dynamics": dynamics_tab},
     "training": {"dynamics": dynamics_tab},
     "lengths": {"lengths": lengths_tab},
@@ -199,7 +230,7 @@ SHOWN_ELSEWHERE = {
     "profile": {"heads", "frequencies", "nulls", "prompts", "prompt_frequencies", "null_prompts",
                 "null_prompt_frequencies", "traces", "vectors", "queries", "known_heads", "null_known_heads",
                 "input_prompts", "null_input_prompts"},
-    "depths": {"heads", "turns", "prompts", "null_prompts"},
+    "depths": {"heads", "turns", "prompts", "null_prompts", "writers"},
     "theory": {"statements"},
     "ledger": {"ledger"},
     "dynamics": {"scores", "accuracy"},

@@ -16,6 +16,7 @@ from rotoscope.results.saved import SavedRun
 from rotoscope.results.statistics import statistics
 from rotoscope.results.summary import Summary, class_words, summarise
 from rotoscope.results.table import Table
+from rotoscope.results.writers import NOBODY, edges_of, empty_writers, summarise_writers
 
 AT = [*INDEX, "own", "depth"]
 
@@ -32,6 +33,11 @@ class SwapDepths(SavedRun):
 
     prompts = Table("One row per (prompt, layer, head, tau, depth); `own` marks the papers' swaps.")
     null_prompts = Table("The same of every draw of the null.", optional=True)
+    writers = Table(
+        "One row per (carried head, silenced heads, prompt): its scores with the prompt permuted, at the first tau. `draw` is -1 "
+        "for positional heads, and counts the random ones beside them.",
+        optional=True,
+    )
 
     @property
     def taus(self) -> list[float]:
@@ -174,6 +180,24 @@ class SwapDepths(SavedRun):
             tables["null_prompts"] = pd.concat(drawn, ignore_index=True)
         return statistics(tables, self.taus[0] if tau is None else tau, self.gamma)
 
+    def writers_summary(self) -> pd.DataFrame:
+        """What silencing positional heads does to the place every asked head reads, beside random heads of the same layers.
+
+        One row per (reader, condition): one head alone, those of a layer, or all below the depth at which the reader turns.
+        `effect` is the mean of what the reader's positional score loses and its symbolic score gains with the prompt permuted:
+        0 where nothing changes, one half where it no longer tells the two slots apart, 1 where it follows what was moved. The
+        verdict is that of `rotoscope.results.verdicts`, over all conditions of a reader together.
+        """
+        return self._writers
+
+    @cached_property
+    def _writers(self) -> pd.DataFrame:
+        return summarise_writers(self.writers if len(self.writers) else empty_writers())
+
+    def writer_graph(self) -> pd.DataFrame:
+        """Edges from a writer to a reader: silencing that one head takes more of the place than its controls do."""
+        return edges_of(self._writers)
+
     def stored_tables(self) -> dict[str, pd.DataFrame]:
         """What a run folder holds: scores per prompt, and the curves and turns made from them."""
         return {**self.tables, "heads": self.curves, "turns": self.turns}
@@ -194,6 +218,8 @@ class SwapDepths(SavedRun):
                 f"the swaps that were run hold less than half of the weight of {len(few)} heads: nothing is said about "
                 "them at those depths; run more swaps (--swaps)"
             )
+        if "writers" in self.tables and not len(self.writers):
+            found.append(NOBODY)
         return found
 
     def __repr__(self) -> str:

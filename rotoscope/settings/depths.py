@@ -11,6 +11,8 @@ from rotoscope.settings.bounds import count
 from rotoscope.settings.profile import ProfileSettings, check_tau, each_tau
 
 OWN, ALL = "own", "all"
+ASKED = ("readers", "writer_swaps", "controls")
+"""Settings of who is asked, and how."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +23,9 @@ class DepthsSettings(Settings):
     bounds: ClassVar = {
         **{name: ProfileSettings.bounds[name] for name in ("tau", "gamma", "null_draws", "batch_tokens")},
         "swaps": count(10_000_000, "every one is a run of the model, for every depth"),
+        "readers": count(10_000, "no model has more heads worth asking"),
+        "writer_swaps": count(10_000_000, "every one is a run of the model, under every gate"),
+        "controls": count(1_000, "every one costs as much as the gate itself", least=0),
     }
 
     at: tuple[str, ...] = ("0", OWN)
@@ -41,6 +46,14 @@ class DepthsSettings(Settings):
     heads, which takes as long as the subject each time."""
     batch_tokens: int | None = None
     """Most tokens that run through the model together. By default 1,024 on a CPU."""
+    writers: bool = False
+    """Also ask who writes the place that carried heads read: silence positional heads below them, and random ones beside."""
+    readers: int = 8
+    """How many carried heads are asked, those with most attention on the blocks first."""
+    writer_swaps: int = 16
+    """How many swaps of a prompt are run under every gate: the heaviest of the heads that are asked."""
+    controls: int = 5
+    """Random sets of as many heads of the same layers, beside every set of positional heads that is silenced."""
 
     @classmethod
     def plain(cls, changes: dict[str, Any]) -> dict[str, Any]:
@@ -64,6 +77,13 @@ class DepthsSettings(Settings):
             self.null_draws != type(self).null_draws or self.null_heads != type(self).null_heads
         ):
             raise RotoscopeError("--null-draws and --null-heads mean nothing without a null")
+        asks = any(getattr(self, name) != getattr(type(self), name) for name in ASKED)
+        if asks and not self.writers:
+            raise RotoscopeError("--readers, --writer-swaps and --controls mean nothing without --writers")
+        if self.writers and not {"0", ALL} & set(self.at):
+            raise RotoscopeError(
+                "--writers asks carried heads, which are known where the prompt itself is permuted: add depth 0 (--at 0)"
+            )
 
     def depths(self, layers: int) -> tuple[int, ...]:
         """The depths below a head's own layer, in order; one that is beyond the model is refused."""

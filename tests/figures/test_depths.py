@@ -10,10 +10,12 @@ from matplotlib.colors import to_hex
 
 import rotoscope as rs
 from rotoscope.errors import RotoscopeError
-from rotoscope.figures import depth_curves, depth_ends, depth_map, layer_map, plane
+from rotoscope.figures import depth_curves, depth_ends, depth_map, layer_map, plane, writer_graph
 from rotoscope.figures.depths import telling_heads
 from rotoscope.figures.gallery import figures_of
-from rotoscope.palette import CARRIED, POSITIONAL, SYMBOLIC
+from rotoscope.figures.writers import WIDEST
+from rotoscope.palette import CARRIED, NULL, POSITIONAL, SYMBOLIC
+from rotoscope.results.writers import empty_writers
 from tests.figures.drawn import image, line, names, points, ticks
 from tests.swap_depths import CURVES, as_profile, swap_depths
 
@@ -131,6 +133,35 @@ def test_every_figure_of_a_run_can_be_written(tmp_path: Path) -> None:
     assert not list(figures_of(swap_depths(depths=())))  # the own layers alone
     assert "at most 64 swaps of a prompt at every depth" in made["depth_map"].get_supxlabel()
     rs.figures.save_figure(made["depth_map"], tmp_path / "map")
+
+
+def test_a_writer_and_its_reader_are_joined_by_a_line_as_wide_as_the_effect() -> None:
+    run = swap_depths(writers=True)
+    axes = writer_graph(run).axes[0]
+    lines = {line.get_gid(): line for line in axes.lines}
+    assert set(lines) == {"0:0 to 2:0", "1:0 to 2:0", "0:0 to 3:0"}
+    told = lines["1:0 to 2:0"]
+    assert (told.get_color(), told.get_xydata().tolist()) == (POSITIONAL, [[0, 1], [3, 2]])
+    assert told.get_linewidth() == pytest.approx(WIDEST * 0.95)
+    for name in ("0:0 to 2:0", "0:0 to 3:0"):
+        assert (lines[name].get_color(), lines[name].get_linewidth()) == (NULL, 0.4)
+    writers, readers = (np.asarray(one.get_offsets()).tolist() for one in axes.collections)
+    assert (writers, readers) == ([[0, 0], [0, 1]], [[3, 2], [3, 3]])
+    assert [text.get_text() for text in axes.texts] == [
+        "1:0",
+        "2:0: all 1 below 0.95 (controls 0.04, beyond)",
+        "3:0: all 1 below 0.00 (controls 0.04)",
+    ]
+    assert list(dict(figures_of(run)))[-1] == "writer_graph"
+
+
+def test_a_graph_of_writers_needs_somebody_who_was_asked() -> None:
+    run = swap_depths()
+    with pytest.raises(RotoscopeError, match="who writes a place was not asked"):
+        writer_graph(run)
+    run.tables["writers"] = empty_writers()
+    with pytest.raises(RotoscopeError, match="nobody could be asked"):
+        writer_graph(run)
 
 
 def test_plane_and_map_of_a_profile_know_carried_heads() -> None:

@@ -11,6 +11,7 @@ import pytest
 from rotoscope.maths.purity import CLASSES
 from rotoscope.report import run_payload
 from rotoscope.report.found import find_runs
+from rotoscope.results.writers import NOBODY, empty_writers
 from tests.report.browser import Watched, until
 from tests.swap_depths import as_profile, swap_depths
 
@@ -43,6 +44,21 @@ def test_the_page_has_both_ends_of_every_head(tmp_path: Path) -> None:
     assert depths["at"][0]["turning"]["columns"][0] == ["2:0", "3:0", "3:1"]
     (listed,), _ = find_runs(tmp_path)
     assert (listed.kind, listed.state, listed.about) == ("depths", "finished", "made · tokens")
+
+
+def test_the_page_has_who_writes_the_place() -> None:
+    run = swap_depths(writers=True)
+    found = run_payload(run)
+    assert not found["problems"]
+    assert list(found["tabs"]) == ["overview", "depths", "writers", "tables"]
+    tab = found["tabs"]["writers"]
+    lines = list(zip(tab["writer"], tab["reader"], tab["effect"], tab["beyond"], strict=True))
+    assert lines == [("0:0", "2:0", 0, False), ("1:0", "2:0", 0.95, True), ("0:0", "3:0", 0, False)]
+    assert tab["readers"] == ["2:0", "3:0"]
+    assert tab["table"]["columns"][1] == ["all below", "1:0", "0:0", "all below", "0:0"]
+    assert "writers" not in [one["title"] for one in found["tabs"]["tables"]["tables"]]
+    run.tables["writers"] = empty_writers()
+    assert run_payload(run)["tabs"]["writers"] == {"nobody": NOBODY}
 
 
 def test_own_layers_alone_have_no_tab_of_depths() -> None:
@@ -101,6 +117,22 @@ def test_depths_in_a_browser(visit: Visit) -> None:
     assert "2 carried (0)" in chips
     page.set_viewport_size({"width": 390, "height": 844})
     page.click("#tab-depths")
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+
+
+def test_writers_in_a_browser(visit: Visit) -> None:
+    page = visit(swap_depths(writers=True), hash="#tab=writers").page
+    assert page.inner_text("[role=tab][aria-selected=true]") == "Writers"
+    lines: Any = page.evaluate(
+        "document.querySelector('#panel .plot').data.filter((t) => t.mode === 'lines').map((t) => [t.x, t.y, t.line.width])"
+    )
+    assert lines == [[[0, 3], [0, 2], 0.5], [[0, 3], [0, 3], 0.5], [[0, 3], [1, 2], pytest.approx(6.65)]]
+    page.click("#panel tbody tr:has-text('3:0')")
+    assert page.inner_text("#card-title") == "Head 3:0"
+    nobody = swap_depths()
+    nobody.tables["writers"] = empty_writers()
+    page = visit(nobody, hash="#tab=writers", size=(390, 844)).page
+    assert page.inner_text("#panel .hint").startswith("Nobody could be asked who writes a place")
     assert page.evaluate("document.documentElement.scrollWidth") == 390
 
 

@@ -1,9 +1,10 @@
 // The frame: header, notes, tabs, the side card, keys, the address, and a server that is asked again.
 
 const both = () => runs.length > 1 && runs[0].tabs.overview && runs[1].tabs.overview;
-const WITH_HEADS = ["overview", "compare", "depths"];
+const WITH_HEADS = ["overview", "compare", "depths", "writers"];
 const TABS = [
   ["depths", "Depths", () => run().tabs.depths && heads(), drawDepths],
+  ["writers", "Writers", () => run().tabs.writers && heads(), drawWriters],
   ["overview", "Overview", () => run().tabs.overview, drawOverview], ["dynamics", "Dynamics", () => run().tabs.dynamics, drawDynamics],
   ["lengths", "Lengths", () => run().tabs.lengths, drawLengths], ["canonical", "Canonical", () => run().tabs.canonical, drawCanonical],
   ["theory", "Theory", () => run().tabs.theory, drawVerdicts("theory")], ["ledger", "Ledger", () => run().tabs.ledger, drawVerdicts("ledger")], ["compare", "Compare", both, drawCompare],

@@ -96,6 +96,12 @@ FLAGS: Table = {
     "null_draws": Effect(NULL, "--null-draws 2 --null-heads all", draws, [0, 1]),
     "null_heads": Effect(NULL, "--null-draws 2 --null-heads all", null_rows),
     "batch_tokens": batches_of,
+    "writers": Effect(
+        REPEATS, "--writers", lambda o: "nobody could be asked who writes a place" in o.told, True
+    ),
+    "readers": "tests/analysis/test_writers.py::test_places_are_sought_below_the_first_depth_at_which_a_head_follows",
+    "writer_swaps": "tests/analysis/test_writers.py::test_a_run_that_was_stopped_goes_on_with_the_next_gate",
+    "controls": "tests/analysis/test_writers.py::test_controls_are_other_heads_of_the_same_layers",
     "out": Written(REPEATS),
     "overwrite": Overwrites(REPEATS, "--gamma 0.2"),
     "figures": Undrawn(
