@@ -41,7 +41,7 @@ def reproduce(
     Parameters
     ----------
     which
-        p1, p2 or the id of a claim. Default: all.
+        p1, p2, ours (what this project found) or the id of a claim. Default: all.
     cost
         quick: from the embedded models and stored runs, minutes. cpu: in full what a CPU can. gpu: also trains the models.
     model

@@ -28,11 +28,14 @@ Need = Literal[
     "depth",
     "places",
     "gating",
+    "carried",
+    "curves",
     "canonical",
     "training",
     "roles",
     "geometry",
     "lengths",
+    "depths",
     "onehop",
 ]
 
@@ -64,6 +67,10 @@ _STORED_PLACES = "stored run (rotoscope profile smollm2 --pairs 16 --prompts 128
 _STORED_GATING = (
     "stored run (rotoscope gate smollm2 --task repeats --blocks first --prompts 8 --bands 2 --groups symbolic)"
 )
+_STORED_CARRIED = "stored run (rotoscope depths smollm2 --pairs 32 --prompts 8 --at all)"
+_STORED_DEPTHS = "stored measurement of trained models (rotoscope depths number|letter --at all --prompts 24 --swaps 120 --null-heads all)"
+_DEPTHS_EMBEDDED = f"{_STORED_DEPTHS}; the embedded ones, those of seed 0, measured again by this run"
+_DEPTHS_TRAINED = f"{_STORED_DEPTHS}; seed 0 trained and measured by this run"
 
 NEEDS: dict[Need, Run] = {
     "theory": Run(cost="quick"),
@@ -74,11 +81,14 @@ NEEDS: dict[Need, Run] = {
     "depth": Run(cost="gpu", rests_on=(_STORED_DEPTH, _STORED_DEPTH, HERE)),
     "places": Run(cost="cpu", rests_on=(_STORED_PLACES, HERE, HERE)),
     "gating": Run(cost="cpu", rests_on=(_STORED_GATING, HERE, HERE)),
+    "carried": Run(cost="cpu", rests_on=(_STORED_CARRIED, HERE, HERE)),
+    "curves": Run(cost="gpu", rests_on=(_STORED_CARRIED, _STORED_CARRIED, HERE)),
     "canonical": Run(cost="cpu", rests_on=(_STORED_CANONICAL, HERE, HERE)),
     "training": Run(cost="gpu", rests_on=(_STORED_TRAINING, _STORED_TRAINING, _SEED_TRAINED)),
     "roles": Run(cost="cpu", rests_on=(_STORED_ROLES, EMBEDDED, TRAINED)),
     "geometry": Run(cost="cpu", rests_on=(EMBEDDED, EMBEDDED, TRAINED)),
     "lengths": Run(cost="gpu", rests_on=(_STORED_LENGTHS, _STORED_LENGTHS, _SEED_MEASURED)),
+    "depths": Run(cost="gpu", rests_on=(_DEPTHS_EMBEDDED, _DEPTHS_EMBEDDED, _DEPTHS_TRAINED)),
     "onehop": Run(cost="endpoint", rests_on=("finished runs of one-hop questions (--one-hop)",) * 3),
 }
 """The runs by name. Where a claim's run costs more than is asked for, it rests on what is stored."""
@@ -89,7 +99,7 @@ class Claim:
     """One row of the ledger before it is filled in."""
 
     id: str
-    paper: Literal["p1", "p2"]
+    paper: Literal["p1", "p2", "ours"]
     where: str
     statement: str
     """In our own words."""
@@ -110,7 +120,7 @@ class Claim:
     def place(self) -> str:
         """Where it stands, and what we know that from."""
         known = {"printed": "", "summary": " (after a summary)", "ours": " (ours, after the paper)"}
-        return self.where + known[self.says]
+        return self.where + ("" if self.paper == "ours" else known[self.says])
 
     @property
     def cost(self) -> Cost:
@@ -132,6 +142,9 @@ class Claim:
         return self.command(self.cost, subject) if COSTS.index(self.cost) > COSTS.index(cost) else ""
 
 
+SAYS: dict[str, Says] = {"p1": "summary", "p2": "printed", "ours": "ours"}
+"""Who says a claim, unless it is marked otherwise."""
+
 Look = Callable[["Workshop"], Found]
 """Puts a claim to a workshop's models."""
 
@@ -140,8 +153,8 @@ def claims(computed: Mapping[str, Callable[[Workshop], Finding]], *, learned: bo
     """The claims of these ids as the `claims-*.toml` word them, with what computes each."""
     made = []
     for name, compute in computed.items():
-        paper: Any = name[:2]
-        words = {"says": "summary" if paper == "p1" else "printed"} | _words()[name]
+        paper: Any = name.partition("-")[0]
+        words = {"says": SAYS[paper]} | _words()[name]
         made.append(Claim(id=name, paper=paper, compute=compute, learned=learned, **words))
     return made
 
@@ -158,7 +171,7 @@ def by_itself(look: Look) -> Callable[[Workshop], Finding]:
 
 @cache
 def _words() -> dict[str, dict[str, Any]]:
-    files = (Path(__file__).with_name(f"claims-{paper}.toml") for paper in ("p1", "p2"))
+    files = (Path(__file__).with_name(f"claims-{paper}.toml") for paper in SAYS)
     return {name: words for file in files for name, words in tomllib.loads(file.read_text("utf-8")).items()}
 
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import pandas as pd
 
 from rotoscope.errors import RotoscopeError
-from rotoscope.papers import canonical, costs, layers, learning, lengths, models, theory
+from rotoscope.papers import canonical, costs, depths, layers, learning, lengths, models, theory
 from rotoscope.papers.claim import COSTS, Claim
 from rotoscope.papers.workshop import Workshop
 from rotoscope.progress import progress_bar
@@ -21,12 +21,12 @@ from rotoscope.results.ledger import Ledger
 from rotoscope.results.run import Run
 from rotoscope.settings.base import nearest
 
-ROOMS = (theory, models, canonical, learning, layers, lengths, costs)
+ROOMS = (theory, models, canonical, learning, layers, lengths, costs, depths)
 CLAIMS: dict[str, Claim] = {claim.id: claim for room in ROOMS for claim in room.CLAIMS}
 
 
 def chosen(which: str | None = None) -> list[Claim]:
-    """The claims meant by "p1", "p2", an id, or nothing (all)."""
+    """The claims meant by "p1", "p2", "ours", an id, or nothing (all)."""
     claims = list(CLAIMS.values())
     if which is None:
         return claims
@@ -34,7 +34,7 @@ def chosen(which: str | None = None) -> list[Claim]:
     if not found:
         hint = nearest(which, [claim.id for claim in claims])
         raise RotoscopeError(
-            f"no claim called '{which}': {hint}give p1, p2 or a claim's id; there are {len(claims)}"
+            f"no claim called '{which}': {hint}give p1, p2, ours or a claim's id; there are {len(claims)}"
         )
     return found
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import pandas as pd
 
 from rotoscope.analysis.batches import Batch, batches
+from rotoscope.analysis.depth_curves import depths
 from rotoscope.analysis.examples import examples, telling_heads
 from rotoscope.analysis.gating import gate
 from rotoscope.analysis.measures import Transform
@@ -17,7 +18,7 @@ from rotoscope.analysis.nulls import fresh_model, make_nulls
 from rotoscope.analysis.profiling import profile
 from rotoscope.papers.claim import HERE, Need
 from rotoscope.reading import HeadReader, Subject, load
-from rotoscope.results import Gating, Profile
+from rotoscope.results import Gating, Profile, SwapDepths
 from rotoscope.tasks import binding, repeats
 from rotoscope.tasks.prompts import Prompts
 
@@ -35,9 +36,12 @@ end), pairs, prompts."""
 PLACES: dict[str, Any] = {"pairs": 16, "count": 128}
 REPEATS: dict[str, Any] = {"length": 32, "count": 8, "blocks": "first"}
 HALVES: dict[str, Any] = {"bands": 2, "groups": ("symbolic",)}
+SWAPPED: dict[str, Any] = {"pairs": 32, "count": 8}
+SWAPS = 64
+"""Prompts whose facts are exchanged at depths, and how many swaps of each are run."""
 STORED = Path(__file__).parents[1] / "models"
 """Runs that come with rotoscope."""
-LANGUAGE: tuple[Need, ...] = ("profile", "telling", "depth", "places", "gating")
+LANGUAGE: tuple[Need, ...] = ("profile", "telling", "depth", "places", "gating", "carried", "curves")
 
 
 class LanguageRuns:
@@ -112,6 +116,25 @@ class LanguageRuns:
             return Gating.open(stored)
         place = self.place(f"gating-{self.subject.fingerprint}")
         return gate(self.subject, repeats(self.subject, **REPEATS), **HALVES, out=place)
+
+    @cached_property
+    def carried(self) -> SwapDepths:
+        """Facts exchanged in the prompt itself."""
+        if stored := self._stored("depths", "quick"):
+            return SwapDepths.open(stored)
+        return self.curves if self.cost == "gpu" else self._swapped(0)
+
+    @cached_property
+    def curves(self) -> SwapDepths:
+        """Facts exchanged at every depth."""
+        if stored := self._stored("depths", "quick", "cpu"):
+            return SwapDepths.open(stored)
+        return self._swapped("all")
+
+    def _swapped(self, at: Any) -> SwapDepths:
+        place = self.place(f"depths-{at}-{self.subject.fingerprint}")
+        shown = binding(self.subject, **SWAPPED)
+        return depths(self.subject, shown, at=at, swaps=SWAPS, null_draws=DRAWS, out=place)
 
     @cached_property
     def telling(self) -> Profile:

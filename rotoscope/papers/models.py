@@ -28,11 +28,11 @@ def _asked_of(workshop: Workshop) -> str:
     return workshop.asked_of(PAIRS[workshop.cost])
 
 
-def _banded(row: pd.Series, front: str = "") -> str:
+def banded(row: pd.Series, front: str = "") -> str:
     return f"{row[front + 'value']:.2f} [{row[front + 'low']:.2f}, {row[front + 'high']:.2f}]"
 
 
-def _further(row: pd.Series, sign: int = 1) -> bool:
+def further(row: pd.Series, sign: int = 1) -> bool:
     """Whether a statistic lies beyond the null, on the side that is said."""
     return bool(row["verdict"] == BEYOND and sign * (row["value"] - row["null_value"]) > 0)
 
@@ -41,19 +41,19 @@ def of_statistic(name: str, as_said: Callable[[pd.Series], bool], sign: int, wor
     """As said and further so than random models: reproduced. As said only: also in the null."""
     row = workshop.statistics.loc[name]
     said = bool(as_said(row))
-    verdict = judged(said, null=0 if _further(row, sign) else 2)
-    return Finding(_banded(row), verdict, _banded(row, "null_"), _asked_of(workshop))
+    verdict = judged(said, null=0 if further(row, sign) else 2)
+    return Finding(banded(row), verdict, banded(row, "null_"), _asked_of(workshop))
 
 
 def with_depth(name: str, workshop: Workshop) -> Finding:
     """A difference between the halves of the layers, in every setting: how many facts, what stands before them."""
     found = {setting: table.loc[name] for setting, table in workshop.depth.items()}
-    holds = {setting: bool(row["value"] > 0 and _further(row)) for setting, row in found.items()}
+    holds = {setting: bool(row["value"] > 0 and further(row)) for setting, row in found.items()}
     value = "; ".join(
-        f"{_setting(setting)}: {_banded(row)}, {'' if holds[setting] else 'not '}beyond random models"
+        f"{_setting(setting)}: {banded(row)}, {'' if holds[setting] else 'not '}beyond random models"
         for setting, row in found.items()
     )
-    null = "; ".join(_banded(row, "null_") for row in found.values())
+    null = "; ".join(banded(row, "null_") for row in found.values())
     verdict = judged(all(holds.values()), in_part=sum(holds.values()) > len(holds) / 2)
     return Finding(value, verdict, null, workshop.asked_of())
 

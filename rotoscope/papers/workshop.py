@@ -18,6 +18,7 @@ from rotoscope.analysis.theory import run_theory
 from rotoscope.lab.training import train
 from rotoscope.papers.claim import COSTS, NEEDS, Need
 from rotoscope.papers.language import LANGUAGE, STORED, LanguageRuns, learned_nothing
+from rotoscope.papers.layer_depths import LayerDepths, measure_layer_depths
 from rotoscope.reading import Subject, load
 from rotoscope.results import Canonical, Dynamics, Geometry, Lengths, OneHopRun, Roles, TheoryRun, Training
 from rotoscope.results.saved import SavedRun
@@ -126,11 +127,36 @@ class Workshop(LanguageRuns):
         return Lengths(stored.run, tables)
 
     @cached_property
+    def depths(self) -> LayerDepths:
+        """The trainings that are stored, and the models that are here: those of seed 0, embedded or trained again.
+
+        Embedded ones are a stored training once more: a check of its layers, not another training. One that was trained again
+        stands in its place.
+        """
+        stored, tasks = LayerDepths.open(STORED / "depths"), ("number", "letter")
+        again = self.cost == "gpu"
+        here = {(task, "0" if again else HERE_AGAIN, LONG): self.model(task) for task in tasks}
+        few = FEW["depths"] if self.cost == "quick" else {}
+        fresh = measure_layer_depths(here, device=self.device, out=self.place("depths"), **few).layers
+        tables = dict(stored.tables)
+        if again:
+            known = self.lengths.accuracy
+            known = known[known["model"].isin([f"{task}-0-{LONG}" for task in tasks])]
+            for name, table in (("layers", fresh), ("accuracy", known.assign(training="0", step=LONG))):
+                kept = tables[name][tables[name]["training"] != "0"]
+                tables[name] = pd.concat([kept, table], ignore_index=True)
+        else:
+            tables["layers"] = pd.concat([stored.layers, fresh], ignore_index=True)
+        return LayerDepths(stored.run, tables)
+
+    @cached_property
     def _fresh_lengths(self) -> Lengths:
         trained = {f"{task}-0-{LONG}": self.model(task) for task in ("number", "letter")}
         return measure_lengths(trained, inputs=LENGTH_INPUTS, device=self.device, out=self.place("lengths"))
 
 
+HERE_AGAIN = "0, here"
+"""How the embedded models, which are trainings from seed 0, are called beside the stored measurement of those."""
 SEEDS = 3
 STILL: dict[str, Any] = {"steps": 2, "watch_every": 1, "learning_rate": 0.0, "checkpoints": 2}
 FEW: dict[str, dict[str, Any]] = {
@@ -139,6 +165,7 @@ FEW: dict[str, dict[str, Any]] = {
     "roles": {"inputs": 200, "fitted": 1600},
     "geometry": {"inputs": 50},
     "lengths": {"lengths": (17, 100, 850), "inputs": 48},
+    "depths": {"sequences": 6},
 }
 """Trainings whose steps move nothing, and how much is looked at: what was not learned needs no more to show."""
 
@@ -211,6 +238,26 @@ class Untrained(Workshop):
     def lengths(self) -> Lengths:
         made: dict[str, Any] = FEW["lengths"] | {"device": self.device}
         return self._kept(Lengths, "lengths", lambda out: measure_lengths(self._named(), out=out, **made))
+
+    @cached_property
+    def depths(self) -> LayerDepths:
+        """Beside them stand the same random models as beside trained ones."""
+        made: dict[str, Any] = FEW["depths"] | {"device": self.device}
+        run = self._kept(
+            LayerDepths, "depths", lambda out: measure_layer_depths(self._by_training(), out=out, **made)
+        )
+        model = self.lengths.accuracy["model"].str.split("-", expand=True)
+        accuracy = self.lengths.accuracy.assign(training=model[1], step=0)
+        return LayerDepths(
+            run.run, run.tables | {"accuracy": accuracy, "null": LayerDepths.open(STORED / "depths").null}
+        )
+
+    def _by_training(self) -> dict[tuple[str, str, int], str | Path]:
+        return {
+            (task, str(self.first + k), 0): self.model(task, k)
+            for task in ("number", "letter")
+            for k in range(SEEDS)
+        }
 
     def _named(self) -> dict[str, str | Path]:
         """The models by the names that trained ones have in the table of lengths."""

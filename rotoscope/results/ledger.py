@@ -8,6 +8,9 @@ import pandas as pd
 
 from rotoscope.results.saved import SavedRun
 
+PAPERS = {"p1": "P1", "p2": "P2", "ours": "this project"}
+"""Who says a claim, as a reader knows them."""
+
 
 class Ledger(SavedRun):
     """Claims with the paper's value, ours, the null's, the verdict and the command behind it."""
@@ -33,7 +36,7 @@ class Ledger(SavedRun):
             ours = row.our_value + (f" ({row.note})" if row.note else "")
             cells = (
                 row.id,
-                f"{row.paper.upper()}, {row.place}",
+                f"{PAPERS.get(row.paper, row.paper)}, {row.place}",
                 row.statement,
                 row.paper_value,
                 ours,

@@ -18,3 +18,4 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "DEPTH", settings)
     monkeypatch.setattr(language, "PLACES", {"pairs": 4, "count": 12})
     monkeypatch.setattr(language, "REPEATS", {"length": 8, "count": 3})
+    monkeypatch.setattr(language, "SWAPPED", {"pairs": 6, "count": 3})

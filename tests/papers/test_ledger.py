@@ -10,7 +10,18 @@ import pytest
 
 import rotoscope as rs
 from rotoscope.errors import RotoscopeError
-from rotoscope.papers import CLAIMS, VERDICTS, costs, layers, learning, lengths, models, reproduce, workshop
+from rotoscope.papers import (
+    CLAIMS,
+    VERDICTS,
+    costs,
+    depths,
+    layers,
+    learning,
+    lengths,
+    models,
+    reproduce,
+    workshop,
+)
 from rotoscope.papers.claim import Claim
 from rotoscope.papers.judging import chosen
 from rotoscope.papers.verdicts import ALSO_NULL, CORRECTED, FALSE, IN_PART, NOT, REPRODUCED, Finding
@@ -25,8 +36,10 @@ from tests.papers.pinned import EXPECTED, differences
 COLUMNS = ["id", "paper", "statement", "paper_value", "our_value", "null_value", "verdict", "command"]
 
 
-HEAVY = {claim.id for claim in models.CLAIMS} | {name for name in CLAIMS if name.startswith("theory-")}
-"""Claims on SmolLM2 and on the theorems; the quick tests compute both elsewhere, on less."""
+HEAVY = {claim.id for claim in (*models.CLAIMS, *depths.CLAIMS)} | {
+    name for name in CLAIMS if name.startswith("theory-")
+}
+"""Claims on SmolLM2, on swaps at depths and on the theorems; the quick tests compute them elsewhere, on less."""
 
 
 LIGHT = [claim for claim in CLAIMS.values() if claim.id not in HEAVY]
@@ -54,7 +67,7 @@ def test_the_ledger_is_complete(ledger: Ledger) -> None:
     assert (ledger.rows["verdict"] == "not run here").sum() <= 5
     run = ledger.rows[ledger.rows["verdict"] != "not run here"]
     assert (run["our_value"].str.len() > 0).all()
-    assert set(ledger.rows["paper"]) == {"p1", "p2"}
+    assert set(ledger.rows["paper"]) == {CLAIMS[name].paper for name in wanted(ledger)}
 
 
 def test_no_verdict_and_no_value_changes_unnoticed(ledger: Ledger) -> None:
@@ -128,9 +141,16 @@ def test_at_gpu_cost_the_models_are_trained_again(tmp_path: Path, monkeypatch: p
 
 @pytest.mark.slow
 def test_layers_and_lengths_of_models_trained_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = trained_again(monkeypatch, tmp_path / "ledger", [*layers.CLAIMS, *lengths.CLAIMS])
+    ours = [claim for claim in depths.CLAIMS if claim.needs == "depths"]
+    rows = trained_again(monkeypatch, tmp_path / "ledger", [*layers.CLAIMS, *lengths.CLAIMS, *ours])
     assert (rows["verdict"] == "not run here").sum() == 2
-    untrained = ["p2-index-heads", "p2-hop-order", "p2-number-flow", "p2-length-number"]
+    untrained = [
+        "p2-index-heads",
+        "p2-hop-order",
+        "p2-number-flow",
+        "p2-length-number",
+        "ours-number-own-layer",
+    ]
     assert set(rows.loc[untrained, "verdict"]) == {NOT}
     assert rows.loc["p2-length-letter", "our_value"].startswith("0.0")
 
@@ -264,7 +284,7 @@ def test_an_interrupted_reproduction_goes_on(tmp_path: Path, monkeypatch: pytest
 
 
 def test_names_of_claims() -> None:
-    assert len(chosen("p1")) + len(chosen("p2")) == len(chosen()) == len(CLAIMS)
+    assert sum(len(chosen(paper)) for paper in ("p1", "p2", "ours")) == len(chosen()) == len(CLAIMS)
     with pytest.raises(RotoscopeError, match="did you mean 'p2-number-order'"):
         chosen("p2-number-oder")
     with pytest.raises(RotoscopeError, match="unknown cost"):
