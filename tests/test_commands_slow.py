@@ -63,6 +63,7 @@ STAND_INS = {
     "--controls 10": ("--controls 1 --prompts 2", "fewer prompts and random heads"),
     "depths number --prompts 24": ("depths number --prompts 2", "fewer prompts"),
     "depths letter --prompts 24": ("depths letter --prompts 2", "fewer prompts"),
+    'TASK="binding --pairs 32"': ('TASK="binding --pairs 4"', "fewer facts"),
     "depths smollm2 --pairs 8 --prompts 2 --swaps 28": (
         "depths path/to/model --pairs 8 --prompts 2 --swaps 4",
         "a tiny llama for minutes of work",
