@@ -67,6 +67,10 @@ STAND_INS = {
         "depths path/to/model --pairs 8 --prompts 2 --swaps 4",
         "a tiny llama for minutes of work",
     ),
+    "depths smollm2 --pairs 32 --prompts 8": (
+        "depths path/to/model --pairs 8 --prompts 2 --swaps 4",
+        "a tiny llama for minutes of work",
+    ),
     "--at 0 10 15 own": ("--at 0 1 own", "a model of few layers"),
     "profile smollm2 --input-swaps 64": (
         "profile path/to/model --pairs 8 --prompts 2 --input-swaps 4",
