@@ -302,27 +302,33 @@ def null_scores(
     Unless `everyone` is asked for, swaps are run only for heads that are pure symbolic at their layer: no other can be
     carried, and a draw without any costs no run at all.
     """
+    if everyone:
+        return null_rows(null, work, swapping)
+    at_own = null_rows(null, work, replace(swapping, depths=()))
+    chosen = symbolic_heads(pd.concat(at_own), swapping.taus[0], gamma)
+    if not chosen or not swapping.depths:
+        return at_own
+    below = null_rows(null, work, replace(swapping, heads=chosen))
+    return [pd.concat([own, rows[~rows["own"]]]) for own, rows in zip(at_own, below, strict=True)]
+
+
+def symbolic_heads(rows: pd.DataFrame, tau: float, gamma: float) -> frozenset[tuple[int, int]]:
+    """The heads that are pure symbolic at their layer, of scores per prompt."""
+    means = rows[rows["tau"] == tau].groupby(["layer", "head"])[SCORES].mean()
+    classes = purity_classes(means["positional_score"], means["symbolic_score"], gamma)
+    return frozenset(head for head, name in zip(means.index, classes, strict=True) if name == "symbolic")
+
+
+def null_rows(null: Null, work: list[Batch], swapping: Swapping) -> list[pd.DataFrame]:
+    """One draw of the null on every batch."""
     runs = Reruns(null.reader, factors=null.factors, enters=any(swapping.depths))
     found = []
-    at_own = [] if everyone else [_null_rows(runs, null, batch, replace(swapping, depths=())) for batch in work]
-    if not everyone:
-        means = pd.concat(at_own).query("tau == @swapping.taus[0]").groupby(["layer", "head"])[SCORES].mean()
-        classes = purity_classes(means["positional_score"], means["symbolic_score"], gamma)
-        chosen = frozenset(head for head, name in zip(means.index, classes, strict=True) if name == "symbolic")
-        if not chosen or not swapping.depths:
-            return at_own
-        swapping = replace(swapping, heads=chosen)
-    for k, batch in enumerate(work):
-        rows = _null_rows(runs, null, batch, swapping)
-        found.append(rows if everyone else pd.concat([at_own[k], rows[~rows["own"]]], ignore_index=True))
+    for batch in work:
+        rows = swap_at_depths(runs, batch, swapping, lambda layer, batch=batch: null.transform(layer, batch))  # type: ignore[misc]
+        rows.insert(0, "draw", null.draw)
+        rows.insert(0, "null_name", null.name)
+        found.append(rows)
     return found
-
-
-def _null_rows(runs: Reruns, null: Null, batch: Batch, swapping: Swapping) -> pd.DataFrame:
-    rows = swap_at_depths(runs, batch, swapping, lambda layer: null.transform(layer, batch))
-    rows.insert(0, "draw", null.draw)
-    rows.insert(0, "null_name", null.name)
-    return rows
 
 
 def permuted_rows(rows: pd.DataFrame) -> pd.DataFrame:

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from rotoscope.analysis.batches import Batch, batches, prompts_hash
-from rotoscope.analysis.depth_swaps import Swapping, null_scores, permuted_rows, swap_at_depths
+from rotoscope.analysis.depth_swaps import Swapping, null_rows, permuted_rows, swap_at_depths, symbolic_heads
 from rotoscope.analysis.estimate import estimate, most_tokens
 from rotoscope.analysis.examples import examples as telling_examples
 from rotoscope.analysis.examples import telling_heads
@@ -167,7 +167,9 @@ def _null_passes(
             run.piece(_known_key(null.name, null.draw), partial(_known_null, subject, known, null))
         if wanted.input_swaps and wanted.null == "random":
             key = _permuted_key(nulls[0].draw)
-            run.piece(key, partial(_permuted_null, nulls[0], work, _swapping(wanted, subject), wanted.gamma))
+            run.piece(
+                key, partial(_permuted_null, run, nulls[0], work, _swapping(wanted, subject), wanted.gamma)
+            )
         nulls.clear()  # a random model goes before the next is made
 
 
@@ -195,8 +197,15 @@ def _permuted(runs: Reruns, batch: Batch, swapping: Swapping) -> Tables:
     return {"input_prompts": permuted_rows(swap_at_depths(runs, batch, swapping))}
 
 
-def _permuted_null(null: Null, work: list[Batch], swapping: Swapping, gamma: float) -> Tables:
-    rows = pd.concat(null_scores(null, work, swapping, gamma=gamma), ignore_index=True)
+def _permuted_null(
+    run: Run[Profile], null: Null, work: list[Batch], swapping: Swapping, gamma: float
+) -> Tables:
+    """The null's heads that are pure symbolic at their layer; no other can be carried."""
+    scored = run.result.tables["null_prompts"]
+    chosen = symbolic_heads(scored[scored["draw"] == null.draw], swapping.taus[0], gamma)
+    if not chosen:
+        return {}
+    rows = pd.concat(null_rows(null, work, replace(swapping, heads=chosen)), ignore_index=True)
     return {"null_input_prompts": permuted_rows(rows)}
 
 
