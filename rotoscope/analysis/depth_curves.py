@@ -68,9 +68,9 @@ def depths(
     work = batches(shown, "last", most)
     draws = range(wanted.null_draws if wanted.null == "random" else 0)
     with progress_bar("swapping", (1 + len(draws)) * len(shown), show_progress) as bar:
-        for batch in work:
+        for batch in batches(shown, "last", 1):  # prompt by prompt: a stopped run has less to do again
             run.piece(f"real-{batch.first:06d}", partial(_scores, runs, batch, swapping))
-            bar.advance(len(batch.prompts))
+            bar.advance()
         keys = {draw: [f"random-{draw}-{batch.first:06d}" for batch in work] for draw in draws}
         missing = [draw for draw in draws if not all(run.done(key) for key in keys[draw])]
         bar.advance((len(draws) - len(missing)) * len(shown))

@@ -91,9 +91,11 @@ def profile(
     if wanted.input_swaps:
         runs, swapping = Reruns(reader), _swapping(wanted, subject)
         with progress_bar("permuting", len(shown), show_progress) as bar:
-            for batch in work:
+            for batch in batches(
+                shown, wanted.positions, 1
+            ):  # prompt by prompt: a stopped run has less to do again
                 run.piece(f"input-{batch.first:06d}", partial(_permuted, runs, batch, swapping))
-                bar.advance(len(batch.prompts))
+                bar.advance()
     if wanted.vary:
         from rotoscope.analysis.variation import vary  # which profiles in turn
 
