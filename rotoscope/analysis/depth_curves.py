@@ -8,7 +8,7 @@ from typing import Any
 
 from rotoscope.analysis.batches import Batch, batches
 from rotoscope.analysis.depth_swaps import Swapping, null_scores, swap_at_depths
-from rotoscope.analysis.estimate import BATCH_TOKENS
+from rotoscope.analysis.estimate import ends_cost, most_tokens, swaps_of
 from rotoscope.analysis.nulls import check_null, make_nulls
 from rotoscope.analysis.profiling import as_prompts, describe, subject_settings
 from rotoscope.analysis.writers import Writers, plan_gates, positional_heads, readers_of
@@ -63,7 +63,7 @@ def depths(
     run.record.warnings += subject.warnings
     reader = HeadReader(subject.model)
     runs = Reruns(reader, enters=any(asked))
-    most = wanted.batch_tokens or BATCH_TOKENS.get(subject.device.type, BATCH_TOKENS["cpu"])
+    most = most_tokens(subject, wanted)
     swapping = Swapping(asked, wanted.swaps, wanted.tau, most)
     work = batches(shown, "last", most)
     draws = range(wanted.null_draws if wanted.null == "random" else 0)
@@ -117,26 +117,24 @@ def _ask_writers(
 def depths_cost(subject: Subject, prompts: Prompts, wanted: DepthsSettings, count: int | None = None) -> Cost:
     """What so many runs of the ends of prompts take; the first prompt stands for all."""
     prompt, count = prompts[0], len(prompts) if count is None else count
-    n = len(prompt.tokens)
-    blocks = len(prompt.blocks) if prompt.blocks is not None else n - 1
-    swaps = min(wanted.swaps, blocks * (blocks - 1) // 2)
     layers = int(subject.model.config.get_text_config().num_hidden_layers)
-    share = sum((layers - depth) / layers for depth in wanted.depths(layers))
+    depths = wanted.depths(layers)
+    share = sum((layers - depth) / layers for depth in depths)
     draws = wanted.null_draws if wanted.null == "random" else 0
     everyone = draws if wanted.null_heads == "all" else 0
-    passes = count * (1 + draws + KEPT * swaps * share * (1 + everyone))
-    what = f"{swaps:,} swaps of {count:,} prompts of {n:,} tokens at {len(wanted.depths(layers))} depths"
+    n = len(prompt.tokens)
+    whole = forward_operations(subject.model, n) / operations_per_second(subject.device)
+    seconds = (1 + draws) * whole + share * (1 + everyone) * ends_cost(subject, prompt, wanted.swaps)
+    swaps = min(wanted.swaps, swaps_of(prompt))
+    what = f"{swaps:,} swaps of {count:,} prompts of {n:,} tokens at {len(depths)} depths"
     less = "use fewer swaps (--swaps), prompts or depths"
     if wanted.writers:
         gates = round(WRITERS * layers * (1 + 2 * wanted.controls))
-        passes += count * gates * (1 + KEPT * min(wanted.writer_swaps, blocks * (blocks - 1) // 2))
+        seconds += gates * (whole + ends_cost(subject, prompt, wanted.writer_swaps))
         what += f" and under some {gates:,} gates"
         less += ", --writer-swaps or --controls"
-    seconds = passes * forward_operations(subject.model, n) / operations_per_second(subject.device)
-    return Cost(what, 0.1, seconds, less)
+    return Cost(what, 0.1, count * seconds, less)
 
 
-KEPT = 0.7
-"""What is left of a pass when the beginning of the prompt is kept."""
 WRITERS = 0.5
 """The share of layers, from below, whose heads are silenced: a guess, since who is carried is not known before."""

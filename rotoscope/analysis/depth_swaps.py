@@ -26,7 +26,7 @@ from rotoscope.maths.purity import purity_classes
 from rotoscope.maths.swaps import cosines, score_swaps
 from rotoscope.reading import LayerHeads
 from rotoscope.reading.rerun import Beginning, Reruns
-from rotoscope.results.aggregate import INDEX, INPUT_SCORES, SCORES
+from rotoscope.results.aggregate import INDEX, SCORES
 from rotoscope.shapes import Bool, Float, Int, Tensor
 
 Scale = Callable[[LayerHeads], LayerHeads]
@@ -94,7 +94,9 @@ def swap_at_depths(runs: Reruns, batch: Batch, swapping: Swapping, scale: Scale 
 
 def _one_prompt(runs: Reruns, batch: Batch, k: int, swapping: Swapping, scale: Scale | None) -> pd.DataFrame:
     chosen = choose_swaps(runs, batch, k, swapping, scale)
-    return chosen.scores(runs, runs.begin(chosen.tokens), swapping)
+    return (
+        chosen.scores(runs, runs.begin(chosen.tokens), swapping) if swapping.depths else chosen.rows(swapping)
+    )
 
 
 def choose_swaps(
@@ -132,6 +134,10 @@ class ChosenSwaps:
             for part in _together(self.order, self.pairs, self.blocks, n, swapping.most_tokens):
                 swaps = Swaps.of(self.blocks, [self.pairs[s] for s in part], n, runs.reader.device)
                 _run(runs, kept, depth, swaps, self.layers)
+        return self.rows(swapping)
+
+    def rows(self, swapping: Swapping) -> pd.DataFrame:
+        """The papers' scores, and those at the depths that were run."""
         run = torch.tensor([self.pairs[s] for s in self.order])
         return _rows(self.batch, self.k, self.layers, run, swapping)
 
@@ -329,11 +335,3 @@ def null_rows(null: Null, work: list[Batch], swapping: Swapping) -> list[pd.Data
         rows.insert(0, "null_name", null.name)
         found.append(rows)
     return found
-
-
-def permuted_rows(rows: pd.DataFrame) -> pd.DataFrame:
-    """Of rows at several depths those of the permuted prompt, under the names a profile has for them."""
-    found = rows[~rows["own"] & (rows["depth"] == 0)].drop(
-        columns=["own", "depth", "swapped_mass", "block_spread"]
-    )
-    return found.rename(columns=dict(zip(SCORES, INPUT_SCORES, strict=True)))

@@ -13,7 +13,7 @@ from rotoscope.maths.swaps import TILE
 from rotoscope.reading import Subject
 from rotoscope.reading.cost import OPERATIONS, Cost, forward_operations, operations_per_second, size_of
 from rotoscope.reading.devices import free_memory
-from rotoscope.settings import ProfileSettings, PromptSettings
+from rotoscope.settings import DepthsSettings, ProfileSettings, PromptSettings
 from rotoscope.settings.prompts import DRAWN
 from rotoscope.tasks.prompts import Prompt, Prompts
 
@@ -79,7 +79,7 @@ class Estimate:
         return text
 
 
-def most_tokens(subject: Subject, settings: ProfileSettings) -> int:
+def most_tokens(subject: Subject, settings: ProfileSettings | DepthsSettings) -> int:
     """How many tokens run through the model together."""
     return settings.batch_tokens or BATCH_TOKENS.get(subject.device.type, BATCH_TOKENS["cpu"])
 
@@ -125,12 +125,18 @@ def estimate(
     )
 
 
-def ends_cost(subject: Subject, prompt: Prompt, swaps: int, share: float = 1.0) -> float:
-    """Seconds that running the end of a prompt takes for so many of its swaps, through a share of the layers."""
-    n = len(prompt.tokens)
-    blocks = len(prompt.blocks) if prompt.blocks is not None else n - 1
-    passes = min(swaps, blocks * (blocks - 1) // 2) * share * END
-    return passes * forward_operations(subject.model, n) / operations_per_second(subject.device)
+def ends_cost(subject: Subject, prompt: Prompt, swaps: int) -> float:
+    """Seconds that running the end of a prompt takes for so many of its swaps, through all layers."""
+    passes = END * min(swaps, swaps_of(prompt))
+    return (
+        passes * forward_operations(subject.model, len(prompt.tokens)) / operations_per_second(subject.device)
+    )
+
+
+def swaps_of(prompt: Prompt) -> int:
+    """How many swaps a prompt has."""
+    blocks = len(prompt.blocks) if prompt.blocks is not None else len(prompt.tokens) - 1
+    return blocks * (blocks - 1) // 2
 
 
 def check_prompts(

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from rotoscope.analysis.batches import Batch, batches, prompts_hash
-from rotoscope.analysis.depth_swaps import Swapping, null_rows, permuted_rows, swap_at_depths, symbolic_heads
+from rotoscope.analysis.depth_swaps import Swapping, null_rows, swap_at_depths, symbolic_heads
 from rotoscope.analysis.estimate import estimate, most_tokens
 from rotoscope.analysis.examples import examples as telling_examples
 from rotoscope.analysis.examples import telling_heads
@@ -22,6 +22,7 @@ from rotoscope.errors import RotoscopeError
 from rotoscope.progress import Progress, progress_bar
 from rotoscope.reading import HeadReader, LayerHeads, Subject, load
 from rotoscope.reading.rerun import Reruns
+from rotoscope.results.aggregate import permuted_rows
 from rotoscope.results.profile import Profile
 from rotoscope.results.record import Proof, SubjectRecord
 from rotoscope.results.run import Run

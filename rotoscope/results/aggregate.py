@@ -96,6 +96,18 @@ def head_table(prompts: pd.DataFrame, gamma: float, least_mass: float = LEAST_MA
     return _with_agreement(heads, prompts, gamma)
 
 
+def permuted_rows(rows: pd.DataFrame) -> pd.DataFrame:
+    """Of rows at several depths those of the permuted prompt, under the names a profile has for them."""
+    elsewhere = {"own", "depth", "swapped_mass", "block_spread"}
+    found = rows.loc[~rows["own"] & (rows["depth"] == 0), [name for name in rows if name not in elsewhere]]
+    return found.rename(columns=dict(zip(SCORES, INPUT_SCORES, strict=True)))
+
+
+def unpermuted(prompts: pd.DataFrame) -> pd.DataFrame:
+    """Scores per prompt of heads for none of which the prompt was permuted, since none could be carried."""
+    return prompts.assign(**dict.fromkeys(INPUT_SCORES, np.nan), covered_share=0.0)
+
+
 def with_permuted(prompts: pd.DataFrame, permuted: pd.DataFrame | None) -> pd.DataFrame:
     """Scores per prompt with those of the permuted prompt beside them; what was not permuted is covered by nothing."""
     if permuted is None:

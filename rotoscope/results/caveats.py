@@ -54,7 +54,7 @@ def _caveats(profile: Profile) -> Iterator[str]:
     few = (heads["effective_swaps"] < FEW_SWAPS).mean()
     if few > 0.5:
         yield f"at tau = {profile.taus[0]:g} fewer than two swaps decide the score of {few:.0%} of the heads"
-    yield from unpermuted(heads, "--input-swaps 64")
+    yield from at_their_layer(heads, "--input-swaps 64")
     yield from _sinks(profile.sinks)
     yield from _unstable(heads)
     still = _layers_without_planes(profile)
@@ -74,7 +74,7 @@ def _failed(accuracy: float | None, chance: float | None) -> Iterator[str]:
     yield f"the model answers {accuracy:.0%} of these prompts{beside}: its heads are profiled on a task {how}"
 
 
-def unpermuted(heads: pd.DataFrame, how: str) -> Iterator[str]:
+def at_their_layer(heads: pd.DataFrame, how: str) -> Iterator[str]:
     """Symbolic heads whose symbols may be places. In layer 0 there is nothing below that could have written one."""
     symbolic = int(((heads["head_class"] == "symbolic") & (heads["layer"] > 0)).sum())
     if symbolic and "input_class" not in heads:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from rotoscope.maths.purity import COVERED, purity_classes, where_covered
-from rotoscope.results.aggregate import INDEX, INPUT_SCORES, SCORES, head_table, score_interval, with_permuted
-from rotoscope.results.caveats import NO_NULL, ONE_PROMPT, unpermuted
+from rotoscope.results.aggregate import (
+    INDEX,
+    SCORES,
+    head_table,
+    permuted_rows,
+    score_interval,
+    unpermuted,
+    with_permuted,
+)
+from rotoscope.results.caveats import NO_NULL, ONE_PROMPT, at_their_layer
 from rotoscope.results.intervals import one_row_per_input
-from rotoscope.results.saved import SavedRun
+from rotoscope.results.scored import ScoredRun
 from rotoscope.results.statistics import statistics
 from rotoscope.results.summary import Summary, class_words, summarise
 from rotoscope.results.table import Table
@@ -21,7 +27,7 @@ from rotoscope.results.writers import NOBODY, edges_of, empty_writers, summarise
 AT = [*INDEX, "own", "depth"]
 
 
-class SwapDepths(SavedRun):
+class SwapDepths(ScoredRun):
     """Scores of all heads with blocks exchanged at the input of some layers.
 
     Depth k = 0 is the permuted prompt; a head's own layer is where the papers swap, and those rows are exact. In between lies
@@ -38,16 +44,6 @@ class SwapDepths(SavedRun):
         "for positional heads, and counts the random ones beside them.",
         optional=True,
     )
-
-    @property
-    def taus(self) -> list[float]:
-        """The temperatures that were measured."""
-        return [float(tau) for tau in self.run.settings["tau"]]
-
-    @property
-    def gamma(self) -> float:
-        """The tolerance of the purity classes."""
-        return float(self.run.settings["gamma"])
 
     @property
     def depths(self) -> list[int]:
@@ -115,9 +111,7 @@ class SwapDepths(SavedRun):
         heads = heads.sort_values(
             ["carried", "carry_depth", "layer", "head"], ascending=[False, False, True, True]
         )
-        curves = self.curves[self.curves["tau"] == (self.taus[0] if tau is None else tau)].set_index(
-            ["layer", "head"]
-        )
+        curves = self.curves[self.curves["tau"] == self.tau_or_first(tau)].set_index(["layer", "head"])
         rows = []
         for head in heads.to_dict("records"):
             key = head["layer"], head["head"]
@@ -136,7 +130,7 @@ class SwapDepths(SavedRun):
 
     def layers(self, tau: float | None = None) -> pd.DataFrame:
         """One row per (layer, own, depth): mean scores over heads and prompts; of the null, where all its heads were run."""
-        tau = self.taus[0] if tau is None else tau
+        tau = self.tau_or_first(tau)
         keys = ["layer", "own", "depth"]
         found = self.prompts[self.prompts["tau"] == tau].groupby(keys)[SCORES].mean()
         null = self.null_prompts
@@ -151,7 +145,7 @@ class SwapDepths(SavedRun):
 
     def at(self, tau: float | None = None) -> pd.DataFrame:
         """`turns` at one tau (default: the first)."""
-        wanted = self.taus[0] if tau is None else tau
+        wanted = self.tau_or_first(tau)
         return self.turns[self.turns["tau"] == wanted].reset_index(drop=True)
 
     def by_leaning(self, tau: float | None = None) -> pd.DataFrame:
@@ -173,12 +167,8 @@ class SwapDepths(SavedRun):
         """The figures of a profile, carried heads among them, with intervals, null and verdicts."""
         tables = {"prompts": self.scored}
         if len(self.null_prompts):
-            drawn = [
-                _both_ends(rows, permuted=0 in self.depths).assign(null_name="random", draw=draw)
-                for draw, rows in self.null_prompts.groupby("draw")
-            ]
-            tables["null_prompts"] = pd.concat(drawn, ignore_index=True)
-        return statistics(tables, self.taus[0] if tau is None else tau, self.gamma)
+            tables["null_prompts"] = _both_ends(self.null_prompts, permuted=0 in self.depths)
+        return statistics(tables, self.tau_or_first(tau), self.gamma)
 
     def writers_summary(self) -> pd.DataFrame:
         """What silencing positional heads does to the place every asked head reads, beside random heads of the same layers.
@@ -209,7 +199,7 @@ class SwapDepths(SavedRun):
             found.append(NO_NULL)
         if self.prompts["prompt"].nunique() == 1:
             found.append(ONE_PROMPT)
-        found += unpermuted(self.at(), "--at 0")
+        found += at_their_layer(self.at(), "--at 0")
         table = self.curves
         thin = table[~table["own"] & (table["tau"] == self.taus[0]) & (table["covered_share"] < COVERED)]
         few = thin[["layer", "head"]].drop_duplicates()
@@ -227,11 +217,10 @@ class SwapDepths(SavedRun):
         return f"SwapDepths({self.name!r}: depths {', '.join(map(str, self.depths))} and own; {counts})"
 
 
-def _both_ends(rows: pd.DataFrame, *, permuted: bool | None = None) -> pd.DataFrame:
-    """Scores at the own layer, and of the permuted prompt beside them; heads that were not permuted have none."""
-    own, first = rows[rows["own"]], rows[~rows["own"] & (rows["depth"] == 0)]
-    keys: list[Any] = ["own", "depth", "covered_share"]
-    own = own.drop(columns=keys)
+def _both_ends(rows: pd.DataFrame, *, permuted: bool = False) -> pd.DataFrame:
+    """Scores at the own layer, and of the permuted prompt beside them; heads that were not `permuted` have none."""
+    own = rows[rows["own"]].drop(columns=["own", "depth", "covered_share"])
+    first = permuted_rows(rows)
     if len(first):
-        return with_permuted(own, first.rename(columns=dict(zip(SCORES, INPUT_SCORES, strict=True))))
-    return own.assign(**dict.fromkeys(INPUT_SCORES, np.nan), covered_share=0.0) if permuted else own
+        return with_permuted(own, first)
+    return unpermuted(own) if permuted else own

@@ -11,24 +11,24 @@ import pandas as pd
 from rotoscope.errors import RotoscopeError
 from rotoscope.results.aggregate import (
     INDEX,
-    INPUT_SCORES,
     LEAST_MASS,
     MEASURES,
     frequency_table,
     frequency_use,
     head_table,
+    unpermuted,
     with_permuted,
 )
 from rotoscope.results.caveats import caveats
 from rotoscope.results.known import known_overview, known_table
 from rotoscope.results.notebook import profile_html
-from rotoscope.results.saved import SavedRun
+from rotoscope.results.scored import ScoredRun
 from rotoscope.results.statistics import by_position, statistics
 from rotoscope.results.summary import Summary, summarise
 from rotoscope.results.table import Table
 
 
-class Profile(SavedRun):
+class Profile(ScoredRun):
     """Scores of all heads, per prompt and per head.
 
     Layers and heads are counted from 0, as in transformers. `run` is the content of `run.json`.
@@ -85,7 +85,7 @@ class Profile(SavedRun):
             return found
         measured = self.tables.get("null_input_prompts")
         if measured is None:
-            return found.assign(**dict.fromkeys(INPUT_SCORES, float("nan")), covered_share=0.0)
+            return unpermuted(found)
         return with_permuted(found, measured)
 
     @cached_property
@@ -129,23 +129,9 @@ class Profile(SavedRun):
         chance = self.run.settings.get("chance")
         return None if chance is None else float(chance)
 
-    @property
-    def taus(self) -> list[float]:
-        """The temperatures that were measured, in the order given."""
-        return [float(tau) for tau in self.run.settings["tau"]]
-
-    def tau_or_first(self, tau: float | None) -> float:
-        """The temperature asked for; by default the first that was measured."""
-        return self.taus[0] if tau is None else tau
-
     def nulls_at(self, tau: float | None = None) -> pd.DataFrame:
         """The null's heads at one tau (default: the first)."""
         return self.nulls[self.nulls["tau"] == self.tau_or_first(tau)]
-
-    @property
-    def gamma(self) -> float:
-        """The tolerance of the purity classes."""
-        return float(self.run.settings["gamma"])
 
     @property
     def least_mass(self) -> float:

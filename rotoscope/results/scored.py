@@ -1,0 +1,23 @@
+"""What runs that score heads have in common: the temperatures and the tolerance they were made with."""
+
+from __future__ import annotations
+
+from rotoscope.results.saved import SavedRun
+
+
+class ScoredRun(SavedRun):
+    """A run whose tables hold scores of heads at one or several temperatures."""
+
+    @property
+    def taus(self) -> list[float]:
+        """The temperatures that were measured, in the order given."""
+        return [float(tau) for tau in self.run.settings["tau"]]
+
+    def tau_or_first(self, tau: float | None) -> float:
+        """The temperature asked for; by default the first that was measured."""
+        return self.taus[0] if tau is None else tau
+
+    @property
+    def gamma(self) -> float:
+        """The tolerance of the purity classes."""
+        return float(self.run.settings["gamma"])
