@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-import errno
-import json
 import re
 import tomllib
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import transformers as tf
-from huggingface_hub import constants
 
 import rotoscope as rs
-from rotoscope import cli, errors
+from rotoscope import errors
 from rotoscope.analysis.gating import parse_heads
 from rotoscope.cli.doctor import EXTRAS
-from rotoscope.reading import HeadReader, heads, loading
+from rotoscope.reading import HeadReader
 from rotoscope.reading.rerun import Reruns
-from rotoscope.results.files import disk_errors
-from rotoscope.results.record import described_checksum
 from tests.constructed import first_for_last, remembering
-from tests.models import GROUPED, from_config, tiny, tokens
-from tests.reading.test_load import word_tokenizer
-from tests.reading.test_missing_weights import saved, without
-from tests.server import refused, scripted
-from tests.tiny_gguf import write_gguf
+from tests.models import GROUPED, from_config, tokens
+from tests.scene import Said, Scene
 
 ROOT = Path(__file__).parents[1]
 
@@ -64,190 +54,6 @@ def test_every_extra_in_a_hint_exists_and_is_explained() -> None:
     assert named == set(EXTRAS), "what doctor looks for"
     for extra in named:
         assert f"pip install 'rotoscope[{extra}]'" in sections("docs/errors.md")["A missing extra"]
-
-
-class Scene:
-    """A place with a model, a run and damaged copies of both, in the working directory."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.patch = monkeypatch
-        self.model, self.tokenizer = tiny("llama"), word_tokenizer()
-        self.subject = rs.load((self.model, self.tokenizer), name="tiny")
-
-    def profile(self, **settings: Any) -> rs.Profile:
-        return rs.profile(self.subject, tokens=tokens(1, 12), **settings)
-
-    def folder(self, name: str) -> Path:
-        self.model.save_pretrained(name)
-        self.tokenizer.save_pretrained(name)
-        return Path(name)
-
-    def text(self, **settings: Any) -> Any:
-        words = "w3 w4 w5 w6 w7 w8 w9. w10 w11 w12 w13 w14"
-        return rs.tasks.text(self.subject, words, **settings)
-
-    def run(self, name: str, **changes: Any) -> Path:
-        """A finished run, its description changed."""
-        self.profile(out=name)
-        file = Path(name, "run.json")
-        content = json.loads(file.read_text()) | changes
-        file.write_text(json.dumps(content | {"checksum": described_checksum(content)}))
-        return Path(name)
-
-    def truncated(self) -> rs.Subject:
-        weights = self.folder("cut") / "model.safetensors"
-        weights.write_bytes(weights.read_bytes()[:1000])
-        return rs.load("cut")
-
-    def pickled(self) -> rs.Subject:
-        folder = self.folder("pickled")
-        (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-        return rs.load("pickled")
-
-    def changed(self, name: str, file: str, **keys: Any) -> rs.Subject:
-        """A folder one of whose settings files holds something more."""
-        place = self.folder(name) / file
-        before = json.loads(place.read_text()) if place.exists() else {}
-        place.write_text(json.dumps(before | keys))
-        return rs.load(name)
-
-    def lacking(self) -> rs.Subject:
-        folder = saved(Path("partial"), without("layers.1.mlp.up_proj"))
-        return rs.load(folder)
-
-    def indexed(self) -> rs.Subject:
-        folder = self.folder("indexed")
-        (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-        index = {"metadata": {}, "weight_map": {"lm_head.weight": "pytorch_model.bin"}}
-        (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-        return rs.load("indexed")
-
-    def mute(self) -> rs.Subject:
-        for file in self.folder("mute").glob("token*"):
-            file.unlink()
-        return rs.load("mute")
-
-    def small_gguf(self) -> rs.Subject:
-        self.patch.setenv("ROTOSCOPE_CACHE", str(Path.cwd()))
-        Path("small.gguf").write_bytes(b"GGUF")
-        return rs.load("small.gguf")
-
-    def longer_gguf(self) -> rs.Subject:
-        self.patch.setenv("ROTOSCOPE_CACHE", str(Path.cwd()))
-        file = write_gguf(Path("longer.gguf"))
-        file.write_bytes(file.read_bytes() + bytes(64))
-        return rs.load(file)
-
-    def no_package(self) -> rs.Subject:
-        self.patch.setattr(loading.importlib.util, "find_spec", lambda name: None)
-        return rs.load("smollm2")
-
-    def no_hub(self) -> rs.Subject:
-        """A hub on a port where nobody listens."""
-        self.patch.setattr(constants, "HF_HUB_OFFLINE", False)
-        self.patch.setattr("huggingface_hub.hf_api.api.endpoint", "http://127.0.0.1:1")
-        return rs.load("org/model")
-
-    def made(self, name: str, content: str | None = None) -> str:
-        path = Path(name)
-        path.mkdir() if content is None else path.write_text(content)
-        return name
-
-    def stubborn(self) -> rs.Profile:
-        def refuse(self: Any, config: Any) -> None:
-            raise RuntimeError("no")
-
-        self.patch.setattr(type(self.model), "__init__", refuse)
-        return self.profile(null="random")
-
-    def quantised(self) -> rs.Profile:
-        self.model.config.quantization_config = tf.BitsAndBytesConfig(load_in_8bit=True)
-        return self.profile()
-
-    def not_a_number(self) -> rs.Profile:
-        self.model.model.layers[1].self_attn.k_proj.weight.data[0, 0] = float("nan")
-        return self.profile()
-
-    def misread(self) -> rs.Profile:
-        """The reader broken on purpose: planes taken from the wrong dimensions."""
-        right = heads.find_layout
-
-        def rolled(*arguments: Any) -> Any:
-            layout = right(*arguments)
-            return replace(layout, order=layout.order.roll(1))
-
-        self.patch.setattr(heads, "find_layout", rolled)
-        return self.profile()
-
-    def depths(self, **settings: Any) -> rs.results.SwapDepths:
-        return rs.depths(self.subject, tokens=tokens(1, 12), null="none", **settings)
-
-    def offloaded(self) -> rs.Profile:
-        self.model.model.layers[1].to("meta")
-        return self.profile()
-
-    def other_settings(self) -> rs.Profile:
-        self.profile(out="runs/first")
-        return self.profile(tau=1e-2, out="runs/first")
-
-    def no_run(self) -> rs.Profile:
-        self.folder("model")
-        return self.profile(out="model")
-
-    def damaged(self) -> Any:
-        (self.run("runs/damaged") / "run.json").write_text("{")
-        return rs.open("runs/damaged")
-
-    def partial(self) -> Any:
-        (self.run("runs/partial") / "prompts.parquet").unlink()
-        return rs.open("runs/partial")
-
-    def broken(self) -> Any:
-        (self.run("runs/broken") / "prompts.parquet").write_bytes(b"x")
-        return rs.open("runs/broken")
-
-    def full(self) -> None:
-        with disk_errors(Path("runs/first")):
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-    def ask(self, address: str = "http://localhost:8080/v1", **settings: Any) -> Any:
-        plan = rs.tasks.OneHopPlan(tasks=("letter",), lengths=(12,), runs=1, questions=1)
-        return rs.analysis.one_hop_endpoint(address, "m", plan, **settings)
-
-    def unanswered(self) -> Any:
-        """A port on which nobody listens, called by the name in the example."""
-        self.port(1)
-        return self.ask("http://127.0.0.1:1/v1", patience=1)
-
-    def refused(self, status: int, message: str = "no") -> Any:
-        with scripted(lambda number, request: refused(status, message)) as server:
-            self.port(server.server.server_address[1])
-            return self.ask(server.url)
-
-    def port(self, port: int) -> None:
-        self.address = f"http://127.0.0.1:{port}/v1"
-
-    def misspelt(self) -> None:
-        Path("mine.toml").write_text("[profile]\ngama = 0.2\n")
-        self.command("profile", "smollm2", "--config", "mine.toml")
-
-    def variable(self) -> None:
-        self.patch.setenv("ROTOSCOPE_PROFILE_PAIR", "3")
-        self.command("profile", "smollm2")
-
-    def command(self, *words: str, failing: BaseException | None = None) -> None:
-        if failing is not None:
-
-            def fail(*_: Any, **__: Any) -> None:
-                raise failing
-
-            self.patch.setattr(cli, "app", SimpleNamespace(meta=fail))
-        self.patch.setattr(cli, "_complain", lambda message: (_ for _ in ()).throw(Said(message)))
-        cli.main(list(words))
-
-
-class Said(Exception):
-    """What the command line would have printed."""
 
 
 SITUATIONS: dict[str, Callable[[Scene], Any]] = {
