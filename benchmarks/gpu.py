@@ -24,7 +24,7 @@ import rotoscope as rs
 from benchmarks.floor import exponentials_per_second, multiply_adds_per_second
 from benchmarks.growth import GROWTHS, Growth, grow
 from benchmarks.llama import BLOCK, Shape, forward, free, make_batch, make_model, measure, score
-from benchmarks.measure import Report, console
+from benchmarks.measure import Report, aimed, console
 from rotoscope.analysis.batches import Batch
 from rotoscope.reading import HeadReader
 
@@ -173,12 +173,11 @@ def score_model(shape: Shape, cases: Sequence[Case], device: torch.device, rates
 def _cells(row: Row) -> list[str]:
     if row.error is not None or row.ratio is None or row.forward_s is None or row.scored_s is None:
         return ["", "failed", "", "", "", ""]
-    reached = "" if row.aim is None else f"{row.aim}x {'reached' if row.ratio <= row.aim else 'missed'}"
     return [
         f"{1000 * row.forward_s:.1f} ms",
         f"{1000 * row.scored_s:.1f} ms",
         f"{row.ratio:.2f}x",
-        reached,
+        aimed(row.ratio, row.aim),
         "" if row.extra_gigabytes is None else f"{row.extra_gigabytes:.2f}",
         "" if row.share_of_floor is None else f"{row.share_of_floor:.0%}",
     ]

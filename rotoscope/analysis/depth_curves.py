@@ -15,7 +15,7 @@ from rotoscope.analysis.profiling import as_prompts, describe, subject_settings
 from rotoscope.analysis.writers import Writers, plan_gates, positional_heads, readers_of
 from rotoscope.progress import progress_bar
 from rotoscope.reading import HeadReader, Subject, load
-from rotoscope.reading.cost import Cost, forward_operations, operations_per_second
+from rotoscope.reading.cost import Cost, forward_seconds
 from rotoscope.reading.rerun import Reruns
 from rotoscope.results.depths import SwapDepths
 from rotoscope.results.record import Proof
@@ -127,7 +127,7 @@ def depths_cost(subject: Subject, prompts: Prompts, wanted: DepthsSettings, coun
     draws = wanted.null_draws if wanted.null == "random" else 0
     everyone = draws if wanted.null_heads == "all" else 0
     n = len(prompt.tokens)
-    whole = forward_operations(subject.model, n) / operations_per_second(subject.device)
+    whole = forward_seconds(subject.model, n, subject.device)
     seconds = (1 + draws) * whole + share * (1 + everyone) * ends_cost(subject, prompt, wanted.swaps)
     swaps = min(wanted.swaps, swaps_of(prompt))
     what = f"{swaps:,} swaps of {count:,} prompts of {n:,} tokens at {len(depths)} depths"

@@ -27,7 +27,7 @@ from rotoscope.lab.checkpoints import own_task
 from rotoscope.maths.purity import CLASSES
 from rotoscope.progress import progress_bar
 from rotoscope.reading import Gate, HeadReader, Subject, gated, load, silence
-from rotoscope.reading.cost import Cost, forward_operations, operations_per_second, size_of
+from rotoscope.reading.cost import Cost, forward_seconds, size_of
 from rotoscope.reading.finite import check_logits
 from rotoscope.results.gating import Gating
 from rotoscope.results.profile import Profile
@@ -233,7 +233,7 @@ def gates_cost(subject: Subject, prompt: Prompt, count: int, settings: GateSetti
     if settings.case == "a sweep":
         gates = 2 + len(settings.groups) * (settings.bands + 1) * (2 + settings.controls)
     n = len(prompt.tokens)
-    seconds = gates * count * forward_operations(subject.model, n) / operations_per_second(subject.device)
+    seconds = gates * count * forward_seconds(subject.model, n, subject.device)
     memory = MOST_TOKENS * LOGIT_BYTES * size_of(subject.model.config.get_text_config(), "vocab_size")
     what = f"{gates:,} gates on {count:,} prompts of {n:,} tokens"
     return Cost(

@@ -109,6 +109,16 @@ def test_swaps_of_the_prompt_are_halved_too(cramped: rs.Subject, monkeypatch: py
     pd.testing.assert_frame_equal(halved.prompts, whole.prompts, rtol=1e-5, atol=1e-6)
 
 
+def test_gated_prompts_are_halved_too(cramped: rs.Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+    prompts = rs.tasks.from_tokens(tokens(3, N), answers=[5, 6, 7])
+    halved = rs.gate(cramped, prompts, remove="1-2", show_progress=False)
+    assert sum("did not fit" in text for text in halved.run.warnings) == 1
+    monkeypatch.setattr(Cramped, "room", 100)
+    whole = rs.gate(cramped, prompts, remove="1-2", show_progress=False)
+    pd.testing.assert_frame_equal(halved.conditions, whole.conditions, rtol=1e-5)
+    pd.testing.assert_frame_equal(halved.gated_heads, whole.gated_heads, rtol=1e-5)
+
+
 def test_the_size_that_fits_is_kept() -> None:
     sizes: list[int] = []
     tried = Halving()
