@@ -98,7 +98,7 @@ class Halving:
             try:
                 done.append(work(part))
             except torch.OutOfMemoryError as problem:
-                failed = str(problem).splitlines()[0]
+                failed = ". ".join(str(problem).split(". ")[:2]).splitlines()[0].rstrip(".")
             else:
                 first += len(part)
                 continue

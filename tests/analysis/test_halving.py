@@ -21,20 +21,23 @@ QUIET: dict[str, Any] = {"show_progress": False, "examples": False}
 
 
 class Cramped(tf.LlamaForCausalLM):  # type: ignore[misc]
-    """A model with room for so many inputs at a time; a null of it has as little."""
+    """A model whose last layer has room for so many inputs at a time; a null of it has as little."""
 
     room = 2
 
-    def forward(self, input_ids: torch.Tensor, **options: Any) -> Any:
-        if len(input_ids) > self.room:
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nMore about it")
-        return super().forward(input_ids, **options)
+    def __init__(self, config: tf.LlamaConfig) -> None:
+        super().__init__(config)
+        self.model.layers[-1].register_forward_pre_hook(self._enter)
+
+    def _enter(self, layer: Any, args: tuple[torch.Tensor]) -> None:
+        if len(args[0]) > self.room:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has no more.")
 
 
 @pytest.fixture
 def cramped() -> rs.Subject:
     torch.manual_seed(0)
-    model = Cramped(tf.LlamaConfig(**{**GROUPED, "num_hidden_layers": 1})).eval()
+    model = Cramped(tf.LlamaConfig(**{**GROUPED, "num_hidden_layers": 2})).eval()
     return rs.load(model)
 
 
@@ -64,15 +67,13 @@ def test_halved_batches_give_what_small_ones_give(cramped: rs.Subject, null: str
 
 def test_one_prompt_that_does_not_fit_is_refused(cramped: rs.Subject, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(profiling, "score_batch", out_of_memory)
-    words = (
-        r"one input of 16 tokens does not fit the memory of the GPU \(CUDA out of memory\): use shorter prompts"
-    )
+    words = r"one input of 16 tokens does not fit the memory of the GPU \(CUDA out of memory. Tried to allocate 2.00 GiB\): use"
     with pytest.raises(TooLargeError, match=words):
         rs.profile(cramped, tokens=tokens(3, N), null="none", **QUIET)
 
 
 def out_of_memory(*_: Any) -> None:
-    raise torch.OutOfMemoryError("CUDA out of memory\nTried to allocate much")
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has no more.")
 
 
 def test_a_run_that_was_stopped_goes_on_with_the_same_pieces(

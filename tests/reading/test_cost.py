@@ -12,7 +12,7 @@ from rotoscope.analysis.estimate import estimate
 from rotoscope.analysis.gating import gates_cost
 from rotoscope.errors import TooLargeError
 from rotoscope.lab.cost import grid_cost, sequences_cost, training_cost
-from rotoscope.reading.cost import DAY, SPEEDS, Cost, how_long
+from rotoscope.reading.cost import DAY, SPEEDS, Cost, how_long, speed_on
 from rotoscope.reading.devices import free_memory
 from rotoscope.settings import CanonicalSettings, GateSettings, ProfileSettings, TrainSettings
 from tests.models import tiny, tokens
@@ -48,6 +48,13 @@ def test_what_takes_days_is_refused_with_its_figures(days: float, words: str) ->
 )
 def test_a_time_is_said_in_its_unit(seconds: float, words: str) -> None:
     assert how_long(seconds) == words
+
+
+@pytest.mark.parametrize(("kernels", "form"), [(True, "fused"), (False, "gpu")])
+def test_a_gpu_has_the_speed_of_its_kernels(kernels: bool, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rotoscope.reading.cost.fused", lambda device: kernels)
+    assert speed_on(torch.device("cuda")) == SPEEDS[form]
+    assert speed_on(CPU) == SPEEDS["cpu"]
 
 
 def test_presets_can_be_run() -> None:
