@@ -1,7 +1,7 @@
 """What scoring costs on a GPU, in forward passes of the same model in the same run.
 
     python3 -m benchmarks.gpu                       # everything
-    python3 -m benchmarks.gpu --quick 8b:1x2048     # one row; `--help` names them
+    python3 -m benchmarks.gpu 8b:1x2048             # one row; `--help` names them
 
 Models have the shape of real ones and random weights, made where they run. Blocks have 8 tokens, tau is 1e-4, and the query is
 the last token.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from functools import partial
+from typing import Any
 
 import torch
 
@@ -46,8 +47,8 @@ def against_twin(subject: Subject, reader: HeadReader) -> None:
 
 
 def against_forward(subject: Subject) -> None:
-    """A whole profile (no self-check) over plain forward passes of the same prompts."""
-    report = Report("a whole profile over plain forward passes of the same 4 prompts (blocks of 4 tokens)",
+    """A profile of all heads (no null, examples or self-check) over plain forward passes of the same prompts."""
+    report = Report("a profile of all heads over plain forward passes of the same 4 prompts (blocks of 4 tokens)",
                     "tokens", "forward", "profile", "ratio", "aim")  # fmt: skip
     for n in (512, 1024):
         ids, blocks = synthetic(n, count=4)
@@ -57,7 +58,13 @@ def against_forward(subject: Subject) -> None:
                 for row in ids:
                     subject.model(row[None], use_cache=False, logits_to_keep=1)
 
-        whole = partial(rs.profile, subject, tokens=ids, blocks=blocks, prove=False, batch_tokens=1)
+        heads_alone: dict[str, Any] = {
+            "null": "none",
+            "examples": False,
+            "prove": False,
+            "show_progress": False,
+        }
+        whole = partial(rs.profile, subject, tokens=ids, blocks=blocks, batch_tokens=1, **heads_alone)
         forward_time, profile_time = best_of(3, plain, whole)
         ratio = profile_time / forward_time
         report.row(str(n), f"{forward_time:.2f} s", f"{profile_time:.2f} s", f"{ratio:.2f}x", aimed(ratio, 1.3),

@@ -121,8 +121,8 @@ class Halving:
             self._said = len(self.warnings)
             self.warnings.append("")
         self.warnings[self._said] = (
-            f"{count} inputs of {tokens:,} tokens did not fit the memory of the GPU together, {self._size(count, tokens)} did: "
-            "batches were halved, which changes no score"
+            f"{count} inputs of {tokens:,} tokens did not fit the memory of the GPU together: batches were halved, to "
+            f"{self._size(count, tokens)} of them"
         )
 
 

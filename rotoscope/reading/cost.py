@@ -52,10 +52,10 @@ class Speed:
 
 
 SPEEDS = {
-    # SmolLM2-135M in float32, blocks of 4 tokens: benchmarks/swaps.py.
+    # SmolLM2-135M in float32, blocks of 4 tokens, 256 and 512 tokens: benchmarks/swaps.py.
     "cpu": Speed(
-        words="two CPU cores", operations=2e10, half_operations=2e10, layer=0.0, scored_layer=0.0,
-        swap=8e-8, entry=6e-8, row=3e-5, plane_logit=2.5e-9, weight=1e-8,
+        words="two CPU cores", operations=1.5e11, half_operations=4e10, layer=1e-3, scored_layer=0.0,
+        swap=4e-8, entry=3e-8, row=3e-5, plane_logit=2.5e-9, weight=1e-8,
     ),
     # Llama-8B shape in bfloat16 on an H200, blocks of 8 tokens, 512 to 32,768 tokens: benchmarks/gpu.py. A forward pass of
     # 2,048 tokens takes 60 ms; scoring 18 ms a layer and 0.09 ns an entry; all 65,536 planes of a prompt 1.4 to 2.1 s.
