@@ -223,7 +223,7 @@ def _score_nulls(
     for batch in work:
         missing = {null.draw: null for null in nulls if not run.done(_null_key(null.name, null.draw, batch))}
         scores = {
-            draw: BatchScores(batch, replace(scoring, transform=null.transform))
+            draw: BatchScores(batch, replace(scoring, transform=null.transform), null.reader.layers)
             for draw, null in missing.items()
         }
 
@@ -234,7 +234,7 @@ def _score_nulls(
         if missing:
             nulls[0].read(batch, visit)
         for draw, null in missing.items():
-            tables = scores[draw].tables(null.reader.layers)
+            tables = scores[draw].tables()
             run.add(_null_key(null.name, draw, batch), _as_null(tables, null.name, draw))
         bar.advance(len(batch.prompts) * len(nulls))
 
