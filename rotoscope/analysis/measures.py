@@ -92,6 +92,7 @@ class BatchScores:
     def head_count(layer: LayerHeads) -> int:
         return layer.query.shape[1] * layer.query.shape[2]
 
+    @torch.no_grad()
     def _score(self) -> None:
         groups, self.waiting, self.held = self.waiting, {}, 0
         for layers in groups.values():
