@@ -171,7 +171,7 @@ def _closed_form(
         if not heads:
             return
         taus = swapping.taus
-        scores = score_swaps(here.gather, real, blocks, taus, sink=here.sinks, variants=False, detail=True)
+        scores = score_swaps(here, real, blocks, taus, sink=here.sinks, variants=False, detail=True)
         assert scores.detail is not None
         weight.add_(scores.detail.weight[0, heads, :, 0].double().sum(0).cpu())
         precise = real.double()

@@ -237,17 +237,18 @@ def _score_nulls(
 
 def _score_draws(nulls: dict[int, Null], scoring: Scoring, batch: Batch) -> dict[int, Tables]:
     """The tables of each draw, from one reading of a batch."""
+    one = next(iter(nulls.values()))
     scores = {
-        draw: BatchScores(batch, replace(scoring, transform=null.transform)) for draw, null in nulls.items()
+        draw: BatchScores(batch, replace(scoring, transform=null.transform), one.reader.layers)
+        for draw, null in nulls.items()
     }
 
     def visit(layer: LayerHeads) -> None:
         for each in scores.values():
             each.visit(layer)
 
-    one = next(iter(nulls.values()))
     one.read(batch, visit)
-    return {draw: found.tables(one.reader.layers) for draw, found in scores.items()}
+    return {draw: found.tables() for draw, found in scores.items()}
 
 
 def _known_null(subject: Subject, known: list[Prompts], null: Null) -> Tables:
