@@ -185,7 +185,7 @@ class GPTJ:
         n = tokens.shape[-1]
         if n > self.shape.positions:
             raise ModelError(f"{n} tokens are more than the {self.shape.positions} positions of the model")
-        turns = self._turned(n)
+        turns = torch.view_as_real(self._turned(n))
         x = embedded(tokens, self.weights["transformer.wte.weight"])
         x = drawing(partial(F.dropout, p=dropout), x) if dropout else x
         for layer in range(self.shape.layers):
@@ -244,10 +244,10 @@ class GPTJ:
         return torch.zeros_like(self.angles) if layer in self.shape.nope else self.angles
 
     def _turned(self, n: int) -> Tensor:
-        """(cos, sin) of p g for all positions and planes, in the float32 arithmetic of the model's own tables."""
+        """e^(i p g) for all positions and planes, in the float32 arithmetic of the model's own tables."""
         if n not in self._turns:
             phases = torch.arange(n).float()[:, None] * self.angles.cpu()
-            self._turns = {n: torch.stack((phases.cos(), phases.sin()), -1).to(self.device)}
+            self._turns = {n: torch.complex(phases.cos(), phases.sin()).to(self.device)}
         return self._turns[n]
 
     def config(self) -> Any:

@@ -53,9 +53,10 @@ def _turned(pairs: Tensor, turns: Tensor) -> Tensor:
 
 def _attended(query: Tensor, key: Tensor, value: Tensor, dropout: float) -> Tensor:
     """Causal attention [..., batch, heads, n, head_width]; the kernels know one axis before that of the heads."""
-    flat = (part.flatten(0, -4) for part in (query, key, value))
-    found = F.scaled_dot_product_attention(*flat, is_causal=True, dropout_p=dropout)
-    return found.unflatten(0, query.shape[:-3])
+    front = query.shape[:-3]
+    query, key, value = (part.flatten(0, -4) for part in (query, key, value))
+    found = F.scaled_dot_product_attention(query, key, value, is_causal=True, dropout_p=dropout)
+    return found.unflatten(0, front)
 
 
 def at_once(work: Callable[..., Tensor], *parts: Tensor) -> Tensor:

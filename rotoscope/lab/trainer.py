@@ -105,21 +105,21 @@ class Trainer:
         logits = self.model.logits(
             self.tokens[rows], dropout=settings.dropout, drawing=self.drawing, block=self.block
         )
-        losses = [
-            F.cross_entropy(said[:, : model.shape.vocabulary], answers)
-            for model, said, answers in zip(
-                self.model.each,
-                logits.view(-1, *logits.shape[-2:]),
-                self.answers[rows].view(-1, settings.batch),
-                strict=True,
-            )
-        ]
-        torch.stack(losses).sum().backward()  # type: ignore[no-untyped-call]
+        answers = self.answers[rows].view(-1, settings.batch)
+        losses = torch.stack(
+            [
+                F.cross_entropy(said[:, : model.shape.vocabulary], wanted)
+                for model, said, wanted in zip(
+                    self.model.each, logits.view(len(answers), settings.batch, -1), answers, strict=True
+                )
+            ]
+        )
+        losses.sum().backward()  # type: ignore[no-untyped-call]
         rise = (now + 1) / (settings.warmup + 1)
         fall = (settings.steps - now) / max(settings.steps - settings.warmup, 1)
         self.rate.copy_(settings.learning_rate * torch.minimum(rise, fall)[0])
         self.optimiser.step()
-        self.losses.index_copy_(-1, now, torch.stack(losses).detach().view(*self.losses.shape[:-1], 1))
+        self.losses.index_copy_(-1, now, losses.detach().view(*self.losses.shape[:-1], 1))
         now += 1
 
     def _capture(self) -> None:

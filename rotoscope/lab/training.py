@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -52,15 +52,18 @@ class Evaluation:
 
 OnEvaluate = Callable[[Evaluation], Tables | None]
 Task = Literal["number", "letter"]
+Tasks = list[Task] | tuple[Task, ...]
 Preset = Literal["mini", "paper"]
 
 
 @overload
-def train(task: Task, preset: Preset = "mini", **how: Any) -> Training: ...
+def train(task: Task, preset: Preset = "mini", *, seeds: None = None, **how: Any) -> Training: ...
 @overload
-def train(task: list[Task] | tuple[Task, ...], preset: Preset = "mini", **how: Any) -> list[Training]: ...
+def train(task: Task, preset: Preset = "mini", *, seeds: int, **how: Any) -> list[Training]: ...
+@overload
+def train(task: Tasks, preset: Preset = "mini", *, seeds: int | None = None, **how: Any) -> list[Training]: ...
 def train(
-    task: Task | Sequence[Task],
+    task: Task | Tasks,
     preset: Preset = "mini",
     *,
     seeds: int | None = None,

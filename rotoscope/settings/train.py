@@ -15,7 +15,7 @@ TASKS = ("number", "letter")
 TOKENS = "these are tokens of a sequence, and a model has a row of positions for it"
 WEIGHTS = "a model has weights for each of them"
 SEQUENCES = count(100_000_000, "at least one is needed, and all of them are in memory at once")
-SEEDS = count(1_000, "all of these models are in memory at once")
+SEEDS = count(1_000, "a model is trained from each, and all are in memory at once")
 STEPS: Bounds = count(10_000_000, "evaluations have at least one training step between them")
 
 
