@@ -123,22 +123,20 @@ class Trainer:
         now += 1
 
     def _capture(self) -> None:
-        """Record one step as a CUDA graph, compiled if wanted and possible. The steps that warm it up are undone."""
+        """Record one step as a CUDA graph. The steps that warm it up are undone."""
         before = [{name: value.clone() for name, value in state.items()} for state in self.states()]
         precision = torch.get_float32_matmul_precision()
         torch.set_float32_matmul_precision("high")
         try:
             if self.compiled:
-                self.block = torch.compile(block, dynamic=False)
-                try:
-                    self._warm_up()
-                except NO_COMPILER as problem:
-                    self.block = block
-                    self.warnings.append(
-                        f"layers could not be compiled ({_first_line(problem)}); training took longer for it"
-                    )
-            if self.block is block:
-                self._warm_up()
+                self._compile()
+            aside = torch.cuda.Stream(self.device)
+            aside.wait_stream(torch.cuda.current_stream(self.device))
+            with torch.cuda.stream(aside):
+                for _ in range(3):
+                    self._one()
+                self.optimiser.zero_grad(set_to_none=True)
+            torch.cuda.current_stream(self.device).wait_stream(aside)
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph):
                 self._one()
@@ -147,15 +145,15 @@ class Trainer:
         self.restore(before)
         self.graph = graph
 
-    def _warm_up(self) -> None:
-        """A few steps beside the current stream, as a capture needs them."""
-        aside = torch.cuda.Stream(self.device)
-        aside.wait_stream(torch.cuda.current_stream(self.device))
-        with torch.cuda.stream(aside):
-            for _ in range(3):
-                self._one()
-            self.optimiser.zero_grad(set_to_none=True)
-        torch.cuda.current_stream(self.device).wait_stream(aside)
+    def _compile(self) -> None:
+        """Compile the formula of a layer and take a step with it; where that fails, it stays as it is and a warning says why."""
+        try:
+            self.block = torch.compile(block, dynamic=False)
+            self._one()
+        except NO_COMPILER as problem:
+            self.block = block
+            why = f"{type(problem).__name__}: {problem}".splitlines()[0]
+            self.warnings.append(f"layers could not be compiled ({why}), so that training took longer")
 
     def states(self) -> list[dict[str, Tensor]]:
         """Everything each model needs to go on, alone or with others: weights, moments, losses so far.
@@ -230,7 +228,3 @@ def _seeded(seed: int, device: torch.device) -> Iterator[None]:
     with torch.random.fork_rng(devices):
         torch.manual_seed(seed)
         yield
-
-
-def _first_line(problem: Exception) -> str:
-    return f"{type(problem).__name__}: {str(problem).strip()}".splitlines()[0]
