@@ -78,7 +78,8 @@ def train(
     """Train one model, or several as one. `changes` are fields of `TrainSettings`.
 
     `on_evaluate` is called after the steps of `TrainSettings.evaluations`; tables it returns (with a column `step`)
-    become tables of the run, its own `settings`, where it has any, part of the run's, and its `proof` part of the record. With `out`, checkpoints are
+    become tables of the run, its own `settings`, where it has any, part of the run's, and its `proof` part of the record; models that are trained as one
+    are given to its `together`, where it has that, in a list. With `out`, checkpoints are
     kept and a killed run goes on where it was. What does not fit memory or would take days is refused, unless you `force` it.
 
     A list of tasks trains a model of each and returns a list of runs; with `seeds`, so many of each, the first with `seed`, the next
@@ -121,7 +122,6 @@ class _One:
     seconds: dict[str, float] = field(
         default_factory=lambda: dict.fromkeys(("training_s", "accuracy_s", "watching_s", "saving_s"), 0.0)
     )
-    proof: float | None = None
 
 
 def _train(
@@ -148,7 +148,7 @@ def _train(
         result = one.run.finish(
             timings=one.seconds,
             device=torch.cuda.get_device_name(where) if where.type == "cuda" else where.type,
-            proof=Proof(settings.layers, one.proof),
+            proof=Proof(settings.layers, getattr(on_evaluate, "proof", None)),
             warnings=[*work.warnings, *work.trainer.warnings],
             parameters=sum(weight.numel() for weight in model.weights.values()),
             resumed_at=work.resumed_at,
@@ -175,27 +175,37 @@ class _Work:
         before = self.trainer.step
         with self._timed("training_s", *self.ones):
             self.trainer.run_to(point)
-        looked = zip(self.ones, self.trainer.model.each, self.held_out, self.trainer.states(), strict=True)
-        for one, model, held_out, state in looked:
-            with self._timed("accuracy_s", one):
-                metrics = self.trainer.accuracy(model, held_out)
-            metrics.insert(0, "step", point)
-            recent = state["losses"][before:point]
-            metrics["loss"] = float(recent.mean()) if point > before else math.nan
-            metrics["learning_rate"] = float(self.trainer.rate)
-            tables = {"metrics": metrics}
-            if self.on_evaluate is not None:
-                with self._timed("watching_s", one), torch.no_grad():
-                    tables |= self.on_evaluate(Evaluation(point, model, held_out, one.settings)) or {}
-                one.proof = getattr(self.on_evaluate, "proof", None)
-            with self._timed("saving_s", one):
+        looks = [
+            Evaluation(point, model, held_out, one.settings)
+            for one, model, held_out in zip(self.ones, self.trainer.model.each, self.held_out, strict=True)
+        ]
+        with self._timed("accuracy_s", *self.ones):
+            accuracies = [self.trainer.accuracy(look.model, look.held_out) for look in looks]
+        with self._timed("watching_s", *self.ones), torch.no_grad():
+            watched = self._watched(looks)
+        states = self.trainer.states()
+        with self._timed("saving_s", *self.ones):
+            for one, look, metrics, tables, state in zip(
+                self.ones, looks, accuracies, watched, states, strict=True
+            ):
+                metrics.insert(0, "step", point)
+                recent = state["losses"][before:point]
+                metrics["loss"] = float(recent.mean()) if point > before else math.nan
+                metrics["learning_rate"] = float(self.trainer.rate)
                 if point in self.settings.kept:
-                    save = partial(save_checkpoint, model=model, samples=held_out)
+                    save = partial(save_checkpoint, model=look.model, samples=look.held_out)
                     one.run.beside(f"checkpoint-{point}", save)
-                one.run.add(_key(point), tables)
+                one.run.add(_key(point), {"metrics": metrics} | tables)
                 one.run.log(_line(metrics))
                 if point in self.settings.saved:
                     _save(one, point, state)
+
+    def _watched(self, looks: list[Evaluation]) -> list[Tables]:
+        """What `on_evaluate` makes of every model, of all together where it can."""
+        if self.on_evaluate is None:
+            return [{} for _ in looks]
+        together = getattr(self.on_evaluate, "together", None)
+        return together(looks) if together else [self.on_evaluate(look) or {} for look in looks]
 
     @contextmanager
     def _timed(self, name: str, *ones: _One) -> Iterator[None]:

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 
 import rotoscope as rs
 from rotoscope.errors import RotoscopeError, RunError
-from rotoscope.lab import GPTJ, GPTJShape, Trainer
+from rotoscope.lab import GPTJ, GPTJShape, Trainer, training
 from rotoscope.lab.cost import training_cost, trainings_cost
 from rotoscope.lab.layer import block
 from rotoscope.settings import TrainSettings
@@ -94,24 +94,26 @@ class Stop(Exception):
     """Ends a run in the middle."""
 
 
-def stopping_at(step: int, task: str) -> Any:
-    def watch(evaluation: Any) -> None:
-        if evaluation.step >= step and evaluation.settings.task == task:
-            raise Stop
-
-    return watch
-
-
 def last_weights(folder: Path) -> dict[str, torch.Tensor]:
     return load_file(folder / "checkpoint-40" / "model.safetensors")
 
 
-def test_killed_among_its_models_it_goes_on_from_where_all_were_saved(tmp_path: Path) -> None:
+def test_killed_among_its_models_it_goes_on_from_where_all_were_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Stopped when the number model had been saved at step 30, and the letter model at step 20."""
     how: dict[str, Any] = {"device": "cpu", **SMALL}
     whole = rs.lab.train(BOTH, "paper", out=tmp_path / "whole", **how)
-    with pytest.raises(Stop):
-        rs.lab.train(BOTH, "paper", out=tmp_path / "killed", on_evaluate=stopping_at(30, "letter"), **how)
+    save = training._save
+
+    def saving(one: Any, point: int, state: Any) -> None:
+        if point >= 30 and one.settings.task == "letter":
+            raise Stop
+        save(one, point, state)
+
+    with monkeypatch.context() as context, pytest.raises(Stop):
+        context.setattr(training, "_save", saving)
+        rs.lab.train(BOTH, "paper", out=tmp_path / "killed", **how)
     states = [
         sorted(file.stem for file in tmp_path.glob(f"killed/{task}-0/pieces/*/step-*.safetensors"))
         for task in BOTH
@@ -120,6 +122,7 @@ def test_killed_among_its_models_it_goes_on_from_where_all_were_saved(tmp_path: 
     resumed = rs.lab.train(BOTH, "paper", out=tmp_path / "killed", **how)
     for one, other in zip(whole, resumed, strict=True):
         assert other.run.details["resumed_at"] == 20
+        assert other.run.warnings == one.run.warnings
         pd.testing.assert_frame_equal(other.metrics, one.metrics)
         weights = last_weights(other.folder)
         assert all(torch.equal(weights[name], value) for name, value in last_weights(one.folder).items())
