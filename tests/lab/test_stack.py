@@ -111,9 +111,10 @@ def test_killed_among_its_models_it_goes_on_from_where_all_were_saved(
             raise Stop
         save(one, point, state)
 
-    with monkeypatch.context() as context, pytest.raises(Stop):
-        context.setattr(training, "_save", saving)
+    monkeypatch.setattr(training, "_save", saving)
+    with pytest.raises(Stop):
         rs.lab.train(BOTH, "paper", out=tmp_path / "killed", **how)
+    monkeypatch.setattr(training, "_save", save)
     states = [
         sorted(file.stem for file in tmp_path.glob(f"killed/{task}-0/pieces/*/step-*.safetensors"))
         for task in BOTH
