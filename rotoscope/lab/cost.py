@@ -60,7 +60,7 @@ def training_cost(settings: TrainSettings, device: torch.device, watched: int = 
 
 
 def trainings_cost(each: Sequence[TrainSettings], device: torch.device, watched: int = 0) -> Cost:
-    """Several models trained as one: all are in memory, and none is trained for nothing."""
+    """Several models trained as one: as much as all of them take alone, which on a GPU is more than they do."""
     costs = [training_cost(one, device, watched) for one in each]
     if len(costs) == 1:
         return costs[0]

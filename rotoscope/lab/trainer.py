@@ -128,11 +128,11 @@ class Trainer:
         precision = torch.get_float32_matmul_precision()
         torch.set_float32_matmul_precision("high")
         try:
-            if self.compiled:
-                self._compile()
             aside = torch.cuda.Stream(self.device)
             aside.wait_stream(torch.cuda.current_stream(self.device))
             with torch.cuda.stream(aside):
+                if self.compiled:
+                    self._compile()
                 for _ in range(3):
                     self._one()
                 self.optimiser.zero_grad(set_to_none=True)

@@ -151,13 +151,11 @@ class TrainSettings(Settings):
             )
         SEEDS.check("seeds", seeds)
         cls.check_meant(changes, *tasks)
-        first = cls.preset(preset, **changes).seed
-        return [
-            cls.preset(preset, **own | {"task": task, "seed": first + k})
-            for task in tasks
-            for own in [{name: changes[name] for name in changes if task in cls.meant_for.get(name, tasks)}]
-            for k in range(seeds)
-        ]
+        first, found = cls.preset(preset, **changes).seed, list[Self]()
+        for task in tasks:
+            own = {name: changes[name] for name in changes if task in cls.meant_for.get(name, tasks)}
+            found += [cls.preset(preset, **own | {"task": task, "seed": first + k}) for k in range(seeds)]
+        return found
 
     @property
     def evaluations(self) -> list[int]:

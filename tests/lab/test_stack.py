@@ -53,6 +53,22 @@ def test_each_model_is_what_it_would_have_been_alone(dropout: float) -> None:
     assert len(first.weights["lm_head.bias"]) < stack.model.shape.vocabulary
 
 
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+@pytest.mark.parametrize("compiled", [False, True])
+def test_on_a_gpu_each_model_learns_what_it_would_have_learned_alone(compiled: bool) -> None:
+    """Products are in TF32 there, so that weights differ; what is learned does not."""
+    each = TrainSettings.several("paper", BOTH, 2, **SMALL, dropout=0.0)
+    device = torch.device("cuda")
+    stack = Trainer(each, device, compiled=compiled)
+    stack.run_to(20)
+    assert stack.warnings == []
+    for k, settings in enumerate(each):
+        alone = Trainer(settings, device, compiled=compiled)
+        alone.run_to(20)
+        torch.testing.assert_close(stack.losses[k, :20], alone.losses[:20], atol=2e-2, rtol=0.0)
+
+
 def test_a_stack_says_what_its_models_say() -> None:
     shape = GPTJShape(30, layers=3, heads=2, width=32, rotary=8, nope=(1,), positions=32)
     models = [awake(shape, 0), awake(replace(shape, vocabulary=20), 1), awake(shape, 2)]
