@@ -1,8 +1,12 @@
-"""Run every benchmark."""
+"""Run every benchmark; those of a GPU where there is one."""
 
-from benchmarks import canonical, command_line, depths, memory, multihop, page, swaps
+import torch
+
+from benchmarks import canonical, command_line, depths, gpu, memory, multihop, page, swaps
 
 if __name__ == "__main__":
+    if torch.cuda.is_available():
+        gpu.main([])
     swaps.main()
     depths.main()
     canonical.main()

@@ -28,6 +28,11 @@ def best_of(repeats: int, *functions: Callable[[], object]) -> list[float]:
     return [min(found) for found in times]
 
 
+def aimed(ratio: float, aim: float | None) -> str:
+    """Whether a ratio came as far down as is aimed at."""
+    return "" if aim is None else f"{aim}x {'reached' if ratio <= aim else 'missed'}"
+
+
 def peak_gigabytes(program: str) -> float:
     """Peak memory of a Python program in a process of its own."""
     output = subprocess.run(

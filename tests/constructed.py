@@ -16,6 +16,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from rotoscope.reading import HeadReader
+from rotoscope.reading.heads import Pass
 from rotoscope.tasks import Prompts, from_tokens
 
 WIDTH, LAYERS, SYMBOLS = 16, 3, 12
@@ -118,5 +119,6 @@ def remembering(model: Any) -> Any:
 
 def first_for_last(reader: HeadReader) -> HeadReader:
     """A reader broken on purpose: it shows what the first position attends to, whatever is asked for."""
-    reader._heads = lambda *given, heads=reader._heads: heads(*given[:2], (0,))  # type: ignore[method-assign]
+    right = reader._heads
+    reader._heads = lambda *given, **how: right(*given[:3], Pass((0,)), **how)  # type: ignore[method-assign]
     return reader

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 import transformers as tf
 from huggingface_hub import constants
 
@@ -48,6 +49,11 @@ class Scene:
     def text(self, **settings: Any) -> Any:
         words = "w3 w4 w5 w6 w7 w8 w9. w10 w11 w12 w13 w14"
         return rs.tasks.text(self.subject, words, **settings)
+
+    def no_room(self, part: Any) -> None:
+        raise torch.OutOfMemoryError(
+            "CUDA out of memory. Tried to allocate 16.00 GiB. GPU 0 has 2.10 GiB free."
+        )
 
     def run(self, name: str, **changes: Any) -> Path:
         """A finished run, its description changed."""

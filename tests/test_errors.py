@@ -13,6 +13,7 @@ import transformers as tf
 
 import rotoscope as rs
 from rotoscope import errors
+from rotoscope.analysis.batches import Halving
 from rotoscope.analysis.gating import parse_heads
 from rotoscope.cli.doctor import EXTRAS
 from rotoscope.reading import HeadReader
@@ -142,6 +143,7 @@ SITUATIONS: dict[str, Callable[[Scene], Any]] = {
     "A run of another kind": lambda s: rs.results.Lengths.open(s.run("runs/first")),
     "The disk is full": Scene.full,
     "Days of work": lambda s: rs.lab.train("number", steps=10_000_000, device="cpu"),
+    "One prompt is too much for a GPU": lambda s: Halving().each(["a prompt"], 32_768, s.no_room),
     "No answer": Scene.unanswered,
     "The key is refused": lambda s: s.refused(401),
     "The model is not known": lambda s: s.refused(404),

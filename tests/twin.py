@@ -124,7 +124,7 @@ def model_scores(
             found[site.layer] = _site_scores(site, call, blocks, tau, at_once)
 
     with torch.no_grad(), attending(reader.model, "eager"):
-        reader._run(tokens, on_call)
+        reader._run(tokens, on_call=on_call)
     return found
 
 
@@ -158,7 +158,7 @@ def model_planes(reader: HeadReader, ids: torch.Tensor, pairs: Sequence[tuple[in
                     matrix[torch.arange(n), order] = row
 
     with torch.no_grad():
-        reader._run(ids, on_call)
+        reader._run(ids, on_call=on_call)
     return found
 
 

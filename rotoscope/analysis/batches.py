@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeVar
 
 import torch
 
-from rotoscope.errors import TaskError
+from rotoscope.errors import TaskError, TooLargeError
 from rotoscope.maths.blocks import Blocks
+from rotoscope.results.run import put_together
+from rotoscope.results.saved import Tables
 from rotoscope.shapes import Int
 from rotoscope.tasks.prompts import Prompt, Prompts
 
 Queries = Literal["last", "all", "task"] | Sequence[int]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,19 @@ class Batch:
     """The positions that are scored."""
     inputs: tuple[int, ...]
     """For each prompt, the number of the first one with the same tokens: queries of one input are one sample."""
+
+    def __len__(self) -> int:
+        return len(self.prompts)
+
+    def __getitem__(self, part: slice) -> Batch:
+        """Some of its prompts, which keep their numbers."""
+        first = self.first + part.indices(len(self))[0]
+        return replace(self, first=first, prompts=self.prompts[part], inputs=self.inputs[part])
+
+    @property
+    def length(self) -> int:
+        """How many tokens a prompt has."""
+        return len(self.prompts[0].tokens)
 
     @property
     def tokens(self) -> torch.Tensor:
@@ -55,6 +71,59 @@ class Batch:
         if prompt.blocks is None or prompt.asked is None:
             return None
         return prompt.blocks.spans[prompt.asked]
+
+
+class Halving:
+    """Work that may not fit the memory of a GPU: as many inputs at a time as fit, found by halving.
+
+    What did not fit is not tried again; a warning says, once, what did.
+    """
+
+    def __init__(self, warnings: list[str] | None = None) -> None:
+        self.warnings: list[str] = [] if warnings is None else warnings
+        self.most: int | None = None
+        """Tokens at a time, once there was too little room for all."""
+        self._said: int | None = None
+
+    def over(self, batch: Batch, work: Callable[[Batch], Tables]) -> Tables:
+        """The tables of a batch, put together where it had to be halved."""
+        return put_together(self.each(batch, batch.length, work))
+
+    def each(self, inputs: Any, tokens: int, work: Callable[[Any], T]) -> list[T]:
+        """What the work makes of inputs of so many tokens, in order: a batch, or a list of anything."""
+        done: list[T] = []
+        first, failed = 0, ""
+        while first < len(inputs):
+            part = inputs[first : first + self._size(len(inputs) - first, tokens)]
+            try:
+                done.append(work(part))
+            except torch.OutOfMemoryError as problem:
+                failed = ". ".join(str(problem).split(". ")[:2]).splitlines()[0].rstrip(".")
+            else:
+                first += len(part)
+                continue
+            # Only here are the tensors of the failed try gone: an exception that is being handled holds on to them.
+            if len(part) == 1:
+                raise TooLargeError(
+                    f"one input of {tokens:,} tokens does not fit the memory of the GPU ({failed}): use shorter prompts, a "
+                    "smaller model or --device cpu"
+                )
+            torch.cuda.empty_cache()
+            self.most = (len(part) + 1) // 2 * tokens
+            self._say(len(part), tokens)
+        return done
+
+    def _size(self, count: int, tokens: int) -> int:
+        return count if self.most is None else max(1, min(count, self.most // tokens))
+
+    def _say(self, count: int, tokens: int) -> None:
+        if self._said is None:
+            self._said = len(self.warnings)
+            self.warnings.append("")
+        self.warnings[self._said] = (
+            f"{count} inputs of {tokens:,} tokens did not fit the memory of the GPU together, {self._size(count, tokens)} did: "
+            "batches were halved, which changes no score"
+        )
 
 
 def scored_queries(prompt: Prompt, queries: Queries) -> tuple[int, ...]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rotoscope.analysis.batches import Batch, batches
+from rotoscope.analysis.batches import Batch, Halving, batches
 from rotoscope.analysis.depth_swaps import Swapping, null_scores, swap_at_depths
 from rotoscope.analysis.estimate import ends_cost, most_tokens, swaps_of
 from rotoscope.analysis.nulls import check_null, make_nulls
@@ -14,7 +15,7 @@ from rotoscope.analysis.profiling import as_prompts, describe, subject_settings
 from rotoscope.analysis.writers import Writers, plan_gates, positional_heads, readers_of
 from rotoscope.progress import progress_bar
 from rotoscope.reading import HeadReader, Subject, load
-from rotoscope.reading.cost import Cost, forward_operations, operations_per_second
+from rotoscope.reading.cost import Cost, forward_seconds
 from rotoscope.reading.rerun import Reruns
 from rotoscope.results.depths import SwapDepths
 from rotoscope.results.record import Proof
@@ -64,7 +65,8 @@ def depths(
     reader = HeadReader(subject.model)
     runs = Reruns(reader, enters=any(asked))
     most = most_tokens(subject, wanted)
-    swapping = Swapping(asked, wanted.swaps, wanted.tau, most)
+    halving = Halving(run.record.warnings)
+    swapping = Swapping(asked, wanted.swaps, wanted.tau, most, halving=halving)
     work = batches(shown, "last", most)
     draws = range(wanted.null_draws if wanted.null == "random" else 0)
     with progress_bar("swapping", (1 + len(draws)) * len(shown), show_progress) as bar:
@@ -75,13 +77,14 @@ def depths(
         missing = [draw for draw in draws if not all(run.done(key) for key in keys[draw])]
         bar.advance((len(draws) - len(missing)) * len(shown))
         real = run.result.prompts
-        for null in make_nulls(subject, reader, wanted.null, missing, real[real["own"]], work, seed=seed):
+        how: dict[str, Any] = {"seed": seed, "halving": halving}
+        for null in make_nulls(subject, reader, wanted.null, missing, real[real["own"]], work, **how):
             rows = null_scores(null, work, swapping, gamma=wanted.gamma, everyone=wanted.null_heads == "all")
             for key, table in zip(keys[null.draw], rows, strict=True):
                 run.add(key, {"null_prompts": table})
             bar.advance(len(shown))
     if wanted.writers:
-        _ask_writers(run, reader, work, wanted, most, seed, show_progress)
+        _ask_writers(run, reader, work, wanted, swapping, seed, show_progress)
     return run.finish(
         subject=describe(subject, reader),
         proof=Proof(len(reader.proof), max([*reader.proof, runs.proof])),
@@ -97,7 +100,7 @@ def _ask_writers(
     reader: HeadReader,
     work: list[Batch],
     wanted: DepthsSettings,
-    most: int,
+    swapping: Swapping,
     seed: int,
     show_progress: bool | None,
 ) -> None:
@@ -108,7 +111,8 @@ def _ask_writers(
     if not gates:
         run.add("writers-00000", {"writers": empty_writers()})
         return
-    writers = Writers(reader, work, gates, Swapping((0,), wanted.writer_swaps, wanted.tau[:1], most))
+    at_the_prompt = replace(swapping, depths=(0,), swaps=wanted.writer_swaps, taus=wanted.tau[:1])
+    writers = Writers(reader, work, gates, at_the_prompt)
     with progress_bar("silencing", len(gates), show_progress) as bar:
         for _ in writers.measure(run):
             bar.advance()
@@ -123,7 +127,7 @@ def depths_cost(subject: Subject, prompts: Prompts, wanted: DepthsSettings, coun
     draws = wanted.null_draws if wanted.null == "random" else 0
     everyone = draws if wanted.null_heads == "all" else 0
     n = len(prompt.tokens)
-    whole = forward_operations(subject.model, n) / operations_per_second(subject.device)
+    whole = forward_seconds(subject.model, n, subject.device)
     seconds = (1 + draws) * whole + share * (1 + everyone) * ends_cost(subject, prompt, wanted.swaps)
     swaps = min(wanted.swaps, swaps_of(prompt))
     what = f"{swaps:,} swaps of {count:,} prompts of {n:,} tokens at {len(depths)} depths"

@@ -13,12 +13,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import pandas as pd
 import torch
 
-from rotoscope.analysis.batches import Batch
+from rotoscope.analysis.batches import Batch, Halving
 from rotoscope.analysis.nulls import Null
 from rotoscope.maths.attention import log_normaliser
 from rotoscope.maths.blocks import BlockLogits, Blocks, block_spread
@@ -45,6 +46,8 @@ class Swapping:
     """How many tokens run through the model together."""
     heads: frozenset[tuple[int, int]] | None = None
     """Only these (layer, head) are asked about: their swaps are run, up to the last of their layers."""
+    halving: Halving = field(default_factory=Halving)
+    """What to do with swaps that do not fit the memory together."""
 
     def asks(self, layer: int, head: int) -> bool:
         """Whether a head is asked about."""
@@ -132,9 +135,14 @@ class ChosenSwaps:
         n = self.tokens.shape[1]
         for depth in (depth for depth in swapping.depths if depth <= runs.last):
             for part in _together(self.order, self.pairs, self.blocks, n, swapping.most_tokens):
-                swaps = Swaps.of(self.blocks, [self.pairs[s] for s in part], n, runs.reader.device)
-                _run(runs, kept, depth, swaps, self.layers)
+                swapping.halving.each(part, n, partial(self._run, runs, kept, depth))
         return self.rows(swapping)
+
+    def _run(self, runs: Reruns, kept: Beginning, depth: int, part: list[int]) -> None:
+        """Some of the swaps at one depth."""
+        pairs = [self.pairs[s] for s in part]
+        swaps = Swaps.of(self.blocks, pairs, self.tokens.shape[1], runs.reader.device)
+        _run(runs, kept, depth, swaps, self.layers)
 
     def rows(self, swapping: Swapping) -> pd.DataFrame:
         """The papers' scores, and those at the depths that were run."""
@@ -163,7 +171,7 @@ def _closed_form(
         if not heads:
             return
         taus = swapping.taus
-        scores = score_swaps(here.gather, real, blocks, taus, sink=here.sinks, variants=False, detail=True)
+        scores = score_swaps(here, real, blocks, taus, sink=here.sinks, variants=False, detail=True)
         assert scores.detail is not None
         weight.add_(scores.detail.weight[0, heads, :, 0].double().sum(0).cpu())
         precise = real.double()
@@ -250,14 +258,13 @@ class Swaps:
 
 
 def _run(runs: Reruns, kept: Beginning, depth: int, swaps: Swaps, layers: dict[int, _Layer]) -> None:
-    """Run some swaps at one depth and note both cosines for every head from there on."""
+    """Run some swaps at one depth and note both cosines for every head from there on, once all layers were there."""
+    found: dict[int, tuple[Tensor, Tensor]] = {}
 
     def note(number: int, logits: Tensor) -> None:
-        layer = layers.get(number)
-        if layer is None:
-            return
-        both = cosines(swaps.after_swap(logits), swaps.before_swap(layer.before.to(logits)))
-        layer.after.setdefault(depth, []).append(both)
+        if number in layers:
+            before = layers[number].before.to(logits)
+            found[number] = cosines(swaps.after_swap(logits), swaps.before_swap(before))
 
     ends = swaps.orders[:, swaps.first :]
     if depth == 0:
@@ -265,6 +272,8 @@ def _run(runs: Reruns, kept: Beginning, depth: int, swaps: Swaps, layers: dict[i
     else:
         assert kept.states is not None
         runs.enter(kept, depth, swaps.first, kept.states[depth, 0, ends], note)
+    for number, both in found.items():
+        layers[number].after.setdefault(depth, []).append(both)
 
 
 def _rows(

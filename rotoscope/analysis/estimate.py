@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from typing import Any
 
 from rotoscope.analysis import known
 from rotoscope.analysis.batches import Batch, batches
@@ -11,15 +12,13 @@ from rotoscope.analysis.nulls import CALIBRATION_BATCHES, MOST_KEPT
 from rotoscope.analysis.prompts import make_prompts
 from rotoscope.maths.swaps import TILE
 from rotoscope.reading import Subject
-from rotoscope.reading.cost import OPERATIONS, Cost, forward_operations, operations_per_second, size_of
+from rotoscope.reading.cost import SPEEDS, Cost, Speed, forward_seconds, how_long, size_of, speed_on
 from rotoscope.reading.devices import free_memory
 from rotoscope.settings import DepthsSettings, ProfileSettings, PromptSettings
 from rotoscope.settings.prompts import DRAWN
 from rotoscope.tasks.prompts import Prompt, Prompts
 
 BATCH_TOKENS = {"cpu": 1024, "cuda": 16384}
-SECONDS_PER_PLANE_LOGIT = 2.5e-9  # measured on two CPU cores; only for the estimate
-SECONDS_PER_SWAP, SECONDS_PER_ENTRY, SECONDS_PER_ROW = 8e-8, 6e-8, 3e-5
 BYTES_PER_ROW = 300.0
 """A row of the table, per prompt, query, layer, head and tau, with the copies made of it."""
 VARIED_PROFILES = 12
@@ -29,6 +28,8 @@ RUNTIME = 0.48e9  # torch, transformers and ourselves
 SMALL_THINGS = 0.05e9
 # How many tensors of their kind are alive at the worst moment, measured: benchmarks/memory.py
 SWAP_TENSORS, ENTRY_TENSORS, HEAD_TENSORS = 20, 3, 12
+FUSED_TENSORS = 4
+"""The same of heads whose logits stay in registers: keys and the query as seen from everywhere."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,8 @@ class Estimate:
     """What is free, where the system says so."""
     seconds: float = 0.0
     """Everything, nulls and variations included."""
+    speed: Speed = SPEEDS["cpu"]
+    """What was assumed: the device, and on a GPU the form of the scores."""
 
     @property
     def fits(self) -> bool:
@@ -64,18 +67,18 @@ class Estimate:
         )
 
     def __str__(self) -> str:
-        text = f"{self.prompts} prompts of up to {self.tokens} tokens, about {self.gigabytes:.1f} GB of memory"
+        text = (
+            f"{self.prompts} prompts of up to {self.tokens} tokens, about {self.gigabytes:.1f} GB of memory and "
+            f"{how_long(self.seconds)} on {self.speed.words}"
+        )
         if not self.fits:
             text += (
                 f", {self.more_gigabytes:.1f} GB more than now, and {self.free_gigabytes:.1f} GB are free: "
                 "it may not fit; use fewer or larger blocks, shorter prompts or a smaller model"
             )
         if self.plane_logits:
-            seconds = self.plane_logits * SECONDS_PER_PLANE_LOGIT
-            text += (
-                f"; single frequencies: {self.plane_logits / 1e6:.0f} million logits a prompt, "
-                f"roughly {seconds:.1f} s each on two CPU cores"
-            )
+            seconds = self.plane_logits * self.speed.plane_logit
+            text += f"; single frequencies: {self.plane_logits / 1e6:.0f} million logits a prompt, roughly {seconds:.2g} s each"
         return text
 
 
@@ -89,6 +92,9 @@ def estimate(
 ) -> Estimate:
     """Memory and time before the work starts: the weights, those of a random null, the largest batch's worst moment, and
     the tables. `count` says how many prompts there will be where those given stand for more.
+
+    A random null is a second model: made in float32, turned into the subject's own kind of number, read on a few batches to
+    rescale it, and then on all.
     """
     count = len(prompts) if count is None else count
     config = subject.model.config.get_text_config()
@@ -98,10 +104,20 @@ def estimate(
     passes = 1 + (settings.null_draws if settings.null != "none" else 0)
     layers = size_of(config, "num_hidden_layers")
     rows = passes * len(settings.tau) * layers * _heads(config) * len(work[0].queries) * count
-    more = SMALL_THINGS + max(_batch_bytes(config, batch) for batch in work) + BYTES_PER_ROW * rows
+    speed = speed_on(subject.device)
+    together = max(1, min(count, most_tokens(subject, settings) // work[0].length))
+    worst = max(_batch_bytes(subject.model, batch, speed) for batch in work)
+    drawn = 0.0
     if settings.null == "random":
-        more += 4 * sum(p.numel() for p in parameters)  # made in float32
-        more += min(MOST_KEPT, sum(_key_bytes(config, batch) for batch in work[:CALIBRATION_BATCHES]))
+        numbers = sum(p.numel() for p in parameters)
+        calibrated = min(count, CALIBRATION_BATCHES * together)
+        keys = calibrated * _key_bytes(config, work[0].length)
+        worst = max(4.0 * numbers, weights + worst + min(MOST_KEPT, keys))
+        once = forward_seconds(subject.model, work[0].length, subject.device, together)
+        drawn = numbers * speed.weight + (calibrated * once if keys > MOST_KEPT else 0.0)
+    if settings.frequencies:
+        worst += speed.plane_bytes
+    more = SMALL_THINGS + worst + BYTES_PER_ROW * rows
     free = free_memory(subject.device)
     planes = 0.0
     if settings.frequencies:
@@ -112,8 +128,8 @@ def estimate(
         planes = float(scored * (_width(config) // 2) * n * swapped)
     again = passes * known.COUNT if settings.known else 0
     share = passes * count + again + (VARIED_PROFILES * min(count, 8) if settings.vary else 0)
-    seconds = (_seconds(subject, work[0], settings) + planes * SECONDS_PER_PLANE_LOGIT) * share
-    seconds += count * ends_cost(subject, prompts[0], settings.input_swaps)
+    seconds = (_seconds(subject, work[0], settings, together) + planes * speed.plane_logit) * share
+    seconds += settings.null_draws * drawn + count * ends_cost(subject, prompts[0], settings.input_swaps)
     return Estimate(
         count,
         prompts.longest,
@@ -122,15 +138,14 @@ def estimate(
         more / 1e9,
         None if free is None else free / 1e9,
         seconds,
+        speed,
     )
 
 
 def ends_cost(subject: Subject, prompt: Prompt, swaps: int) -> float:
     """Seconds that running the end of a prompt takes for so many of its swaps, through all layers."""
     passes = END * min(swaps, swaps_of(prompt))
-    return (
-        passes * forward_operations(subject.model, len(prompt.tokens)) / operations_per_second(subject.device)
-    )
+    return passes * forward_seconds(subject.model, len(prompt.tokens), subject.device)
 
 
 def swaps_of(prompt: Prompt) -> int:
@@ -153,41 +168,39 @@ def check_prompts(
     estimate(subject, one, settings, count=count).cost.check(subject.device, force=force)
 
 
-def _seconds(subject: Subject, batch: Batch, settings: ProfileSettings) -> float:
-    """One prompt once: through the model, and all its swaps."""
-    config, n = subject.model.config.get_text_config(), len(batch.prompts[0].tokens)
+def _seconds(subject: Subject, batch: Batch, settings: ProfileSettings, together: int) -> float:
+    """One prompt once, of a batch of so many: through the model, and all its swaps."""
+    config, n, speed = subject.model.config.get_text_config(), batch.length, speed_on(subject.device)
     blocks = batch.blocks_for(batch.queries[-1])
     entries = len(blocks) * n if max(blocks.lengths) > 1 else 0
     swaps = len(blocks) ** 2 * (1 + 0.15 * (len(settings.tau) - 1))
-    scoring = SECONDS_PER_SWAP * swaps + SECONDS_PER_ENTRY * entries + SECONDS_PER_ROW
-    speed = operations_per_second(subject.device)
-    heads = size_of(config, "num_hidden_layers") * _heads(config) * len(batch.queries)
-    return forward_operations(subject.model, n) / speed + heads * scoring * OPERATIONS["cpu"] / speed
+    head = speed.swap * swaps + speed.entry * entries + speed.row
+    layer = _heads(config) * head + speed.scored_layer / together
+    layers = size_of(config, "num_hidden_layers") * len(batch.queries)
+    return forward_seconds(subject.model, n, subject.device, together) + layers * layer
 
 
-def _batch_bytes(config: object, batch: Batch) -> float:
+def _batch_bytes(model: Any, batch: Batch, speed: Speed) -> float:
     """One layer at its worst moment: its feed-forward part, or the scoring of its heads, which come one after the other."""
-    prompts, n = len(batch.prompts), len(batch.prompts[0].tokens)
+    config, n = model.config.get_text_config(), batch.length
     blocks = batch.blocks_for(batch.queries[-1])
     heads, hidden = _heads(config), size_of(config, "hidden_size")
     wide = size_of(config, "intermediate_size", 4 * hidden)
+    forward = next(model.parameters()).dtype.itemsize * n * (3 * wide + 8 * hidden)
     swaps = min(len(blocks), TILE) * len(blocks)
-    forward = n * (3 * wide + 8 * hidden)
-    scoring = heads * (
-        SWAP_TENSORS * swaps
-        + ENTRY_TENSORS * (max(blocks.lengths) * swaps if max(blocks.lengths) > 1 else 0)
-        + HEAD_TENSORS * n * _width(config)
-    )
+    entries = max(blocks.lengths) * swaps if max(blocks.lengths) > 1 else 0
+    held = FUSED_TENSORS * n * _width(config)
+    if speed.holds_logits:
+        held = SWAP_TENSORS * swaps + ENTRY_TENSORS * entries + HEAD_TENSORS * n * _width(config)
     mask = n * n if getattr(config, "sliding_window", None) else 0  # one for all prompts and heads
     logits = size_of(config, "vocab_size") * max(1, len(batch.asked_at))
-    return 4.0 * (prompts * (max(forward, scoring) + logits) + mask)
+    return len(batch) * (max(forward, 4.0 * heads * held) + 4.0 * logits) + 4.0 * mask
 
 
-def _key_bytes(config: object, batch: Batch) -> float:
-    """The keys of all layers on one batch."""
+def _key_bytes(config: object, n: int) -> float:
+    """The keys of all layers on one prompt."""
     wide = int(getattr(config, "num_key_value_heads", None) or _heads(config)) * _width(config)
-    tokens = len(batch.prompts) * len(batch.prompts[0].tokens)
-    return 4.0 * size_of(config, "num_hidden_layers") * tokens * wide
+    return 4.0 * size_of(config, "num_hidden_layers") * n * wide
 
 
 def _heads(config: object) -> int:

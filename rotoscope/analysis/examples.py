@@ -73,7 +73,7 @@ def _trace(layer: LayerHeads, head: int, blocks: Blocks) -> pd.DataFrame:
     """Attention by position before and after the swap that weighs most in the head's score."""
     query = layer.at(0)
     real = query.real()
-    detail = score_swaps(query.gather, real, blocks, 1e-4, sink=query.sinks, variants=False, detail=True).detail
+    detail = score_swaps(query, real, blocks, 1e-4, sink=query.sinks, variants=False, detail=True).detail
     assert detail is not None
     swap = int(detail.weight[0, head].argmax())
     first, second = int(detail.first[swap]), int(detail.second[swap])
@@ -98,7 +98,7 @@ def _trace(layer: LayerHeads, head: int, blocks: Blocks) -> pd.DataFrame:
 def _vectors(layer: LayerHeads, head: int, blocks: Blocks) -> pd.DataFrame:
     """The query and the swapped tokens' keys in the plane whose logits vary most over them, un-rotated and as they meet."""
     query = layer.at(0)
-    seen, keys = (part[head] for part in query.planes()[0])  # [n, planes, 2]
+    seen, keys = (part[head] for part in query.by_plane())  # [n, planes, 2]
     positions = torch.tensor(blocks.positions, device=keys.device)
     plane = int((seen * keys).sum(-1)[positions].std(0).argmax())
     own = layer.query.flatten(1, 2)[0, head, 0, 2 * plane : 2 * plane + 2]

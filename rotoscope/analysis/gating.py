@@ -19,7 +19,7 @@ from typing import Any
 import pandas as pd
 import torch
 
-from rotoscope.analysis.batches import Batch, batches
+from rotoscope.analysis.batches import Batch, Halving, batches
 from rotoscope.analysis.measures import Scoring, score_batch
 from rotoscope.analysis.profiling import describe, profile, subject_settings
 from rotoscope.errors import RotoscopeError, TaskError
@@ -27,7 +27,7 @@ from rotoscope.lab.checkpoints import own_task
 from rotoscope.maths.purity import CLASSES
 from rotoscope.progress import progress_bar
 from rotoscope.reading import Gate, HeadReader, Subject, gated, load, silence
-from rotoscope.reading.cost import Cost, forward_operations, operations_per_second, size_of
+from rotoscope.reading.cost import Cost, forward_seconds, size_of
 from rotoscope.reading.finite import check_logits
 from rotoscope.results.gating import Gating
 from rotoscope.results.profile import Profile
@@ -217,12 +217,13 @@ def gate(
     if run.finished is not None:
         return run.finished
     none = Condition("nothing gated", "remove", "all", (), ())
+    halving = Halving(run.record.warnings)
     with progress_bar("gating", 1 + len(conditions), show_progress) as bar:
         for number, condition in enumerate([none, *conditions]):
-            run.piece(f"condition-{number:04d}", partial(_measure, subject, reader, condition, shown))
+            run.piece(f"condition-{number:04d}", partial(_measure, subject, reader, condition, shown, halving))
             bar.advance()
     if scored is not None:
-        run.piece("scores", lambda: {"gated_heads": _scores(reader, prompts, scored)})
+        run.piece("scores", lambda: {"gated_heads": _scores(reader, prompts, scored, halving)})
     return run.finish(subject=describe(subject, reader))
 
 
@@ -232,7 +233,7 @@ def gates_cost(subject: Subject, prompt: Prompt, count: int, settings: GateSetti
     if settings.case == "a sweep":
         gates = 2 + len(settings.groups) * (settings.bands + 1) * (2 + settings.controls)
     n = len(prompt.tokens)
-    seconds = gates * count * forward_operations(subject.model, n) / operations_per_second(subject.device)
+    seconds = gates * count * forward_seconds(subject.model, n, subject.device)
     memory = MOST_TOKENS * LOGIT_BYTES * size_of(subject.model.config.get_text_config(), "vocab_size")
     what = f"{gates:,} gates on {count:,} prompts of {n:,} tokens"
     return Cost(
@@ -283,7 +284,11 @@ def random_controls(condition: Condition, reader: HeadReader, count: int, seed: 
 
 
 def _measure(
-    subject: Subject, reader: HeadReader, condition: Condition, shown: Mapping[str, Prompts]
+    subject: Subject,
+    reader: HeadReader,
+    condition: Condition,
+    shown: Mapping[str, Prompts],
+    halving: Halving,
 ) -> Tables:
     """Loss and accuracy per prompt under one condition."""
     about = {
@@ -300,13 +305,14 @@ def _measure(
     with gated(reader, condition.gate(reader)), torch.inference_mode():
         for source, prompts in shown.items():
             for batch in batches(prompts, "task", MOST_TOKENS):
-                for k, (loss, accuracy) in enumerate(_losses(subject, batch)):
+                parts = halving.each(batch, batch.length, partial(_losses, subject))
+                for k, (loss, accuracy) in enumerate(itertools.chain(*parts)):
                     found = {"source": source, "prompt": batch.first + k, "loss": loss, "accuracy": accuracy}
                     rows.append(about | found)
     return {"conditions": pd.DataFrame(rows)}
 
 
-def _losses(subject: Subject, batch: Batch) -> Iterator[tuple[float, float]]:
+def _losses(subject: Subject, batch: Batch) -> list[tuple[float, float]]:
     """Mean negative log-likelihood and accuracy of each prompt's answers."""
     queries = list(batch.prompts[0].queries)
     options: dict[str, Any] = {}
@@ -318,10 +324,10 @@ def _losses(subject: Subject, batch: Batch) -> Iterator[tuple[float, float]]:
     right = logits.gather(2, expected[..., None])[..., 0]
     loss = (logits.logsumexp(-1) - right).mean(1)
     accuracy = (right == logits.amax(-1)).float().mean(1)
-    yield from zip(loss.tolist(), accuracy.tolist(), strict=True)
+    return list(zip(loss.tolist(), accuracy.tolist(), strict=True))
 
 
-def _scores(reader: HeadReader, prompts: Prompts, condition: Condition) -> pd.DataFrame:
+def _scores(reader: HeadReader, prompts: Prompts, condition: Condition, halving: Halving) -> pd.DataFrame:
     """Both scores of every head before and under the gate."""
     closed = condition.gate(reader)
     found = []
@@ -329,6 +335,7 @@ def _scores(reader: HeadReader, prompts: Prompts, condition: Condition) -> pd.Da
         scoring = Scoring((1e-4,), transform=lambda layer, batch, one=one: silence(layer, one))  # type: ignore[misc]
         with gated(reader, one):
             work = batches(prompts, "last", 2048)
-            rows = pd.concat([score_batch(reader, batch, scoring, None)["prompts"] for batch in work])
+            score = lambda part, scoring=scoring: score_batch(reader, part, scoring, None)  # noqa: E731
+            rows = pd.concat([halving.over(batch, score)["prompts"] for batch in work])
         found.append(rows.groupby(["layer", "head"])[["positional_score", "symbolic_score", "entropy"]].mean())
     return found[0].join(found[1].add_suffix("_gated")).reset_index()

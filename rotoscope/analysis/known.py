@@ -23,7 +23,7 @@ from rotoscope.lab.checkpoints import own_task
 from rotoscope.maths.known_patterns import KNOWN, LOOKED_AT, copied, most_attended_in, share_on, targets
 from rotoscope.progress import Progress, progress_bar
 from rotoscope.reading import HeadReader, LayerHeads, Subject, load
-from rotoscope.reading.cost import Cost, forward_operations, operations_per_second, size_of
+from rotoscope.reading.cost import Cost, forward_seconds, size_of
 from rotoscope.results.known import head_scores
 from rotoscope.shapes import Bool, Tensor
 from rotoscope.tasks import MultiHops, Prompt, Prompts, from_tokens, passages, repeats
@@ -135,7 +135,7 @@ def known_cost(subject: Subject, shown: list[Prompts]) -> Cost:
     """What one pass over the prompts takes."""
     config = subject.model.config.get_text_config()
     lengths = [len(prompt.tokens) for some in shown for prompt in some]
-    seconds = sum(forward_operations(subject.model, n) for n in lengths) / operations_per_second(subject.device)
+    seconds = sum(forward_seconds(subject.model, n, subject.device) for n in lengths)
     logits = max(MOST_TOKENS, *lengths) * size_of(config, "vocab_size")
     memory = LOGIT_BYTES * logits + WEIGHT_BYTES * MOST_WEIGHTS + 8.0 * len(LOOKED_AT) * max(lengths) ** 2
     what = f"known heads on {len(lengths):,} prompts of up to {max(lengths):,} tokens"

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from rotoscope.analysis.batches import Batch
+from rotoscope.analysis.batches import Batch, Halving
 from rotoscope.analysis.measures import Transform
 from rotoscope.errors import ModelError
 from rotoscope.maths.blocks import Blocks, block_spread
@@ -41,12 +41,12 @@ class Null:
     transform: Transform
     factors: list[float]
     """What the logits were multiplied by: one number, or one per layer."""
-    kept: dict[int, list[LayerHeads]] = field(default_factory=dict)
-    """Layers that were read already, by the first prompt of their batch."""
+    kept: dict[tuple[int, int], list[LayerHeads]] = field(default_factory=dict)
+    """Layers that were read already, by the first prompt and the size of their batch."""
 
     def read(self, batch: Batch, visit: Visit) -> None:
         """One layer of a batch after the other; what was kept is given away, not read again."""
-        kept = self.kept.pop(batch.first, None)
+        kept = self.kept.pop((batch.first, len(batch)), None)
         if kept is None:
             self.reader.read(batch.tokens, batch.queries, visit)
             return
@@ -84,40 +84,49 @@ def make_nulls(
     *,
     per_layer: bool = False,
     seed: int = 0,
+    halving: Halving | None = None,
 ) -> Iterator[Null]:
     """Draws of a null by their numbers, one after the other. `real` holds the real model's scores per prompt."""
     for draw in draws:
         own = null_seed(seed, draw)
         if name == "random":
-            yield _random(draw, _initialise(subject, own, subject.device), real, work, per_layer)
+            yield _random(
+                draw, _initialise(subject, own, subject.device), real, work, per_layer, halving or Halving()
+            )
         elif name == "gaussian":
             yield Null(name, draw, reader, _noisy(own), [1.0])
 
 
-def _random(draw: int, model: Any, real: pd.DataFrame, work: list[Batch], per_layer: bool) -> Null:
+def _random(
+    draw: int, model: Any, real: pd.DataFrame, work: list[Batch], per_layer: bool, halving: Halving
+) -> Null:
     """A fresh model, its logits rescaled; it is of the subject's class, whose reading was proven already."""
     reader = HeadReader(model, prove=False)
-    logits: list[tuple[list[torch.Tensor], Blocks]] = []
-    kept: dict[int, list[LayerHeads]] = {}
+    kept: dict[tuple[int, int], list[LayerHeads]] = {}
     free = MOST_KEPT
-    for batch in work[:CALIBRATION_BATCHES]:
-        real_logits: list[torch.Tensor] = []
-        layers: list[LayerHeads] = []
 
-        def visit(
-            layer: LayerHeads, logits: list[torch.Tensor] = real_logits, layers: list[LayerHeads] = layers
-        ) -> None:
-            nonlocal free
+    def look(batch: Batch) -> tuple[list[torch.Tensor], Blocks]:
+        nonlocal free
+        logits: list[torch.Tensor] = []
+        layers: list[LayerHeads] = []
+        left = free
+
+        def visit(layer: LayerHeads) -> None:
+            nonlocal left
             logits.append(layer.at(-1).real(capped=False))
-            free -= layer.keys.nbytes + layer.query.nbytes
-            if free >= 0:
+            left -= layer.keys.nbytes + layer.query.nbytes
+            if left >= 0:
                 layers.append(replace(layer, residual=None))
 
         reader.read(batch.tokens, batch.queries, visit)
-        logits.append((real_logits, batch.blocks_for(batch.queries[-1])))
+        free = left
         if len(layers) == reader.layers:
-            kept[batch.first] = layers
-    factors = _calibrate(logits, real, per_layer)
+            kept[batch.first, len(batch)] = layers
+        return logits, batch.blocks_for(batch.queries[-1])
+
+    first = work[:CALIBRATION_BATCHES]
+    read = [found for batch in first for found in halving.each(batch, batch.length, look)]
+    factors = _calibrate(read, real, per_layer)
     return Null("random", draw, reader, _rescaled(factors), factors, kept)
 
 

@@ -20,7 +20,7 @@ from rotoscope.errors import TaskError
 from rotoscope.lab.checkpoints import own_task
 from rotoscope.progress import progress_bar
 from rotoscope.reading import Subject, load
-from rotoscope.reading.cost import Cost, forward_operations, operations_per_second
+from rotoscope.reading.cost import Cost, forward_seconds
 from rotoscope.reading.finite import check_logits
 from rotoscope.results.onehop import OneHopRun, answer_row, answered_keys, answers_table, question_key
 from rotoscope.results.record import SubjectRecord
@@ -105,10 +105,11 @@ def _cost(subject: Subject, plan: OneHopPlan, chat: bool, answer_tokens: int) ->
     few = replace(plan, runs=1, questions=1)
     times = len(plan) // len(few)
     lengths = [len(_encode(subject, _prompt(subject, one, chat), chat)) for _, one in few]
-    operations = [
-        forward_operations(subject.model, n) * (1 + (answer_tokens + ROWS_AT_ONCE) / n) for n in lengths
+    once = [
+        forward_seconds(subject.model, n, subject.device) * (1 + (answer_tokens + ROWS_AT_ONCE) / n)
+        for n in lengths
     ]
-    seconds = times * sum(operations) / operations_per_second(subject.device)
+    seconds = times * sum(once)
     what = f"{len(plan):,} questions of up to {max(lengths):,} tokens"
     memory = times * sum(lengths) * BYTES_PER_TOKEN
     return Cost(what, memory / 1e9, seconds, "use fewer questions, runs or lengths")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from rotoscope.analysis.batches import Batch, batches, prompts_hash
+from rotoscope.analysis.batches import Batch, Halving, batches, prompts_hash
 from rotoscope.analysis.depth_swaps import Swapping, null_rows, swap_at_depths, symbolic_heads
 from rotoscope.analysis.estimate import estimate, most_tokens
 from rotoscope.analysis.examples import examples as telling_examples
@@ -25,7 +25,7 @@ from rotoscope.reading.rerun import Reruns
 from rotoscope.results.aggregate import permuted_rows
 from rotoscope.results.profile import Profile
 from rotoscope.results.record import Proof, SubjectRecord
-from rotoscope.results.run import Run
+from rotoscope.results.run import Run, put_together
 from rotoscope.results.saved import Tables
 from rotoscope.settings import ProfileSettings
 from rotoscope.settings.bounds import SEED
@@ -79,18 +79,22 @@ def profile(
     read_in = run.seconds
     scoring = Scoring(wanted.tau, _single_frequencies(wanted, subject, reader))
     work = batches(shown, wanted.positions, most_tokens(subject, wanted))
+    halving = Halving(run.record.warnings)
+
+    def score(part: Batch) -> Tables:
+        return score_batch(reader, part, scoring, subject.tokenizer)
+
     passes = 1 + (wanted.null_draws if wanted.null != "none" else 0)
     with progress_bar("profiling", passes * len(shown), show_progress) as bar:
         for batch in work:
-            key = f"real-{batch.first:06d}"
-            run.piece(key, lambda batch=batch: score_batch(reader, batch, scoring, subject.tokenizer))  # type: ignore[misc]
+            run.piece(f"real-{batch.first:06d}", partial(halving.over, batch, score))
             bar.advance(len(batch.prompts))
         known = usual_prompts(subject, seed) if wanted.known else []
         if known:
             run.piece("known", lambda: {"known_heads": scores_of_heads(reader, known, subject.tokenizer)})
-        _null_passes(run, subject, reader, wanted, work, scoring, seed, bar, known)
+        _null_passes(run, subject, reader, wanted, work, scoring, seed, bar, known, halving)
     if wanted.input_swaps:
-        runs, swapping = Reruns(reader), _swapping(wanted, subject)
+        runs, swapping = Reruns(reader), _swapping(wanted, subject, halving)
         with progress_bar("permuting", len(shown), show_progress) as bar:
             for batch in batches(
                 shown, wanted.positions, 1
@@ -139,6 +143,7 @@ def _null_passes(
     seed: int,
     bar: Progress,
     known: list[Prompts],
+    halving: Halving,
 ) -> None:
     """Every draw of the null on the same prompts; what an earlier try finished is not made again."""
     prompts = sum(len(batch.prompts) for batch in work)
@@ -161,18 +166,18 @@ def _null_passes(
         work,
         per_layer=wanted.null_per_layer,
         seed=seed,
+        halving=halving,
     )
     # Gaussian keys are put into one reading of the subject, however many draws there are.
     together = [list(drawn)] if wanted.null == "gaussian" else ([one] for one in drawn)
     for nulls in together:
-        _score_nulls(run, nulls, work, scoring, bar)
+        _score_nulls(run, nulls, work, scoring, bar, halving)
         for null in nulls if known else ():
             run.piece(_known_key(null.name, null.draw), partial(_known_null, subject, known, null))
         if wanted.input_swaps and wanted.null == "random":
             key = _permuted_key(nulls[0].draw)
-            run.piece(
-                key, partial(_permuted_null, run, nulls[0], work, _swapping(wanted, subject), wanted.gamma)
-            )
+            swapping = _swapping(wanted, subject, halving)
+            run.piece(key, partial(_permuted_null, run, nulls[0], work, swapping, wanted.gamma))
         nulls.clear()  # a random model goes before the next is made
 
 
@@ -192,8 +197,8 @@ def _permuted_key(draw: int) -> str:
     return f"random-{draw}-input"
 
 
-def _swapping(wanted: ProfileSettings, subject: Subject) -> Swapping:
-    return Swapping((0,), wanted.input_swaps, wanted.tau, most_tokens(subject, wanted))
+def _swapping(wanted: ProfileSettings, subject: Subject, halving: Halving) -> Swapping:
+    return Swapping((0,), wanted.input_swaps, wanted.tau, most_tokens(subject, wanted), halving=halving)
 
 
 def _permuted(runs: Reruns, batch: Batch, swapping: Swapping) -> Tables:
@@ -213,7 +218,7 @@ def _permuted_null(
 
 
 def _score_nulls(
-    run: Run[Profile], nulls: list[Null], work: list[Batch], scoring: Scoring, bar: Progress
+    run: Run[Profile], nulls: list[Null], work: list[Batch], scoring: Scoring, bar: Progress, halving: Halving
 ) -> None:
     """Draws that share a reader, on all prompts, which are read once."""
     for null in nulls:
@@ -222,21 +227,28 @@ def _score_nulls(
         run.piece(_factors_key(null.name, null.draw), lambda factors=factors: {"null_factors": factors})  # type: ignore[misc]
     for batch in work:
         missing = {null.draw: null for null in nulls if not run.done(_null_key(null.name, null.draw, batch))}
-        scores = {
-            draw: BatchScores(batch, replace(scoring, transform=null.transform))
-            for draw, null in missing.items()
-        }
-
-        def visit(layer: LayerHeads, scores: dict[int, BatchScores] = scores) -> None:
-            for each in scores.values():
-                each.visit(layer)
-
-        if missing:
-            nulls[0].read(batch, visit)
+        score = partial(_score_draws, missing, scoring)
+        parts = halving.each(batch, batch.length, score) if missing else []
         for draw, null in missing.items():
-            tables = scores[draw].tables(null.reader.layers)
+            tables = put_together(part[draw] for part in parts)
             run.add(_null_key(null.name, draw, batch), _as_null(tables, null.name, draw))
         bar.advance(len(batch.prompts) * len(nulls))
+
+
+def _score_draws(nulls: dict[int, Null], scoring: Scoring, batch: Batch) -> dict[int, Tables]:
+    """The tables of each draw, from one reading of a batch."""
+    one = next(iter(nulls.values()))
+    scores = {
+        draw: BatchScores(batch, replace(scoring, transform=null.transform), one.reader.layers)
+        for draw, null in nulls.items()
+    }
+
+    def visit(layer: LayerHeads) -> None:
+        for each in scores.values():
+            each.visit(layer)
+
+    one.read(batch, visit)
+    return {draw: found.tables() for draw, found in scores.items()}
 
 
 def _known_null(subject: Subject, known: list[Prompts], null: Null) -> Tables:

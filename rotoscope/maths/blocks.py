@@ -25,7 +25,23 @@ from functools import cached_property
 import torch
 
 from rotoscope.errors import BlockError
-from rotoscope.shapes import Float, Int, Tensor
+from rotoscope.shapes import Bool, Float, Int, Tensor
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where the tokens of blocks stand. Offsets go up to the longest block."""
+
+    starts: Int[Tensor, "offsets blocks"]
+    """Position start + o of every block."""
+    ends: Int[Tensor, "offsets blocks"]
+    """Position stop - 1 - o of every block; blocks of equal length are aligned at their starts only."""
+    lengths: Int[Tensor, "blocks"]
+    inside: Bool[Tensor, "offsets blocks"]
+    """Whether a block has so many tokens."""
+    positions: Int[Tensor, "positions"]
+    """All key positions that take part in swaps."""
+
 
 Gather = Callable[[Int[Tensor, "offsets slots"], Int[Tensor, "offsets contents"]], Tensor]
 """Looks up A[position, content] for every offset: [offsets, a] x [offsets, b] -> [..., offsets, a, b]."""
@@ -109,18 +125,23 @@ class Blocks:
         """All key positions that take part in swaps."""
         return [p for start, stop in self.spans for p in range(start, stop)]
 
-    def aligned_at_start(self, device: torch.device) -> Int[Tensor, "offsets blocks"]:
-        """Position start + o of every block, for offsets up to the longest block."""
-        starts = torch.tensor([start for start, _ in self.spans], device=device)
-        last = self.spans[-1][1] - 1
-        offsets = torch.arange(max(self.lengths), device=device)
-        return (starts[None, :] + offsets[:, None]).clamp(max=last)
+    def on(self, device: torch.device) -> Places:
+        """Where the tokens of the blocks stand, as tensors on a device, made once."""
+        if device not in self._places:
+            self._places[device] = self._on(device)
+        return self._places[device]
 
-    def aligned_at_end(self, device: torch.device) -> Int[Tensor, "offsets blocks"]:
-        """Position stop - 1 - o of every block, for offsets up to the longest block."""
-        stops = torch.tensor([stop for _, stop in self.spans], device=device)
-        offsets = torch.arange(max(self.lengths), device=device)
-        return (stops[None, :] - 1 - offsets[:, None]).clamp(min=0)
+    @cached_property
+    def _places(self) -> dict[torch.device, Places]:
+        return {}
+
+    def _on(self, device: torch.device) -> Places:
+        spans, lengths = torch.tensor(self.spans), torch.tensor(self.lengths)
+        offsets = torch.arange(max(self.lengths))[:, None]
+        starts = (spans[None, :, 0] + offsets).clamp(max=self.spans[-1][1] - 1)
+        ends = starts if self.equal_length else (spans[None, :, 1] - 1 - offsets).clamp(min=0)
+        made = (starts, ends, lengths, offsets < lengths, torch.tensor(self.positions))
+        return Places(*(tensor.to(device) for tensor in made))
 
 
 def from_logits(logits: Float[Tensor, "... n n"]) -> Gather:
@@ -142,9 +163,8 @@ class BlockLogits:
         self.gather = gather
         self.linear = linear
         self.blocks = blocks
-        self.starts = blocks.aligned_at_start(device)
-        self.ends = self.starts if blocks.equal_length else blocks.aligned_at_end(device)
-        self.lengths = torch.tensor(blocks.lengths, device=device)
+        places = blocks.on(device)
+        self.starts, self.ends, self.lengths = places.starts, places.ends, places.lengths
 
     def before(self, slots: slice, contents: slice) -> Float[Tensor, "... slots contents"]:
         """B[I, J] where slot I does not come after content J: aligned at the start."""
@@ -201,11 +221,8 @@ def block_logits(logits: Float[Tensor, "... n n"], blocks: Blocks) -> Float[Tens
 
 def block_spread(real: Float[Tensor, "... n"], blocks: Blocks) -> Float[Tensor, "..."]:
     """Standard deviation over the visible blocks of their log-mean real logits B[I, I]."""
-    starts = blocks.aligned_at_start(real.device)  # [offsets, blocks]
-    inside = torch.arange(len(starts), device=real.device)[:, None] < torch.tensor(
-        blocks.lengths, device=real.device
-    )
-    own = real[..., starts].masked_fill(~inside, -torch.inf).logsumexp(-2) - inside.sum(0).log()
+    places = blocks.on(real.device)
+    own = real[..., places.starts].masked_fill(~places.inside, -torch.inf).logsumexp(-2) - places.lengths.log()
     seen = own.isfinite()
     count = seen.sum(-1).clamp(min=1)
     own = own.masked_fill(~seen, 0.0)

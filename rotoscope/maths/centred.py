@@ -50,7 +50,7 @@ class Centring:
         self.before = _focus((share / self.length).to(largest.dtype), self.uniform[..., 0])
         self.top = mass.argmax(-1, keepdim=True)
         self.share, self.log_z = share.to(largest.dtype), log_z.to(largest.dtype)
-        inside = torch.tensor(blocks.positions, device=real.device)
+        inside = blocks.on(real.device).positions
         outside = log_normaliser(real.index_fill(-1, inside, -torch.inf), sink)[..., None]
         self.without_top = self._without_top(outside, mass).to(largest.dtype)
 

@@ -15,7 +15,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import torch
+from torch.nn import functional as F
 
+from rotoscope.maths.blocks import Blocks
+from rotoscope.maths.factors import Factors
 from rotoscope.maths.numbers import check_logits, logit_matrix
 from rotoscope.shapes import Float, Tensor
 
@@ -46,22 +50,38 @@ def exclusion(logits: Float[Tensor, "... p c"] | Float[np.ndarray, "... p c"]) -
     )
 
 
-def exclusion_from_factors(seen: Float[Tensor, "... keys d"], keys: Float[Tensor, "... keys d"]) -> Exclusion:
-    """The same for A = seen @ keys^T without forming A: O(keys * d^2), in float64.
+def exclusion_from_factors(factors: Factors, blocks: Blocks) -> Exclusion:
+    """The same for heads without a soft-cap, over the visible positions of blocks, without forming A: O(n d^2), in float64.
 
-    Expanding the squares, sum of A^2 = <seen^T seen, keys^T keys>, and the cross terms need only sums over
-    one index.
+    Expanding the squares, sum of A^2 = <S^T S, K^T K> with S the seen queries and K the keys, and the cross terms need only
+    sums over one index. S is never formed either: it is cos * q + sin * q', q' being q after a quarter turn, so sums over
+    positions are sums of products of the tables, which all heads share.
     """
-    seen, keys = seen.double(), keys.double()
-    n = keys.shape[-2]
-    real = (seen * keys).sum(-1)
-    gram = (seen.mT @ seen) * (keys.mT @ keys)
-    square = gram.sum((-2, -1))
-    along_positions = (real * (seen @ keys.sum(-2)[..., None])[..., 0]).sum(-1)
-    along_contents = (real * (keys @ seen.sum(-2)[..., None])[..., 0]).sum(-1)
+    positions, width = blocks.on(factors.keys.device).positions, 2 * factors.planes
+    taken = torch.zeros(factors.keys.shape[2], dtype=torch.float64, device=positions.device)
+    taken = taken.index_fill_(0, positions, 1.0) * factors.visible
+    n = taken.sum()
+    cos = F.pad(factors.cos.double().repeat_interleave(2, 1), (0, factors.keys.shape[-1] - width), value=1.0)
+    sin = F.pad(factors.sin.double().repeat_interleave(2, 1), (0, factors.keys.shape[-1] - width))
+    cos, sin = cos * taken[:, None], sin * taken[:, None]
+    query, keys = factors.query.double(), factors.keys.double() * taken[:, None]
+    quarter = torch.zeros_like(query)
+    quarter[..., 0:width:2], quarter[..., 1:width:2] = -query[..., 1:width:2], query[..., 0:width:2]
+    both = torch.stack((query, quarter), dim=-2)  # [batch, key_heads, group, 2, d]
+    tables = torch.stack((cos, sin))  # [2, n, d]
+    real = query @ (keys * cos).mT + quarter @ (keys * sin).mT  # [batch, key_heads, group, n]
+    shared = tables[:, None].mT @ tables[None]  # [2, 2, d, d]: sums over positions
+    products = shared * (keys.mT @ keys)[:, :, None, None]  # [batch, key_heads, 2, 2, d, d]
+    square = torch.einsum("bkgsi,bkstij,bkgtj->bkg", both, products, both)
+    to_all = torch.einsum(
+        "bkgsi,bki,sni->bkgn", both, keys.sum(2), tables
+    )  # each seen query with the sum of the keys
+    from_all = (both * tables.sum(1)).sum(-2) @ keys.mT  # the sum of the seen queries with each key
     own = n * real.square().sum(-1)
-    return Exclusion(
-        variance=real.var(-1, correction=0),
-        d_pos=((square - 2 * along_positions + own) / n**2).clamp(min=0),
-        d_sym=((square - 2 * along_contents + own) / n**2).clamp(min=0),
+    mean = real.sum(-1, keepdim=True) / n
+    found = (
+        ((real - mean).square() * taken).sum(-1) / n,
+        (square - 2 * (real * to_all).sum(-1) + own) / n**2,
+        (square - 2 * (real * from_all).sum(-1) + own) / n**2,
     )
+    return Exclusion(*(torch.where(n > 0, part.clamp(min=0), 0.0).flatten(1, 2) for part in found))

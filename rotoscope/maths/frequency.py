@@ -14,9 +14,11 @@ import torch
 
 from rotoscope.maths.attention import attention_entropy
 from rotoscope.maths.blocks import BlockLogits, Blocks, Gather
-from rotoscope.maths.swaps import WeightedMean, each_pair_once, score_swaps, tiles
+from rotoscope.maths.factors import Factors
+from rotoscope.maths.kernels import fused
+from rotoscope.maths.swaps import WeightedMean, each_pair_once, furthest, score_swaps, tiles
 from rotoscope.settings.profile import check_tau
-from rotoscope.shapes import Bool, Float, Tensor
+from rotoscope.shapes import Float, Tensor
 
 CHUNK = {"cpu": 2**19, "cuda": 2**25}  # logits per chunk: as a cache holds them; as many as keep a GPU busy
 ROWS = {"cpu": 64, "cuda": 512}  # rows per tile
@@ -37,19 +39,12 @@ class FrequencyScores:
     """Largest logit of the plane over the visible keys."""
 
 
-def frequency_scores(
-    seen: Float[Tensor, "heads n planes width"],
-    keys: Float[Tensor, "heads n planes width"],
-    blocks: Blocks,
-    tau: Sequence[float],
-    visible: Bool[Tensor, "n"] | None = None,
-) -> FrequencyScores:
-    """Score every plane of every head by itself.
-
-    `seen` is the scaled query as seen from every position and `keys` the un-rotated keys, split into planes (a
-    plane's width is 2; the un-rotated remainder is one plane of its own width). Soft-caps do not apply to a part.
-    """
+def frequency_scores(factors: Factors, blocks: Blocks, tau: Sequence[float]) -> FrequencyScores:
+    """Score every rotating plane of every head by itself. Soft-caps and sinks do not apply to a part."""
     taus = check_tau(tau)
+    if fused(factors.keys.device):
+        return _fused(factors, blocks, taus)
+    seen, keys = factors.by_plane()
     heads, _, planes, _ = seen.shape
     m, longest = len(blocks), max(blocks.lengths)
     together = max(1, _on(CHUNK, seen) // (longest * min(m, _on(ROWS, seen)) * m))
@@ -60,7 +55,7 @@ def frequency_scores(
         for first in range(0, planes, together):
             part = (slice(head, head + whole), slice(None), slice(first, first + together))
             queries, contents = (x[part].transpose(1, 2).flatten(0, 1).contiguous() for x in (seen, keys))
-            found.append(_chunk(queries, contents, blocks, taus, visible))
+            found.append(_chunk(queries, contents, blocks, taus, factors.visible if factors.hides else None))
     joined = {
         field.name: torch.cat([getattr(part, field.name) for part in found])
         for field in fields(FrequencyScores)
@@ -68,6 +63,32 @@ def frequency_scores(
     return FrequencyScores(
         **{name: tensor.reshape(heads, planes, *tensor.shape[1:]) for name, tensor in joined.items()}
     )
+
+
+def remainder_scores(factors: Factors, blocks: Blocks, tau: Sequence[float]) -> FrequencyScores:
+    """The same for the dimensions that never turn, as one plane."""
+    taus, still = check_tau(tau), factors.remainder()
+    real = still.real()
+    scores = score_swaps(still, real, blocks, taus, variants=False)
+    shown = real.masked_fill(~still.visible, 0.0) if still.hides else real
+    found = (
+        *(scores.positional, scores.symbolic, scores.effective_swaps),
+        *(scores.entropy, shown.norm(dim=-1), real.amax(-1)),
+    )
+    return FrequencyScores(*(part.flatten(0, 1).unsqueeze(1) for part in found))
+
+
+def _fused(factors: Factors, blocks: Blocks, taus: tuple[float, ...]) -> FrequencyScores:
+    """All planes of all heads at once, on a GPU."""
+    from rotoscope.maths.kernels.planes import plane_sums
+
+    m = len(blocks)
+    sums, about = plane_sums(factors, blocks, taus, furthest(taus, m * (m - 1) // 2))
+    weight, square, positional, symbolic = sums.unbind(-1)
+    positional, symbolic = (torch.where(weight > 0, part / weight, 0.0) for part in (positional, symbolic))
+    effective = torch.where(square > 0, weight * weight / square, 0.0)
+    entropy, norm, largest, _ = about.unbind(-1)
+    return FrequencyScores(positional, symbolic, effective, entropy, norm, largest)
 
 
 def _on(sizes: dict[str, int], tensor: Tensor) -> int:

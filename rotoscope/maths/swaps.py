@@ -15,6 +15,7 @@ averaged with weights alpha = softmax over swaps of |D_a - D_b| / tau.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,11 +27,15 @@ from rotoscope.errors import NumberError, RotoscopeError
 from rotoscope.maths.attention import attention_entropy, log_normaliser
 from rotoscope.maths.blocks import BlockLogits, Blocks, Gather, from_logits
 from rotoscope.maths.centred import Centring
+from rotoscope.maths.factors import Factors
+from rotoscope.maths.kernels import fused
 from rotoscope.maths.numbers import check_logits, logit_matrix, no_logit
 from rotoscope.settings.profile import check_tau, one_tau
 from rotoscope.shapes import Float, Int, Tensor
 
 TILE = 128  # rows per tile: elementwise temporaries, not the matrix product, are the cost
+LEAST = 1e-12
+"""Weight, relative to the heaviest swap, below which a swap need not be computed."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +89,8 @@ class SwapScores:
     """Attention on the positions that take part in swaps."""
     swaps: Int[Tensor, "..."]
     """How many swaps count: those with at least one visible slot."""
+    highest: Float[Tensor, "..."]
+    """The largest logit after a swap, of each head or of all; NaN where one is no number."""
     equal_symbols: EqualSymbolScores | None = None
     """The swaps between equal symbols alone, where symbols were given."""
     detail: SwapDetail | None = None
@@ -124,7 +131,7 @@ def swap_scores(
 
 
 def score_swaps(
-    gather: Gather,
+    gather: Gather | Factors,
     real: Float[Tensor, "... n"],
     blocks: Blocks,
     tau: float | Sequence[float] = 1e-4,
@@ -137,11 +144,14 @@ def score_swaps(
     """The same from the real logits of all visible-or-not positions up to the query, and a way to look up
     counterfactual ones: the n x n matrix is never needed as a whole.
 
-    `variants=False` leaves the centred and renormalised scores out.
+    `variants=False` leaves the centred and renormalised scores out. On a GPU nothing here waits for the device: logits
+    that are no numbers show in `highest`, and scores of `Factors` come out of a fused kernel.
     """
     taus = check_tau(tau)
-    check_logits(real)
-    block = BlockLogits(gather, blocks, real.device)
+    waits = real.device.type == "cpu"
+    if waits:
+        check_logits(real)
+    block = BlockLogits(gather.gather if isinstance(gather, Factors) else gather, blocks, real.device)
     dtype, lengths = real.dtype, block.lengths.double()
     # Along the positions numbers are few and taken in float64, less the largest: tau = 1e-4 makes rounding visible.
     largest = real.amax(-1, keepdim=True)
@@ -149,48 +159,26 @@ def score_swaps(
     precise = real.double() - largest
     sink = None if sink is None else sink.double() - largest[..., 0]
     log_z = log_normaliser(precise, sink)[..., None]
-    own_precise = block.own(precise)  # B[I, I], less the largest real logit
-    own = own_precise.to(dtype)
-    log_mass = (own_precise + lengths.log()).logsumexp(-1, keepdim=True)
-    visible = own.isfinite()
-    all_visible = bool(visible.all())
-    attention = (own_precise - log_z).exp()
+    own = block.own(precise)  # B[I, I], less the largest real logit
+    log_mass = (own + lengths.log()).logsumexp(-1, keepdim=True)
+    attention = (own - log_z).exp()
     plain = WeightedMean(attention, taus, dtype)
-    renormalised = centring = equal = None
+    renormalised = centring = equal = ids = None
     if variants:
-        shares = (own_precise - log_mass).exp().masked_fill(~visible, 0.0)
+        shares = torch.where(own.isfinite(), (own - log_mass).exp(), 0.0)
         renormalised = WeightedMean(shares, taus, dtype)
         if blocks.equal_length:
-            centring = Centring(precise, own_precise, log_z, blocks, largest, sink)
+            centring = Centring(precise, own, log_z, blocks, largest, sink)
     if symbols is not None:
-        ids = _symbol_ids(symbols, len(blocks), real.device)
-        equal = WeightedMean(attention, taus, dtype, _largest_gap(attention, ids))
-
-    details = []
-    swaps = torch.zeros(own.shape[:-1], dtype=torch.long, device=own.device)
-    equal_swaps = torch.zeros_like(swaps)
-    highest = real.new_tensor(-torch.inf)
-    for rows, columns in tiles(len(blocks), TILE):
-        upper, lower = block.both(rows, columns)  # B[a, b] and B[b, a]
-        highest = torch.maximum(highest, torch.maximum(upper.amax(), lower.amax()))  # NaN where any is
-        mine, other = own[..., rows, None], own[..., None, columns]
-        counted = each_pair_once(rows, columns, upper.device)
-        if not all_visible:  # a swap counts if the query sees one of its slots
-            counted = counted & (mine.isfinite() | other.isfinite()) & (upper.isfinite() | lower.isfinite())
-        swaps += counted.sum((-2, -1))
-        both = cosines(upper - lower, mine - other)
-        centred = centring.cosines(rows, columns, upper, lower) if centring is not None else ()
-        alpha = plain.add(rows, columns, counted, (*both, *centred))
-        if renormalised is not None:
-            renormalised.add(rows, columns, counted, both)
-        if equal is not None:
-            alike = counted & (ids[..., rows, None] == ids[..., None, columns])
-            equal_swaps += alike.sum((-2, -1))
-            equal.add(rows, columns, alike, both)
-        if detail:
-            details.append((rows, columns, *both, *alpha))
-
-    if bool(no_logit(highest)):
+        ids, count = _symbol_ids(symbols, len(blocks), real.device)
+        equal = WeightedMean(attention, taus, dtype, _largest_gap(attention, ids, count))
+    swaps = _Swaps(own.to(dtype), plain, renormalised, equal, centring, ids)
+    details: list[tuple[Any, ...]] = []
+    if isinstance(gather, Factors) and fused(real.device) and not detail:
+        swaps.sum_fused(gather, blocks, largest)
+    else:
+        swaps.sum_tiles(block, details if detail else None)
+    if waits and bool(no_logit(swaps.highest).any()):
         _refuse(block)
     several = not one_tau(tau)
 
@@ -200,9 +188,9 @@ def score_swaps(
     means = [shaped(mean) for mean in plain.means()]
     alone = None
     if equal is not None:
-        without = equal_swaps[..., None] == 0
+        without = swaps.equal_count[..., None] == 0
         positional, symbolic = (shaped(mean.masked_fill(without, torch.nan)) for mean in equal.means())
-        alone = EqualSymbolScores(positional, symbolic, equal_swaps)
+        alone = EqualSymbolScores(positional, symbolic, swaps.equal_count)
     scale_free = [shaped(mean) for mean in renormalised.means()] if renormalised is not None else [None, None]
     return SwapScores(
         positional=means[0],
@@ -215,10 +203,121 @@ def score_swaps(
         renormalised_effective_swaps=shaped(renormalised.effective()) if renormalised is not None else None,
         entropy=attention_entropy((precise - log_z).exp()).to(dtype),
         swapped_mass=(log_mass - log_z)[..., 0].exp().to(dtype),
-        swaps=swaps,
+        swaps=swaps.count,
+        highest=swaps.highest,
         equal_symbols=alone,
         detail=_detail(details, plain, several) if detail else None,
     )
+
+
+def furthest(taus: tuple[float, ...], swaps: int) -> float:
+    """How much |D_a - D_b| may lack of the largest before a swap need not be computed.
+
+    Such a swap weighs less than `LEAST` of the heaviest, and less than a millionth of all that is computed when millions of
+    them are left out together: with w the weights left out, W >= 1 those of the rest (the heaviest is 1) and cosines
+    between 0 and 1 (centred: between -1 and 1), a mean changes by at most 2 w / (W + w) <= 2e-6.
+    """
+    return max(taus) * max(-math.log(LEAST), math.log(1e6 * swaps))
+
+
+class _Swaps:
+    """All swaps of a head (or of many): what is known of the blocks beforehand, and the sums over pairs of them."""
+
+    def __init__(
+        self,
+        own: Float[Tensor, "... blocks"],
+        plain: WeightedMean,
+        renormalised: WeightedMean | None,
+        equal: WeightedMean | None,
+        centring: Centring | None,
+        ids: Int[Tensor, "... blocks"] | None,
+    ) -> None:
+        self.own, self.plain, self.renormalised, self.equal = own, plain, renormalised, equal
+        self.centring, self.ids = centring, ids
+        self.count = torch.zeros(own.shape[:-1], dtype=torch.long, device=own.device)
+        """How many swaps count: those with at least one visible slot."""
+        self.equal_count = torch.zeros_like(self.count)
+        self.highest = own.new_tensor(-torch.inf)
+        """The largest logit after a swap; NaN where one is NaN."""
+
+    def sum_tiles(self, block: BlockLogits, details: list[tuple[Any, ...]] | None) -> None:
+        """Tile by tile, in torch."""
+        own, ids = self.own, self.ids
+        all_visible = bool(own.isfinite().all())
+        for rows, columns in tiles(own.shape[-1], TILE):
+            upper, lower = block.both(rows, columns)  # B[a, b] and B[b, a]
+            self.highest = torch.maximum(
+                self.highest, torch.maximum(upper.amax(), lower.amax())
+            )  # NaN where any is
+            mine, other = own[..., rows, None], own[..., None, columns]
+            counted = each_pair_once(rows, columns, upper.device)
+            if not all_visible:  # a swap counts if the query sees one of its slots
+                counted = counted & (mine.isfinite() | other.isfinite()) & (upper.isfinite() | lower.isfinite())
+            self.count += counted.sum((-2, -1))
+            both = cosines(upper - lower, mine - other)
+            centred = self.centring.cosines(rows, columns, upper, lower) if self.centring is not None else ()
+            alpha = self.plain.add(rows, columns, counted, (*both, *centred))
+            if self.renormalised is not None:
+                self.renormalised.add(rows, columns, counted, both)
+            if self.equal is not None:
+                assert ids is not None
+                alike = counted & (ids[..., rows, None] == ids[..., None, columns])
+                self.equal_count += alike.sum((-2, -1))
+                self.equal.add(rows, columns, alike, both)
+            if details is not None:
+                details.append((rows, columns, *both, *alpha))
+
+    def sum_fused(self, factors: Factors, blocks: Blocks, largest: Float[Tensor, "... 1"]) -> None:
+        """All at once, on a GPU."""
+        from rotoscope.maths.kernels.heads import SUMS, PerBlock, swap_sums
+
+        shape, m, taus = self.own.shape[:-1], len(blocks), self.plain.taus
+
+        def flat(*parts: Tensor | None) -> Tensor:
+            """Numbers of every block [heads, parts, blocks], or of every head [heads, parts]."""
+            some = next(part for part in parts if part is not None)
+            filled = [
+                torch.zeros_like(some) if part is None else part.to(some.dtype).expand_as(some)
+                for part in parts
+            ]
+            return torch.stack(filled, dim=len(shape)).flatten(0, len(shape) - 1).float()
+
+        again, centring = self.renormalised or self.plain, self.centring
+        weights = flat(self.plain.below_most, self.plain.above_least, again.below_most, again.above_least)
+        spare = None if self.equal is None or self.equal.spare is None else self.equal.spare[..., 0, 0]
+        numbers: list[Tensor | None] = [
+            torch.zeros_like(largest[..., 0]) if spare is None else spare,
+            *[None] * 7,
+        ]
+        centred = self.own
+        if centring is not None:
+            centred = flat(centring.share, centring.without_top, centring.before)
+            length = torch.full_like(largest[..., 0], centring.length)
+            about = (
+                centring.log_z[..., 0],
+                centring.uniform[..., 0, 0],
+                largest[..., 0],
+                centring.top[..., 0],
+                length,
+            )
+            numbers[1:6] = about
+        per_head = flat(*numbers)
+        known = PerBlock(self.own.flatten(0, -2).float(), weights, centred, per_head)
+        ids = None if self.ids is None else self.ids.reshape(-1, m).int()
+        sums, counts = swap_sums(
+            factors, blocks, taus, known, ids, furthest(taus, m * (m - 1) // 2),
+            renormalised=self.renormalised is not None, centred=centring is not None,
+        )  # fmt: skip
+        sums = sums.unflatten(0, shape)
+        assert sums.shape[-1] == SUMS
+        self.plain.totals = list(sums[..., : 6 if centring is not None else 4].unbind(-1))
+        if self.renormalised is not None:
+            self.renormalised.totals = list(sums[..., 6:10].unbind(-1))
+        if self.equal is not None:
+            self.equal.totals = list(sums[..., 10:14].unbind(-1))
+        swaps, alike, highest, nothing = counts.unflatten(0, shape).unbind(-1)
+        self.count, self.equal_count = swaps.long(), alike.long()
+        self.highest = torch.where(nothing > 0, torch.nan, highest).to(self.own.dtype)
 
 
 def _refuse(block: BlockLogits) -> None:
@@ -236,17 +335,18 @@ def _refuse(block: BlockLogits) -> None:
                 )
 
 
-def _symbol_ids(symbols: Symbols, m: int, device: torch.device) -> Int[Tensor, "... blocks"]:
-    """Ids counted from 0, so that they can number groups."""
-    found = torch.as_tensor(symbols, device=device)
+def _symbol_ids(symbols: Symbols, m: int, device: torch.device) -> tuple[Int[Tensor, "... blocks"], int]:
+    """Ids counted from 0, so that they can number groups, and how many there are."""
+    found = torch.as_tensor(symbols)
     if found.shape[-1] != m:
         raise RotoscopeError(f"{found.shape[-1]} symbols were given for {m} blocks")
-    return found.unique(return_inverse=True)[1]
+    groups, ids = found.unique(return_inverse=True)
+    return ids.to(device), len(groups)
 
 
-def _largest_gap(attention: Tensor, ids: Tensor) -> Tensor:
+def _largest_gap(attention: Tensor, ids: Tensor, count: int) -> Tensor:
     """The largest |D_a - D_b| between equal symbols: per symbol, the largest minus the smallest D."""
-    groups = torch.zeros(*attention.shape[:-1], int(ids.max()) + 1, dtype=attention.dtype, device=ids.device)
+    groups = torch.zeros(*attention.shape[:-1], count, dtype=attention.dtype, device=ids.device)
     ids = ids.expand(attention.shape)
     ends = [groups.scatter_reduce(-1, ids, attention, end, include_self=False) for end in ("amax", "amin")]
     return (ends[0] - ends[1]).amax(-1)

@@ -3,7 +3,8 @@
 from rotoscope.reading.checkpoints import find_checkpoints
 from rotoscope.reading.depth import Depths
 from rotoscope.reading.gates import Gate, gated, silence
-from rotoscope.reading.heads import HeadReader, LayerHeads, QueryHeads
+from rotoscope.reading.heads import HeadReader
+from rotoscope.reading.layer import LayerHeads, QueryHeads
 from rotoscope.reading.loading import EMBEDDED, OWN, load, own_model
 from rotoscope.reading.subject import Subject
 

@@ -28,14 +28,40 @@ def check_logits(logits: Tensor, model: nn.Module) -> Tensor:
     return logits
 
 
+class Watch:
+    """Checks of one pass: on a CPU at once, on another device all together at its end, so that nothing waits for it."""
+
+    def __init__(self) -> None:
+        self.open: list[tuple[Tensor, str, nn.Module]] = []
+
+    def look(self, numbers: Tensor, what: str, module: nn.Module) -> None:
+        """Refuse numbers that are none, now or at the end."""
+        if numbers.device.type == "cpu":
+            check_finite(numbers, what, module)
+        elif numbers.numel():
+            largest = torch.linalg.vector_norm(numbers.detach(), torch.inf, dtype=torch.float32)
+            self.open.append((largest, what, module))
+
+    def settle(self) -> None:
+        """What was put off; the first that is found is named."""
+        seen, self.open = self.open, []
+        if not seen:
+            return
+        home = seen[0][0].device
+        fine = torch.stack([largest.to(home) for largest, _, _ in seen]).isfinite().tolist()
+        for right, (_, what, module) in zip(fine, seen, strict=True):
+            if not right:
+                raise NumberError(f"{what}: {_reason(module)}")
+
+
 @contextmanager
-def watched(blocks: Sequence[nn.Module]) -> Iterator[None]:
+def watched(blocks: Sequence[nn.Module], watch: Watch) -> Iterator[None]:
     """Let no block of a model hand on anything that is no number, at any position."""
 
     def look(layer: int, module: Any, args: Any, output: Any) -> None:
         states = output[0] if isinstance(output, tuple) else output
         if isinstance(states, Tensor):
-            check_finite(states, f"layer {layer}: NaN or infinity in the states it hands on", module)
+            watch.look(states, f"layer {layer}: NaN or infinity in the states it hands on", module)
 
     with ExitStack() as stack:
         for layer, block in enumerate(blocks):

@@ -16,7 +16,8 @@ from typing import Any
 import torch
 from transformers import AttentionMaskInterface
 
-from rotoscope.reading.heads import HeadReader, LayerHeads
+from rotoscope.reading.heads import HeadReader
+from rotoscope.reading.layer import LayerHeads
 from rotoscope.reading.layout import Layout
 from rotoscope.reading.sites import (
     RotaryTableSite,

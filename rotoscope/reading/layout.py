@@ -34,6 +34,10 @@ class Layout:
     def planes(self) -> int:
         return len(self.columns)
 
+    def same(self, other: Layout) -> bool:
+        """Whether another is the same: such layers can share what is made of it."""
+        return torch.equal(self.order, other.order) and torch.equal(self.columns, other.columns)
+
     @property
     def remainder(self) -> int:
         """How many dimensions never rotate."""

@@ -12,9 +12,8 @@ again must attend as it does when the whole changed prompt is run. A model for w
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import torch
@@ -25,14 +24,7 @@ from rotoscope.maths.attention import attention_weights
 from rotoscope.reading.depth import Depths
 from rotoscope.reading.finite import check_finite
 from rotoscope.reading.heads import HeadReader
-from rotoscope.reading.sites import (
-    RotaryTableSite,
-    attending,
-    own_attention,
-    registered,
-    replaced,
-    short_tables,
-)
+from rotoscope.reading.sites import Projected, overhearing, short_tables
 from rotoscope.shapes import Float, Int, Tensor
 
 TOLERANCE = 1e-4
@@ -121,9 +113,9 @@ class Reruns:
     @contextmanager
     def _noting(self, kept: Beginning, first: int | None, on_logits: OnLogits | None) -> Iterator[None]:
         """A context in which modules attend over what was kept before `first`; without it, what they attend over is kept."""
-        model = self.reader.model
 
-        def given(layer: int, how: _How, query: Tensor, key: Tensor, value: Tensor, mask: Any) -> _Given:
+        def given(layer: int, seen: Projected, value: Tensor, mask: Any) -> tuple[Tensor, Tensor, Tensor]:
+            key = seen.key
             if first is None:
                 if not isinstance(mask, Tensor) or mask.ndim != 4:
                     raise UnprovenError(f"an attention mask of an unknown form ({type(mask).__name__})")
@@ -135,33 +127,22 @@ class Reruns:
                 front = (part[:, :, :first].expand(len(key), -1, -1, -1) for part in before)
                 key, value = (torch.cat(pair, dim=2) for pair in zip(front, (key, value), strict=True))
             if on_logits is not None:
-                on_logits(layer, self._logits(layer, query[:, :, -1], key, mask[:, 0, -1, None], how))
+                on_logits(layer, self._logits(layer, seen, key, mask[:, 0, -1, None]))
             if layer == self.last:
                 raise _Enough
             return key, value, mask
 
-        with ExitStack() as stack:
-            layers = {}
-            for site in self.reader.sites:
-                if isinstance(site, RotaryTableSite):
-                    how = _How(1.0 / float(site.module.scale_attn))
-                    attend = partial(_attend_from_table, site.module._attn, partial(given, site.layer, how))
-                    stack.enter_context(replaced(site.module, "_attn", attend))
-                else:
-                    layers[id(site.module)] = site.layer
-            if layers:
-                attend = partial(_attend, layers, given, own_attention(model))
-                stack.enter_context(attending(model, stack.enter_context(registered(attend, eager_mask))))
+        with overhearing(self.reader.model, self.reader.sites, given, eager_mask):
             yield
 
-    def _logits(self, layer: int, query: Tensor, key: Tensor, mask: Tensor, how: _How) -> Tensor:
-        """The real logits of one position, in float32 or better."""
-        factor = self.factors[layer] if len(self.factors) > 1 else self.factors[0]
+    def _logits(self, layer: int, seen: Projected, key: Tensor, mask: Tensor) -> Tensor:
+        """The real logits of the last position, in float32 or better."""
+        factor, query = self.factors[layer] if len(self.factors) > 1 else self.factors[0], seen.query[:, :, -1]
         width = torch.promote_types(query.dtype, torch.float32)
         grouped = query.to(width).unflatten(1, (key.shape[1], -1))  # [batch, key_heads, group, d]
-        logits = (grouped @ key.to(width).mT).flatten(1, 2) * (how.scaling * factor)
-        if how.softcap is not None:
-            logits = how.softcap * torch.tanh(logits / how.softcap)
+        logits = (grouped @ key.to(width).mT).flatten(1, 2) * (seen.scaling * factor)
+        if seen.softcap is not None:
+            logits = seen.softcap * torch.tanh(logits / seen.softcap)
         what = f"layer {layer}: NaN or infinity in the logits of a changed prompt"
         check_finite(logits, what, self.reader.model)
         hidden = ~mask if mask.dtype == torch.bool else mask <= torch.finfo(mask.dtype).min / 2
@@ -199,15 +180,6 @@ class Reruns:
 
 
 Noted = dict[int, Float[Tensor, "batch heads n"]]
-_Given = tuple[Tensor, Tensor, Tensor]
-
-
-@dataclass(frozen=True)
-class _How:
-    """What a module does to its products before the softmax."""
-
-    scaling: float
-    softcap: float | None = None
 
 
 def _apart(one: Noted, other: Noted) -> float:
@@ -215,29 +187,3 @@ def _apart(one: Noted, other: Noted) -> float:
     if one.keys() != other.keys():
         return float("inf")
     return max(float((attention_weights(one[k]) - attention_weights(other[k])).abs().max()) for k in one)
-
-
-def _attend(
-    layers: dict[int, int],
-    given: Callable[..., _Given],
-    inner: Callable[..., Any],
-    module: Any,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    mask: Any,
-    *args: Any,
-    **kwargs: Any,
-) -> tuple[Tensor, Any]:
-    """The module's own attention, over what it is given and what came before."""
-    scaling = kwargs.get("scaling")
-    how = _How(query.shape[-1] ** -0.5 if scaling is None else float(scaling), kwargs.get("softcap"))
-    key, value, mask = given(layers[id(module)], how, query, key, value, mask)
-    return inner(module, query, key, value, mask, *args, **kwargs)
-
-
-def _attend_from_table(
-    inner: Any, given: Callable[..., _Given], query: Tensor, key: Tensor, value: Tensor, mask: Any = None
-) -> tuple[Tensor, Any]:
-    """GPT-J and CodeGen attend in a method of their own."""
-    return inner(query, *given(query, key, value, mask))

@@ -14,8 +14,9 @@ import inspect
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any, NoReturn
 
 import torch
@@ -24,7 +25,6 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import eager_mask
 
 from rotoscope.errors import NoRotaryError, UnprovenError
-from rotoscope.reading.finite import check_finite
 from rotoscope.shapes import Bool, Float, Tensor
 
 CAPTURE = "rotoscope_capture"
@@ -118,6 +118,12 @@ def replaced(module: nn.Module, name: str, value: Any) -> Iterator[None]:
             own[name] = before
 
 
+@cache
+def _signature(kind: type) -> inspect.Signature:
+    """Of a module's `forward`; looked up once, since it is needed in every layer of every pass."""
+    return inspect.signature(kind.forward)  # type: ignore[attr-defined]
+
+
 @dataclass(frozen=True)
 class Call:
     """The arguments of one call of an attention module, by name."""
@@ -127,16 +133,16 @@ class Call:
 
     @classmethod
     def bind(cls, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
-        bound = inspect.signature(module.forward).bind(*args, **kwargs)
-        arguments = dict(bound.arguments)
+        bound = _signature(type(module)).bind(module, *args, **kwargs)
+        arguments = dict(list(bound.arguments.items())[1:])
         extra = arguments.pop("kwargs", {})
         return cls(arguments, extra)
 
     def run(self, module: nn.Module, **changed: Any) -> Any:
         """Call the module again, past its hooks, without touching any key-value cache."""
         arguments = {**self.arguments, **self.extra, **changed}
-        for cache in ("past_key_values", "past_key_value", "layer_past", "use_cache"):
-            arguments.pop(cache, None)
+        for kept in ("past_key_values", "past_key_value", "layer_past", "use_cache"):
+            arguments.pop(kept, None)
         return module.forward(**arguments)
 
     @property
@@ -150,14 +156,17 @@ class Call:
 
     def visible(self, rows: Tensor) -> Bool[Tensor, "rows n"]:
         """Which key positions each query position may see: the model's own mask, or plain causality."""
-        n = self.hidden.shape[1]
-        mask = self.mask
-        if mask is None:
-            return torch.arange(n, device=rows.device)[None, :] <= rows[:, None]
-        if not isinstance(mask, Tensor) or mask.ndim != 4:
-            raise UnprovenError(f"an attention mask of an unknown form ({type(mask).__name__})")
-        row = mask[0, 0, rows, :n]
-        return row if row.dtype == torch.bool else row > torch.finfo(row.dtype).min / 2
+        return visible_under(self.mask, rows, self.hidden.shape[1])
+
+
+def visible_under(mask: Any, rows: Tensor, n: int) -> Bool[Tensor, "rows n"]:
+    """Which key positions each query position may see under a mask; without one, all that do not come later."""
+    if mask is None:
+        return torch.arange(n, device=rows.device)[None, :] <= rows[:, None]
+    if not isinstance(mask, Tensor) or mask.ndim != 4:
+        raise UnprovenError(f"an attention mask of an unknown form ({type(mask).__name__})")
+    row = mask[0, 0, rows.to(mask.device), :n]
+    return row if row.dtype == torch.bool else row > torch.finfo(row.dtype).min / 2
 
 
 @dataclass(frozen=True)
@@ -183,13 +192,9 @@ class Site(ABC):
         """
 
     def project_unrotated(self, call: Call) -> Projected:
+        """Queries and keys of this call as they are before they are turned."""
         cos, sin = self.rotation(call)
-        found = self.project(call, torch.ones_like(cos), torch.zeros_like(sin))
-        for numbers in (found.query, found.key):
-            check_finite(
-                numbers, f"layer {self.layer}: NaN or infinity in the model's queries or keys", self.module
-            )
-        return found
+        return self.project(call, torch.ones_like(cos), torch.zeros_like(sin))
 
 
 class InterfaceSite(Site):
@@ -300,6 +305,50 @@ def readable_attention(model: Any) -> Iterator[None]:
         before = "sdpa" if getattr(model, "_supports_sdpa", False) else "eager"
     with attending(model, before):
         yield
+
+
+Given = Callable[[int, Projected, Tensor, Any], tuple[Tensor, Tensor, Any]]
+"""Shown a layer's number and what its module attends with, values and mask; gives keys, values and mask to attend over."""
+
+
+@contextmanager
+def overhearing(
+    model: Any, sites: Sequence[Site], given: Given, mask: Callable[..., Any] | None = None
+) -> Iterator[None]:
+    """A context in which `given` is shown what every attention module attends with, on its way there.
+
+    The modules attend as they do now, under masks made by `mask`, or by the function that makes them now.
+    """
+    with ExitStack() as stack:
+        layers = {id(site.module): site.layer for site in sites if not isinstance(site, RotaryTableSite)}
+        for site in sites:
+            if isinstance(site, RotaryTableSite):
+                attend = partial(_attend_from_table, site, site.module._attn, given)
+                stack.enter_context(replaced(site.module, "_attn", attend))
+        if layers:
+            masks: Any = mask or AttentionMaskInterface._global_mapping[model.config._attn_implementation]
+            attend = partial(_attend, layers, given, own_attention(model))
+            stack.enter_context(attending(model, stack.enter_context(registered(attend, masks))))
+        yield
+
+
+def _attend(
+    layers: dict[int, int], given: Given, inner: Callable[..., Any],
+    module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any, *args: Any, **kwargs: Any,
+) -> tuple[Tensor, Any]:  # fmt: skip
+    """The module's own attention, over what it is given."""
+    scale = kwargs.get("scaling")
+    scale = query.shape[-1] ** -0.5 if scale is None else float(scale)
+    seen = Projected(query, key, scale, kwargs.get("softcap"), kwargs.get("s_aux"))
+    return inner(module, query, *given(layers[id(module)], seen, value, mask), *args, **kwargs)
+
+
+def _attend_from_table(
+    site: Site, inner: Any, given: Given, query: Tensor, key: Tensor, value: Tensor, mask: Any = None
+) -> tuple[Tensor, Any]:
+    """GPT-J and CodeGen attend in a method of their own."""
+    seen = Projected(query, key, 1.0 / float(site.module.scale_attn))
+    return inner(query, *given(site.layer, seen, value, mask))
 
 
 def find_sites(model: Any, tokens: Tensor) -> list[Site]:

@@ -13,6 +13,7 @@ import transformers as tf
 
 import rotoscope as rs
 from rotoscope.analysis.estimate import BYTES_PER_ROW, SMALL_THINGS, estimate
+from rotoscope.reading.cost import SPEEDS
 from rotoscope.reading.devices import free_memory
 from rotoscope.settings import ProfileSettings
 from rotoscope.tasks import Prompts, from_tokens
@@ -118,3 +119,83 @@ def test_work_on_single_frequencies_is_counted_by_heads() -> None:
     assert (every.prompts, two.prompts) == (2, 2)
     assert every.plane_logits == 6 * two.plane_logits == 12 * 8 * 20 * 20
     assert "single frequencies" in str(two)
+
+
+@pytest.fixture(scope="module")
+def eight() -> rs.Subject:
+    """The shape of an 8B model in half precision, without its weights."""
+    config = tf.LlamaConfig(
+        hidden_size=4096, num_hidden_layers=32, num_attention_heads=32, num_key_value_heads=8, head_dim=128,
+        intermediate_size=14_336, vocab_size=128_256, max_position_embeddings=65_536,
+    )  # fmt: skip
+    with torch.device("meta"):
+        return rs.Subject(tf.LlamaForCausalLM(config).to(torch.bfloat16), None, "8B")
+
+
+def on(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the model stood on a device where this form of the scores is chosen."""
+    monkeypatch.setitem(SPEEDS, "cpu", SPEEDS[form])
+
+
+@pytest.mark.parametrize(
+    ("n", "count", "heads", "planes"), [(2048, 1, 0.672, 2.334), (2048, 8, 1.40, 11.7), (512, 32, 1.09, 3.2), (8192, 1, 1.53, None)]
+)  # fmt: skip
+def test_seconds_measured_on_a_gpu(
+    eight: rs.Subject, n: int, count: int, heads: float, planes: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the plain form took on an H200, blocks of 8 tokens, scores and forward pass together."""
+    on("gpu", monkeypatch)
+    shown = from_tokens(tokens(1, n), [(p, p + 8) for p in range(16, n - 20, 8)])
+    how = replace(PLAIN, batch_tokens=count * n)
+    assert 1 / 1.5 < estimate(eight, shown, how, count=count).seconds / heads < 1.5
+    if planes is not None:
+        found = estimate(eight, shown, replace(how, frequencies=True), count=count)
+        assert 1 / 1.5 < found.seconds / planes < 1.5
+
+
+@pytest.mark.parametrize(
+    ("form", "words"),
+    [
+        ("cpu", "on two CPU cores"),
+        ("gpu", "on a GPU without fused kernels"),
+        ("fused", "on a GPU with fused kernels"),
+    ],
+)
+def test_it_says_what_it_assumes(form: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    on(form, monkeypatch)
+    assert words in str(estimate(subject(), prompts(64), replace(PLAIN, frequencies=True)))
+
+
+def test_a_gpu_is_no_cpu(eight: rs.Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown, how = prompts(2048, width=8), replace(PLAIN, frequencies=True)
+    taken = {}
+    for form in ("cpu", "gpu", "fused"):
+        on(form, monkeypatch)
+        taken[form] = estimate(eight, shown, how).seconds
+    assert taken["cpu"] > 30 * taken["gpu"] > 300 * taken["fused"]
+
+
+def test_fused_kernels_hold_no_logits(eight: rs.Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With more blocks of the same prompt the plain form takes more memory, the fused one does not."""
+    few, many = (prompts(2048, width=width) for width in (64, 2))
+    plain = [estimate(eight, shown, PLAIN).more_gigabytes for shown in (few, many)]
+    on("fused", monkeypatch)
+    fused = [estimate(eight, shown, PLAIN).more_gigabytes for shown in (few, many)]
+    assert plain[1] > 1.5 * plain[0]
+    assert fused[1] == pytest.approx(fused[0])
+    assert fused[1] < 0.5
+
+
+def test_a_random_null_of_a_model_in_half_precision(eight: rs.Subject) -> None:
+    """It is made in float32, twice the subject's size, before it is turned into what the subject is."""
+    shown = prompts(64)
+    weights = sum(weight.numel() for weight in eight.model.parameters())
+    alone, beside = (estimate(eight, shown, replace(PLAIN, null=null)).gigabytes for null in ("none", "random"))
+    assert beside - alone == pytest.approx(4 * weights / 1e9, rel=0.05)
+
+
+def test_a_null_that_is_not_kept_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, shown, how = subject(), prompts(64), replace(PLAIN, null="random")
+    kept = estimate(model, shown, how).seconds
+    monkeypatch.setattr("rotoscope.analysis.estimate.MOST_KEPT", 0)
+    assert estimate(model, shown, how).seconds > kept

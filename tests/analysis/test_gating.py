@@ -63,7 +63,7 @@ def test_one_plane_kept_gives_that_planes_logits() -> None:
     with torch.no_grad(), gated(reader, closed):
         own = model(tokens(1), use_cache=False, output_attentions=True).attentions[0][0, :, -1]
         reader.read(tokens(1), (19,), lambda layer: found.setdefault(layer.layer, layer))
-    seen, keys = found[0].at(0).planes()[0]
+    seen, keys = found[0].at(0).by_plane()
     expected = (seen[:, :, keep - 1] * keys[:, :, keep - 1]).sum(-1).softmax(-1)
     assert torch.allclose(own, expected, atol=1e-6)
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 import rotoscope as rs
 from rotoscope.maths.exclusion_principle import exclusion_from_factors
+from tests.factors import random_factors
 from tests.twin import all_permutations
 
 CASES = json.loads((Path(__file__).parents[1] / "golden" / "exclusion.json").read_text())["cases"]
@@ -50,9 +52,21 @@ def test_equality_and_pure_heads() -> None:
         assert found.variance.item() == pytest.approx(found.bound.item() / 2, rel=1e-12)
 
 
-def test_without_forming_the_matrix() -> None:
-    seen, keys = torch.randn(2, 3, 17, 8), torch.randn(2, 1, 17, 8) + 5
-    found = exclusion_from_factors(seen, keys)
-    expected = rs.exclusion(seen.double() @ keys.double().mT)
+@pytest.mark.parametrize("hidden", [(), (1, 2, 9)])
+def test_without_forming_the_matrix(hidden: tuple[int, ...]) -> None:
+    """Over the blocks' positions that are seen; keys with much in common, where differences are small."""
+    heads = random_factors(17, 3, rest=2, batch=2, key_heads=2, hidden=hidden)
+    heads.keys.add_(5)
+    found = exclusion_from_factors(heads, rs.Blocks(((1, 4), (5, 6), (8, 16))))
+    kept = [p for p in (1, 2, 3, 5, *range(8, 16)) if p not in hidden]
+    exact = replace(heads, **{name: getattr(heads, name).double() for name in ("query", "keys", "cos", "sin")})
+    expected = rs.exclusion(exact.logits()[..., kept, :][..., kept])
     for name in ("variance", "d_pos", "d_sym"):
         assert torch.allclose(getattr(found, name), getattr(expected, name), rtol=1e-9)
+
+
+def test_nothing_seen_is_nothing() -> None:
+    heads = random_factors(6, hidden=(0, 1, 2, 3))
+    found = exclusion_from_factors(heads, rs.Blocks(((0, 2), (2, 4))))
+    assert not found.variance.any()
+    assert not found.bound.any()

@@ -9,7 +9,8 @@ import torch
 
 import rotoscope as rs
 from rotoscope.maths import frequency
-from rotoscope.maths.frequency import frequency_scores
+from rotoscope.maths.frequency import frequency_scores, remainder_scores
+from tests.factors import random_factors
 
 TAUS = (1e-4, 1e-2, 1.0)
 BLOCKS = {"equal": [(1, 3), (3, 5), (6, 8), (8, 10)], "unequal": [(0, 1), (2, 5), (5, 7), (8, 11)]}
@@ -19,13 +20,12 @@ BLOCKS = {"equal": [(1, 3), (3, 5), (6, 8), (8, 10)], "unequal": [(0, 1), (2, 5)
 @pytest.mark.parametrize("size", [1.0, 6.0], ids=["small logits", "large logits"])
 @pytest.mark.parametrize("hidden", [(), (0, 1, 2)])
 def test_every_plane_by_itself(blocks, size: float, hidden: tuple[int, ...]) -> None:
-    heads, n, planes = 3, 12, 5
-    seen = torch.randn(heads, n, planes, 2, dtype=torch.float64) * size
-    keys = torch.randn(heads, n, planes, 2, dtype=torch.float64) * size
-    visible = torch.tensor([p not in hidden for p in range(n)])
+    n, planes = 12, 5
+    heads = random_factors(n, planes, group=3, size=size**2, hidden=hidden, dtype=torch.float64)
+    (seen, keys), visible = heads.by_plane(), heads.visible
     spans = rs.Blocks.tokens(n - 1) if blocks is None else rs.Blocks.of(blocks, n - 1)
-    found = frequency_scores(seen, keys, spans, TAUS, visible)
-    for head in range(heads):
+    found = frequency_scores(heads, spans, TAUS)
+    for head in range(3):
         for plane in range(planes):
             logits = seen[head, :, plane] @ keys[head, :, plane].T
             logits[~visible] = -torch.inf
@@ -47,22 +47,21 @@ def test_both_paths_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
         "score_swaps",
         lambda *a, **k: taken.append("logarithms") or rs.maths.swaps.score_swaps(*a, **k),
     )
-    seen = torch.ones(1, 6, 1, 2)
-    frequency_scores(seen, seen, rs.Blocks.tokens(5), [1.0])
+    frequency_scores(random_factors(6, 1), rs.Blocks.tokens(5), [1.0])
     assert taken == []
-    frequency_scores(seen * 10, seen, rs.Blocks.tokens(5), [1.0])
+    frequency_scores(random_factors(6, 1, size=100.0), rs.Blocks.tokens(5), [1.0])
     assert taken == ["logarithms"]
 
 
 @pytest.mark.parametrize(("chunk", "rows"), [(1, 64), (3 * 36 * 12, 5), (16 * 3 * 4 * 12, 4), (2**25, 512)])
 def test_chunks_make_no_difference(monkeypatch: pytest.MonkeyPatch, chunk: int, rows: int) -> None:
     """A plane at a time, some planes of a head, two of three heads, everything: as on a CPU and as on a GPU."""
-    seen, keys = torch.randn(3, 40, 8, 2), torch.randn(3, 40, 8, 2)
+    heads = random_factors(40, 8, group=3)
     blocks = rs.Blocks.of([(p, p + 3) for p in range(0, 36, 3)], 39)
-    whole = frequency_scores(seen, keys, blocks, [1e-2])
+    whole = frequency_scores(heads, blocks, [1e-2])
     monkeypatch.setitem(frequency.CHUNK, "cpu", chunk)
     monkeypatch.setitem(frequency.ROWS, "cpu", rows)
-    apart = frequency_scores(seen, keys, blocks, [1e-2])
+    apart = frequency_scores(heads, blocks, [1e-2])
     assert torch.allclose(whole.positional, apart.positional, atol=2e-5)
     assert torch.allclose(whole.symbolic, apart.symbolic, atol=2e-5)
     assert torch.allclose(whole.effective_swaps, apart.effective_swaps, rtol=1e-3)
@@ -70,13 +69,25 @@ def test_chunks_make_no_difference(monkeypatch: pytest.MonkeyPatch, chunk: int, 
 
 
 def test_a_still_plane_is_symbolic_and_a_shared_key_positional() -> None:
-    angle = torch.tensor([0.0, 0.7], dtype=torch.float64)
-    query = torch.randn(2, 2, dtype=torch.float64)
-    keys = torch.randn(9, 2, 2, dtype=torch.float64)
-    keys[:, 1] = keys[:1, 1]
-    phase = (8 - torch.arange(9)).double()[:, None] * angle
-    seen = rs.maths.turn(query, phase.cos(), phase.sin())
-    found = frequency_scores(seen[None], keys[None], rs.Blocks.tokens(8), [1e-4])
+    heads = random_factors(9, 2, dtype=torch.float64)
+    heads.keys[..., 2:] = heads.keys[..., :1, 2:]
+    heads.cos[:, 0], heads.sin[:, 0] = 1, 0
+    found = frequency_scores(heads, rs.Blocks.tokens(8), [1e-4])
     assert found.symbolic[0, 0].item() == pytest.approx(1, abs=1e-9)
     assert found.positional[0, 1].item() == pytest.approx(1, abs=1e-9)
     assert math.isfinite(found.positional[0, 0].item())
+
+
+def test_what_never_turns_is_one_plane() -> None:
+    heads = random_factors(12, 2, rest=5, hidden=(0,), dtype=torch.float64, softcap=1.0)
+    spans = rs.Blocks.tokens(11)
+    found = remainder_scores(heads, spans, TAUS)
+    for head in range(2):
+        logits = (heads.query[0, 0, head, 4:] @ heads.keys[0, 0, :, 4:].T).expand(12, -1).clone()
+        logits[0] = -torch.inf
+        one = rs.swap_scores(logits, TAUS, spans)
+        assert torch.allclose(found.positional[head, 0], one.positional, atol=1e-9)
+        assert torch.allclose(found.symbolic[head, 0], one.symbolic, atol=1e-9)
+        real = logits.diagonal()[1:]
+        assert found.logit_norm[head, 0].item() == pytest.approx(real.norm().item())
+        assert found.max_logit[head, 0].item() == pytest.approx(real.max().item())

@@ -13,6 +13,7 @@ from rotoscope.errors import NumberError, RotoscopeError
 from rotoscope.maths import swaps
 from rotoscope.maths.blocks import Blocks, from_logits
 from rotoscope.maths.frequency import frequency_scores
+from tests.factors import random_factors
 
 NO_LOGITS = [float("nan"), float("inf")]
 
@@ -49,10 +50,10 @@ def test_no_logit_that_only_a_swap_would_meet(
 
 
 def test_no_logit_in_a_single_frequency() -> None:
-    seen, keys = torch.randn(2, 6, 3, 2), torch.randn(2, 6, 3, 2)
-    keys[1, 2, 1] = torch.nan
+    heads = random_factors(6)
+    heads.keys[0, 0, 2, 3] = torch.nan
     with pytest.raises(NumberError, match="is nan"):
-        frequency_scores(seen, keys, Blocks.tokens(5), (1e-4,))
+        frequency_scores(heads, Blocks.tokens(5), (1e-4,))
 
 
 def test_a_matrix_is_square() -> None:

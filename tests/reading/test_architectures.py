@@ -9,9 +9,12 @@ import torch
 import transformers as tf
 
 from rotoscope.errors import NoRotaryError, NumberError, TaskError, UnprovenError
+from rotoscope.maths import factors
+from rotoscope.maths.rotation import turn
 from rotoscope.reading import HeadReader, LayerHeads, heads
+from rotoscope.reading import layer as layer_of_heads
+from rotoscope.reading.layer import Rotation
 from rotoscope.reading.layout import Layout
-from rotoscope.reading.sites import Call
 from tests.models import ARCHITECTURES, GROUPED, from_config, tiny, tokens
 
 LAYERS = {"cohere2": 5, "smollm3": 5, "llama4": 4}
@@ -31,21 +34,41 @@ def test_rebuilds_attention_after_a_permutation(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
+def test_both_ways_read_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Out of the forward pass, and by calling each module again where turning back does not give what it should."""
+    model, found = tiny(name), []
+    for way in ("forward pass", "again"):
+        if way == "again":
+            monkeypatch.setattr(Rotation, "back", lambda self, vectors, rows=None: 1.01 * vectors)
+        reader = HeadReader(model)
+        assert reader.direct == (way == "forward pass")
+        assert max(reader.proof) <= 1e-5
+        layers: list[LayerHeads] = []
+        reader.read(tokens(), (9, 19), layers.append)
+        found.append(layers)
+    for one, other in zip(*found, strict=True):
+        assert torch.equal(one.visible, other.visible)
+        assert one.hides == other.hides
+        for name in ("query", "keys", "residual_norm"):
+            torch.testing.assert_close(getattr(one, name), getattr(other, name), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
 @pytest.mark.parametrize("mutation", ["rotation sign", "key-head grouping", "plane layout"])
 def test_a_broken_reader_does_not_pass(name: str, mutation: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if mutation == "key-head grouping" and name in NOT_GROUPED:
         mutation = "rotation sign"  # one query head per key head: no grouping to get wrong
     if mutation == "rotation sign":
-        right = heads.turn
-        monkeypatch.setattr(heads, "turn", lambda pairs, cos, sin: right(pairs, cos, -sin))
+        for place in (factors, layer_of_heads):
+            monkeypatch.setattr(place, "turn", lambda pairs, cos, sin: turn(pairs, cos, -sin))
     elif mutation == "key-head grouping":
         right_heads = HeadReader._heads
 
-        def regrouped(self: HeadReader, *args: object) -> LayerHeads:
-            layer = right_heads(self, *args)
-            key_heads, group = layer.query.shape[1:3]
-            query = layer.query.flatten(1, 2).unflatten(1, (group, key_heads)).transpose(1, 2)
-            return replace(layer, query=query)
+        def regrouped(self: HeadReader, *args: object, **options: object) -> LayerHeads:
+            found = right_heads(self, *args, **options)
+            key_heads, group = found.query.shape[1:3]
+            query = found.query.flatten(1, 2).unflatten(1, (group, key_heads)).transpose(1, 2)
+            return replace(found, query=query)
 
         monkeypatch.setattr(HeadReader, "_heads", regrouped)
     else:
@@ -65,10 +88,10 @@ def test_a_broken_reader_does_not_pass(name: str, mutation: str, monkeypatch: py
 @pytest.mark.parametrize("mistake", ["no window", "one more", "one less"])
 def test_a_misread_window_does_not_pass(name: str, mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The model attends under the mask it made itself, so a reader that sees other keys is found out."""
-    right = Call.visible
+    right = heads.visible_under
 
-    def misread(self: Call, rows: torch.Tensor) -> torch.Tensor:
-        seen = right(self, rows)
+    def misread(mask: object, rows: torch.Tensor, n: int) -> torch.Tensor:
+        seen = right(mask, rows, n)
         causal = torch.arange(seen.shape[1])[None, :] <= rows[:, None]
         if mistake == "no window":
             return causal
@@ -77,7 +100,7 @@ def test_a_misread_window_does_not_pass(name: str, mistake: str, monkeypatch: py
         later |= torch.eye(seen.shape[1], dtype=torch.bool)[rows]
         return (seen | further) & causal if mistake == "one more" else seen & later
 
-    monkeypatch.setattr(Call, "visible", misread)
+    monkeypatch.setattr(heads, "visible_under", misread)
     with pytest.raises(UnprovenError, match="differs from what was read"):
         HeadReader(tiny(name))
 

@@ -12,7 +12,7 @@ from rotoscope.analysis.estimate import estimate
 from rotoscope.analysis.gating import gates_cost
 from rotoscope.errors import TooLargeError
 from rotoscope.lab.cost import grid_cost, sequences_cost, training_cost
-from rotoscope.reading.cost import DAY, Cost
+from rotoscope.reading.cost import DAY, SPEEDS, Cost, how_long, speed_on
 from rotoscope.reading.devices import free_memory
 from rotoscope.settings import CanonicalSettings, GateSettings, ProfileSettings, TrainSettings
 from tests.models import tiny, tokens
@@ -43,6 +43,20 @@ def test_what_takes_days_is_refused_with_its_figures(days: float, words: str) ->
     long.check(CPU, force=True)
 
 
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(0.2, "0 s"), (110, "110 s"), (600, "10 min"), (30_000, "8 h"), (3 * DAY, "3 days")]
+)
+def test_a_time_is_said_in_its_unit(seconds: float, words: str) -> None:
+    assert how_long(seconds) == words
+
+
+@pytest.mark.parametrize(("kernels", "form"), [(True, "fused"), (False, "gpu")])
+def test_a_gpu_has_the_speed_of_its_kernels(kernels: bool, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rotoscope.reading.cost.fused", lambda device: kernels)
+    assert speed_on(torch.device("cuda")) == SPEEDS[form]
+    assert speed_on(CPU) == SPEEDS["cpu"]
+
+
 def test_presets_can_be_run() -> None:
     """The papers' own experiments take hours on two cores, not days, and a few gigabytes."""
     for task in ("number", "letter"):
@@ -65,9 +79,9 @@ def test_time_grows_with_the_work() -> None:
     shown, longer = (rs.tasks.from_tokens(tokens(1, n)) for n in (100, 200))
     once = estimate(subject, shown, plain, count=1000).seconds
     assert estimate(subject, shown, plain, count=2000).seconds == pytest.approx(2 * once)
-    assert estimate(subject, shown, ProfileSettings(null_draws=3), count=1000).seconds == pytest.approx(
-        4 * once
-    )
+    made = sum(weight.numel() for weight in subject.model.parameters()) * SPEEDS["cpu"].weight
+    with_null = estimate(subject, shown, ProfileSettings(null_draws=3), count=1000)
+    assert with_null.seconds == pytest.approx(4 * once + 3 * made)
     assert estimate(subject, longer, plain, count=1000).seconds > 2 * once
     assert estimate(subject, shown, replace(plain, queries="all"), count=1000).seconds > 50 * once
     gates = [gates_cost(subject, shown[0], 1000, GateSettings(bands=bands)).seconds for bands in (7, 15)]

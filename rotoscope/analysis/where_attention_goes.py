@@ -1,0 +1,127 @@
+"""Where the last query's attention goes, over all heads: sinks, and the block that holds the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+import torch
+
+from rotoscope.analysis.batches import Batch
+from rotoscope.maths.attention import attention_weights
+from rotoscope.reading import LayerHeads, QueryHeads
+from rotoscope.shapes import Float, Tensor
+
+SINK_MASS = 0.1
+SINK_SHARE = 4.0  # times an even share, which matters in short prompts
+SINK_LAYERS = 0.25
+SINK_NORM = 10.0
+NEAR_QUERY = 4
+
+
+class WhereAttentionGoes:
+    """Gathered layer by layer, on whatever device a layer is, and looked at when all have been there."""
+
+    def __init__(self, batch: Batch) -> None:
+        self.batch = batch
+        self.weights: dict[int, Float[Tensor, "batch n"]] = {}
+        """Of every layer: mean over heads."""
+        self.norms: dict[int, Float[Tensor, "batch n"]] = {}
+        self.answer: dict[int, Float[Tensor, "batch heads"]] = {}
+
+    def entering(self, layer: LayerHeads) -> None:
+        """The residual stream that enters a layer."""
+        norm = layer.residual_norm
+        if norm is not None:
+            self.norms[layer.layer] = norm[:, : layer.positions[-1] + 1]
+
+    def add(self, layers: Sequence[int], last: QueryHeads) -> None:
+        """Layers at the last query, the inputs of one after those of the other."""
+        weights = attention_weights(last.real(), last.sinks).unflatten(0, (len(layers), -1))
+        for k, layer in enumerate(layers):
+            self.weights[layer] = weights[k].mean(1)
+            if self.batch.asked is not None:
+                start, stop = self.batch.asked
+                self.answer[layer] = weights[k][..., start:stop].sum(-1)
+
+    def on_answer(self) -> list[tuple[float, float]] | None:
+        """Per prompt: mean and largest attention of a head on the block that holds the answer."""
+        if not self.answer:
+            return None
+        heads = torch.cat(_in_order(self.answer), dim=1)
+        return [(float(row.mean()), float(row.max())) for row in heads]
+
+    def sinks(self, tokenizer: Any) -> pd.DataFrame:
+        """Positions that draw attention whatever they say: by mass, in the mean or in a quarter of the layers, or by an
+        outlying residual norm."""
+        by_layer = torch.stack(_in_order(self.weights))  # [layers, batch, n]
+        mass, often = by_layer.mean(0), by_layer.quantile(1 - SINK_LAYERS, dim=0)
+        n = mass.shape[1]
+        size = torch.zeros_like(mass)
+        if self.norms:
+            norms = torch.stack(_in_order(self.norms))  # [layers, batch, n]
+            size = (norms / norms.median(-1, keepdim=True).values).median(0).values
+        far = torch.arange(n) < n - 1 - NEAR_QUERY  # what stands nearer is drawn by the query, not by the place
+        heavy = (torch.maximum(mass, often) >= max(SINK_MASS, SINK_SHARE / n)) & far
+        large = size >= SINK_NORM
+        found = heavy | large
+        found[:, -1] = False  # the query's own position is no sink
+        swapped = set(self.batch.blocks_for(self.batch.queries[-1]).positions)
+        most = by_layer.amax(0)
+        rows = []
+        for k, position in found.nonzero().tolist():
+            by_mass, by_norm = bool(heavy[k, position]), bool(large[k, position])
+            token = self.batch.prompts[k].tokens[position]
+            rows.append(
+                {
+                    "prompt": self.batch.first + k,
+                    "position": position,
+                    "token_text": tokenizer.decode([token]) if tokenizer else None,
+                    "attention_mass": float(mass[k, position]),
+                    "largest_layer_mass": float(most[k, position]),
+                    "residual_norm_ratio": float(size[k, position]),
+                    "found_by": "mass and norm" if by_mass and by_norm else "mass" if by_mass else "norm",
+                    "in_block": position in swapped,
+                }
+            )
+        return pd.DataFrame(rows)
+
+    def answers(self, logits: torch.Tensor, tokenizer: Any) -> pd.DataFrame:
+        """What the model answered where the task expects something."""
+        batch, on_answer, rows = self.batch, self.on_answer(), []
+        if not batch.asked_at:
+            return pd.DataFrame()
+        wanted = [[answer or 0 for answer in prompt.answers] for prompt in batch.prompts]
+        chances = logits.float().log_softmax(-1)
+        chances = chances.gather(2, torch.tensor(wanted, device=logits.device)[..., None])[..., 0].cpu()
+        answered = logits.argmax(-1).tolist()
+        for k, prompt in enumerate(batch.prompts):
+            for q, position in enumerate(batch.asked_at):
+                expected, predicted = prompt.answers[q], answered[k][q]
+                if expected is None:
+                    continue
+                rows.append(
+                    {
+                        "prompt": batch.first + k,
+                        "query_position": position,
+                        "expected": expected,
+                        "predicted": predicted,
+                        "expected_text": tokenizer.decode([expected]) if tokenizer else None,
+                        "predicted_text": tokenizer.decode([predicted]) if tokenizer else None,
+                        "correct": predicted == expected,
+                        "log_likelihood": float(chances[k, q]),
+                        "asked_block": prompt.asked,
+                        "asked_attention": on_answer[k][0] if on_answer is not None else None,
+                        "asked_attention_largest": on_answer[k][1] if on_answer is not None else None,
+                    }
+                )
+        return pd.DataFrame(rows)
+
+
+def _in_order(by_layer: dict[int, Tensor]) -> list[Tensor]:
+    """On the CPU, each device asked once."""
+    layers = sorted(by_layer)
+    if len({(by_layer[layer].device, by_layer[layer].shape) for layer in layers}) == 1:
+        return list(torch.stack([by_layer[layer] for layer in layers]).cpu())
+    return [by_layer[layer].cpu() for layer in layers]

@@ -1,0 +1,40 @@
+"""Heads made of random numbers: a query, keys, and a rotation between them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from rotoscope.maths.factors import Factors
+
+
+def random_factors(
+    n: int = 12,
+    planes: int = 3,
+    rest: int = 0,
+    *,
+    batch: int = 1,
+    key_heads: int = 1,
+    group: int = 2,
+    size: float = 1.0,
+    hidden: tuple[int, ...] = (),
+    dtype: torch.dtype = torch.float32,
+    seed: int = 0,
+    **more: Any,
+) -> Factors:
+    """Angles like a model's, from one radian per position downwards; the query stands at the last position."""
+    dice = torch.Generator().manual_seed(seed)
+    phase = (n - 1 - torch.arange(n)).double()[:, None] * 1000.0 ** (
+        -torch.arange(planes) / max(planes, 1)
+    ).double()
+    width = 2 * planes + rest
+    return Factors(
+        query=size * torch.randn(batch, key_heads, group, width, generator=dice, dtype=torch.float64).to(dtype),
+        keys=torch.randn(batch, key_heads, n, width, generator=dice, dtype=torch.float64).to(dtype),
+        cos=phase.cos().to(dtype),
+        sin=phase.sin().to(dtype),
+        visible=torch.tensor([p not in hidden for p in range(n)]),
+        hides=bool(hidden),
+        **more,
+    )

@@ -1,0 +1,74 @@
+"""The GPU's benchmarks run, here on a CPU with tiny models; no time is judged."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks import gpu, growth
+from benchmarks.llama import Shape
+
+CPU = torch.device("cpu")
+TINY = Shape("tiny", 1, 64, 4, 2, 16, 96, vocabulary=64, positions=256)
+RATES = gpu.Rates(1e9, 1e9)
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[gpu.Row]:
+    """One case that works, one that is too long for the model, and one after it."""
+    both = {gpu.HEADS: gpu.Target(1.5, 1.2), gpu.PLANES: gpu.Target(gigabytes=0.5)}
+    cases = [
+        gpu.Case(2, 64, both),
+        gpu.Case(1, 512, {gpu.HEADS: gpu.NONE}),
+        gpu.Case(1, 64, {gpu.HEADS: gpu.NONE}),
+    ]
+    return gpu.score_model(TINY, cases, CPU, RATES)
+
+
+def test_a_failed_row_says_why_and_the_rest_goes_on(rows: list[gpu.Row]) -> None:
+    failed = [row for row in rows if row.error is not None]
+    assert [(row.case, row.met) for row in failed] == [("1x512", False)]
+    assert "longer than the model's context of 256" in str(failed[0].error)
+    assert all(row.ratio is not None and row.ratio > 0 for row in rows if row.error is None)
+    assert [row.case for row in rows] == ["2x64", "2x64", "1x512", "1x64"]
+
+
+def test_the_floor_counts_every_offset_of_every_pair_both_ways(rows: list[gpu.Row]) -> None:
+    """Two prompts of 64 tokens have 4 blocks of 8: 6 pairs, twice 8 offsets each."""
+    entries = 2 * 6 * 2 * 8
+    heads, planes = (row.floor_s for row in rows[:2])
+    assert heads == pytest.approx(4 * entries * (1 + 16) / 1e9)
+    assert planes == pytest.approx(4 * 8 * entries / 1e9)
+
+
+def test_what_was_measured_is_written(tmp_path: Path) -> None:
+    case = gpu.Case(1, 64, {gpu.HEADS: gpu.Target(bar=1e9)})
+    gpu.run(CPU, {TINY: [case]}, (), TINY, tmp_path / "found.json")
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert [(row["model"], row["case"], row["met"]) for row in found["rows"]] == [("tiny", "1x64", True)]
+    assert found["exponentials"] is None
+    assert found["rows"][0]["share_of_floor"] is None
+
+
+def test_a_bar_is_met_only_when_time_and_memory_stay_within_it() -> None:
+    row = gpu.Row("m", "c", gpu.HEADS, forward_s=1.0, scored_s=1.4, extra_gigabytes=0.6, bar=1.5)
+    assert row.met
+    row.most_gigabytes = 0.5
+    assert row.met is False
+    assert gpu.Row("m", "c", gpu.HEADS, forward_s=1.0, scored_s=1.4).met is None
+
+
+def test_growth_is_measured_for_every_size() -> None:
+    sizes = {"tokens": (64,), "blocks": (2, 4), "planes": (4,), "layers": (1,)}
+    asked = [growth.Growth(what, "", of) for what, of in sizes.items()]
+    found = growth.grow([*asked, growth.Growth("tokens", "", (512,))], TINY, CPU, tokens=48)
+    assert [len(one["heads_s"]) for one in found[:-1]] == [1, 2, 1, 1]
+    assert "context of 256" in found[-1]["error"]
+
+
+def test_the_exponent_is_the_slope_in_logarithms() -> None:
+    assert growth._exponent((2, 4, 8), (3.0, 12.0, 48.0)) == pytest.approx(2.0)
+    assert growth._exponent((2, 4), (1.0, -1e-6)) is None
