@@ -151,11 +151,11 @@ class TrainSettings(Settings):
             )
         SEEDS.check("seeds", seeds)
         cls.check_meant(changes, *tasks)
-        first, found = cls.preset(preset, **changes).seed, list[Self]()
+        first, made = cls.preset(preset, **changes).seed, list[Self]()
         for task in tasks:
             own = {name: changes[name] for name in changes if task in cls.meant_for.get(name, tasks)}
-            found += [cls.preset(preset, **own | {"task": task, "seed": first + k}) for k in range(seeds)]
-        return found
+            made += [cls.preset(preset, **own | {"task": task, "seed": first + k}) for k in range(seeds)]
+        return made
 
     @property
     def evaluations(self) -> list[int]:
