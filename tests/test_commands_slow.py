@@ -46,6 +46,10 @@ STAND_INS = {
         "train number --preset paper --steps 20 --batch 8 --layers 2 --width 32 --inputs 8",
         "a tiny model for one that needs a GPU",
     ),
+    "train number letter --preset paper --seeds 3": (
+        "train number letter --preset paper --seeds 3 --steps 20 --batch 8 --layers 2 --train-sequences 400",
+        "tiny models for some that need a GPU",
+    ),
     "calibrate --repetitions 40": (
         "calibrate --repetitions 2 --trained letter",
         "fewer subjects, and a small model for minutes of work",

@@ -35,7 +35,7 @@ from rotoscope.results.saved import Tables
 from rotoscope.results.training import Training
 from rotoscope.settings import ProfileSettings, TrainSettings, WatchSettings
 from rotoscope.settings.profile import each_tau
-from rotoscope.shapes import Float, Tensor
+from rotoscope.shapes import Bool, Float, Tensor
 from rotoscope.tasks.multihop import MultiHops
 from rotoscope.tasks.prompts import Prompts
 
@@ -66,14 +66,21 @@ class Watch:
         self.settings = WatchSettings.make(inputs=inputs, queries=queries, tau=tau)
         self.proof: float | None = None
 
-    def __call__(self, evaluation: Evaluation) -> dict[str, pd.DataFrame]:
-        wanted = self.settings
-        samples = evaluation.held_out[: wanted.inputs]
-        parts = [score_heads(evaluation.model, samples, kind, wanted.tau) for kind in wanted.queries]
-        self.proof = evaluation.model.proof
-        table = pd.concat(parts, ignore_index=True)
-        table.insert(0, "step", evaluation.step)
-        return {"scores": table}
+    def __call__(self, evaluation: Evaluation) -> Tables:
+        return self.together([evaluation])[0]
+
+    def together(self, evaluations: Sequence[Evaluation]) -> list[Tables]:
+        """Models that are trained as one, scored as one."""
+        wanted, models = self.settings, [evaluation.model for evaluation in evaluations]
+        samples = [evaluation.held_out[: wanted.inputs] for evaluation in evaluations]
+        kinds = [score_models(models, samples, kind, wanted.tau) for kind in wanted.queries]
+        self.proof = max(model.proof or 0.0 for model in models)
+        found: list[Tables] = []
+        for evaluation, parts in zip(evaluations, zip(*kinds, strict=True), strict=True):
+            table = pd.concat(parts, ignore_index=True)
+            table.insert(0, "step", evaluation.step)
+            found.append({"scores": table})
+        return found
 
 
 def check_queries(queries: str) -> None:
@@ -81,36 +88,52 @@ def check_queries(queries: str) -> None:
         raise RotoscopeError(f"unknown queries '{queries}'; choose last, path or all")
 
 
-@torch.no_grad()
 def score_heads(
     model: GPTJ, samples: MultiHops, queries: QueryKind = "last", tau: float | Sequence[float] = 1e-4
 ) -> pd.DataFrame:
     """Mean scores of all heads of a GPT-J, all layers at once, over inputs and the positions asked."""
-    if model.proof is None:
-        model.prove()
+    return score_models([model], [samples], queries, tau)[0]
+
+
+@torch.no_grad()
+def score_models(
+    models: Sequence[GPTJ], samples: Sequence[MultiHops], queries: QueryKind, tau: float | Sequence[float]
+) -> list[pd.DataFrame]:
+    """The same of several models of one shape, all layers of all of them at once, each on as many inputs."""
     taus = each_tau(tau)
     states: list[LayerState] = []
-    model.logits(samples.tokens, visit=states.append)
-    last = samples.length - 1
-    positions = [last] if queries == "last" else range(2, samples.length)
-    found, counted = [], []
-    everyone = torch.ones_like(samples.hops, dtype=torch.bool)
-    for position in positions:
-        found.append(_at(states, position, taus))
-        counted.append(samples.on_path[:, position] if queries == "path" else everyone)
-    values = torch.stack(found)  # [query, measure, layer, input, head, tau]
-    asked = torch.stack(counted)  # [query, input]
+    for model, shown in zip(models, samples, strict=True):
+        if model.proof is None:
+            model.prove()
+        model.logits(shown.tokens, visit=states.append)
+    last = samples[0].length - 1
+    positions = [last] if queries == "last" else [*range(2, last + 1)]
+    values = torch.stack([_at(states, position, taus) for position in positions])
+    values = values.unflatten(2, (len(models), -1)).cpu()  # [query, measure, model, layer, input, head, tau]
+    tables = []
+    for found, shown in zip(values.unbind(2), samples, strict=True):
+        everyone = torch.ones(len(positions), len(shown), dtype=torch.bool)
+        asked = shown.on_path.cpu().mT[positions] if queries == "path" else everyone
+        tables.append(_scored_heads(found.contiguous(), asked, queries, taus))
+    return tables
+
+
+def _scored_heads(
+    values: Float[Tensor, "query measure layer input head tau"],
+    asked: Bool[Tensor, "query input"],
+    queries: str,
+    taus: tuple[float, ...],
+) -> pd.DataFrame:
+    """One model's scores, averaged over inputs and the positions asked."""
     weight = asked.to(values.dtype)[:, None, None, :, None, None]
     total = weight.sum()
     mean = (values * weight).sum((0, 3)) / total
     spread = (((values - mean.unsqueeze(2)) ** 2 * weight).sum((0, 3)) / total).sqrt()
     sums = (values[:, :2] * weight).sum(0).movedim(2, 0)  # [input, score, layer, head, tau]
-    samples_of = per_input(sums.double().cpu().numpy(), asked.sum(0).cpu().numpy()[:, None, None, None, None])
-    table = _table(mean.cpu(), spread.cpu(), queries, taus)
+    samples_of = per_input(sums.double().numpy(), asked.sum(0).numpy()[:, None, None, None, None])
     ends = mean_interval(samples_of, (0.0, 1.0))
-    return _with_intervals(table, *(end.reshape(2, -1) for end in ends)).assign(
-        inputs=int(asked.any(0).sum()), asked=int(total)
-    )
+    table = _with_intervals(_table(mean, spread, queries, taus), *(end.reshape(2, -1) for end in ends))
+    return table.assign(inputs=int(asked.any(0).sum()), asked=int(total))
 
 
 def _at(
@@ -126,8 +149,8 @@ def _at(
         made = torch.stack(
             (scores.positional, scores.symbolic, entropy, relative, scores.effective_swaps, mass)
         )
-        parts |= {state.layer: made[:, k] for k, state in enumerate(group)}
-    return torch.stack([parts[state.layer] for state in states], dim=1)
+        parts |= {id(state): made[:, k] for k, state in enumerate(group)}
+    return torch.stack([parts[id(state)] for state in states], dim=1)
 
 
 def _alike(states: list[LayerState]) -> list[list[LayerState]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from rotoscope.cli.command import Given, command
@@ -10,9 +11,10 @@ from rotoscope.settings import Output, TrainSettings, WatchSettings
 
 @command
 def train(
-    task: Literal["number", "letter"],
+    task: tuple[Literal["number", "letter"], ...],
     *,
     preset: Literal["mini", "paper"] = "mini",
+    seeds: int | None = None,
     settings: Annotated[Given, TrainSettings],
     watch: WatchSettings,
     output: Output,
@@ -24,22 +26,27 @@ def train(
     Parameters
     ----------
     task
-        number (pointers are distances: needs positions) or letter (pointers are symbols).
+        number (pointers are distances: needs positions) or letter (pointers are symbols). With both, a model of each is
+        trained, all models as one, and --out holds a run folder for each: number-0, letter-0.
     preset
         mini: 4 layers, 1 or 2 hops, under a minute on two CPU cores. paper: 12 layers, 1 to 4 hops, for a GPU. The defaults
         below are those of paper.
+    seeds
+        Train so many models of each task as one, with --seed and the seeds after it. Default: one, whose run is --out itself.
     """
-    TrainSettings.check_meant(settings, task)
+    TrainSettings.check_meant(settings, *task)
     from rotoscope.analysis.dynamics import Watch
-    from rotoscope.cli.summary import end, new_console, say, show_table
-    from rotoscope.lab.training import train as train_model
-    from rotoscope.results import Dynamics
+    from rotoscope.cli.summary import new_console
+    from rotoscope.lab.training import train as train_models
 
     console = new_console()
-    folder = output.folder(task, preset, str(settings.get("seed", 0)))
-    result = train_model(
-        task,
+    alone = len(task) == 1 and seeds is None
+    many = "" if alone else f"x{seeds or 1}"
+    folder = output.folder(*task, preset, str(settings.get("seed", 0)), many)
+    made: Any = train_models(
+        task[0] if alone else task,  # type: ignore[call-overload]
         preset,
+        seeds=seeds,
         out=folder,
         on_evaluate=Watch(watch.inputs, watch.queries, watch.tau),
         device=output.device,
@@ -47,18 +54,33 @@ def train(
         force=output.force,
         **settings,
     )
+    if alone:
+        return _show(console, made, folder, output.figures)
+    for run in made:
+        _show(console, run, run.folder, output.figures)
+    return 0
+
+
+def _show(console: Any, result: Any, folder: Path, draw: bool) -> int:
+    """What came of one model."""
+    from rotoscope.cli.summary import end, say, show_table
+    from rotoscope.results import Dynamics
+
     test = result.test.assign(learned_at=result.learned().reindex(result.test["hops"]).to_numpy())
-    after = f"{task} task after {result.run.settings['steps']:,} steps"
+    after = (
+        f"{result.task} task, seed {result.run.settings['seed']}, after {result.run.settings['steps']:,} steps"
+    )
     show_table(console, test, f"{after}: accuracy by hops, and the step 95 % was reached")
     show_dynamics(console, Dynamics.of_training(result))
-    spent = result.run.timings
+    spent, others = result.run.timings, result.run.details.get("trained_as_one")
     say(
         console,
-        f"\n{spent['total_s']:.0f} s on {result.run.device}: training {spent['training_s']:.0f} s, scoring heads "
-        f"{spent['watching_s']:.1f} s, accuracy {spent['accuracy_s']:.1f} s, saving {spent['saving_s']:.1f} s",
+        f"\n{spent['total_s']:.0f} s on {result.run.device}{f' for {others} models as one' if others else ''}: "
+        f"training {spent['training_s']:.0f} s, scoring heads {spent['watching_s']:.1f} s, accuracy "
+        f"{spent['accuracy_s']:.1f} s, saving {spent['saving_s']:.1f} s{' for this one' if others else ''}",
     )
     kept = sorted(folder.glob("checkpoint-*"), key=lambda place: int(place.name.split("-")[1]))
-    return end(console, result, folder, draw=output.figures, beside=kept)
+    return end(console, result, folder, draw=draw, beside=kept)
 
 
 def show_dynamics(console: Any, result: Any) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 from rotoscope.lab.sequences import PARTS
@@ -55,6 +57,16 @@ def training_cost(settings: TrainSettings, device: torch.device, watched: int = 
     )
     instead = "use fewer steps, smaller batches or a smaller model"
     return Cost(what, (memory + BYTES_PER_TOKEN * rows * n) / 1e9, seconds, instead)
+
+
+def trainings_cost(each: Sequence[TrainSettings], device: torch.device, watched: int = 0) -> Cost:
+    """Several models trained as one: as much as all of them take alone, which on a GPU is more than they do."""
+    costs = [training_cost(one, device, watched) for one in each]
+    if len(costs) == 1:
+        return costs[0]
+    memory, seconds = sum(cost.gigabytes for cost in costs), sum(cost.seconds for cost in costs)
+    what = f"{len(costs)} models as one, each {costs[0].what}"
+    return Cost(what, memory, seconds, f"{costs[0].instead}, or train fewer as one")
 
 
 def grid_cost(settings: CanonicalSettings, models: int, experiments: int, device: torch.device) -> Cost:

@@ -4,6 +4,8 @@ Each block normalises once and runs attention and MLP beside one another. Rotati
 dimensions, so queries and keys are held as complex numbers, one per plane, and a turn is one product. Planes beyond the
 rotary dimensions, and all planes of a NoPE layer, have the angle 0.
 
+Several models can be one (`GPTJ.stack`): weights, and what is computed with them, then have an axis of models in front.
+
 This model is for training, and for scoring while training. It counts as read only after `GPTJ.prove` has compared it with
 what the reader takes out of the same weights in transformers' own model.
 """
@@ -12,13 +14,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch.nn import functional as F
 
 from rotoscope.errors import ModelError, UnprovenError
+from rotoscope.lab.layer import Drawing, at_once, block, embedded, linear, normed
 from rotoscope.maths.rotation import counterfactual_logits
 from rotoscope.reading import HeadReader, LayerHeads
 from rotoscope.reading.heads import PROOF_TOLERANCE
@@ -115,9 +119,28 @@ class GPTJ:
         angles[: shape.rotary // 2] = 1.0 / (10000**half)
         self.angles = angles.to(self.device)
         """How far each plane turns per position; a NoPE layer turns none of them."""
+        self.each: list[GPTJ] = [self]
+        """The models that are stacked here, by themselves: they live in the memory of the stack and change with it."""
         self.proof: float | None = None
         """The largest difference `prove` found; None before."""
         self._turns: dict[int, Tensor] = {}
+
+    @classmethod
+    def stack(cls, models: Sequence[GPTJ]) -> GPTJ:
+        """Several models of one shape as one; shorter vocabularies are filled up with words that mean nothing."""
+        words = max(model.shape.vocabulary for model in models)
+        stacked = {}
+        for name in models[0].weights:
+            parts = [model.weights[name] for model in models]
+            stacked[name] = parts[0].new_zeros(len(parts), *max(part.shape for part in parts))
+            for place, part in zip(stacked[name], parts, strict=True):
+                place[: len(part)] = part
+        made = cls(replace(models[0].shape, vocabulary=words), stacked)
+        made.each = [
+            cls(model.shape, {name: stacked[name][k, : len(part)] for name, part in model.weights.items()})
+            for k, model in enumerate(models)
+        ]
+        return made
 
     @classmethod
     def initialise(cls, shape: GPTJShape, seed: int, device: str | torch.device = "cpu") -> GPTJ:
@@ -148,44 +171,35 @@ class GPTJ:
 
     def logits(
         self,
-        tokens: Int[Tensor, "batch n"],
+        tokens: Int[Tensor, "*models batch n"],
         *,
         dropout: float = 0.0,
+        drawing: Drawing = at_once,
         visit: Visit | None = None,
-    ) -> Float[Tensor, "batch vocabulary"]:
-        """What the model says after the last token; `visit` is shown every layer's input, queries and keys."""
-        n = tokens.shape[1]
+        block: Callable[..., Tensor] = block,
+    ) -> Float[Tensor, "*models batch vocabulary"]:
+        """What the model says after the last token; `visit` is shown every layer's input, queries and keys.
+
+        `block` is the formula of a layer, as it is or compiled.
+        """
+        n = tokens.shape[-1]
         if n > self.shape.positions:
             raise ModelError(f"{n} tokens are more than the {self.shape.positions} positions of the model")
-
-        def dropped(x: Tensor) -> Tensor:
-            return F.dropout(x, dropout) if dropout else x
-
-        turns = self._turned(n)
-        x = dropped(F.embedding(tokens, self.weights["transformer.wte.weight"]))
+        turns = torch.view_as_real(self._turned(n))
+        x = embedded(tokens, self.weights["transformer.wte.weight"])
+        x = drawing(partial(F.dropout, p=dropout), x) if dropout else x
         for layer in range(self.shape.layers):
-            front = f"transformer.h.{layer}."
-            w = {name: self.weights[front + name] for name in _BLOCK}
-            inside = F.layer_norm(x, (self.shape.width,), w["ln_1.weight"], w["ln_1.bias"])
-            mixed = F.linear(inside, w["attn.qkv.weight"])
-            mixed = mixed.unflatten(-1, (3, self.shape.heads, self.shape.head_width)).permute(2, 0, 3, 1, 4)
-            both = torch.view_as_complex(mixed[:2].contiguous().unflatten(-1, (-1, 2)))
-            if visit is not None:
-                visit(
-                    LayerState(layer, x, both[0], both[1], self.angles_of(layer), layer not in self.shape.nope)
-                )
-            turned = both if layer in self.shape.nope else both * turns
-            query, key = _as_real(turned)
-            attended = F.scaled_dot_product_attention(query, key, mixed[2], is_causal=True, dropout_p=dropout)
-            attended = F.linear(attended.transpose(1, 2).flatten(-2), w["attn.out_proj.weight"])
-            wide = F.gelu(F.linear(inside, w["mlp.fc_in.weight"], w["mlp.fc_in.bias"]), approximate="tanh")
-            thought = F.linear(wide, w["mlp.fc_out.weight"], w["mlp.fc_out.bias"])
-            x = x + dropped(attended) + dropped(thought)
+            w = {name: self.weights[f"transformer.h.{layer}.{name}"] for name in _BLOCK}
+            show = None if visit is None else partial(self._show, visit, layer, x)
+            turned = None if layer in self.shape.nope else turns
+            x = block(x, w, turned, self.shape.heads, dropout, drawing, show)
         w = self.weights
-        last = F.layer_norm(
-            x[:, -1], (self.shape.width,), w["transformer.ln_f.weight"], w["transformer.ln_f.bias"]
-        )
-        return F.linear(last, w["lm_head.weight"], w["lm_head.bias"])
+        last = normed(x[..., -1, :], w["transformer.ln_f.weight"], w["transformer.ln_f.bias"])
+        return linear(last, w["lm_head.weight"], w["lm_head.bias"])
+
+    def _show(self, visit: Visit, layer: int, x: Tensor, both: Tensor) -> None:
+        """What one layer works with, to whoever looks."""
+        visit(LayerState(layer, x, both[0], both[1], self.angles_of(layer), layer not in self.shape.nope))
 
     @torch.no_grad()
     def prove(self, reader: HeadReader | None = None) -> float:

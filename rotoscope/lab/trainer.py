@@ -1,13 +1,19 @@
-"""One training step after the other: a model, its optimiser, and the order of its data.
+"""One training step after the other: a model or several as one, their optimiser, and the order of their data.
+
+Several models are trained as one stack: one step moves them all, and none notices the others. Each has its own weights,
+sequences and order. With the dropout 0, and on a CPU with any, each becomes what it would have become alone, up to
+rounding. On a GPU all draw what they drop from one stream of random numbers: there a model's draws depend on which
+others are in the stack.
 
 The same code runs on a CPU and on a GPU; there the whole step, from picking the batch to the optimiser, is captured once
-as a CUDA graph and replayed.
+as a CUDA graph and replayed, in long trainings with the layers compiled before.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import pandas as pd
@@ -15,82 +21,122 @@ import torch
 from torch.nn import functional as F
 
 from rotoscope.lab.gptj import GPTJ
+from rotoscope.lab.layer import Drawing, at_once, block
 from rotoscope.lab.sequences import model_shape, training_sequences
 from rotoscope.settings import TrainSettings
 from rotoscope.shapes import Tensor
 from rotoscope.tasks.multihop import MultiHops
 
 AT_ONCE = 4096
+LONG = 5_000
+"""Steps from which on compiling takes less time than it saves."""
+NO_COMPILER = (RuntimeError, ImportError, OSError, subprocess.SubprocessError)
+"""What is raised where there is no compiler, or none that can do it."""
 
 
 class Trainer:
-    """A model, its optimiser and the order of its data: one step after the other."""
+    """A model, or several with settings that differ in task and seed: one step after the other for all of them."""
 
-    def __init__(self, settings: TrainSettings, device: torch.device) -> None:
-        self.settings, self.device = settings, device
-        self.data = training_sequences(settings, "train", device)
-        self.model = GPTJ.initialise(model_shape(settings, len(self.data.vocabulary)), settings.seed, device)
-        for weight in self.model.weights.values():
-            weight.requires_grad_(True)
+    def __init__(
+        self,
+        settings: TrainSettings | Sequence[TrainSettings],
+        device: torch.device,
+        *,
+        compiled: bool | None = None,
+    ) -> None:
+        each = [settings] if isinstance(settings, TrainSettings) else list(settings)
+        self.each, self.settings, self.device = each, each[0], device
+        data = [training_sequences(one, "train", device) for one in each]
+        models = [
+            GPTJ.initialise(model_shape(one, len(part.vocabulary)), one.seed, device)
+            for one, part in zip(each, data, strict=True)
+        ]
+        self.model = models[0] if len(models) == 1 else GPTJ.stack(models)
         self.rate = torch.tensor(0.0, device=device)
         graphed = device.type == "cuda"
+        weights = self.model.weights.values()
         self.optimiser = torch.optim.AdamW(
-            self.model.weights.values(),
+            [weight.requires_grad_() for weight in weights],
             lr=self.rate,
-            betas=settings.betas,
-            weight_decay=settings.weight_decay,
+            betas=self.settings.betas,
+            weight_decay=self.settings.weight_decay,
             fused=True,
             capturable=graphed,
         )
-        self.order = _order(settings).to(device)
-        self.losses = torch.zeros(settings.steps, device=device)
+        for weight in weights:
+            moments = {key: torch.zeros_like(weight.detach()) for key in ("exp_avg", "exp_avg_sq")}
+            self.optimiser.state[weight] = {"step": torch.zeros((), device=device), **moments}
+        self.tokens = torch.cat([part.tokens for part in data])
+        self.answers = torch.cat([part.answer for part in data])
+        models_axis = () if len(each) == 1 else (len(each),)
+        orders = [_order(one) + k * one.train_sequences for k, one in enumerate(each)]
+        self.order = torch.stack(orders).view(*models_axis, -1).to(device)
+        self.losses = torch.zeros(*models_axis, self.settings.steps, device=device)
         self.counter = torch.zeros(1, dtype=torch.long, device=device)
-        self.within = torch.arange(settings.batch, device=device)
+        self.within = torch.arange(self.settings.batch, device=device)
         self.step = 0
         self.graph: torch.cuda.CUDAGraph | None = None
+        self.compiled = graphed and self.settings.steps >= LONG if compiled is None else compiled
+        """Whether layers are compiled; only a step that is captured can be."""
+        self.block: Callable[..., Tensor] = block
+        self.drawing: Drawing = at_once
+        self.warnings: list[str] = []
 
     def run_to(self, step: int) -> None:
         """Train up to a step. Dropout is seeded anew here, so that a resumed run draws the same."""
         if self.device.type == "cuda" and self.graph is None:
             with _seeded(0, self.device):  # what the recording draws must not shift what the steps draw
                 self._capture()
+        if self.device.type == "cpu" and len(self.each) > 1 and self.settings.dropout:
+            self.drawing = _OwnDraws([one.seed * 1_000_003 + self.step for one in self.each])
         with _seeded(self.settings.seed * 1_000_003 + self.step, self.device):
             for _ in range(self.step, step):
                 if self.graph is not None:
                     self.graph.replay()
                 else:
-                    self.optimiser.zero_grad(set_to_none=True)
                     self._one()
         self.step = step
 
     def _one(self) -> None:
         """One step, from the batch to the new weights; everything it needs to know is in tensors."""
         settings, now = self.settings, self.counter
-        rows = self.order[now * settings.batch + self.within]
-        logits = self.model.logits(self.data.tokens[rows], dropout=settings.dropout)
-        loss = F.cross_entropy(logits, self.data.answer[rows])
-        loss.backward()
+        self.optimiser.zero_grad(set_to_none=True)
+        rows = self.order[..., now * settings.batch + self.within]
+        logits = self.model.logits(
+            self.tokens[rows], dropout=settings.dropout, drawing=self.drawing, block=self.block
+        )
+        answers = self.answers[rows].view(-1, settings.batch)
+        losses = torch.stack(
+            [
+                F.cross_entropy(said[:, : model.shape.vocabulary], wanted)
+                for model, said, wanted in zip(
+                    self.model.each, logits.view(len(answers), settings.batch, -1), answers, strict=True
+                )
+            ]
+        )
+        losses.sum().backward()  # type: ignore[no-untyped-call]
         rise = (now + 1) / (settings.warmup + 1)
         fall = (settings.steps - now) / max(settings.steps - settings.warmup, 1)
         self.rate.copy_(settings.learning_rate * torch.minimum(rise, fall)[0])
         self.optimiser.step()
-        self.losses.index_copy_(0, now, loss.detach()[None])
+        self.losses.index_copy_(-1, now, losses.detach().view(*self.losses.shape[:-1], 1))
         now += 1
 
     def _capture(self) -> None:
         """Record one step as a CUDA graph. The steps that warm it up are undone."""
-        before = {name: value.clone() for name, value in self.state().items()}
+        before = [{name: value.clone() for name, value in state.items()} for state in self.states()]
         precision = torch.get_float32_matmul_precision()
         torch.set_float32_matmul_precision("high")
         try:
             aside = torch.cuda.Stream(self.device)
             aside.wait_stream(torch.cuda.current_stream(self.device))
             with torch.cuda.stream(aside):
+                if self.compiled:
+                    self._compile()
                 for _ in range(3):
-                    self.optimiser.zero_grad(set_to_none=True)
                     self._one()
+                self.optimiser.zero_grad(set_to_none=True)
             torch.cuda.current_stream(self.device).wait_stream(aside)
-            self.optimiser.zero_grad(set_to_none=True)
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph):
                 self._one()
@@ -99,39 +145,47 @@ class Trainer:
         self.restore(before)
         self.graph = graph
 
-    def state(self) -> dict[str, Tensor]:
-        """Everything needed to go on: weights, moments, losses so far."""
-        state = {"losses": self.losses, "counter": self.counter}
-        for name, weight in self.model.weights.items():
-            state[f"weight.{name}"] = weight.detach()
-            for key in ("step", "exp_avg", "exp_avg_sq"):
-                moment = self.optimiser.state[weight].get(key)
-                state[f"adamw.{key}.{name}"] = (
-                    torch.zeros_like(weight if key != "step" else torch.zeros(())) if moment is None else moment
-                ).detach()
-        return state
+    def _compile(self) -> None:
+        """Compile the formula of a layer and take a step with it; where that fails, it stays as it is and a warning says why."""
+        try:
+            self.block = torch.compile(block, dynamic=False)
+            self._one()
+        except NO_COMPILER as problem:
+            self.block = block
+            why = f"{type(problem).__name__}: {problem}".splitlines()[0]
+            self.warnings.append(f"layers could not be compiled ({why}), so that training took longer")
 
-    def restore(self, state: dict[str, Tensor]) -> None:
-        """Go back to a state, in place: a captured graph keeps working on the same memory."""
-        self.losses.copy_(state["losses"])
-        self.counter.copy_(state["counter"])
-        for name, weight in self.model.weights.items():
-            weight.data.copy_(state[f"weight.{name}"])
-            moments = self.optimiser.state[weight]
-            for key in ("step", "exp_avg", "exp_avg_sq"):
-                stored = state[f"adamw.{key}.{name}"]
-                if key in moments:
-                    moments[key].copy_(stored)
-                else:
-                    moments[key] = stored.to(self.device, copy=True)
+    def states(self) -> list[dict[str, Tensor]]:
+        """Everything each model needs to go on, alone or with others: weights, moments, losses so far.
+
+        These are the tensors that are trained, not copies.
+        """
+        several = len(self.each) > 1
+        found = []
+        for k, model in enumerate(self.model.each):
+            state = {"losses": self.losses[k] if several else self.losses, "counter": self.counter}
+            for name, weight in model.weights.items():
+                state[f"weight.{name}"] = weight.detach()
+                for key, moment in self.optimiser.state[self.model.weights[name]].items():
+                    own = moment[k, : len(weight)] if several and key != "step" else moment
+                    state[f"adamw.{key}.{name}"] = own
+            found.append(state)
+        return found
+
+    @torch.no_grad()
+    def restore(self, states: Sequence[dict[str, Tensor]]) -> None:
+        """Go back to a state of every model, in place: a captured graph keeps working on the same memory."""
+        for state, stored in zip(self.states(), states, strict=True):
+            for name, value in state.items():
+                value.copy_(stored[name])
         self.step = int(self.counter)
 
     @torch.no_grad()
-    def accuracy(self, samples: MultiHops) -> pd.DataFrame:
-        """Right answers by number of hops."""
+    def accuracy(self, model: GPTJ, samples: MultiHops) -> pd.DataFrame:
+        """Right answers of one of the models, by number of hops."""
         right = torch.cat(
             [
-                self.model.logits(samples.tokens[k : k + AT_ONCE]).argmax(-1) == samples.answer[k : k + AT_ONCE]
+                model.logits(samples.tokens[k : k + AT_ONCE]).argmax(-1) == samples.answer[k : k + AT_ONCE]
                 for k in range(0, len(samples), AT_ONCE)
             ]
         )
@@ -141,6 +195,21 @@ class Trainer:
             share = float(right[chosen].float().mean())
             rows.append({"hops": hops, "accuracy": share, "inputs": int(chosen.sum())})
         return pd.DataFrame(rows)
+
+
+class _OwnDraws:
+    """Draws of several models on a CPU, each from a stream of its own: what one drops does not depend on the others."""
+
+    def __init__(self, seeds: Sequence[int]) -> None:
+        self.streams = [torch.Generator().manual_seed(seed).get_state() for seed in seeds]
+
+    def __call__(self, work: Callable[..., Tensor], *parts: Tensor) -> Tensor:
+        made = []
+        for k, own in enumerate(zip(*parts, strict=True)):
+            torch.set_rng_state(self.streams[k])
+            made.append(work(*own))
+            self.streams[k] = torch.get_rng_state()
+        return torch.stack(made)
 
 
 def _order(settings: TrainSettings) -> Tensor:

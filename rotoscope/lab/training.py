@@ -1,7 +1,7 @@
 """Training GPT-J on the multi-hop tasks: P2's model, its last-token loss, and one schedule.
 
 A run in a folder can be killed at any moment: it goes on from its last saved state, on a CPU to the same weights bit for
-bit.
+bit. Several models are trained as one, and leave a run each, which is like that of a model trained alone.
 """
 
 from __future__ import annotations
@@ -10,27 +10,29 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 import pandas as pd
 import torch
 
 from rotoscope.errors import RunError
 from rotoscope.lab.checkpoints import save_checkpoint
-from rotoscope.lab.cost import training_cost
+from rotoscope.lab.cost import trainings_cost
 from rotoscope.lab.gptj import GPTJ
 from rotoscope.lab.sequences import model_shape, training_sequences
 from rotoscope.lab.trainer import Trainer
 from rotoscope.progress import progress_bar
 from rotoscope.reading.devices import pick_device
 from rotoscope.reading.threads import one_thread
-from rotoscope.results.record import Proof
+from rotoscope.results.record import RUN, Proof
 from rotoscope.results.run import Run
 from rotoscope.results.saved import Tables
 from rotoscope.results.training import Training
 from rotoscope.settings import Settings, TrainSettings
+from rotoscope.shapes import Tensor
 from rotoscope.tasks.multihop import MultiHops
 
 STATES_KEPT = 2
@@ -49,12 +51,22 @@ class Evaluation:
 
 
 OnEvaluate = Callable[[Evaluation], Tables | None]
+Task = Literal["number", "letter"]
+Tasks = list[Task] | tuple[Task, ...]
+Preset = Literal["mini", "paper"]
 
 
+@overload
+def train(task: Task, preset: Preset = "mini", *, seeds: None = None, **how: Any) -> Training: ...
+@overload
+def train(task: Task, preset: Preset = "mini", *, seeds: int, **how: Any) -> list[Training]: ...
+@overload
+def train(task: Tasks, preset: Preset = "mini", *, seeds: int | None = None, **how: Any) -> list[Training]: ...
 def train(
-    task: Literal["number", "letter"],
-    preset: Literal["mini", "paper"] = "mini",
+    task: Task | Tasks,
+    preset: Preset = "mini",
     *,
+    seeds: int | None = None,
     out: str | Path | None = None,
     on_evaluate: OnEvaluate | None = None,
     device: str | None = None,
@@ -62,125 +74,192 @@ def train(
     force: bool = False,
     show_progress: bool | None = None,
     **changes: Any,
-) -> Training:
-    """Train one model. `changes` are fields of `TrainSettings`.
+) -> Training | list[Training]:
+    """Train one model, or several as one. `changes` are fields of `TrainSettings`.
 
     `on_evaluate` is called after the steps of `TrainSettings.evaluations`; tables it returns (with a column `step`)
-    become tables of the run, its own `settings`, where it has any, part of the run's, and its `proof` part of the record. With `out`, checkpoints are
+    become tables of the run, its own `settings`, where it has any, part of the run's, and its `proof` part of the record; models that are trained as one
+    are given to its `together`, where it has that, in a list. With `out`, checkpoints are
     kept and a killed run goes on where it was. What does not fit memory or would take days is refused, unless you `force` it.
+
+    A list of tasks trains a model of each and returns a list of runs; with `seeds`, so many of each, the first with `seed`, the next
+    with the seed after it. Each run has a folder of its own in `out`, `number-0` and so on, as if its model had been trained
+    alone: with the dropout 0, and on a CPU with any, it has the same weights up to rounding. Runs that are finished are
+    read back, and the others go on from the last step at which all of them were saved.
     """
-    settings = TrainSettings.preset(preset, task=task, **changes)
-    training_sequences(settings, "test", count=1)  # impossible sizes are refused before anything is written
-    model_shape(settings, vocabulary=2)
+    tasks, alone = ([task], seeds is None) if isinstance(task, str) else (list(task), False)
+    if alone:
+        each = [TrainSettings.preset(preset, task=tasks[0], **changes)]
+    else:
+        each = TrainSettings.several(preset, tasks, 1 if seeds is None else seeds, **changes)
+    for settings in each:  # impossible sizes are refused before anything is written
+        training_sequences(settings, "test", count=1)
+        model_shape(settings, vocabulary=2)
     where = pick_device(device)
     watched = getattr(on_evaluate, "settings", None)
-    training_cost(settings, where, getattr(watched, "inputs", 0)).check(where, force=force)
-    described = settings.stored() | {"preset": preset}
-    if isinstance(watched, Settings):
-        described["watched"] = watched.stored()
-    run = Run(Training, described, out, overwrite=overwrite)
-    if run.finished is not None:
-        return run.finished
+    trainings_cost(each, where, getattr(watched, "inputs", 0)).check(where, force=force)
+    if not alone and out is not None and (Path(out) / RUN).exists():
+        raise RunError(f"{out} holds a run; several models need a folder for their runs: choose another --out")
+    runs = []
+    for settings in each:
+        described = settings.stored() | {"preset": preset}
+        if isinstance(watched, Settings):
+            described["watched"] = watched.stored()
+        place = out if alone or out is None else Path(out) / f"{settings.task}-{settings.seed}"
+        runs.append(Run(Training, described, place, overwrite=overwrite))
+    to_train = [_One(run, one) for run, one in zip(runs, each, strict=True) if run.finished is None]
+    made = iter(_train(to_train, where, on_evaluate, show_progress) if to_train else ())
+    results = [next(made) if run.finished is None else run.finished for run in runs]
+    return results[0] if alone else results
+
+
+@dataclass
+class _One:
+    """One of the models in training: its run, and what it has taken so far."""
+
+    run: Run[Training]
+    settings: TrainSettings
+    seconds: dict[str, float] = field(
+        default_factory=lambda: dict.fromkeys(("training_s", "accuracy_s", "watching_s", "saving_s"), 0.0)
+    )
+
+
+def _train(
+    ones: list[_One], where: torch.device, on_evaluate: OnEvaluate | None, show_progress: bool | None
+) -> Iterator[Training]:
+    """Train these models as one, and finish their runs."""
+    settings = ones[0].settings
     small = where.type == "cpu" and settings.width <= SMALL
-    with one_thread(small), progress_bar(f"training {task}", settings.steps, show_progress) as bar:
-        work = _Work(run, settings, where, on_evaluate)
+    title = f"training {settings.task}" if len(ones) == 1 else f"training {len(ones)} models"
+    with one_thread(small), progress_bar(title, settings.steps, show_progress) as bar:
+        work = _Work(ones, where, on_evaluate)
         bar.advance(work.trainer.step)
         for point in settings.evaluations:
             if point < work.trainer.step or (point == work.trainer.step and work.resumed_at is not None):
                 continue
             bar.advance(point - work.trainer.step)
             work.advance_to(point)
-        test = work.trainer.accuracy(training_sequences(settings, "test", where))
-    run.add("test", {"test": test})
-    result = run.finish(
-        timings=work.seconds,
-        device=torch.cuda.get_device_name(where) if where.type == "cuda" else where.type,
-        proof=Proof(settings.layers, getattr(on_evaluate, "proof", None)),
-        warnings=work.warnings,
-        parameters=sum(weight.numel() for weight in work.trainer.model.weights.values()),
-        resumed_at=work.resumed_at,
-    )
-    result.folder, result.model = run.folder, work.trainer.model
-    return result
+        tests = [
+            work.trainer.accuracy(model, training_sequences(one.settings, "test", where))
+            for one, model in zip(ones, work.trainer.model.each, strict=True)
+        ]
+    for one, model, test in zip(ones, work.trainer.model.each, tests, strict=True):
+        one.run.add("test", {"test": test})
+        result = one.run.finish(
+            timings=one.seconds,
+            device=torch.cuda.get_device_name(where) if where.type == "cuda" else where.type,
+            proof=Proof(settings.layers, getattr(on_evaluate, "proof", None)),
+            warnings=[*work.warnings, *work.trainer.warnings],
+            parameters=sum(weight.numel() for weight in model.weights.values()),
+            resumed_at=work.resumed_at,
+            **({"trained_as_one": len(ones)} if len(ones) > 1 else {}),
+        )
+        result.folder, result.model = one.run.folder, model
+        yield result
 
 
 class _Work:
-    """A training run on its way: evaluations, kept checkpoints, states to go on from."""
+    """Training on its way: evaluations, kept checkpoints, states to go on from."""
 
-    def __init__(
-        self, run: Run[Training], settings: TrainSettings, device: torch.device, on_evaluate: OnEvaluate | None
-    ) -> None:
-        self.run, self.settings, self.on_evaluate = run, settings, on_evaluate
-        self.trainer = Trainer(settings, device)
-        self.held_out = training_sequences(settings, "validation", device)
-        self.seconds = {"training_s": 0.0, "accuracy_s": 0.0, "watching_s": 0.0, "saving_s": 0.0}
+    def __init__(self, ones: list[_One], device: torch.device, on_evaluate: OnEvaluate | None) -> None:
+        self.ones, self.on_evaluate = ones, on_evaluate
+        self.settings = ones[0].settings
+        """Of the first; task and seed aside, all have the same."""
+        self.trainer = Trainer([one.settings for one in ones], device)
+        self.held_out = [training_sequences(one.settings, "validation", device) for one in ones]
         self.warnings: list[str] = []
         self.resumed_at = self._resume()
 
     def advance_to(self, point: int) -> None:
-        """Train up to an evaluation, look at the model, and save what must survive."""
+        """Train up to an evaluation, look at the models, and save what must survive."""
         before = self.trainer.step
-        with self._timed("training_s"):
+        with self._timed("training_s", *self.ones):
             self.trainer.run_to(point)
-        with self._timed("accuracy_s"):
-            metrics = self.trainer.accuracy(self.held_out)
-        metrics.insert(0, "step", point)
-        recent = self.trainer.losses[before:point]
-        metrics["loss"] = float(recent.mean()) if point > before else math.nan
-        metrics["learning_rate"] = float(self.trainer.rate)
-        tables = {"metrics": metrics}
-        if self.on_evaluate is not None:
-            with self._timed("watching_s"), torch.no_grad():
-                evaluation = Evaluation(point, self.trainer.model, self.held_out, self.settings)
-                tables |= self.on_evaluate(evaluation) or {}
-        with self._timed("saving_s"):
-            if point in self.settings.kept:
-                self.run.beside(
-                    f"checkpoint-{point}",
-                    lambda place: save_checkpoint(place, self.trainer.model, self.held_out),
-                )
-            self.run.add(_key(point), tables)
-            self.run.log(_line(metrics))
-            if point in self.settings.saved:
-                self._save(point)
+        looks = [
+            Evaluation(point, model, held_out, one.settings)
+            for one, model, held_out in zip(self.ones, self.trainer.model.each, self.held_out, strict=True)
+        ]
+        with self._timed("accuracy_s", *self.ones):
+            accuracies = [self.trainer.accuracy(look.model, look.held_out) for look in looks]
+        with self._timed("watching_s", *self.ones), torch.no_grad():
+            watched = self._watched(looks)
+        states = self.trainer.states()
+        with self._timed("saving_s", *self.ones):
+            for one, look, metrics, tables, state in zip(
+                self.ones, looks, accuracies, watched, states, strict=True
+            ):
+                metrics.insert(0, "step", point)
+                recent = state["losses"][before:point]
+                metrics["loss"] = float(recent.mean()) if point > before else math.nan
+                metrics["learning_rate"] = float(self.trainer.rate)
+                if point in self.settings.kept:
+                    save = partial(save_checkpoint, model=look.model, samples=look.held_out)
+                    one.run.beside(f"checkpoint-{point}", save)
+                one.run.add(_key(point), {"metrics": metrics} | tables)
+                one.run.log(_line(metrics))
+                if point in self.settings.saved:
+                    _save(one, point, state)
+
+    def _watched(self, looks: list[Evaluation]) -> list[Tables]:
+        """What `on_evaluate` makes of every model, of all together where it can."""
+        if self.on_evaluate is None:
+            return [{} for _ in looks]
+        together = getattr(self.on_evaluate, "together", None)
+        return together(looks) if together else [self.on_evaluate(look) or {} for look in looks]
 
     @contextmanager
-    def _timed(self, name: str) -> Iterator[None]:
+    def _timed(self, name: str, *ones: _One) -> Iterator[None]:
+        """Count the time that is spent; what is done for several models is shared among them."""
         began = time.perf_counter()
         yield
         if self.trainer.device.type == "cuda":
             torch.cuda.synchronize(self.trainer.device)
-        self.seconds[name] += time.perf_counter() - began
-
-    def _save(self, point: int) -> None:
-        state = {name: value.cpu().contiguous() for name, value in self.trainer.state().items()}
-        state["seconds"] = torch.tensor(list(self.seconds.values()), dtype=torch.float64)
-        self.run.save_state(_key(point), state)
-        for old in self.run.states()[:-STATES_KEPT]:
-            self.run.drop_state(old)
+        for one in ones:
+            one.seconds[name] += (time.perf_counter() - began) / len(ones)
 
     def _resume(self) -> int | None:
-        """Go on from the last state that can be read; a damaged one is named and the one before it used."""
-        for key in reversed(self.run.states()):
+        """Go on from the last state that all have and that can be read; a damaged one is named and the one before it used."""
+        runs = [one.run for one in self.ones]
+        common = set.intersection(*(set(run.states()) for run in runs))
+        for key in sorted(common, reverse=True):
             try:
-                state = self.run.load_state(key)
-                self.trainer.restore(state)
-                self.run.keep_only(earlier for earlier in self.run.earlier() if earlier <= key)
+                states = [run.load_state(key) for run in runs]
+                self.trainer.restore(states)
+                for run in runs:
+                    run.keep_only(earlier for earlier in run.earlier() if earlier <= key)
             except (RunError, KeyError, RuntimeError) as damage:
                 self.warnings.append(
                     f"the state saved after {_words(key)} could not be read ({type(damage).__name__}: {damage}); "
                     "the one before it was used"
                 )
-                self.run.drop_state(key)
                 continue
-            if "seconds" in state:  # what the work took before it was stopped
-                self.seconds = dict(zip(self.seconds, state["seconds"].tolist(), strict=True))
-            self.run.trim_log(lambda row: row["step"] <= self.trainer.step)
+            for one, state in zip(self.ones, states, strict=True):
+                if "seconds" in state:  # what the work took before it was stopped
+                    one.seconds = dict(zip(one.seconds, state["seconds"].tolist(), strict=True))
+            self._forget_after(key)
             return self.trainer.step
-        self.trainer = Trainer(self.settings, self.trainer.device)
-        self.run.keep_only(())
-        self.run.trim_log(lambda row: False)
+        if common:
+            self.trainer = Trainer(self.trainer.each, self.trainer.device)
+        for run in runs:
+            run.keep_only(())
+        self._forget_after("")
         return None
+
+    def _forget_after(self, key: str) -> None:
+        """What an earlier try left of the steps that are taken again."""
+        for one in self.ones:
+            for later in one.run.states():
+                if later > key:
+                    one.run.drop_state(later)
+            one.run.trim_log(lambda row: _key(row["step"]) <= key)
+
+
+def _save(one: _One, point: int, state: dict[str, Tensor]) -> None:
+    kept = {name: value.cpu().contiguous() for name, value in state.items()}
+    kept["seconds"] = torch.tensor(list(one.seconds.values()), dtype=torch.float64)
+    one.run.save_state(_key(point), kept)
+    for old in one.run.states()[:-STATES_KEPT]:
+        one.run.drop_state(old)
 
 
 def _key(point: int) -> str:

@@ -55,8 +55,8 @@ class Run:
 _CHECKPOINTS = "(rotoscope train number|letter --preset paper, {device})"
 _STORED_CANONICAL = "stored run (rotoscope canonical all --preset paper)"
 _STORED_TRAINING = f"stored runs of three seeds {_CHECKPOINTS}"
-_SEED_TRAINED = f"seed 0 trained by this run, seeds 1 and 2 stored {_CHECKPOINTS}"
-_SEED_MEASURED = "seed 0 trained and measured by this run, the others stored (rotoscope lengths stored)"
+_SEEDS_TRAINED = "three seeds trained by this run"
+_SEEDS_MEASURED = f"{_SEEDS_TRAINED} and measured, shorter trainings stored (rotoscope lengths stored)"
 _STORED_LENGTHS = "stored measurement of trained models (rotoscope lengths stored)"
 _STORED_ROLES = "stored run (rotoscope dynamics number|letter)"
 _STORED_TELLING = (
@@ -84,10 +84,10 @@ NEEDS: dict[Need, Run] = {
     "carried": Run(cost="cpu", rests_on=(_STORED_CARRIED, HERE, HERE)),
     "curves": Run(cost="gpu", rests_on=(_STORED_CARRIED, _STORED_CARRIED, HERE)),
     "canonical": Run(cost="cpu", rests_on=(_STORED_CANONICAL, HERE, HERE)),
-    "training": Run(cost="gpu", rests_on=(_STORED_TRAINING, _STORED_TRAINING, _SEED_TRAINED)),
+    "training": Run(cost="gpu", rests_on=(_STORED_TRAINING, _STORED_TRAINING, _SEEDS_TRAINED)),
     "roles": Run(cost="cpu", rests_on=(_STORED_ROLES, EMBEDDED, TRAINED)),
     "geometry": Run(cost="cpu", rests_on=(EMBEDDED, EMBEDDED, TRAINED)),
-    "lengths": Run(cost="gpu", rests_on=(_STORED_LENGTHS, _STORED_LENGTHS, _SEED_MEASURED)),
+    "lengths": Run(cost="gpu", rests_on=(_STORED_LENGTHS, _STORED_LENGTHS, _SEEDS_MEASURED)),
     "depths": Run(cost="gpu", rests_on=(_DEPTHS_EMBEDDED, _DEPTHS_EMBEDDED, _DEPTHS_TRAINED)),
     "onehop": Run(cost="endpoint", rests_on=("finished runs of one-hop questions (--one-hop)",) * 3),
 }

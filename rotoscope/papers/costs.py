@@ -24,7 +24,9 @@ def _less(value: str, spent: float, paper: float, where: str = "") -> Finding:
 def training_cost(workshop: Workshop) -> Finding:
     runs = _both(workshop)
     spent = sum(run.run.timings["training_s"] for run in runs)
-    value = f"{spent / 60:.1f} minutes for both models on {runs[0].run.device}"
+    as_one = runs[0].run.details.get("trained_as_one")
+    among = f" of {as_one} trained as one" if as_one else ""
+    value = f"{spent / 60:.1f} minutes for both models{among} on {runs[0].run.device}"
     return _less(value, spent, 55 * MINUTES, ", on other hardware")
 
 

@@ -78,20 +78,26 @@ class Workshop(LanguageRuns):
 
     @cache  # noqa: B019 - one workshop lives as long as the command
     def training(self, task: str) -> list[Training]:
-        """Paper runs of a task: those stored, or at gpu cost seed 0 trained again beside the stored others."""
-        runs = [Training.open(place) for place in (STORED / task, *sorted((STORED / task).glob("seed-*")))]
+        """Paper runs of a task, one per seed: those stored, or at gpu cost trained again."""
         if self.cost == "gpu":
-            where: Any = {"out": self.place(task), "device": self.device}
-            runs[0] = train(task, "paper", on_evaluate=Watch(), **where)  # type: ignore[arg-type]
-        return runs
+            return [run for run in self._trained_again if run.task == task]
+        return [Training.open(place) for place in (STORED / task, *sorted((STORED / task).glob("seed-*")))]
+
+    @cached_property
+    def _trained_again(self) -> list[Training]:
+        """All seeds of both tasks, as one."""
+        where: Any = {"out": self.place("multihop"), "device": self.device}
+        return train(["number", "letter"], "paper", seeds=SEEDS, on_evaluate=Watch(), **where)
 
     @cache  # noqa: B019
     def dynamics(self, task: str) -> list[Dynamics]:
         return [measure_dynamics(run) for run in self.training(task)]
 
-    def model(self, task: str) -> str | Path:
-        """The trained model of seed 0."""
-        return self.place(task) if self.cost == "gpu" and self.training(task) else task
+    def model(self, task: str, seed: int = 0) -> str | Path:
+        """The trained model of a seed; that of seed 0 comes with rotoscope."""
+        if self.cost == "gpu" and self.training(task):
+            return self.place("multihop") / f"{task}-{seed}"
+        return task
 
     @cache  # noqa: B019
     def roles(self, task: str) -> Roles:
@@ -151,7 +157,11 @@ class Workshop(LanguageRuns):
 
     @cached_property
     def _fresh_lengths(self) -> Lengths:
-        trained = {f"{task}-0-{LONG}": self.model(task) for task in ("number", "letter")}
+        trained = {
+            f"{task}-{seed}-{LONG}": self.model(task, seed)
+            for task in ("number", "letter")
+            for seed in range(SEEDS)
+        }
         return measure_lengths(trained, inputs=LENGTH_INPUTS, device=self.device, out=self.place("lengths"))
 
 

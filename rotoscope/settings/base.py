@@ -76,10 +76,12 @@ class Settings:
         return dataclasses.asdict(self)
 
     @classmethod
-    def check_meant(cls, given: Iterable[str], case: str) -> None:
-        """Refuse, in the flag's own spelling, what means nothing in this case."""
+    def check_meant(cls, given: Iterable[str], *cases: str) -> None:
+        """Refuse, in the flag's own spelling, what means nothing in any of these cases."""
         for name in given:
-            cases = cls.meant_for.get(name)
-            if cases is not None and case not in cases:
+            meant = cls.meant_for.get(name, cases)
+            if not set(cases) & set(meant):
                 flag = name.replace("_", "-")
-                raise RotoscopeError(f"--{flag} means something for {' and '.join(cases)} only, not for {case}")
+                raise RotoscopeError(
+                    f"--{flag} means something for {' and '.join(meant)} only, not for {' and '.join(cases)}"
+                )

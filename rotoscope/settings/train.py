@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 from rotoscope.errors import RotoscopeError
 from rotoscope.settings.base import Settings
@@ -14,6 +15,7 @@ TASKS = ("number", "letter")
 TOKENS = "these are tokens of a sequence, and a model has a row of positions for it"
 WEIGHTS = "a model has weights for each of them"
 SEQUENCES = count(100_000_000, "at least one is needed, and all of them are in memory at once")
+SEEDS = count(1_000, "a model is trained from each, and all are in memory at once")
 STEPS: Bounds = count(10_000_000, "evaluations have at least one training step between them")
 
 
@@ -138,6 +140,22 @@ class TrainSettings(Settings):
         super().__post_init__()
         if self.batch > self.train_sequences:
             raise RotoscopeError(f"a batch of {self.batch} is more than the {self.train_sequences} sequences")
+
+    @classmethod
+    def several(cls, preset: str, tasks: Sequence[str], seeds: int, **changes: Any) -> list[Self]:
+        """One for each task and seed, from `seed` on; a change meant for one task is made to the settings of that."""
+        if not tasks or len(set(tasks)) < len(tasks):
+            found = ", ".join(tasks) or "none"
+            raise RotoscopeError(
+                f"each task must be given once, found {found}; several models of a task are seeds"
+            )
+        SEEDS.check("seeds", seeds)
+        cls.check_meant(changes, *tasks)
+        first, made = cls.preset(preset, **changes).seed, list[Self]()
+        for task in tasks:
+            own = {name: changes[name] for name in changes if task in cls.meant_for.get(name, tasks)}
+            made += [cls.preset(preset, **own | {"task": task, "seed": first + k}) for k in range(seeds)]
+        return made
 
     @property
     def evaluations(self) -> list[int]:

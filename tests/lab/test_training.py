@@ -293,10 +293,10 @@ def test_on_a_gpu_a_resumed_run_ends_with_the_same_weights() -> None:
     settings, device = TrainSettings(task="number", **TINY), torch.device("cuda")
     one = Trainer(settings, device)
     one.run_to(50)
-    state = {name: value.clone() for name, value in one.state().items()}
+    state = {name: value.clone() for name, value in one.states()[0].items()}
     one.run_to(120)
     other = Trainer(settings, device)
-    other.restore(state)
+    other.restore([state])
     other.run_to(120)
     assert all(
         torch.equal(a, b) for a, b in zip(one.model.weights.values(), other.model.weights.values(), strict=True)

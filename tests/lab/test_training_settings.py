@@ -37,7 +37,7 @@ def by_hand(settings: TrainSettings) -> dict[str, torch.Tensor]:
             weight.data.copy_(weights[name])
             weight.grad = None
         rows = trainer.order[step * settings.batch : (step + 1) * settings.batch]
-        F.cross_entropy(trainer.model.logits(trainer.data.tokens[rows]), trainer.data.answer[rows]).backward()
+        F.cross_entropy(trainer.model.logits(trainer.tokens[rows]), trainer.answers[rows]).backward()
         rise = (step + 1) / (settings.warmup + 1)
         rate = settings.learning_rate * min(rise, (settings.steps - step) / (settings.steps - settings.warmup))
         for name, weight in trainer.model.weights.items():

@@ -132,11 +132,9 @@ def trained_again(monkeypatch: pytest.MonkeyPatch, place: Path, claims: list[Cla
 def test_at_gpu_cost_the_models_are_trained_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The stand-in's own figures stand in the rows, and what it did not learn shows."""
     rows = trained_again(monkeypatch, tmp_path / "ledger", [*learning.CLAIMS, *costs.CLAIMS])
-    first, *stored = rows.loc["p2-number-accuracy", "our_value"].split("; ")
-    assert float(first) < 0.5
-    assert all(float(one.split()[0]) > 0.99 for one in stored)
-    assert rows.loc["p2-number-accuracy", "verdict"] == IN_PART
-    assert rows.loc["p2-cost-training", "our_value"].endswith("on cpu")
+    assert float(rows.loc["p2-number-accuracy", "our_value"].split()[0]) < 0.5
+    assert rows.loc["p2-number-accuracy", "verdict"] == NOT
+    assert rows.loc["p2-cost-training", "our_value"].endswith("for both models of 2 trained as one on cpu")
 
 
 @pytest.mark.slow

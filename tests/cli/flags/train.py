@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+import rotoscope as rs
 from tests.cli.flags.effect import (
     Effect,
     Forced,
@@ -75,9 +76,15 @@ def kept(outcome: Outcome) -> int:
     return len(list(outcome.folder.glob("checkpoint-*")))
 
 
+def runs(outcome: Outcome) -> list[str]:
+    """The runs that are in the folder, one per model."""
+    return sorted(rs.open(file.parent).folder.name for file in outcome.folder.glob("*/run.json"))
+
+
 TRAIN: Table = {
     "task": Other(LETTER, NUMBER, sizes("task"), "number"),
     "preset": Effect(LETTER, "--preset paper", lambda o: rates(o)[3], 5e-5),
+    "seeds": Effect(LETTER, "--seeds 2", runs, ["letter-0", "letter-1"]),
     "seed": Effect(LETTER, "--seed 1", weights),
     "hops": Effect(LETTER, MUCH, lambda o: every(o, "metrics", "hops"), [1, 2]),
     "target": Effect(LETTER, MUCH, sizes("target"), 5),
