@@ -21,11 +21,15 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import torch
 
 from rotoscope.errors import BlockError
 from rotoscope.shapes import Bool, Float, Int, Tensor
+
+if TYPE_CHECKING:
+    from rotoscope.maths.turns import Turns
 
 
 @dataclass(frozen=True)
@@ -134,6 +138,11 @@ class Blocks:
     @cached_property
     def _places(self) -> dict[torch.device, Places]:
         return {}
+
+    @cached_property
+    def turns(self) -> list[Turns]:
+        """Interpolations between turns that were made for these blocks; see `maths.turns`."""
+        return []
 
     def _on(self, device: torch.device) -> Places:
         spans, lengths = torch.tensor(self.spans), torch.tensor(self.lengths)

@@ -16,13 +16,13 @@ from rotoscope.maths.attention import attention_entropy
 from rotoscope.maths.blocks import BlockLogits, Blocks, Gather
 from rotoscope.maths.factors import Factors
 from rotoscope.maths.kernels import fused
+from rotoscope.maths.planes import SMALL, Planes
 from rotoscope.maths.swaps import WeightedMean, each_pair_once, furthest, score_swaps, tiles
 from rotoscope.settings.profile import check_tau
 from rotoscope.shapes import Float, Tensor
 
 CHUNK = {"cpu": 2**19, "cuda": 2**25}  # logits per chunk: as a cache holds them; as many as keep a GPU busy
 ROWS = {"cpu": 64, "cuda": 512}  # rows per tile
-SMALL = 20.0  # products of four exponentials of such logits are still float32
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,34 @@ def frequency_scores(factors: Factors, blocks: Blocks, tau: Sequence[float]) -> 
     taus = check_tau(tau)
     if fused(factors.keys.device):
         return _fused(factors, blocks, taus)
-    seen, keys = factors.by_plane()
+    if factors.keys.device.type == "cpu" and blocks.equal_length and not factors.hides:
+        return _ordered(factors, blocks, taus)
+    return _plain(*factors.by_plane(), blocks, taus, factors.visible if factors.hides else None)
+
+
+def _ordered(factors: Factors, blocks: Blocks, taus: tuple[float, ...]) -> FrequencyScores:
+    """Planes with their blocks in the order of attention; those with large logits one exponent at a time."""
+    found = Planes(factors, blocks, taus).scores()
+    means, left = (found.positional, found.symbolic, found.effective), found.left
+    if bool(left.any()):
+        seen, keys = (x.transpose(1, 2)[left].unsqueeze(2) for x in factors.by_plane())
+        slowly = _plain(seen, keys, blocks, taus, None)
+        for mean, part in zip(
+            means, (slowly.positional, slowly.symbolic, slowly.effective_swaps), strict=True
+        ):
+            mean[left] = part[:, 0]
+    real = found.real
+    return FrequencyScores(*means, attention_entropy(real.softmax(-1)), real.norm(dim=-1), real.amax(-1))
+
+
+def _plain(
+    seen: Float[Tensor, "heads n planes 2"],
+    keys: Float[Tensor, "heads n planes 2"],
+    blocks: Blocks,
+    taus: tuple[float, ...],
+    visible: Tensor | None,
+) -> FrequencyScores:
+    """Chunk by chunk, blocks as they stand."""
     heads, _, planes, _ = seen.shape
     m, longest = len(blocks), max(blocks.lengths)
     together = max(1, _on(CHUNK, seen) // (longest * min(m, _on(ROWS, seen)) * m))
@@ -55,7 +82,7 @@ def frequency_scores(factors: Factors, blocks: Blocks, tau: Sequence[float]) -> 
         for first in range(0, planes, together):
             part = (slice(head, head + whole), slice(None), slice(first, first + together))
             queries, contents = (x[part].transpose(1, 2).flatten(0, 1).contiguous() for x in (seen, keys))
-            found.append(_chunk(queries, contents, blocks, taus, factors.visible if factors.hides else None))
+            found.append(_chunk(queries, contents, blocks, taus, visible))
     joined = {
         field.name: torch.cat([getattr(part, field.name) for part in found])
         for field in fields(FrequencyScores)
