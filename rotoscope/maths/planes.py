@@ -70,49 +70,47 @@ class Planes:
         reach = self.query.norm(dim=-1) * self.turns.size.to(longest) * longest
         nodes = self.turns.nodes_needed(reach) * self.turns.even
         left = ~(reach < SMALL)
-        found = [torch.zeros(heads, planes, len(self.taus), dtype=self.real.dtype) for _ in range(3)]
-        for count in nodes[~left].unique().tolist():
-            chosen = ((nodes == count) & ~left).nonzero()
-            table = self.turns.table(count) if count else None
-            for some in chosen.split(max(1, TOGETHER // (min(m, ROWS) * m))):
-                head, plane = some.unbind(1)
-                for whole, part in zip(found, self._sums(head, plane, head // group, table, count), strict=True):
-                    whole[head, plane] = part
-        return PlaneScores(*found, self.real, left)
+        nodes[left] = -1
+        # All planes that take as many nodes lie side by side.
+        counts, picked = nodes.flatten().sort(stable=True)
+        picked = picked[counts >= 0]
+        head, plane = picked // planes, picked % planes
+        known = Known.of(self.real.flatten(0, 1)[picked], self.places, self.taus)
+        together = max(1, TOGETHER // (min(m, ROWS) * m))
+        sums, first = known.sums(), 0
+        for count, size in zip(*(x.tolist() for x in counts[counts >= 0].unique_consecutive(return_counts=True))):
+            for start in range(first, first + size, together):
+                part = slice(start, min(start + together, first + size))
+                chosen = Chosen(head[part], plane[part], head[part] // group, known.order[part])
+                both = self._between(chosen, count) if count else self._exact(chosen)
+                sum_swaps(both, known, part, sums)
+            first += size
+        found = torch.zeros(3, heads * planes, len(self.taus), dtype=self.real.dtype)
+        found[:, picked] = torch.stack(known.means(sums))
+        return PlaneScores(*found.unflatten(1, (heads, planes)), self.real, left)
 
-    def _sums(self, head: Tensor, plane: Tensor, key_head: Tensor, table: Tensor | None, count: int) -> tuple[Tensor, ...]:
-        """Both scores and the effective swaps of some planes."""
-        real = self.real[head, plane]
-        own = real[:, self.places].exp().mean(-1)
-        attention = own * real.logsumexp(-1, keepdim=True).neg().exp()
-        attention, order = attention.sort(-1, descending=True)
-        picked = torch.arange(len(order))[:, None]
-        contents = self.contents[key_head[:, None], plane[:, None], order]
-        both = (
-            self._exact(head, plane, order, contents)
-            if table is None
-            else self._between(head, plane, contents, table[plane[:, None], order], count)
-        )
-        return sum_swaps(both, own[picked, order], attention, self.taus)
-
-    def _between(self, head: Tensor, plane: Tensor, contents: Tensor, slots: Tensor, count: int) -> Both:
+    def _between(self, chosen: Chosen, count: int) -> Both:
         """By interpolation between `count` turns of the query."""
-        nodes = self.turns.nodes(count)[plane]
-        cos, sin = (x.mul(self.turns.size[plane, None]).to(slots) for x in (nodes.cos(), nodes.sin()))
-        query = turn(self.query[head, plane][:, None], cos, sin)  # [planes, nodes, 2]
-        at_nodes = (contents.flatten(1, 2) @ query.mT).exp_().view_as(slots)
+        plane, order = chosen.plane[:, None], chosen.order
+        slots = self.turns.table(count)[plane, order]
+        cos, sin = (x[chosen.plane] for x in self.turns.circle(count))
+        query = self.query[chosen.head, chosen.plane][:, None]
+        query = turn(query.expand(-1, count, -1), cos, sin)  # [planes, nodes, 2]
+        contents = self.contents[chosen.key_head[:, None], plane, order].flatten(1, 2)
+        at_nodes = (contents @ query.mT).exp_().view_as(slots)
 
         def both(rows: slice, columns: slice) -> tuple[Tensor, Tensor]:
             return slots[:, rows] @ at_nodes[:, columns].mT, at_nodes[:, rows] @ slots[:, columns].mT
 
         return both
 
-    def _exact(self, head: Tensor, plane: Tensor, order: Tensor, contents: Tensor) -> Both:
+    def _exact(self, chosen: Chosen) -> Both:
         """Every exponential by itself."""
-        at = self.places[order]  # [planes, blocks, offsets]
-        cos, sin = (x.T[plane[:, None, None], at] for x in (self.factors.cos, self.factors.sin))
-        slots = turn(self.query[head, plane][:, None, None], cos, sin).transpose(1, 2)
-        contents = contents.transpose(1, 2)
+        plane, at = chosen.plane[:, None], self.places[chosen.order].transpose(1, 2)  # [planes, offsets, blocks]
+        cos, sin = (x.T[plane[..., None], at] for x in (self.factors.cos, self.factors.sin))
+        query = self.query[chosen.head, chosen.plane][:, None, None]
+        slots = turn(query.expand(*at.shape, 2), cos, sin)
+        contents = self.contents[chosen.key_head[:, None], plane, chosen.order].transpose(1, 2).contiguous()
 
         def both(rows: slice, columns: slice) -> tuple[Tensor, Tensor]:
             upper = slots[:, :, rows] @ contents[:, :, columns].mT
@@ -122,33 +120,67 @@ class Planes:
         return both
 
 
-def sum_swaps(
-    both: Both, own: Float[Tensor, "planes m"], attention: Float[Tensor, "planes m"], taus: tuple[float, ...]
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Both scores and the effective swaps of planes whose blocks are in the order of their attention."""
-    tau = torch.tensor(taus, dtype=own.dtype)
-    first = ((attention - attention[:, :1])[..., None] / tau).exp()  # [planes, blocks, taus]
-    second = ((attention[:, -1:] - attention)[..., None] / tau).exp()
-    weight, square = (_over_pairs(first**power, second**power) for power in (1, 2))
-    left = torch.cat((first, first * own[..., None]), dim=-1).mT.contiguous()  # [planes, 2 * taus, blocks]
-    norm, own = own * own, own[:, None]
-    positional, symbolic = torch.zeros_like(weight), torch.zeros_like(weight)
-    for rows, columns in tiles(norm.shape[1], ROWS):
+@dataclass
+class Chosen:
+    """Some planes: of which heads, and the order of their blocks."""
+
+    head: Int[Tensor, "chosen"]
+    plane: Int[Tensor, "chosen"]
+    key_head: Int[Tensor, "chosen"]
+    order: Int[Tensor, "chosen blocks"]
+
+
+@dataclass
+class Known:
+    """What is known of planes before any swap, blocks in the order of their attention, largest first."""
+
+    order: Int[Tensor, "planes blocks"]
+    own: Float[Tensor, "planes blocks"]
+    """exp B[I, I]."""
+    norm: Float[Tensor, "planes blocks"]
+    first: Float[Tensor, "planes taus blocks"]
+    """Weight of a swap as far as its first block decides it."""
+    second: Float[Tensor, "planes taus blocks"]
+
+    @classmethod
+    def of(cls, real: Float[Tensor, "planes n"], places: Int[Tensor, "blocks offsets"], taus: tuple[float, ...]) -> Known:
+        own = real[:, places].exp().mean(-1)
+        attention, order = (own * real.logsumexp(-1, keepdim=True).neg().exp()).sort(-1, descending=True)
+        own = own.gather(-1, order)
+        tau = torch.tensor(taus, dtype=own.dtype)[:, None]
+        first = ((attention - attention[:, :1])[:, None] / tau).exp()
+        second = ((attention[:, -1:] - attention)[:, None] / tau).exp()
+        return cls(order, own, own * own, first, second)
+
+    def sums(self) -> tuple[Tensor, Tensor]:
+        """Where sums of weighted cosines are gathered."""
+        return torch.zeros_like(self.first[..., 0]), torch.zeros_like(self.first[..., 0])
+
+    def means(self, sums: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        """Both scores and the effective swaps."""
+        weight, square = (_over_pairs(self.first**power, self.second**power) for power in (1, 2))
+        return sums[0] / weight, sums[1] / weight, weight * weight / square
+
+
+def sum_swaps(both: Both, known: Known, part: slice, sums: tuple[Tensor, Tensor]) -> None:
+    """Add the weighted cosines of all swaps of some planes."""
+    own, norm, first, second = known.own[part], known.norm[part], known.first[part], known.second[part]
+    left = torch.cat((first, first * own[:, None]), dim=1)  # [planes, 2 * taus, blocks]
+    for rows, columns in tiles(own.shape[1], ROWS):
         upper, lower = both(rows, columns)
         scale = torch.addcmul(upper * upper, lower, lower)
         scale.mul_(norm[:, rows, None] + norm[:, None, columns]).rsqrt_()
         beside = rows.stop - rows.start
-        scale[..., :beside].mul_(torch.ones(beside, beside, dtype=scale.dtype).triu_(1))
+        scale[..., :beside].triu_(1)
         (u, own_u), (v, own_v) = (
-            (left[..., rows] @ part.mul_(scale)).chunk(2, dim=1) for part in (upper, lower)
+            (left[..., rows] @ entry.mul_(scale)).chunk(2, dim=1) for entry in (upper, lower)
         )  # each [planes, taus, columns]
-        weights, other = second[:, columns].mT, own[..., columns]
-        positional += ((own_u + other * v) * weights).sum(-1)
-        symbolic += ((own_v + other * u) * weights).sum(-1)
-    return positional / weight, symbolic / weight, weight * weight / square
+        weights, other = second[..., columns], own[:, None, columns]
+        sums[0][part] += ((own_u + other * v) * weights).sum(-1)
+        sums[1][part] += ((own_v + other * u) * weights).sum(-1)
 
 
 def _over_pairs(first: Tensor, second: Tensor) -> Tensor:
     """Sum over pairs a < b of first_a second_b."""
-    after = second.flip(1).cumsum(1).flip(1) - second
-    return (first * after).sum(1)
+    after = second.flip(-1).cumsum(-1).flip(-1) - second
+    return (first * after).sum(-1)

@@ -68,6 +68,11 @@ class Turns:
         chebyshev = self.middle[:, None] + self.half[:, None] * torch.cos(math.pi * (k + 0.5) / count)
         return torch.where(self.wide[:, None], 2 * math.pi / count * k, chebyshev)
 
+    def circle(self, count: int) -> tuple[Float[Tensor, "planes count"], Float[Tensor, "planes count"]]:
+        """Cosine and sine of the nodes, as the tables scale them."""
+        nodes, size = self.nodes(count), self.size[:, None]
+        return (nodes.cos() * size).to(self.cos.dtype), (nodes.sin() * size).to(self.cos.dtype)
+
     def table(self, count: int) -> Float[Tensor, "planes blocks weights"]:
         """W, for all tokens of every block, one after the other."""
         if count not in self.tables:
