@@ -11,6 +11,7 @@ U and L being exp B[a, b] and exp B[b, a] up to a factor, which cosines ignore.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -24,12 +25,12 @@ from rotoscope.maths.swaps import tiles
 from rotoscope.maths.turns import Turns
 from rotoscope.shapes import Bool, Float, Int, Tensor
 
-TOGETHER = 2**17  # pairs of blocks in a chunk of planes: what a cache holds
-ROWS = 64  # rows per tile
+TOGETHER = 2**18  # pairs of blocks in a chunk of planes: what a cache holds
+ROWS = 32  # rows per tile
 SMALL = 20.0  # products of four exponentials of such logits are still float32
 
-Both = Callable[[slice, slice], tuple[Tensor, Tensor]]
-"""exp B[a, b] and exp B[b, a] up to a factor, of rows a and columns b."""
+Both = Callable[[slice, slice, Tensor, Tensor], None]
+"""Fills in exp B[a, b] and exp B[b, a], up to a factor, of rows a and columns b."""
 
 
 @dataclass
@@ -77,13 +78,14 @@ class Planes:
         head, plane = picked // planes, picked % planes
         known = Known.of(self.real.flatten(0, 1)[picked], self.places, self.taus)
         together = max(1, TOGETHER // (min(m, ROWS) * m))
+        room = torch.empty(3, together * min(m, ROWS) * m, dtype=self.real.dtype)
         sums, first = known.sums(), 0
         for count, size in zip(*(x.tolist() for x in counts[counts >= 0].unique_consecutive(return_counts=True))):
             for start in range(first, first + size, together):
                 part = slice(start, min(start + together, first + size))
                 chosen = Chosen(head[part], plane[part], head[part] // group, known.order[part])
                 both = self._between(chosen, count) if count else self._exact(chosen)
-                sum_swaps(both, known, part, sums)
+                sum_swaps(both, known, part, sums, room)
             first += size
         found = torch.zeros(3, heads * planes, len(self.taus), dtype=self.real.dtype)
         found[:, picked] = torch.stack(known.means(sums))
@@ -99,8 +101,9 @@ class Planes:
         contents = self.contents[chosen.key_head[:, None], plane, order].flatten(1, 2)
         at_nodes = (contents @ query.mT).exp_().view_as(slots)
 
-        def both(rows: slice, columns: slice) -> tuple[Tensor, Tensor]:
-            return slots[:, rows] @ at_nodes[:, columns].mT, at_nodes[:, rows] @ slots[:, columns].mT
+        def both(rows: slice, columns: slice, upper: Tensor, lower: Tensor) -> None:
+            torch.matmul(slots[:, rows], at_nodes[:, columns].mT, out=upper)
+            torch.matmul(at_nodes[:, rows], slots[:, columns].mT, out=lower)
 
         return both
 
@@ -112,10 +115,9 @@ class Planes:
         slots = turn(query.expand(*at.shape, 2), cos, sin)
         contents = self.contents[chosen.key_head[:, None], plane, chosen.order].transpose(1, 2).contiguous()
 
-        def both(rows: slice, columns: slice) -> tuple[Tensor, Tensor]:
-            upper = slots[:, :, rows] @ contents[:, :, columns].mT
-            lower = contents[:, :, rows] @ slots[:, :, columns].mT
-            return upper.exp_().sum(1), lower.exp_().sum(1)
+        def both(rows: slice, columns: slice, upper: Tensor, lower: Tensor) -> None:
+            torch.sum((slots[:, :, rows] @ contents[:, :, columns].mT).exp_(), 1, out=upper)
+            torch.sum((contents[:, :, rows] @ slots[:, :, columns].mT).exp_(), 1, out=lower)
 
         return both
 
@@ -162,15 +164,17 @@ class Known:
         return sums[0] / weight, sums[1] / weight, weight * weight / square
 
 
-def sum_swaps(both: Both, known: Known, part: slice, sums: tuple[Tensor, Tensor]) -> None:
-    """Add the weighted cosines of all swaps of some planes."""
+def sum_swaps(both: Both, known: Known, part: slice, sums: tuple[Tensor, Tensor], room: Tensor) -> None:
+    """Add the weighted cosines of all swaps of some planes; `room` is memory for three tiles."""
     own, norm, first, second = known.own[part], known.norm[part], known.first[part], known.second[part]
     left = torch.cat((first, first * own[:, None]), dim=1)  # [planes, 2 * taus, blocks]
     for rows, columns in tiles(own.shape[1], ROWS):
-        upper, lower = both(rows, columns)
-        scale = torch.addcmul(upper * upper, lower, lower)
-        scale.mul_(norm[:, rows, None] + norm[:, None, columns]).rsqrt_()
         beside = rows.stop - rows.start
+        shape = (len(own), beside, columns.stop - columns.start)
+        upper, lower, scale = (part[: math.prod(shape)].view(shape) for part in room)
+        both(rows, columns, upper, lower)
+        torch.mul(upper, upper, out=scale).addcmul_(lower, lower)
+        scale.mul_(norm[:, rows, None] + norm[:, None, columns]).rsqrt_()
         scale[..., :beside].triu_(1)
         (u, own_u), (v, own_v) = (
             (left[..., rows] @ entry.mul_(scale)).chunk(2, dim=1) for entry in (upper, lower)
