@@ -23,8 +23,9 @@ from rotoscope.analysis.batches import Batch, Halving
 from rotoscope.analysis.nulls import Null
 from rotoscope.maths.attention import log_normaliser
 from rotoscope.maths.blocks import BlockLogits, Blocks, block_spread
+from rotoscope.maths.pairs import cosines
 from rotoscope.maths.purity import purity_classes
-from rotoscope.maths.swaps import cosines, score_swaps
+from rotoscope.maths.swaps import score_swaps
 from rotoscope.reading import LayerHeads
 from rotoscope.reading.rerun import Beginning, Reruns
 from rotoscope.results.aggregate import INDEX, SCORES

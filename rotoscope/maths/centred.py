@@ -18,11 +18,13 @@ Everything is relative to the largest real logit, so that what all logits have i
 from __future__ import annotations
 
 import math
+from copy import copy
 
 import torch
 
 from rotoscope.maths.attention import log_normaliser
 from rotoscope.maths.blocks import Blocks
+from rotoscope.maths.pairs import Pick
 from rotoscope.shapes import Float, Tensor
 
 
@@ -53,6 +55,18 @@ class Centring:
         inside = blocks.on(real.device).positions
         outside = log_normaliser(real.index_fill(-1, inside, -torch.inf), sink)[..., None]
         self.without_top = self._without_top(outside, mass).to(largest.dtype)
+
+    def ordered(self, pick: Pick) -> Centring:
+        """The same for some heads with their blocks in another order."""
+        part = copy(self)
+        part.share, part.before, part.without_top = (
+            pick(x) for x in (self.share, self.before, self.without_top)
+        )
+        part.largest, part.uniform, part.log_z = (
+            pick.heads(x) for x in (self.largest, self.uniform, self.log_z)
+        )
+        part.top = (pick.order == pick.heads(self.top)).int().argmax(-1, keepdim=True)
+        return part
 
     def _without_top(self, outside: Float[Tensor, "... 1"], mass: Float[Tensor, "... blocks"]) -> Tensor:
         """log of everything but the top block and each other one; `outside`: what lies in no block."""

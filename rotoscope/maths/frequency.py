@@ -16,8 +16,9 @@ from rotoscope.maths.attention import attention_entropy
 from rotoscope.maths.blocks import BlockLogits, Blocks, Gather
 from rotoscope.maths.factors import Factors
 from rotoscope.maths.kernels import fused
+from rotoscope.maths.pairs import WeightedMean, each_pair_once, tiles
 from rotoscope.maths.planes import SMALL, Planes
-from rotoscope.maths.swaps import WeightedMean, each_pair_once, furthest, score_swaps, tiles
+from rotoscope.maths.swaps import furthest, score_swaps
 from rotoscope.settings.profile import check_tau
 from rotoscope.shapes import Float, Tensor
 
@@ -56,9 +57,7 @@ def _ordered(factors: Factors, blocks: Blocks, taus: tuple[float, ...]) -> Frequ
     if bool(left.any()):
         seen, keys = (x.transpose(1, 2)[left].unsqueeze(2) for x in factors.by_plane())
         slowly = _plain(seen, keys, blocks, taus, None)
-        for mean, part in zip(
-            means, (slowly.positional, slowly.symbolic, slowly.effective_swaps), strict=True
-        ):
+        for mean, part in zip(means, (slowly.positional, slowly.symbolic, slowly.effective_swaps), strict=True):
             mean[left] = part[:, 0]
     real = found.real
     return FrequencyScores(*means, attention_entropy(real.softmax(-1)), real.norm(dim=-1), real.amax(-1))

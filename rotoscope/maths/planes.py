@@ -17,11 +17,10 @@ from dataclasses import dataclass
 
 import torch
 
-from rotoscope.maths.attention import attention_entropy
 from rotoscope.maths.blocks import Blocks
 from rotoscope.maths.factors import Factors
+from rotoscope.maths.pairs import tiles
 from rotoscope.maths.rotation import turn
-from rotoscope.maths.swaps import tiles
 from rotoscope.maths.turns import Turns
 from rotoscope.shapes import Bool, Float, Int, Tensor
 
@@ -55,7 +54,9 @@ class Planes:
         keys = factors.keys[..., :width].flatten(0, 1).unflatten(-1, (-1, 2))  # [key heads, n, planes, 2]
         self.real = self._real(keys)
         contents = keys[:, self.places.flatten()].transpose(1, 2)
-        self.contents = contents.unflatten(2, self.places.shape).contiguous()  # [key heads, planes, blocks, offsets, 2]
+        self.contents = contents.unflatten(
+            2, self.places.shape
+        ).contiguous()  # [key heads, planes, blocks, offsets, 2]
         self.turns = Turns.of(blocks, factors.cos, factors.sin)
 
     def _real(self, keys: Tensor) -> Float[Tensor, "heads planes n"]:
@@ -80,7 +81,9 @@ class Planes:
         together = max(1, TOGETHER // (min(m, ROWS) * m))
         room = torch.empty(3, together * min(m, ROWS) * m, dtype=self.real.dtype)
         sums, first = known.sums(), 0
-        for count, size in zip(*(x.tolist() for x in counts[counts >= 0].unique_consecutive(return_counts=True))):
+        for count, size in zip(
+            *(x.tolist() for x in counts[counts >= 0].unique_consecutive(return_counts=True))
+        ):
             for start in range(first, first + size, together):
                 part = slice(start, min(start + together, first + size))
                 chosen = Chosen(head[part], plane[part], head[part] // group, known.order[part])
@@ -109,7 +112,10 @@ class Planes:
 
     def _exact(self, chosen: Chosen) -> Both:
         """Every exponential by itself."""
-        plane, at = chosen.plane[:, None], self.places[chosen.order].transpose(1, 2)  # [planes, offsets, blocks]
+        plane, at = (
+            chosen.plane[:, None],
+            self.places[chosen.order].transpose(1, 2),
+        )  # [planes, offsets, blocks]
         cos, sin = (x.T[plane[..., None], at] for x in (self.factors.cos, self.factors.sin))
         query = self.query[chosen.head, chosen.plane][:, None, None]
         slots = turn(query.expand(*at.shape, 2), cos, sin)
@@ -145,7 +151,9 @@ class Known:
     second: Float[Tensor, "planes taus blocks"]
 
     @classmethod
-    def of(cls, real: Float[Tensor, "planes n"], places: Int[Tensor, "blocks offsets"], taus: tuple[float, ...]) -> Known:
+    def of(
+        cls, real: Float[Tensor, "planes n"], places: Int[Tensor, "blocks offsets"], taus: tuple[float, ...]
+    ) -> Known:
         own = real[:, places].exp().mean(-1)
         attention, order = (own * real.logsumexp(-1, keepdim=True).neg().exp()).sort(-1, descending=True)
         own = own.gather(-1, order)

@@ -16,8 +16,9 @@ averaged with weights alpha = softmax over swaps of |D_a - D_b| / tau.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,10 +31,13 @@ from rotoscope.maths.centred import Centring
 from rotoscope.maths.factors import Factors
 from rotoscope.maths.kernels import fused
 from rotoscope.maths.numbers import check_logits, logit_matrix, no_logit
+from rotoscope.maths.ordered import OrderedLogits, alike_heads, needed_tiles
+from rotoscope.maths.pairs import Pick, WeightedMean, cosines, each_pair_once, tiles
 from rotoscope.settings.profile import check_tau, one_tau
 from rotoscope.shapes import Float, Int, Tensor
 
 TILE = 128  # rows per tile: elementwise temporaries, not the matrix product, are the cost
+ROOM = 2**18  # logits of heads that are looked at together: what a cache holds
 LEAST = 1e-12
 """Weight, relative to the heaviest swap, below which a swap need not be computed."""
 
@@ -176,6 +180,8 @@ def score_swaps(
     details: list[tuple[Any, ...]] = []
     if isinstance(gather, Factors) and fused(real.device) and not detail:
         swaps.sum_fused(gather, blocks, largest)
+    elif isinstance(gather, Factors) and waits and blocks.equal_length and not gather.hides and not detail:
+        swaps.sum_ordered(gather, blocks)
     else:
         swaps.sum_tiles(block, details if detail else None)
     if waits and bool(no_logit(swaps.highest).any()):
@@ -241,11 +247,19 @@ class _Swaps:
         """The largest logit after a swap; NaN where one is NaN."""
 
     def sum_tiles(self, block: BlockLogits, details: list[tuple[Any, ...]] | None) -> None:
-        """Tile by tile, in torch."""
+        """All of them, tile by tile."""
+        self._sum(tiles(self.own.shape[-1], TILE), block.both, details)
+
+    def _sum(
+        self,
+        needed: Iterable[tuple[slice, slice]],
+        look_up: Callable[[slice, slice], tuple[Tensor, Tensor]],
+        details: list[tuple[Any, ...]] | None = None,
+    ) -> None:
         own, ids = self.own, self.ids
         all_visible = bool(own.isfinite().all())
-        for rows, columns in tiles(own.shape[-1], TILE):
-            upper, lower = block.both(rows, columns)  # B[a, b] and B[b, a]
+        for rows, columns in needed:
+            upper, lower = look_up(rows, columns)  # B[a, b] and B[b, a]
             self.highest = torch.maximum(
                 self.highest, torch.maximum(upper.amax(), lower.amax())
             )  # NaN where any is
@@ -266,6 +280,45 @@ class _Swaps:
                 self.equal.add(rows, columns, alike, both)
             if details is not None:
                 details.append((rows, columns, *both, *alpha))
+
+    def sum_ordered(self, factors: Factors, blocks: Blocks) -> None:
+        """Heads that need about as many swaps together, each with its blocks in the order of their attention, largest
+        first: the swaps that weigh are those of the first blocks with the last. Others are not looked at; whatever they
+        meet has a real logit too, which was looked at. Equal symbols need all."""
+        batch, heads, m = self.own.shape
+        limit = torch.inf if self.equal is not None else furthest(self.plain.taus, m * (m - 1) // 2)
+        below, order = self.plain.below_most.flatten(0, 1).sort(-1)
+        rows = (below <= limit).sum(-1)
+        columns = (self.plain.above_least.flatten(0, 1) <= limit).sum(-1)
+        logits = OrderedLogits(factors, blocks)
+        parts, chosen = [], []
+        for some in alike_heads(rows, ROOM // (m * max(blocks.lengths))):
+            part = self._ordered(Pick(some, order[some]))
+            needed = needed_tiles(int(rows[some].max()), m - int(columns[some].max()), m)
+            part._sum(needed, partial(logits.both, some, order[some]))
+            parts.append(part)
+            chosen.append(some)
+        back = torch.cat(chosen).argsort()
+
+        def joined(tensors: list[Tensor]) -> Tensor:
+            return torch.cat(tensors)[back].unflatten(0, (batch, heads))
+
+        for name in ("plain", "renormalised", "equal"):
+            mean, found = getattr(self, name), [getattr(part, name) for part in parts]
+            if mean is not None:
+                mean.totals = [joined(list(sums)) for sums in zip(*(one.totals for one in found), strict=True)]
+        self.count += m * (m - 1) // 2
+        self.equal_count = joined([part.equal_count for part in parts])
+        self.highest = torch.stack([part.highest for part in parts]).amax()
+
+    def _ordered(self, pick: Pick) -> _Swaps:
+        """Some heads, their blocks in another order."""
+        means = (
+            mean if mean is None else mean.ordered(pick) for mean in (self.plain, self.renormalised, self.equal)
+        )
+        centring = None if self.centring is None else self.centring.ordered(pick)
+        ids = None if self.ids is None else pick(self.ids.expand(self.own.shape))
+        return _Swaps(pick(self.own), *means, centring, ids)
 
     def sum_fused(self, factors: Factors, blocks: Blocks, largest: Float[Tensor, "... 1"]) -> None:
         """All at once, on a GPU."""
@@ -350,94 +403,6 @@ def _largest_gap(attention: Tensor, ids: Tensor, count: int) -> Tensor:
     ids = ids.expand(attention.shape)
     ends = [groups.scatter_reduce(-1, ids, attention, end, include_self=False) for end in ("amax", "amin")]
     return (ends[0] - ends[1]).amax(-1)
-
-
-def tiles(m: int, rows: int) -> Iterator[tuple[slice, slice]]:
-    """Row bands of the upper triangle: each holds the pairs of its rows with everything to their right."""
-    for start in range(0, m - 1, rows):
-        yield slice(start, min(start + rows, m)), slice(start, m)
-
-
-def each_pair_once(rows: slice, columns: slice, device: torch.device) -> Tensor:
-    """Which entries of a tile are pairs a < b."""
-    shape = (rows.stop - rows.start, columns.stop - columns.start)
-    return torch.ones(shape, dtype=torch.bool, device=device).triu(diagonal=1)
-
-
-def _direction(difference: Tensor) -> tuple[Tensor, Tensor]:
-    """The unit vector along (1, e^-x), for any x: infinite, or undefined (a swap that does not count)."""
-    far = 40.0 if difference.dtype == torch.float32 else 300.0  # e^-2x stays finite, the rest is rounding
-    ratio = torch.nan_to_num(-difference, nan=0.0).clamp_(-far, far).exp_()
-    first = (ratio * ratio + 1).rsqrt_()
-    return first, ratio * first
-
-
-def cosines(after: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
-    """cos(v', v) and cos(v', mirrored v) from the two logit differences."""
-    first, second = _direction(before)
-    new_first, new_second = _direction(after)
-    return new_first * first + new_second * second, new_first * second + new_second * first
-
-
-class WeightedMean:
-    """Means over swaps with weights softmax(|D_a - D_b| / tau), gathered tile by tile for several tau.
-
-    The largest |D_a - D_b| of all pairs is max D - min D, known before the first tile, so no running maximum
-    is needed. (The block with the largest D is visible, hence that pair counts.) What a pair lacks of it,
-
-        min over both orders of  (max D - D_a) + (D_b - min D),
-
-    is a sum of two numbers that are exact however small they are: weights do not hang on rounding.
-    """
-
-    def __init__(
-        self,
-        attention: Float[Tensor, "... blocks"],
-        taus: tuple[float, ...],
-        dtype: torch.dtype,
-        top: Float[Tensor, "..."] | None = None,
-    ) -> None:
-        smallest = torch.finfo(dtype).tiny
-        if min(taus) < smallest:
-            kind = str(dtype).removeprefix("torch.")
-            raise RotoscopeError(
-                f"tau = {min(taus):g} is too small to divide {kind} numbers by: the smallest is {smallest:.1e}"
-            )
-        self.taus = taus
-        most, least = attention.amax(-1, keepdim=True), attention.amin(-1, keepdim=True)
-        self.below_most, self.above_least = (most - attention).to(dtype), (attention - least).to(dtype)
-        self.spare = None if top is None else (most - least)[..., 0].sub(top).to(dtype)[..., None, None]
-        """Where not all pairs take part: how far the largest gap of those that do stays behind."""
-        self.totals: list[Tensor] | None = None
-
-    def add(self, rows: slice, columns: slice, counted: Tensor, values: tuple[Tensor, ...]) -> list[Tensor]:
-        below, above = self.below_most, self.above_least
-        lack = torch.minimum(
-            below[..., rows, None] + above[..., None, columns],
-            above[..., rows, None] + below[..., None, columns],
-        )
-        if self.spare is not None:  # pairs that do not count may lack less than nothing; they must not overflow
-            lack = (lack - self.spare).clamp_(min=0)
-        weights = [(lack / -tau).exp_() * counted for tau in self.taus]
-        sums = [torch.stack([w.sum((-2, -1)) for w in weights], dim=-1)]
-        sums.append(torch.stack([(w * w).sum((-2, -1)) for w in weights], dim=-1))
-        for value in values:
-            sums.append(torch.stack([(w * value).sum((-2, -1)) for w in weights], dim=-1))
-        if self.totals is None:
-            self.totals = sums
-        else:
-            self.totals = [total + part for total, part in zip(self.totals, sums, strict=True)]
-        return weights
-
-    def means(self) -> list[Tensor]:
-        assert self.totals is not None
-        weight, _, *values = self.totals
-        return [torch.where(weight > 0, value / weight, 0.0) for value in values]
-
-    def effective(self) -> Tensor:
-        assert self.totals is not None
-        weight, square = self.totals[:2]
-        return torch.where(square > 0, weight * weight / square, 0.0)
 
 
 def _detail(tiles: list[tuple[Any, ...]], plain: WeightedMean, several: bool) -> SwapDetail:
