@@ -53,6 +53,8 @@ class Factors:
             -1, (-1, 2)
         )  # [batch, key_heads, 1, group, planes, 2]
         turned = turn(pairs, self.cos[:, None], self.sin[:, None]).flatten(-2)
+        if width == self.query.shape[-1]:
+            return turned
         rest = self.query[:, :, None, :, width:].expand(*turned.shape[:-1], -1)
         return torch.cat((turned, rest), dim=-1)
 

@@ -19,6 +19,7 @@ import torch
 
 from rotoscope.maths.blocks import Blocks
 from rotoscope.maths.factors import Factors
+from rotoscope.maths.ordered import rows_of
 from rotoscope.maths.pairs import tiles
 from rotoscope.maths.rotation import turn
 from rotoscope.maths.turns import Turns
@@ -97,11 +98,11 @@ class Planes:
     def _between(self, chosen: Chosen, count: int) -> Both:
         """By interpolation between `count` turns of the query."""
         plane, order = chosen.plane[:, None], chosen.order
-        slots = self.turns.table(count)[plane, order]
+        slots = rows_of(self.turns.table(count), plane, order)
         cos, sin = (x[chosen.plane] for x in self.turns.circle(count))
         query = self.query[chosen.head, chosen.plane][:, None]
         query = turn(query.expand(-1, count, -1), cos, sin)  # [planes, nodes, 2]
-        contents = self.contents[chosen.key_head[:, None], plane, order].flatten(1, 2)
+        contents = self._contents(chosen).flatten(1, 2)
         at_nodes = (contents @ query.mT).exp_().view_as(slots)
 
         def both(rows: slice, columns: slice, upper: Tensor, lower: Tensor) -> None:
@@ -109,6 +110,11 @@ class Planes:
             torch.matmul(at_nodes[:, rows], slots[:, columns].mT, out=lower)
 
         return both
+
+    def _contents(self, chosen: Chosen) -> Float[Tensor, "chosen blocks offsets 2"]:
+        which = chosen.key_head * self.query.shape[1] + chosen.plane
+        keys = rows_of(self.contents.flatten(0, 1).flatten(2), which[:, None], chosen.order)
+        return keys.unflatten(-1, (-1, 2))
 
     def _exact(self, chosen: Chosen) -> Both:
         """Every exponential by itself."""
@@ -119,7 +125,7 @@ class Planes:
         cos, sin = (x.T[plane[..., None], at] for x in (self.factors.cos, self.factors.sin))
         query = self.query[chosen.head, chosen.plane][:, None, None]
         slots = turn(query.expand(*at.shape, 2), cos, sin)
-        contents = self.contents[chosen.key_head[:, None], plane, chosen.order].transpose(1, 2).contiguous()
+        contents = self._contents(chosen).transpose(1, 2).contiguous()
 
         def both(rows: slice, columns: slice, upper: Tensor, lower: Tensor) -> None:
             torch.sum((slots[:, :, rows] @ contents[:, :, columns].mT).exp_(), 1, out=upper)
@@ -154,7 +160,7 @@ class Known:
     def of(
         cls, real: Float[Tensor, "planes n"], places: Int[Tensor, "blocks offsets"], taus: tuple[float, ...]
     ) -> Known:
-        own = real[:, places].exp().mean(-1)
+        own = real.index_select(1, places.flatten()).exp_().unflatten(1, places.shape).mean(-1)
         attention, order = (own * real.logsumexp(-1, keepdim=True).neg().exp()).sort(-1, descending=True)
         own = own.gather(-1, order)
         tau = torch.tensor(taus, dtype=own.dtype)[:, None]
