@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from rotoscope.maths.factors import Factors
+from rotoscope.shapes import Float, Tensor
 
 
 def random_factors(
@@ -38,3 +39,17 @@ def random_factors(
         hides=bool(hidden),
         **more,
     )
+
+
+def factors_of(logits: Float[Tensor, "n n"]) -> Factors:
+    """A head with any counterfactual logits: as many planes as make the seen queries independent."""
+    n = len(logits)
+    phase = 2 * torch.pi / n * torch.arange(n, dtype=torch.float64)[:, None] * torch.arange(n // 2 + 1)
+    cos, sin = phase.cos(), phase.sin()
+    query = torch.tensor([1.0, 0.0], dtype=torch.float64).repeat(n // 2 + 1)
+    seen = torch.stack((cos, sin), dim=-1).flatten(1)
+    keys = torch.linalg.pinv(seen) @ logits
+    return Factors(
+        query=query[None, None, None], keys=keys.T[None, None].contiguous(), cos=cos, sin=sin,
+        visible=torch.ones(n, dtype=torch.bool), hides=False,
+    )  # fmt: skip

@@ -23,7 +23,8 @@ class Pick:
         """Of numbers [batch, heads, ...] those of the heads."""
         return numbers.flatten(0, 1)[self.chosen]
 
-    def __call__(self, numbers: Float[Tensor, "batch heads blocks"]) -> Float[Tensor, "chosen blocks"]:
+    def __call__(self, numbers: Tensor) -> Tensor:
+        """Of numbers [batch, heads, blocks] those of the heads, in their order."""
         return self.heads(numbers).gather(-1, self.order)
 
 

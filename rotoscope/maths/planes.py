@@ -42,7 +42,7 @@ class PlaneScores:
     effective: Float[Tensor, "heads planes taus"]
     real: Float[Tensor, "heads planes n"]
     left: Bool[Tensor, "heads planes"]
-    """Planes with large logits, which need logarithms."""
+    """Planes with large logits, which need logarithms, or with some that are no numbers."""
 
 
 class Planes:
@@ -72,7 +72,7 @@ class Planes:
         longest = self.contents.norm(dim=-1).amax((-2, -1)).repeat_interleave(group, 0)
         reach = self.query.norm(dim=-1) * self.turns.size.to(longest) * longest
         nodes = self.turns.nodes_needed(reach) * self.turns.even
-        left = ~(reach < SMALL)
+        left = ~((reach < SMALL) & self.real.sum(-1).isfinite())
         nodes[left] = -1
         # All planes that take as many nodes lie side by side.
         counts, picked = nodes.flatten().sort(stable=True)
@@ -82,9 +82,8 @@ class Planes:
         together = max(1, TOGETHER // (min(m, ROWS) * m))
         room = torch.empty(3, together * min(m, ROWS) * m, dtype=self.real.dtype)
         sums, first = known.sums(), 0
-        for count, size in zip(
-            *(x.tolist() for x in counts[counts >= 0].unique_consecutive(return_counts=True))
-        ):
+        kinds, sizes = counts[counts >= 0].unique_consecutive(return_counts=True)
+        for count, size in zip(kinds.tolist(), sizes.tolist(), strict=True):
             for start in range(first, first + size, together):
                 part = slice(start, min(start + together, first + size))
                 chosen = Chosen(head[part], plane[part], head[part] // group, known.order[part])
