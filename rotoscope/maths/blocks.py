@@ -45,6 +45,12 @@ class Places:
     """Whether a block has so many tokens."""
     positions: Int[Tensor, "positions"]
     """All key positions that take part in swaps."""
+    spans: Int[Tensor, "2 blocks"]
+    """Where blocks start and stop."""
+
+    def swapped(self, n: int) -> Int[Tensor, "n"]:
+        """1 at positions that take part in swaps, of n; 0 elsewhere."""
+        return torch.zeros(n, dtype=torch.int8, device=self.positions.device).index_fill_(0, self.positions, 1)
 
 
 Gather = Callable[[Int[Tensor, "offsets slots"], Int[Tensor, "offsets contents"]], Tensor]
@@ -149,7 +155,7 @@ class Blocks:
         offsets = torch.arange(max(self.lengths))[:, None]
         starts = (spans[None, :, 0] + offsets).clamp(max=self.spans[-1][1] - 1)
         ends = starts if self.equal_length else (spans[None, :, 1] - 1 - offsets).clamp(min=0)
-        made = (starts, ends, lengths, offsets < lengths, torch.tensor(self.positions))
+        made = (starts, ends, lengths, offsets < lengths, torch.tensor(self.positions), spans.T.contiguous())
         return Places(*(tensor.to(device) for tensor in made))
 
 
