@@ -92,7 +92,8 @@ class Planes:
             first += size
         found = torch.zeros(3, heads * planes, len(self.taus), dtype=self.real.dtype)
         found[:, picked] = torch.stack(known.means(sums))
-        return PlaneScores(*found.unflatten(1, (heads, planes)), self.real, left)
+        positional, symbolic, effective = found.unflatten(1, (heads, planes))
+        return PlaneScores(positional, symbolic, effective, self.real, left)
 
     def _between(self, chosen: Chosen, count: int) -> Both:
         """By interpolation between `count` turns of the query."""

@@ -334,12 +334,11 @@ class _Swaps:
 
     def _ordered(self, pick: Pick) -> _Swaps:
         """Some heads, their blocks in another order."""
-        means = (
-            mean if mean is None else mean.ordered(pick) for mean in (self.plain, self.renormalised, self.equal)
-        )
+        renormalised = None if self.renormalised is None else self.renormalised.ordered(pick)
+        equal = None if self.equal is None else self.equal.ordered(pick)
         centring = None if self.centring is None else self.centring.ordered(pick)
         ids = None if self.ids is None else pick(self.ids.expand(self.own.shape))
-        return _Swaps(pick(self.own), *means, centring, ids)
+        return _Swaps(pick(self.own), self.plain.ordered(pick), renormalised, equal, centring, ids)
 
 
 def _refuse(block: BlockLogits) -> None:
