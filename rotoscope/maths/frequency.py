@@ -1,8 +1,8 @@
 """Scores of a head with a single frequency kept.
 
 Replace the counterfactual logits by those of one rotation plane, A_f[p, c] = <key plane f, seen query plane f>, and
-score the swaps of that. On a CPU the planes of all heads are scored in chunks small enough to stay in its cache: the
-elementwise work, not the products of two numbers, is the cost. On a GPU it is the number of chunks.
+score the swaps of that. On a CPU `maths.planes` does it, unless blocks differ in length, positions are hidden or logits are
+large: then planes are scored in chunks small enough to stay in its cache. On a GPU it is the number of chunks that costs.
 """
 
 from __future__ import annotations

@@ -55,9 +55,8 @@ class Planes:
         keys = factors.keys[..., :width].flatten(0, 1).unflatten(-1, (-1, 2))  # [key heads, n, planes, 2]
         self.real = self._real(keys)
         contents = keys[:, self.places.flatten()].transpose(1, 2)
-        self.contents = contents.unflatten(
-            2, self.places.shape
-        ).contiguous()  # [key heads, planes, blocks, offsets, 2]
+        # [key heads, planes, blocks, offsets, 2]
+        self.contents = contents.unflatten(2, self.places.shape).contiguous()
         self.turns = Turns.of(blocks, factors.cos, factors.sin)
 
     def _real(self, keys: Tensor) -> Float[Tensor, "heads planes n"]:

@@ -48,7 +48,8 @@ class Turns:
         size = torch.hypot(cos, sin).flatten(1)
         self.size = size.mean(-1)
         """Of the turned query relative to the query, where a model scales its rotation."""
-        self.even = bool(((size.mT - self.size).abs() <= 1e-5 * self.size).all())
+        rounding = 8 * torch.finfo(self.cos.dtype).eps
+        self.even = bool(((size.mT - self.size).abs() <= rounding * self.size).all())
         low, high = self.angles.flatten(1).aminmax(dim=-1)
         self.middle, self.half = (low + high) / 2, (high - low).clamp(min=1e-3) / 2
         self.wide = self.half > WIDE

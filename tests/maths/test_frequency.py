@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import rotoscope as rs
-from rotoscope.maths import frequency
+from rotoscope.maths import frequency, planes
 from rotoscope.maths.frequency import frequency_scores, remainder_scores
 from tests.factors import random_factors
 
@@ -54,13 +54,16 @@ def test_both_paths_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("chunk", "rows"), [(1, 64), (3 * 36 * 12, 5), (16 * 3 * 4 * 12, 4), (2**25, 512)])
-def test_chunks_make_no_difference(monkeypatch: pytest.MonkeyPatch, chunk: int, rows: int) -> None:
+@pytest.mark.parametrize("last", [36, 38], ids=["equal", "unequal"])
+def test_chunks_make_no_difference(monkeypatch: pytest.MonkeyPatch, chunk: int, rows: int, last: int) -> None:
     """A plane at a time, some planes of a head, two of three heads, everything: as on a CPU and as on a GPU."""
     heads = random_factors(40, 8, group=3)
-    blocks = rs.Blocks.of([(p, p + 3) for p in range(0, 36, 3)], 39)
+    blocks = rs.Blocks.of([*((p, p + 3) for p in range(0, 33, 3)), (33, last)], 39)
     whole = frequency_scores(heads, blocks, [1e-2])
     monkeypatch.setitem(frequency.CHUNK, "cpu", chunk)
     monkeypatch.setitem(frequency.ROWS, "cpu", rows)
+    monkeypatch.setattr(planes, "TOGETHER", chunk // 3)
+    monkeypatch.setattr(planes, "ROWS", rows)
     apart = frequency_scores(heads, blocks, [1e-2])
     assert torch.allclose(whole.positional, apart.positional, atol=2e-5)
     assert torch.allclose(whole.symbolic, apart.symbolic, atol=2e-5)
