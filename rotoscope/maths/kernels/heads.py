@@ -180,8 +180,9 @@ def _swap_sums(
     CENTRED: tl.constexpr, SYMBOLS: tl.constexpr, SKIPS: tl.constexpr, LARGE: tl.constexpr, WIDE: tl.constexpr,
     SUMS: tl.constexpr, ROWWISE: tl.constexpr,
 ):  # fmt: skip
-    head = tl.program_id(0).to(tl.int64)
-    program = tl.program_id(1)
+    # Programs that run at the same time are of the same head, whose vectors the card's cache can hold.
+    head = (tl.program_id(0) // programs).to(tl.int64)
+    program = tl.program_id(0) % programs
     per_head += head * 8
     if (tl.load(per_head + 7) > 0) != LARGE:  # the other form has this head
         return
@@ -356,7 +357,7 @@ def swap_sums(
     symbols = torch.zeros(1, 1, dtype=torch.int32, device=device) if ids is None else ids
     padded = keys[0].shape[-1]
     for large in (False, True) if sums_up else (False,):
-        _swap_sums[(heads, len(work))](
+        _swap_sums[(heads * len(work),)](
             *seen, *keys, places.spans[0], places.spans[1], factors.visible.to(torch.int8), per_block.own,
             per_block.weights, per_block.centred, per_head, symbols, work, taus_on(taus, device), out,
             n, m, max(blocks.lengths), group, factors.softcap or 1.0, len(work), heads // len(symbols), furthest,
