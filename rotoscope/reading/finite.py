@@ -39,7 +39,8 @@ class Watch:
         if numbers.device.type == "cpu":
             check_finite(numbers, what, module)
         elif numbers.numel():
-            largest = torch.linalg.vector_norm(numbers.detach(), torch.inf, dtype=torch.float32)
+            width = torch.promote_types(numbers.dtype, torch.float32)
+            largest = torch.linalg.vector_norm(numbers.detach(), torch.inf, dtype=width)
             self.open.append((largest, what, module))
 
     def settle(self) -> None:
