@@ -89,7 +89,9 @@ class Loader(SourceFileLoader):
         tree = ast.parse(data, path)
         for node in ast.walk(tree):
             if isinstance(node, ast.Module | ast.ClassDef):
-                for part in [one for one in node.body if isinstance(one, ast.FunctionDef) and not is_kernel(one)]:
+                for part in [
+                    one for one in node.body if isinstance(one, ast.FunctionDef) and not is_kernel(one)
+                ]:
                     decorator = ast.parse("__import__('tests.checked').checked.checked", mode="eval").body
                     for inner in ast.walk(decorator):
                         ast.copy_location(inner, part)
