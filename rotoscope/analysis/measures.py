@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from rotoscope.analysis.where_attention_goes import WhereAttentionGoes
 from rotoscope.errors import NumberError, RunError
 from rotoscope.maths.blocks import Blocks, block_spread
 from rotoscope.maths.exclusion_principle import Exclusion, exclusion, exclusion_from_factors
-from rotoscope.maths.frequency import FrequencyScores, frequency_scores, remainder_scores
+from rotoscope.maths.frequency import frequency_scores, remainder_scores
 from rotoscope.maths.numbers import no_logit
 from rotoscope.maths.swaps import score_swaps
 from rotoscope.reading import HeadReader, LayerHeads, QueryHeads
@@ -30,7 +30,7 @@ from rotoscope.results.aggregate import AT_TAU, FREQUENCY_MEASURES, INDEX, MEASU
 Transform = Callable[[LayerHeads, Batch], LayerHeads]
 """Changes a layer's queries or keys before they are scored: nulls, gates."""
 
-TOGETHER = {"cpu": 2**20, "cuda": 2**26}
+TOGETHER = {"cpu": 2**20, "cuda": 2**25}
 """Bytes of keys, and on a CPU of swaps as well, up to which layers are scored together."""
 
 
@@ -46,14 +46,14 @@ class Scoring:
 
 @dataclass(frozen=True)
 class _Part:
-    """Numbers of one layer: at a query, of its heads [batch, heads, taus]; or of their planes [batch * heads, planes, taus]."""
+    """Numbers of some layers: of their heads at a query [layers, batch, heads, taus], or of planes [layers, heads, planes, taus]."""
 
-    layer: int
+    layers: tuple[int, ...]
     query: int
     numbers: dict[str, torch.Tensor]
-    heads: tuple[int, ...] = ()
-    """Whose planes they are."""
+    heads: tuple[int, ...]
     ids: tuple[int, ...] = ()
+    """The planes' frequency ids."""
     angles: tuple[float, ...] = ()
 
 
@@ -96,18 +96,17 @@ class BatchScores:
     def _score(self) -> None:
         groups, self.waiting, self.held = self.waiting, {}, 0
         for layers in groups.values():
-            together = stacked(layers)
+            together, which = stacked(layers), tuple(layer.layer for layer in layers)
             for index in range(len(self.batch.queries)):
                 here = together.at(index)
                 with _placed(layers, here, self.batch):
                     found = _measure(
                         here, self.blocks[index], self.scoring.taus, self._symbols(index, len(layers))
                     )
-                for k, layer in enumerate(layers):
-                    numbers = {name: part.unflatten(0, (len(layers), -1))[k] for name, part in found.items()}
-                    self.heads.append(_Part(layer.layer, index, numbers))
+                numbers = {name: part.unflatten(0, (len(layers), -1)) for name, part in found.items()}
+                self.heads.append(_Part(which, index, numbers, tuple(range(here.heads))))
             if self.attention is not None:
-                self.attention.add([layer.layer for layer in layers], here)
+                self.attention.add(which, here)
             if self.scoring.frequencies:
                 with _placed(layers, here, self.batch):
                     self._score_planes(layers, here)
@@ -136,124 +135,114 @@ class BatchScores:
             chosen: Any = here.some(torch.tensor(rows, device=here.keys.device))
         else:
             chosen = here
-        sizes = [prompts * len(heads) for heads in wanted]
-        layout = layers[0].layout
-        made: list[tuple[FrequencyScores, tuple[int, ...], tuple[float, ...]]] = []
+        layout, made = layers[0].layout, []
         if layout.planes:
             ids, angles = tuple(range(1, layout.planes + 1)), tuple(layout.angles.tolist())
             made.append((frequency_scores(chosen, self.blocks[-1], self.scoring.taus), ids, angles))
         if layout.remainder:
             made.append((remainder_scores(chosen, self.blocks[-1], self.scoring.taus), (0,), (0.0,)))
+        sizes = [prompts * len(heads) for heads in wanted]
         for scores, ids, angles in made:
-            parts = [getattr(scores, name.removesuffix("_score")).split(sizes) for name in FREQUENCY_MEASURES]
+            numbers = {name: getattr(scores, name.removesuffix("_score")) for name in FREQUENCY_MEASURES}
+            parts = {name: tensor.split(sizes) for name, tensor in numbers.items()}
             for k, (layer, heads) in enumerate(zip(layers, wanted, strict=True)):
-                numbers = {name: part[k] for name, part in zip(FREQUENCY_MEASURES, parts, strict=True)}
+                one = {name: tensors[k][None] for name, tensors in parts.items()}
                 if heads:
-                    self.planes.append(_Part(layer.layer, -1, numbers, heads, ids, angles))
+                    self.planes.append(_Part((layer.layer,), -1, one, heads, ids, angles))
 
     def tables(self) -> dict[str, pd.DataFrame]:
         """Scores per prompt, per query and per frequency, once all layers were there."""
         queries = len(self.batch.queries)
-        if len(self.heads) != self.layers * queries:
-            raise RunError(f"{len(self.heads) // queries} of {self.layers} layers were read")
-        self.heads.sort(key=lambda part: (part.layer, part.query))
-        self.planes.sort(key=lambda part: part.layer)
-        fetched = iter(fetch([part.numbers for part in [*self.heads, *self.planes]]))
-        rows = self._head_rows([(part, next(fetched)) for part in self.heads])
+        read = sum(len(part.layers) for part in self.heads)
+        if read != self.layers * queries:
+            raise RunError(f"{read // queries} of {self.layers} layers were read")
+        heads, planes = fetch(self.heads), fetch(self.planes)
+        rows = self._rows([(part, _checked(numbers, part, self.batch)) for part, numbers in heads])
         if queries == 1:
             per_prompt, per_query = rows.drop(columns="query_position"), rows.iloc[:0]
         else:
             present = [name for name in MEASURES if name in rows]
             per_prompt = rows.groupby(["prompt", "input_id", *INDEX], sort=False)[present].mean().reset_index()
             per_query = rows
-        planes = self._plane_rows([(part, next(fetched)) for part in self.planes])
-        return {"prompts": per_prompt, "queries": per_query, "prompt_frequencies": planes}
+        by_plane = self._rows([(part, _all_finite(numbers, part, self.batch)) for part, numbers in planes])
+        return {
+            "prompts": per_prompt,
+            "queries": per_query,
+            "prompt_frequencies": by_plane.drop(columns="query_position", errors="ignore"),
+        }
 
-    def _head_rows(self, found: list[tuple[_Part, Numbers]]) -> pd.DataFrame:
-        rows = []
+    def _rows(self, found: list[tuple[_Part, Numbers]]) -> pd.DataFrame:
+        """One row for every layer, query, prompt, head, plane and tau, in this order."""
+        taus, pieces = len(self.scoring.taus), []
         for part, numbers in found:
-            query = self.batch.queries[part.query]
-            with _named(part.layer, query, self.batch):
-                measures = _checked(numbers, len(self.scoring.taus))
-            grid = self._grid(tuple(range(measures["positional_score"].shape[1])))
+            grid = self._grid(part)
             size = len(grid["tau"])
-            about = {
-                "prompt": grid.pop("prompt"),
-                "input_id": grid.pop("input_id"),
-                "query_position": np.full(size, query, dtype=np.int32),
-                "layer": np.full(size, part.layer, dtype=np.int16),
-                **grid,
-            }
-            rows.append(about | {name: values.ravel() for name, values in measures.items()})
-        return _joined(rows)
-
-    def _plane_rows(self, found: list[tuple[_Part, Numbers]]) -> pd.DataFrame:
-        taus, rows = len(self.scoring.taus), []
-        for part, numbers in found:
-            with _named(part.layer, self.batch.queries[-1], self.batch):
-                for name, values in numbers.items():
-                    _refuse_infinite(values, name)
-            grid = self._grid(part.heads, np.array(part.ids))
-            size = len(grid["tau"])
-            about = {
-                "prompt": grid.pop("prompt"),
-                "input_id": grid.pop("input_id"),
-                "layer": np.full(size, part.layer, dtype=np.int16),
-                **grid,
-                "angle": np.tile(np.repeat(part.angles, taus), size // (len(part.ids) * taus)),
-            }
+            rows = {name: np.tile(values, len(part.layers)) for name, values in grid.items()}
+            rows["layer"] = np.repeat(np.array(part.layers, dtype=np.int16), size)
             for name, values in numbers.items():
-                about[name] = values.ravel() if values.ndim == 3 else np.repeat(values.ravel(), taus)
-            rows.append(about)
-        return _joined(rows)
+                rows[name] = (values if values.size == len(rows["tau"]) else np.repeat(values, taus)).ravel()
+            pieces.append(rows)
+        if not pieces:
+            return pd.DataFrame()
+        names = {name: values.dtype for rows in pieces for name, values in rows.items()}
+        table = {
+            name: np.concatenate(
+                [rows[name] if name in rows else np.full(len(rows["tau"]), np.nan, kind) for rows in pieces]
+            )
+            for name, kind in names.items()
+        }
+        if len(pieces) > 1:  # the sort is stable: what is equal stays in its order
+            order = np.lexsort((table["query_position"], table["layer"]))
+            table = {name: values[order] for name, values in table.items()}
+        return pd.DataFrame({name: table[name] for name in [*FIRST, *table] if name in table})
 
-    def _grid(self, heads: tuple[int, ...], ids: np.ndarray | None = None) -> dict[str, np.ndarray]:
-        """Prompt, head, frequency id and tau of every row of a layer."""
-        prompts = np.arange(len(self.batch.prompts))
-        axes = (prompts, np.array(heads), *(() if ids is None else (ids,)), np.array(self.scoring.taus))
+    def _grid(self, part: _Part) -> Numbers:
+        """Prompt, query, head, plane and tau of every row of a layer."""
+        prompts, taus = np.arange(len(self.batch.prompts)), np.array(self.scoring.taus)
+        axes = (prompts, np.array(part.heads), *((np.arange(len(part.ids)),) if part.ids else ()), taus)
         prompt, head, *plane, tau = (axis.ravel() for axis in np.meshgrid(*axes, indexing="ij"))
         found = {
             "prompt": (self.batch.first + prompt).astype(np.int32),
             "input_id": np.array(self.batch.inputs, dtype=np.int32)[prompt],
+            "query_position": np.full(len(tau), self.batch.queries[part.query], dtype=np.int32),
             "head": head.astype(np.int16),
             "tau": tau,
         }
-        return found | ({"frequency_id": plane[0].astype(np.int16)} if plane else {})
+        if plane:
+            found["frequency_id"] = np.array(part.ids, dtype=np.int16)[plane[0]]
+            found["angle"] = np.array(part.angles)[plane[0]]
+        return found
 
 
+FIRST = ("prompt", "input_id", "query_position", *INDEX, "frequency_id", "angle")
 Numbers = dict[str, np.ndarray]
 
 
-def _joined(rows: list[Numbers]) -> pd.DataFrame:
-    """Columns of several parts, one under the other; NaN where a part has none."""
-    names = {name: values.dtype for part in rows for name, values in part.items()}
-    return pd.DataFrame(
-        {
-            name: np.concatenate(
-                [part[name] if name in part else np.full(len(part["tau"]), np.nan, kind) for part in rows]
-            )
-            for name, kind in names.items()
-        }
-    )
-
-
-def fetch(parts: list[dict[str, torch.Tensor]]) -> list[Numbers]:
-    """Tensors of any shape from whichever device they are on, each device asked once."""
+def fetch(parts: list[_Part]) -> list[tuple[_Part, Numbers]]:
+    """All numbers from whichever device they are on, each device asked once; parts that differ in their layers only are
+    joined."""
     flat: dict[torch.device, list[torch.Tensor]] = {}
     for part in parts:
-        for tensor in part.values():
+        for tensor in part.numbers.values():
             flat.setdefault(tensor.device, []).append(tensor.reshape(-1).float())
     whole = {device: torch.cat(tensors).cpu().numpy() for device, tensors in flat.items()}
     used = dict.fromkeys(whole, 0)
-    found = []
+    joined: dict[Any, list[tuple[_Part, Numbers]]] = {}
     for part in parts:
         numbers = {}
-        for name, tensor in part.items():
+        for name, tensor in part.numbers.items():
             start = used[tensor.device]
             used[tensor.device] = start + tensor.numel()
-            numbers[name] = whole[tensor.device][start : start + tensor.numel()].reshape(tuple(tensor.shape))
-        found.append(numbers)
-    return found
+            numbers[name] = whole[tensor.device][start : used[tensor.device]].reshape(tuple(tensor.shape))
+        like = (part.query, part.heads, part.ids, part.angles, tuple(numbers))
+        joined.setdefault(like, []).append((part, numbers))
+    return [
+        (
+            replace(same[0][0], layers=tuple(layer for part, _ in same for layer in part.layers), numbers={}),
+            {name: np.concatenate([numbers[name] for _, numbers in same]) for name in same[0][1]},
+        )
+        for same in joined.values()
+    ]
 
 
 def score_batch(reader: HeadReader, batch: Batch, scoring: Scoring, tokenizer: Any) -> dict[str, pd.DataFrame]:
@@ -321,29 +310,26 @@ SWAPS, HIGHEST = "swaps", "highest"
 """What is fetched besides the measures: whether a head sees a swap, and whether all logits after swaps are numbers."""
 
 
-def _checked(numbers: Numbers, taus: int) -> Numbers:
-    """Measures [batch, heads, taus]: all of them numbers, NaN only where a head sees no swap."""
-    if np.isnan(numbers[HIGHEST]).any() or np.isposinf(numbers[HIGHEST]).any():
-        raise NumberError("a logit after a swap is not a finite number; no score is given")
-    missing = (numbers[SWAPS] == 0)[..., None]
-    found: Numbers = {}
+def _checked(numbers: Numbers, part: _Part, batch: Batch) -> Numbers:
+    """All of them numbers, NaN only where a head sees no swap; of equal symbols, where no such swap is seen."""
+    highest, swaps = numbers.pop(HIGHEST), numbers.pop(SWAPS)
+    numbers = _all_finite({"a logit after a swap": np.maximum(highest, 0)} | numbers, part, batch)
+    del numbers["a logit after a swap"]
+    missing = (swaps == 0)[..., None]
+    return {
+        name: np.where(missing, np.float32(np.nan), values) if name in AT_TAU else values
+        for name, values in numbers.items()
+    }
+
+
+def _all_finite(numbers: Numbers, part: _Part, batch: Batch) -> Numbers:
+    """Refuse what is no number, naming the layer; a head may have no swaps of equal symbols."""
     for name, values in numbers.items():
-        if name in (SWAPS, HIGHEST):
-            continue
-        if name.startswith("equal_symbol_"):  # NaN where no such swap is seen
-            found[name] = values
-            continue
-        _refuse_infinite(values, name)
-        if name in AT_TAU:
-            found[name] = np.where(missing, np.float32(np.nan), values)
-        else:
-            found[name] = np.repeat(values[..., None], taus, axis=-1)
-    return found
-
-
-def _refuse_infinite(values: np.ndarray, name: str) -> None:
-    if not np.isfinite(values).all():
-        raise NumberError(f"{name} is not a finite number; no score is given")
+        if not name.startswith("equal_symbol_") and not np.isfinite(values).all():
+            wrong = ~np.isfinite(values).reshape(len(part.layers), -1).all(1)
+            with _named(part.layers[int(wrong.argmax())], batch.queries[part.query], batch):
+                raise NumberError(f"{name} is not a finite number; no score is given")
+    return numbers
 
 
 def _exclusion(query: QueryHeads, blocks: Blocks) -> Exclusion:

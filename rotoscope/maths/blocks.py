@@ -41,6 +41,8 @@ class Places:
     """Whether a block has so many tokens."""
     positions: Int[Tensor, "positions"]
     """All key positions that take part in swaps."""
+    spans: Int[Tensor, "2 blocks"]
+    """Where blocks start and stop."""
 
 
 Gather = Callable[[Int[Tensor, "offsets slots"], Int[Tensor, "offsets contents"]], Tensor]
@@ -140,7 +142,7 @@ class Blocks:
         offsets = torch.arange(max(self.lengths))[:, None]
         starts = (spans[None, :, 0] + offsets).clamp(max=self.spans[-1][1] - 1)
         ends = starts if self.equal_length else (spans[None, :, 1] - 1 - offsets).clamp(min=0)
-        made = (starts, ends, lengths, offsets < lengths, torch.tensor(self.positions))
+        made = (starts, ends, lengths, offsets < lengths, torch.tensor(self.positions), spans.T.contiguous())
         return Places(*(tensor.to(device) for tensor in made))
 
 

@@ -1,11 +1,15 @@
 """All swaps of whole heads in one kernel; the plain twin is the loop over tiles in `maths.swaps`.
 
 One program takes one head and a few tiles of pairs (a, b) of blocks. For each tile it forms B[a, b] and B[b, a] as small
-matrix products of seen queries and keys, offset by offset, with running maxima, so that logits of any size are safe; turns
-them into cosines; weighs them; and keeps sums. Products are as accurate as float32 (three TF32 products each).
+matrix products of seen queries and keys, offset by offset, turns them into cosines, weighs them and keeps sums; no logit
+reaches memory.
+
+Products run on the tensor cores and are as accurate as float32's: every number is split into two of half precision,
+x = high + low, and a product is the sum of three, high high' + high low' + low high', what is left out being 2^-22 of it. The
+first kernel makes the halves, of the keys and of the query as it is seen from every position, scaled by powers of two.
 
 The weights are known beforehand, from the real logits alone. A tile in which no swap weighs more than `maths.swaps.LEAST`
-of the largest is stepped over.
+of the largest is stepped over. Heads whose logits may grow too large to add up exponentials go with running maxima.
 """
 
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, attr-defined, no-untyped-call"
@@ -22,59 +26,123 @@ from rotoscope.maths.blocks import Blocks
 from rotoscope.maths.factors import Factors
 from rotoscope.shapes import Tensor
 
-TILE, DEPTH = 64, 32  # blocks by blocks; planes per product
+TILE, COLUMNS = 64, 64  # blocks by blocks
+WARPS, STAGES = 4, 2
+POSITIONS = 16  # per program that splits
 PROGRAMS = 512  # per head, at most
 SUMS = 16
 """Columns of sums that every tau has: plain 0-5, renormalised 6-9, equal symbols 10-13."""
 COUNTS = 4
 """Columns that depend on no tau: swaps, swaps of equal symbols, the largest logit, whether one is no number."""
+LARGE = 100.0
+"""Logits, to the base of 2, whose exponentials can be added up as they are."""
+HEIGHT = 8
+"""The largest number before it is split: 2 to the power of this."""
 LOG2E = tl.constexpr(1.4426950408889634)
 LN2 = tl.constexpr(0.6931471805599453)
 INF = tl.constexpr(float("inf"))
 
 
 @triton.jit
-def _logits(query, keys, cos, sin, slots, contents, inside_slots, inside_contents, PLANES: tl.constexpr, REST: tl.constexpr,
-            ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr):  # fmt: skip
-    """A[slot, content] for positions of slots and contents: the query turned here, where it is needed."""
-    width: tl.constexpr = 2 * PLANES + REST
+def _split(
+    vectors, cos, sin, scale, high, low, n, PLANES: tl.constexpr, WIDTH: tl.constexpr, PADDED: tl.constexpr,
+    TURNED: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    """Vectors as two halves [.., n, PADDED], real parts first, then imaginary ones, then what never turns.
+
+    Keys come as they are, one for every position. A query (`TURNED`) is turned to be seen from every position.
+    """
+    which = tl.program_id(0).to(tl.int64)
+    row = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
+    column = tl.arange(0, PADDED)
+    inside = (row < n)[:, None] & (column < WIDTH)[None, :]
+    plane = tl.where(column < PLANES, column, column - PLANES)
+    turns = column < 2 * PLANES
+    real = tl.where(turns, 2 * plane, column)
+    if TURNED:
+        vectors += which * WIDTH
+        known = column < WIDTH
+        here = tl.load(vectors + real, mask=known, other=0.0)
+        there = tl.load(vectors + real + 1, mask=known & turns, other=0.0)
+        at = row[:, None] * PLANES + plane[None, :]
+        c = tl.load(cos + at, mask=inside & turns[None, :], other=1.0)
+        s = tl.load(sin + at, mask=inside & turns[None, :], other=0.0)
+        first = here[None, :] * c - there[None, :] * s
+        second = there[None, :] * c + here[None, :] * s
+        found = tl.where((column < PLANES)[None, :] | (column >= 2 * PLANES)[None, :], first, second)
+    else:
+        vectors += which * n * WIDTH
+        source = tl.where(turns & (column >= PLANES), real + 1, real)
+        found = tl.load(vectors + row[:, None] * WIDTH + source[None, :], mask=inside, other=0.0)
+    found = tl.where(inside, found, 0.0) * tl.load(scale + which)
+    upper = found.to(tl.float16)
+    at = (which * n + row[:, None]) * PADDED + column[None, :]
+    tl.store(high + at, upper, mask=(row < n)[:, None])
+    tl.store(low + at, (found - upper.to(tl.float32)).to(tl.float16), mask=(row < n)[:, None])
+
+
+@triton.jit
+def _product(q_high, q_low, k_high, k_low, slots, contents, PADDED: tl.constexpr, DEPTH: tl.constexpr, ROWS: tl.constexpr,
+             COLUMNS: tl.constexpr):  # fmt: skip
+    """A[slot, content], unscaled."""
     found = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
-    for first in range(0, PLANES, DEPTH):
-        plane = first + tl.arange(0, DEPTH)
-        real = plane < PLANES
-        q_real = tl.load(query + 2 * plane, mask=real, other=0.0)
-        q_imaginary = tl.load(query + 2 * plane + 1, mask=real, other=0.0)
-        rows = slots[:, None] * PLANES + plane[None, :]
-        seen = inside_slots[:, None] & real[None, :]
-        c = tl.load(cos + rows, mask=seen, other=0.0)
-        s = tl.load(sin + rows, mask=seen, other=0.0)
-        columns = contents[None, :] * width + 2 * plane[:, None]
-        there = inside_contents[None, :] & real[:, None]
-        k_real = tl.load(keys + columns, mask=there, other=0.0)
-        k_imaginary = tl.load(keys + columns + 1, mask=there, other=0.0)
-        found = tl.dot(q_real[None, :] * c - q_imaginary[None, :] * s, k_real, found, input_precision="tf32x3")
-        found = tl.dot(
-            q_imaginary[None, :] * c + q_real[None, :] * s, k_imaginary, found, input_precision="tf32x3"
-        )
-    if REST > 0:  # what never turns is the same from everywhere
-        still = tl.zeros((COLUMNS,), dtype=tl.float32)
-        for first in range(0, REST, DEPTH):
-            part = first + tl.arange(0, DEPTH)
-            real = part < REST
-            q = tl.load(query + 2 * PLANES + part, mask=real, other=0.0)
-            k = tl.load(keys + contents[None, :] * width + 2 * PLANES + part[:, None],
-                        mask=inside_contents[None, :] & real[:, None], other=0.0)  # fmt: skip
-            still += tl.sum(q[:, None] * k, axis=0)
-        found += still[None, :]
+    for first in tl.static_range(0, PADDED, DEPTH):
+        column = first + tl.arange(0, DEPTH)
+        at = slots.to(tl.int64)[:, None] * PADDED + column[None, :]
+        of = contents.to(tl.int64)[None, :] * PADDED + column[:, None]
+        a_high = tl.load(q_high + at)
+        a_low = tl.load(q_low + at)
+        b_high = tl.load(k_high + of)
+        b_low = tl.load(k_low + of)
+        found = tl.dot(a_low, b_high, found)
+        found = tl.dot(a_high, b_low, found)
+        found = tl.dot(a_high, b_high, found)
+    return found
+
+
+@triton.jit
+def _log_means(
+    q_high, q_low, k_high, k_low, slots, contents, lengths, visible, step, n, offsets, unit, softcap,
+    PADDED: tl.constexpr, DEPTH: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    EQUAL: tl.constexpr, HIDES: tl.constexpr, SOFTCAP: tl.constexpr, LARGE: tl.constexpr, SINGLE: tl.constexpr,
+):  # fmt: skip
+    """B[slot, content], to the base of 2: slots and contents are walked from their first position by `step`, as long as
+    the content has tokens."""
+    top = tl.full((ROWS, COLUMNS), -INF, dtype=tl.float32)
+    total = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
+    for offset in range(offsets):
+        at = tl.minimum(tl.maximum(slots + step * offset, 0), n - 1)
+        of = tl.minimum(tl.maximum(contents + step * offset, 0), n - 1)
+        new = _product(q_high, q_low, k_high, k_low, at, of, PADDED, DEPTH, ROWS, COLUMNS) * unit
+        new = _capped(new, softcap, SOFTCAP)
+        if HIDES:
+            new = tl.where((tl.load(visible + at) > 0)[:, None], new, -INF)
+        if not EQUAL:
+            new = tl.where((offset < lengths)[None, :], new, -INF)
+        if SINGLE:
+            top = new
+        elif LARGE:
+            higher = tl.maximum(top, new, propagate_nan=tl.PropagateNan.ALL)
+            safe = tl.where(higher == -INF, 0.0, higher)
+            total = total * tl.exp2(top - safe) + tl.exp2(new - safe)
+            top = higher
+        else:
+            total += tl.exp2(new)
+    if SINGLE:
+        found = top
+    elif LARGE:
+        found = tl.where(top == -INF, 0.0, top) + tl.log2(total / lengths[None, :])
+    else:
+        found = tl.log2(total / lengths[None, :])
     return found
 
 
 @triton.jit
 def _capped(logits, softcap, SOFTCAP: tl.constexpr):
-    """softcap * tanh(logits / softcap), from an exponential that cannot overflow."""
+    """softcap * tanh(logits / softcap), from an exponential that cannot overflow; both to the base of 2."""
     if SOFTCAP:
-        size = tl.exp2(tl.abs(logits) * (-2.0 * LOG2E / softcap))
-        value = softcap * (1.0 - size) / (1.0 + size)
+        size = tl.exp2(tl.abs(logits) * (-2.0 / softcap))
+        value = softcap * LOG2E * (1.0 - size) / (1.0 + size)
         logits = tl.where(logits < 0, -value, value)
     return logits
 
@@ -96,20 +164,26 @@ def _focus(weight, uniform):
 
 @triton.jit
 def _swap_sums(
-    query, keys, cos, sin, starts, ends, lengths, visible, own, weights, centred, per_head, ids, work, taus, out,
+    q_high, q_low, k_high, k_low, starts, stops, visible, own, weights, centred, per_head, ids, work, taus, out,
     n, m, offsets, group, softcap, programs, ids_per, furthest,
-    PLANES: tl.constexpr, REST: tl.constexpr, DEPTH: tl.constexpr, TILE: tl.constexpr, TAUS: tl.constexpr,
-    EQUAL: tl.constexpr, HIDES: tl.constexpr, SOFTCAP: tl.constexpr, VARIANTS: tl.constexpr, CENTRED: tl.constexpr,
-    SYMBOLS: tl.constexpr, SKIPS: tl.constexpr, WIDE: tl.constexpr, SUMS: tl.constexpr, COUNTS: tl.constexpr,
+    PADDED: tl.constexpr, DEPTH: tl.constexpr, TILE: tl.constexpr, COLUMNS: tl.constexpr, TAUS: tl.constexpr,
+    EQUAL: tl.constexpr, SINGLE: tl.constexpr, HIDES: tl.constexpr, SOFTCAP: tl.constexpr, VARIANTS: tl.constexpr,
+    CENTRED: tl.constexpr, SYMBOLS: tl.constexpr, SKIPS: tl.constexpr, LARGE: tl.constexpr, WIDE: tl.constexpr,
+    SUMS: tl.constexpr,
 ):  # fmt: skip
     head = tl.program_id(0).to(tl.int64)
     program = tl.program_id(1)
-    query += head * (2 * PLANES + REST)
-    keys += (head // group) * n * (2 * PLANES + REST)
+    per_head += head * 8
+    if (tl.load(per_head + 7) > 0) != LARGE:  # the other form has this head
+        return
+    unit = tl.load(per_head + 6)
+    q_high += head * n * PADDED
+    q_low += head * n * PADDED
+    k_high += (head // group) * n * PADDED
+    k_low += (head // group) * n * PADDED
     own += head * m
     weights += head * m * 4
     centred += head * m * 3
-    per_head += head * 8
     ids += (head // ids_per) * m
     band = tl.load(work + 3 * program)
     first = tl.load(work + 3 * program + 1)
@@ -122,68 +196,38 @@ def _swap_sums(
     own_a = tl.load(own + a, mask=a_in, other=-INF)
     below_a = tl.load(weights + a, mask=a_in, other=INF)
     above_a = tl.load(weights + m + a, mask=a_in, other=INF)
-    length_a = tl.load(lengths + a, mask=a_in, other=0)
+    start_a = tl.load(starts + a, mask=a_in, other=0)
+    stop_a = tl.load(stops + a, mask=a_in, other=1)
     top_logit = -INF
     for tile in range(first, last):
-        b = tile * TILE + tl.arange(0, TILE)
+        b = tile * COLUMNS + tl.arange(0, COLUMNS)
         b_in = b < m
         own_b = tl.load(own + b, mask=b_in, other=-INF)
         below_b = tl.load(weights + b, mask=b_in, other=INF)
         above_b = tl.load(weights + m + b, mask=b_in, other=INF)
-        length_b = tl.load(lengths + b, mask=b_in, other=0)
+        start_b = tl.load(starts + b, mask=b_in, other=0)
+        stop_b = tl.load(stops + b, mask=b_in, other=1)
         counted = (a[:, None] < b[None, :]) & b_in[None, :]
         if HIDES and EQUAL:  # a slot is seen or not, whatever stands in it
             counted = counted & ((own_a > -INF)[:, None] | (own_b > -INF)[None, :])
         lack = tl.minimum(below_a[:, None] + above_b[None, :], above_a[:, None] + below_b[None, :])
         needed = counted & (lack <= furthest)
         if SYMBOLS:
-            alike = counted & (
-                tl.load(ids + a, mask=a_in, other=-1)[:, None] == tl.load(ids + b, mask=b_in, other=-2)[None, :]
-            )
+            mine = tl.load(ids + a, mask=a_in, other=-1)
+            alike = counted & (mine[:, None] == tl.load(ids + b, mask=b_in, other=-2)[None, :])
             needed = needed | alike
         if not SKIPS:
             needed = counted
         if tl.max(needed.to(tl.int32)) > 0:
-            upper = tl.full((TILE, TILE), -INF, dtype=tl.float32)
-            lower = tl.full((TILE, TILE), -INF, dtype=tl.float32)
-            upper_sum = tl.zeros((TILE, TILE), dtype=tl.float32)
-            lower_sum = tl.zeros((TILE, TILE), dtype=tl.float32)
-            for offset in range(offsets):
-                # B[a, b]: slot a comes first, so contents are aligned at their starts.
-                slots = tl.load(starts + offset * m + a, mask=a_in, other=0)
-                contents = tl.load(starts + offset * m + b, mask=b_in, other=0)
-                new = _logits(
-                    query, keys, cos, sin, slots, contents, a_in, b_in, PLANES, REST, TILE, TILE, DEPTH
-                )
-                new = _capped(new, softcap, SOFTCAP)
-                if HIDES:
-                    shown = tl.load(visible + slots, mask=a_in, other=0) > 0
-                    new = tl.where(shown[:, None], new, -INF)
-                if not EQUAL:
-                    new = tl.where(offset < length_b[None, :], new, -INF)
-                top = tl.maximum(upper, new, propagate_nan=tl.PropagateNan.ALL)
-                safe = tl.where(top == -INF, 0.0, top)
-                upper_sum = upper_sum * tl.exp2((upper - safe) * LOG2E) + tl.exp2((new - safe) * LOG2E)
-                upper = top
-                # B[b, a]: slot b comes last, so contents are aligned at their ends.
-                slots = tl.load(ends + offset * m + b, mask=b_in, other=0)
-                contents = tl.load(ends + offset * m + a, mask=a_in, other=0)
-                new = tl.trans(
-                    _logits(query, keys, cos, sin, slots, contents, b_in, a_in, PLANES, REST, TILE, TILE, DEPTH)
-                )
-                new = _capped(new, softcap, SOFTCAP)
-                if HIDES:
-                    shown = tl.load(visible + slots, mask=b_in, other=0) > 0
-                    new = tl.where(shown[None, :], new, -INF)
-                if not EQUAL:
-                    new = tl.where(offset < length_a[:, None], new, -INF)
-                top = tl.maximum(lower, new, propagate_nan=tl.PropagateNan.ALL)
-                safe = tl.where(top == -INF, 0.0, top)
-                lower_sum = lower_sum * tl.exp2((lower - safe) * LOG2E) + tl.exp2((new - safe) * LOG2E)
-                lower = top
-            if offsets > 1:  # log means over the contents' own tokens
-                upper += LN2 * (tl.log2(upper_sum) - tl.log2(length_b.to(tl.float32))[None, :])
-                lower += LN2 * (tl.log2(lower_sum) - tl.log2(length_a.to(tl.float32))[:, None])
+            # B[a, b]: slot a comes first, so contents are aligned at their starts. B[b, a]: slot b comes last, at their ends.
+            upper = LN2 * _log_means(
+                q_high, q_low, k_high, k_low, start_a, start_b, stop_b - start_b, visible, 1, n, offsets, unit, softcap,
+                PADDED, DEPTH, TILE, COLUMNS, EQUAL, HIDES, SOFTCAP, LARGE, SINGLE,
+            )  # fmt: skip
+            lower = LN2 * tl.trans(_log_means(
+                q_high, q_low, k_high, k_low, stop_b - 1, stop_a - 1, stop_a - start_a, visible, -1, n, offsets, unit, softcap,
+                PADDED, DEPTH, COLUMNS, TILE, EQUAL, HIDES, SOFTCAP, LARGE, SINGLE,
+            ))  # fmt: skip
             inside = a_in[:, None] & b_in[None, :]
             largest = tl.where(inside, tl.maximum(upper, lower, propagate_nan=tl.PropagateNan.ALL), -INF)
             nothing = tl.max(((largest != largest) | (largest == INF)).to(tl.int32))
@@ -274,7 +318,7 @@ class PerBlock:
     centred: Tensor
     """Shares, everything but the top block and each, focus before [heads, 3, blocks]."""
     per_head: Tensor
-    """spare, log Z, uniform share, largest real logit, top block, block length, unused [heads, 8]."""
+    """spare, log Z, uniform share, largest real logit, top block, block length; filled in here: unit, too large [heads, 8]."""
 
 
 def swap_sums(
@@ -289,27 +333,55 @@ def swap_sums(
     batch, key_heads, n, width = factors.keys.shape
     group = factors.query.shape[2]
     heads = batch * key_heads * group
-    places = blocks.on(device)
-    depth = 16 if factors.planes <= 16 else DEPTH
-    tile = min(TILE, max(16, triton.next_power_of_2(m)))
-    work = _work(m, tile, device)
+    keys, k_scale, k_size = _halves(
+        factors, factors.keys.contiguous().view(batch * key_heads, n * width), turned=False
+    )
+    seen, q_scale, q_size = _halves(factors, factors.query.contiguous().view(heads, width), turned=True)
+    per_head = per_block.per_head
+    per_head[:, 6] = LOG2E.value / (q_scale * k_scale.repeat_interleave(group))
+    single = max(blocks.lengths) == 1
+    sums_up = not single and factors.softcap is None  # exponentials, of logits that know no bound
+    if sums_up:
+        per_head[:, 7] = q_size * k_size.repeat_interleave(group) * LOG2E.value > LARGE
+    tile, columns = (min(size, max(16, triton.next_power_of_2(m))) for size in (TILE, COLUMNS))
+    work, places = _work(m, tile, columns, device), blocks.on(device)
     wide = triton.next_power_of_2(len(taus) * SUMS + COUNTS)
     out = torch.empty(heads, len(work), wide, device=device)
     symbols = torch.zeros(1, 1, dtype=torch.int32, device=device) if ids is None else ids
-    skips = not (factors.hides and not blocks.equal_length)
-    _swap_sums[(heads, len(work))](
-        factors.query.contiguous(), factors.keys.contiguous(), factors.cos.contiguous(), factors.sin.contiguous(),
-        places.starts, places.ends, places.lengths, factors.visible.to(torch.int8), per_block.own, per_block.weights, per_block.centred,
-        per_block.per_head, symbols, work, taus_on(taus, device), out,
-        n, m, max(blocks.lengths), group, factors.softcap or 1.0, len(work), heads // len(symbols), furthest,
-        PLANES=factors.planes, REST=width - 2 * factors.planes, DEPTH=depth, TILE=tile, TAUS=len(taus),
-        EQUAL=blocks.equal_length, HIDES=factors.hides, SOFTCAP=factors.softcap is not None, VARIANTS=renormalised,
-        CENTRED=centred, SYMBOLS=ids is not None, SKIPS=skips, WIDE=wide, SUMS=SUMS, COUNTS=COUNTS, num_warps=8 if tile == TILE else 4,
-    )  # fmt: skip
+    padded = keys[0].shape[-1]
+    for large in (False, True) if sums_up else (False,):
+        _swap_sums[(heads, len(work))](
+            *seen, *keys, places.spans[0], places.spans[1], factors.visible.to(torch.int8), per_block.own,
+            per_block.weights, per_block.centred, per_head, symbols, work, taus_on(taus, device), out,
+            n, m, max(blocks.lengths), group, factors.softcap or 1.0, len(work), heads // len(symbols), furthest,
+            PADDED=padded, DEPTH=min(padded, 128), TILE=tile, COLUMNS=columns, TAUS=len(taus), EQUAL=blocks.equal_length,
+            SINGLE=single, HIDES=factors.hides, SOFTCAP=factors.softcap is not None, VARIANTS=renormalised, CENTRED=centred,
+            SYMBOLS=ids is not None, SKIPS=blocks.equal_length or not factors.hides, LARGE=large, WIDE=wide, SUMS=SUMS,
+            num_warps=WARPS, num_stages=STAGES,
+        )  # fmt: skip
     found = out.double().sum(1)
     counts = found[:, len(taus) * SUMS : len(taus) * SUMS + COUNTS]
     counts[:, 2] = out[:, :, len(taus) * SUMS + 2].amax(1).double()
     return found[:, : len(taus) * SUMS].unflatten(1, (len(taus), SUMS)), counts
+
+
+def _halves(factors: Factors, vectors: Tensor, *, turned: bool) -> tuple[tuple[Tensor, Tensor], Tensor, Tensor]:
+    """Both halves of keys, or of queries seen from all positions; what they were scaled by; the longest vector's length."""
+    n, width = factors.keys.shape[2:]
+    padded = triton.next_power_of_2(max(width, 16)) if width <= 128 else -(-width // 64) * 64
+    # A query is no longer seen from elsewhere than it is, unless the tables scale.
+    stretched = (
+        (factors.cos.square() + factors.sin.square()).amax().sqrt() if turned and factors.planes else 1.0
+    )
+    length = vectors.norm(dim=-1) * stretched if turned else vectors.view(-1, n, width).norm(dim=-1).amax(-1)
+    _, power = torch.frexp(length.clamp(min=torch.finfo(torch.float32).tiny))
+    scale = torch.ldexp(torch.ones_like(length), HEIGHT - power)
+    halves = torch.empty(2, len(vectors), n, padded, dtype=torch.float16, device=vectors.device)
+    _split[(len(vectors), -(-n // POSITIONS))](
+        vectors, factors.cos.contiguous(), factors.sin.contiguous(), scale, halves[0], halves[1], n,
+        PLANES=factors.planes, WIDTH=width, PADDED=padded, TURNED=turned, ROWS=POSITIONS, num_warps=4,
+    )  # fmt: skip
+    return (halves[0], halves[1]), scale, length
 
 
 @lru_cache(maxsize=64)
@@ -318,12 +390,14 @@ def taus_on(taus: tuple[float, ...], device: torch.device) -> Tensor:
 
 
 @lru_cache(maxsize=64)
-def _work(m: int, tile: int, device: torch.device) -> Tensor:
-    """What each program of a head does: a band of tiles, and the first and last tile of it."""
-    bands = -(-m // tile)
-    total = bands * (bands + 1) // 2
-    run = max(1, -(-total // PROGRAMS))
+def _work(m: int, tile: int, columns: int, device: torch.device) -> Tensor:
+    """What each program of a head does: a band of rows, and the first and last tile of it."""
+    last = -(-m // columns)
+    firsts = [band * tile // columns for band in range(-(-m // tile))]
+    run = max(1, -(-sum(last - first for first in firsts) // PROGRAMS))
     rows = [
-        (band, first, min(first + run, bands)) for band in range(bands) for first in range(band, bands, run)
+        (band, first, min(first + run, last))
+        for band, begin in enumerate(firsts)
+        for first in range(begin, last, run)
     ]
     return torch.tensor(rows, dtype=torch.int32, device=device)
