@@ -8,7 +8,9 @@ import pandas as pd
 
 def scores_agree(one: pd.DataFrame, other: pd.DataFrame) -> None:
     """Scores within 2e-5; within 2e-4 where tau = 1e-4 makes rounding visible."""
-    assert one.tau.tolist() == other.tau.tolist()
+    for name in ("prompt", "layer", "head", "frequency_id", "tau"):
+        assert (name in one) == (name in other)
+        assert name not in one or one[name].tolist() == other[name].tolist()
     columns = [name for name in one if name.endswith("_score")]
     assert columns
     assert columns == [name for name in other if name.endswith("_score")]

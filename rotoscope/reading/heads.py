@@ -238,7 +238,9 @@ class HeadReader:
             return seen.key, value, mask
 
         options: dict[str, Any] = {"use_cache": False}
-        positions = torch.tensor(keep or (-1,), device=tokens.device)
+        positions = torch.tensor(
+            keep or (-1,)
+        )  # on the CPU: the model may end on another device than it begins
         trims = "logits_to_keep" in inspect.signature(self.model.forward).parameters
         if trims:
             options["logits_to_keep"] = positions % tokens.shape[1]

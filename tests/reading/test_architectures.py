@@ -112,7 +112,7 @@ def test_any_float_type(name: str, dtype: torch.dtype) -> None:
     assert len(reader.proof) == 3
     assert max(reader.proof) <= 1e-5
     seen = []
-    reader.read(tokens(), (19,), lambda layer: seen.append(layer.keys.dtype))
+    reader.read(tokens(), (19,), lambda layer: seen.extend((layer.keys.dtype, layer.residual_norm.dtype)))
     assert set(seen) == {torch.float64 if dtype == torch.float64 else torch.float32}
 
 
