@@ -182,17 +182,21 @@ class HeadReader:
                 f"a prompt of {n} tokens is longer than the model's context of {longest}; "
                 "use fewer pairs or a shorter text"
             )
-        shared, how = Pass(queries), {}
-        if visit is not None and self.direct:
-            how["on_given"] = lambda site, call, seen, mask: visit(
-                self._heads(site, call, seen, shared, turned=True, mask=mask)
-            )
-        elif visit is not None:
-            how["on_call"] = lambda site, call: visit(
-                self._heads(site, call, _again(site, call), shared, turned=False)
-            )
+        shared = Pass(queries)
+
+        def given(site: Site, call: Call, seen: Projected, mask: Any) -> None:
+            visit(self._heads(site, call, seen, shared, turned=True, mask=mask))  # type: ignore[misc]
+
+        def returned(site: Site, call: Call) -> None:
+            visit(self._heads(site, call, _again(site, call), shared, turned=False))  # type: ignore[misc]
+
+        tokens = tokens.to(self.device)
         with self.ready():
-            return self._run(tokens.to(self.device), keep, **how)
+            if visit is None:
+                return self._run(tokens, keep)
+            if self.direct:
+                return self._run(tokens, keep, on_given=given)
+            return self._run(tokens, keep, on_call=returned)
 
     @contextmanager
     def ready(self) -> Iterator[None]:
