@@ -148,6 +148,11 @@ class HeadReader:
             )
 
     @property
+    def way(self) -> str:
+        """How queries and keys are read, in words."""
+        return "out of the forward pass" if self.direct else "by calling each module again"
+
+    @property
     def positions(self) -> int | None:
         """How many tokens the model can be shown; None where its configuration does not say."""
         longest: int | None = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
