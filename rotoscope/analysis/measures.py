@@ -19,7 +19,7 @@ from rotoscope.analysis.batches import Batch
 from rotoscope.analysis.where_attention_goes import WhereAttentionGoes
 from rotoscope.errors import NumberError, RunError
 from rotoscope.maths.blocks import Blocks, block_spread
-from rotoscope.maths.exclusion_principle import Exclusion, exclusion, exclusion_from_factors
+from rotoscope.maths.exclusion_principle import Exclusion, Taken, exclusion, exclusion_from_factors
 from rotoscope.maths.frequency import frequency_scores, remainder_scores
 from rotoscope.maths.numbers import no_logit
 from rotoscope.maths.swaps import score_swaps
@@ -66,6 +66,7 @@ class BatchScores:
         self.batch, self.scoring, self.layers, self.attention = batch, scoring, layers, attention
         self.blocks = [batch.blocks_for(query) for query in batch.queries]
         self.symbols = [batch.symbols_for(query) for query in batch.queries]
+        self.taken: dict[Any, tuple[Any, Taken]] = {}
         self.waiting: dict[Any, list[LayerHeads]] = {}
         self.held = 0
         self.heads: list[_Part] = []
@@ -103,6 +104,8 @@ class BatchScores:
                     found = _measure(
                         here, self.blocks[index], self.scoring.taus, self._symbols(index, len(layers))
                     )
+                    spread = _exclusion(here, self.blocks[index], self._taken(here, index))
+                    found |= dict(zip(SPREAD, (spread.variance, spread.d_pos, spread.d_sym), strict=True))
                 numbers = {name: part.unflatten(0, (len(layers), -1)) for name, part in found.items()}
                 self.heads.append(_Part(which, index, numbers, tuple(range(here.heads))))
             if self.attention is not None:
@@ -110,6 +113,16 @@ class BatchScores:
             if self.scoring.frequencies:
                 with _placed(layers, here, self.batch):
                     self._score_planes(layers, here)
+
+    def _taken(self, here: QueryHeads, index: int) -> Taken:
+        """The positions that take part in swaps, for all layers under one rotation and mask."""
+        key = (index, id(here.cos), here.visible.data_ptr())
+        if key not in self.taken:
+            self.taken[key] = (
+                (here.cos, here.visible),
+                Taken.of(here, self.blocks[index]),
+            )  # kept: ids stay their own
+        return self.taken[key][1]
 
     def _symbols(self, index: int, layers: int) -> torch.Tensor | None:
         found = self.symbols[index]
@@ -284,7 +297,6 @@ def _measure(
     """Every number that the heads have at a query, on their device."""
     real = query.real()
     scores = score_swaps(query, real, blocks, taus, sink=query.sinks, symbols=symbols)
-    spread = _exclusion(query, blocks)
     visible = query.visible.sum().clamp(min=2).log()
     found: dict[str, torch.Tensor] = {}
     for name in AT_TAU:
@@ -298,14 +310,12 @@ def _measure(
         "relative_entropy": scores.entropy / visible,
         "swapped_mass": scores.swapped_mass,
         "block_spread": block_spread(real, blocks),
-        "logit_variance": spread.variance,
-        "d_pos": spread.d_pos,
-        "d_sym": spread.d_sym,
         SWAPS: scores.swaps,
         HIGHEST: scores.highest.expand(scores.swaps.shape),
     }
 
 
+SPREAD = ("logit_variance", "d_pos", "d_sym")
 SWAPS, HIGHEST = "swaps", "highest"
 """What is fetched besides the measures: whether a head sees a swap, and whether all logits after swaps are numbers."""
 
@@ -332,10 +342,10 @@ def _all_finite(numbers: Numbers, part: _Part, batch: Batch) -> Numbers:
     return numbers
 
 
-def _exclusion(query: QueryHeads, blocks: Blocks) -> Exclusion:
+def _exclusion(query: QueryHeads, blocks: Blocks, taken: Taken) -> Exclusion:
     """Variance, D_pos and D_sym over the visible positions that take part in swaps."""
     if query.softcap is None:
-        return exclusion_from_factors(query, blocks)
+        return exclusion_from_factors(query, taken)
     positions = blocks.on(query.keys.device).positions
     if query.hides:
         positions = positions[query.visible[positions]]

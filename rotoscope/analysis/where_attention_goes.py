@@ -49,26 +49,27 @@ class WhereAttentionGoes:
         """Per prompt: mean and largest attention of a head on the block that holds the answer."""
         if not self.answer:
             return None
-        heads = torch.cat(_in_order(self.answer), dim=1)
-        return [(float(row.mean()), float(row.max())) for row in heads]
+        first = self.answer[min(self.answer)]
+        heads = torch.cat([part.to(first.device) for part in self.answer.values()], dim=1)
+        return list(zip(heads.mean(1).tolist(), heads.amax(1).tolist(), strict=True))
 
     def sinks(self, tokenizer: Any) -> pd.DataFrame:
         """Positions that draw attention whatever they say: by mass, in the mean or in a quarter of the layers, or by an
         outlying residual norm."""
-        by_layer = torch.stack(_in_order(self.weights))  # [layers, batch, n]
-        mass, often = by_layer.mean(0), by_layer.quantile(1 - SINK_LAYERS, dim=0)
-        n = mass.shape[1]
-        size = torch.zeros_like(mass)
+        by_layer = _stacked(self.weights)  # [layers, batch, n]
+        n = by_layer.shape[2]
+        size = torch.zeros_like(by_layer[0])
         if self.norms:
-            norms = torch.stack(_in_order(self.norms))  # [layers, batch, n]
+            norms = _stacked(self.norms)
             size = (norms / norms.median(-1, keepdim=True).values).median(0).values
+        often = by_layer.quantile(1 - SINK_LAYERS, dim=0)
+        mass, often, most, size = torch.stack((by_layer.mean(0), often, by_layer.amax(0), size)).cpu()
         far = torch.arange(n) < n - 1 - NEAR_QUERY  # what stands nearer is drawn by the query, not by the place
         heavy = (torch.maximum(mass, often) >= max(SINK_MASS, SINK_SHARE / n)) & far
         large = size >= SINK_NORM
         found = heavy | large
         found[:, -1] = False  # the query's own position is no sink
         swapped = set(self.batch.blocks_for(self.batch.queries[-1]).positions)
-        most = by_layer.amax(0)
         rows = []
         for k, position in found.nonzero().tolist():
             by_mass, by_norm = bool(heavy[k, position]), bool(large[k, position])
@@ -119,9 +120,7 @@ class WhereAttentionGoes:
         return pd.DataFrame(rows)
 
 
-def _in_order(by_layer: dict[int, Tensor]) -> list[Tensor]:
-    """On the CPU, each device asked once."""
-    layers = sorted(by_layer)
-    if len({(by_layer[layer].device, by_layer[layer].shape) for layer in layers}) == 1:
-        return list(torch.stack([by_layer[layer] for layer in layers]).cpu())
-    return [by_layer[layer].cpu() for layer in layers]
+def _stacked(by_layer: dict[int, Tensor]) -> Float[Tensor, "layers batch n"]:
+    """In the order of the layers, on the device of the first."""
+    first = by_layer[min(by_layer)]
+    return torch.stack([by_layer[layer].to(first.device) for layer in sorted(by_layer)])

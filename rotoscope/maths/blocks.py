@@ -44,6 +44,10 @@ class Places:
     spans: Int[Tensor, "2 blocks"]
     """Where blocks start and stop."""
 
+    def swapped(self, n: int) -> Int[Tensor, "n"]:
+        """1 at positions that take part in swaps, of n; 0 elsewhere."""
+        return torch.zeros(n, dtype=torch.int8, device=self.positions.device).index_fill_(0, self.positions, 1)
+
 
 Gather = Callable[[Int[Tensor, "offsets slots"], Int[Tensor, "offsets contents"]], Tensor]
 """Looks up A[position, content] for every offset: [offsets, a] x [offsets, b] -> [..., offsets, a, b]."""

@@ -50,38 +50,50 @@ def exclusion(logits: Float[Tensor, "... p c"] | Float[np.ndarray, "... p c"]) -
     )
 
 
-def exclusion_from_factors(factors: Factors, blocks: Blocks) -> Exclusion:
-    """The same for heads without a soft-cap, over the visible positions of blocks, without forming A: O(n d^2), in float64.
+@dataclass(frozen=True)
+class Taken:
+    """The positions that count, of all heads that share a rotation: what is summed over them once."""
+
+    positions: Float[Tensor, "n"]
+    """1 where a position counts, else 0."""
+    tables: Float[Tensor, "2 n d"]
+    """Cosines and sines for every dimension, 1 and 0 where it never turns, and 0 where a position does not count."""
+    shared: Float[Tensor, "2 2 d d"]
+    """Sums over positions of products of two entries of the tables."""
+
+    @classmethod
+    def of(cls, factors: Factors, blocks: Blocks) -> Taken:
+        """The visible positions of blocks."""
+        still = factors.keys.shape[-1] - 2 * factors.planes
+        taken = blocks.on(factors.keys.device).swapped(factors.keys.shape[2]).double() * factors.visible
+        cos = F.pad(factors.cos.double().repeat_interleave(2, 1), (0, still), value=1.0)
+        sin = F.pad(factors.sin.double().repeat_interleave(2, 1), (0, still))
+        tables = torch.stack((cos, sin)) * taken[:, None]
+        return cls(taken, tables, tables[:, None].mT @ tables[None])
+
+
+def exclusion_from_factors(factors: Factors, taken: Taken) -> Exclusion:
+    """The same for heads without a soft-cap, over positions that count, without forming A: O(n d^2), in float64.
 
     Expanding the squares, sum of A^2 = <S^T S, K^T K> with S the seen queries and K the keys, and the cross terms need only
     sums over one index. S is never formed either: it is cos * q + sin * q', q' being q after a quarter turn, so sums over
     positions are sums of products of the tables, which all heads share.
     """
-    positions, width = blocks.on(factors.keys.device).positions, 2 * factors.planes
-    taken = torch.zeros(factors.keys.shape[2], dtype=torch.float64, device=positions.device)
-    taken = taken.index_fill_(0, positions, 1.0) * factors.visible
-    n = taken.sum()
-    cos = F.pad(factors.cos.double().repeat_interleave(2, 1), (0, factors.keys.shape[-1] - width), value=1.0)
-    sin = F.pad(factors.sin.double().repeat_interleave(2, 1), (0, factors.keys.shape[-1] - width))
-    cos, sin = cos * taken[:, None], sin * taken[:, None]
-    query, keys = factors.query.double(), factors.keys.double() * taken[:, None]
+    n, width = taken.positions.sum(), 2 * factors.planes
+    query, keys = factors.query.double(), factors.keys * taken.positions[:, None]
     quarter = torch.zeros_like(query)
     quarter[..., 0:width:2], quarter[..., 1:width:2] = -query[..., 1:width:2], query[..., 0:width:2]
     both = torch.stack((query, quarter), dim=-2)  # [batch, key_heads, group, 2, d]
-    tables = torch.stack((cos, sin))  # [2, n, d]
+    cos, sin = taken.tables
     real = query @ (keys * cos).mT + quarter @ (keys * sin).mT  # [batch, key_heads, group, n]
-    shared = tables[:, None].mT @ tables[None]  # [2, 2, d, d]: sums over positions
-    products = shared * (keys.mT @ keys)[:, :, None, None]  # [batch, key_heads, 2, 2, d, d]
+    products = taken.shared * (keys.mT @ keys)[:, :, None, None]  # [batch, key_heads, 2, 2, d, d]
     square = torch.einsum("bkgsi,bkstij,bkgtj->bkg", both, products, both)
     to_all = torch.einsum(
-        "bkgsi,bki,sni->bkgn", both, keys.sum(2), tables
-    )  # each seen query with the sum of the keys
-    from_all = (both * tables.sum(1)).sum(-2) @ keys.mT  # the sum of the seen queries with each key
+        "bkgsi,bki,sni->bkgn", both, keys.sum(2), taken.tables
+    )  # each seen query with all keys
+    from_all = (both * taken.tables.sum(1)).sum(-2) @ keys.mT  # all seen queries with each key
+    centred = (real - real.sum(-1, keepdim=True) / n) * taken.positions
     own = n * real.square().sum(-1)
-    mean = real.sum(-1, keepdim=True) / n
-    found = (
-        ((real - mean).square() * taken).sum(-1) / n,
-        (square - 2 * (real * to_all).sum(-1) + own) / n**2,
-        (square - 2 * (real * from_all).sum(-1) + own) / n**2,
-    )
+    to_all, from_all = ((square - 2 * (real * part).sum(-1) + own) / n**2 for part in (to_all, from_all))
+    found = (centred.square().sum(-1) / n, to_all, from_all)
     return Exclusion(*(torch.where(n > 0, part.clamp(min=0), 0.0).flatten(1, 2) for part in found))

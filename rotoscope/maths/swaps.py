@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -101,6 +101,11 @@ class SwapScores:
         return self.swaps == 0
 
 
+DEPEND_ON_TAU = (
+    *("positional", "symbolic", "renormalised_positional", "renormalised_symbolic"),
+    *("centred_positional", "centred_symbolic", "effective_swaps", "renormalised_effective_swaps"),
+)
+
 Symbols = Sequence[int] | Int[Tensor, "... blocks"]
 """An id for the symbol of each block, the same for all heads or, with leading axes, of each input its own."""
 
@@ -148,6 +153,11 @@ def score_swaps(
     that are no numbers show in `highest`, and scores of `Factors` come out of a fused kernel.
     """
     taus = check_tau(tau)
+    if isinstance(gather, Factors) and fused(real.device) and not detail:
+        from rotoscope.maths.fused_swaps import score_fused  # which needs Triton
+
+        scores = score_fused(gather, real, blocks, taus, symbols, variants)
+        return first_tau(scores) if one_tau(tau) else scores
     waits = real.device.type == "cpu"
     if waits:
         check_logits(real)
@@ -170,14 +180,11 @@ def score_swaps(
         if blocks.equal_length:
             centring = Centring(precise, own, log_z, blocks, largest, sink)
     if symbols is not None:
-        ids, count = _symbol_ids(symbols, len(blocks), real.device)
-        equal = WeightedMean(attention, taus, dtype, _largest_gap(attention, ids, count))
+        ids, count = symbol_ids(symbols, len(blocks), real.device)
+        equal = WeightedMean(attention, taus, dtype, largest_gap(attention, ids, count))
     swaps = _Swaps(own.to(dtype), plain, renormalised, equal, centring, ids)
     details: list[tuple[Any, ...]] = []
-    if isinstance(gather, Factors) and fused(real.device) and not detail:
-        swaps.sum_fused(gather, blocks, largest)
-    else:
-        swaps.sum_tiles(block, details if detail else None)
+    swaps.sum_tiles(block, details if detail else None)
     if waits and bool(no_logit(swaps.highest).any()):
         _refuse(block)
     several = not one_tau(tau)
@@ -210,6 +217,19 @@ def score_swaps(
     )
 
 
+def first_tau(scores: SwapScores) -> SwapScores:
+    """Without the tau axis, as whoever gave a single tau expects it."""
+    on_axis = {
+        field.name: value[..., 0]
+        for field in fields(scores)
+        if (value := getattr(scores, field.name)) is not None and field.name in DEPEND_ON_TAU
+    }
+    equal = scores.equal_symbols
+    if equal is not None:
+        equal = replace(equal, positional=equal.positional[..., 0], symbolic=equal.symbolic[..., 0])
+    return replace(scores, **on_axis, equal_symbols=equal)
+
+
 def furthest(taus: tuple[float, ...], swaps: int) -> float:
     """How much |D_a - D_b| may lack of the largest before a swap need not be computed.
 
@@ -237,7 +257,7 @@ class _Swaps:
         self.count = torch.zeros(own.shape[:-1], dtype=torch.long, device=own.device)
         """How many swaps count: those with at least one visible slot."""
         self.equal_count = torch.zeros_like(self.count)
-        self.highest = own.new_tensor(-torch.inf)
+        self.highest = torch.full((), -torch.inf, dtype=own.dtype, device=own.device)
         """The largest logit after a swap; NaN where one is NaN."""
 
     def sum_tiles(self, block: BlockLogits, details: list[tuple[Any, ...]] | None) -> None:
@@ -267,58 +287,6 @@ class _Swaps:
             if details is not None:
                 details.append((rows, columns, *both, *alpha))
 
-    def sum_fused(self, factors: Factors, blocks: Blocks, largest: Float[Tensor, "... 1"]) -> None:
-        """All at once, on a GPU."""
-        from rotoscope.maths.kernels.heads import SUMS, PerBlock, swap_sums
-
-        shape, m, taus = self.own.shape[:-1], len(blocks), self.plain.taus
-
-        def flat(*parts: Tensor | None) -> Tensor:
-            """Numbers of every block [heads, parts, blocks], or of every head [heads, parts]."""
-            some = next(part for part in parts if part is not None)
-            filled = [
-                torch.zeros_like(some) if part is None else part.to(some.dtype).expand_as(some)
-                for part in parts
-            ]
-            return torch.stack(filled, dim=len(shape)).flatten(0, len(shape) - 1).float()
-
-        again, centring = self.renormalised or self.plain, self.centring
-        weights = flat(self.plain.below_most, self.plain.above_least, again.below_most, again.above_least)
-        spare = None if self.equal is None or self.equal.spare is None else self.equal.spare[..., 0, 0]
-        numbers: list[Tensor | None] = [
-            torch.zeros_like(largest[..., 0]) if spare is None else spare,
-            *[None] * 7,
-        ]
-        centred = self.own
-        if centring is not None:
-            centred = flat(centring.share, centring.without_top, centring.before)
-            length = torch.full_like(largest[..., 0], centring.length)
-            about = (
-                centring.log_z[..., 0],
-                centring.uniform[..., 0, 0],
-                largest[..., 0],
-                centring.top[..., 0],
-                length,
-            )
-            numbers[1:6] = about
-        per_head = flat(*numbers)
-        known = PerBlock(self.own.flatten(0, -2).float(), weights, centred, per_head)
-        ids = None if self.ids is None else self.ids.reshape(-1, m).int()
-        sums, counts = swap_sums(
-            factors, blocks, taus, known, ids, furthest(taus, m * (m - 1) // 2),
-            renormalised=self.renormalised is not None, centred=centring is not None,
-        )  # fmt: skip
-        sums = sums.unflatten(0, shape)
-        assert sums.shape[-1] == SUMS
-        self.plain.totals = list(sums[..., : 6 if centring is not None else 4].unbind(-1))
-        if self.renormalised is not None:
-            self.renormalised.totals = list(sums[..., 6:10].unbind(-1))
-        if self.equal is not None:
-            self.equal.totals = list(sums[..., 10:14].unbind(-1))
-        swaps, alike, highest, nothing = counts.unflatten(0, shape).unbind(-1)
-        self.count, self.equal_count = swaps.long(), alike.long()
-        self.highest = torch.where(nothing > 0, torch.nan, highest).to(self.own.dtype)
-
 
 def _refuse(block: BlockLogits) -> None:
     """Name the first logit after a swap that is none."""
@@ -335,7 +303,7 @@ def _refuse(block: BlockLogits) -> None:
                 )
 
 
-def _symbol_ids(symbols: Symbols, m: int, device: torch.device) -> tuple[Int[Tensor, "... blocks"], int]:
+def symbol_ids(symbols: Symbols, m: int, device: torch.device) -> tuple[Int[Tensor, "... blocks"], int]:
     """Ids counted from 0, so that they can number groups, and how many there are."""
     found = torch.as_tensor(symbols)
     if found.shape[-1] != m:
@@ -344,7 +312,7 @@ def _symbol_ids(symbols: Symbols, m: int, device: torch.device) -> tuple[Int[Ten
     return ids.to(device), len(groups)
 
 
-def _largest_gap(attention: Tensor, ids: Tensor, count: int) -> Tensor:
+def largest_gap(attention: Tensor, ids: Tensor, count: int) -> Tensor:
     """The largest |D_a - D_b| between equal symbols: per symbol, the largest minus the smallest D."""
     groups = torch.zeros(*attention.shape[:-1], count, dtype=attention.dtype, device=ids.device)
     ids = ids.expand(attention.shape)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rotoscope as rs
-from rotoscope.maths.exclusion_principle import exclusion_from_factors
+from rotoscope.maths.exclusion_principle import Taken, exclusion_from_factors
 from tests.factors import random_factors
 from tests.twin import all_permutations
 
@@ -57,7 +57,7 @@ def test_without_forming_the_matrix(hidden: tuple[int, ...]) -> None:
     """Over the blocks' positions that are seen; keys with much in common, where differences are small."""
     heads = random_factors(17, 3, rest=2, batch=2, key_heads=2, hidden=hidden)
     heads.keys.add_(5)
-    found = exclusion_from_factors(heads, rs.Blocks(((1, 4), (5, 6), (8, 16))))
+    found = exclusion_from_factors(heads, Taken.of(heads, rs.Blocks(((1, 4), (5, 6), (8, 16)))))
     kept = [p for p in (1, 2, 3, 5, *range(8, 16)) if p not in hidden]
     exact = replace(heads, **{name: getattr(heads, name).double() for name in ("query", "keys", "cos", "sin")})
     expected = rs.exclusion(exact.logits()[..., kept, :][..., kept])
@@ -67,6 +67,6 @@ def test_without_forming_the_matrix(hidden: tuple[int, ...]) -> None:
 
 def test_nothing_seen_is_nothing() -> None:
     heads = random_factors(6, hidden=(0, 1, 2, 3))
-    found = exclusion_from_factors(heads, rs.Blocks(((0, 2), (2, 4))))
+    found = exclusion_from_factors(heads, Taken.of(heads, rs.Blocks(((0, 2), (2, 4)))))
     assert not found.variance.any()
     assert not found.bound.any()

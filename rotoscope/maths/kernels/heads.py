@@ -15,7 +15,6 @@ of the largest is stepped over. Heads whose logits may grow too large to add up 
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, attr-defined, no-untyped-call"
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 import torch
@@ -24,10 +23,12 @@ import triton.language as tl
 
 from rotoscope.maths.blocks import Blocks
 from rotoscope.maths.factors import Factors
+from rotoscope.maths.kernels.attention import PerBlock, _focus
 from rotoscope.shapes import Tensor
 
 TILE, COLUMNS = 64, 64  # blocks by blocks
-WARPS, STAGES = 4, 2
+WARPS, STAGES = 8, 2
+ROWWISE = True
 POSITIONS = 16  # per program that splits
 PROGRAMS = 512  # per head, at most
 SUMS = 16
@@ -82,21 +83,22 @@ def _split(
 
 
 @triton.jit
-def _product(q_high, q_low, k_high, k_low, slots, contents, PADDED: tl.constexpr, DEPTH: tl.constexpr, ROWS: tl.constexpr,
-             COLUMNS: tl.constexpr):  # fmt: skip
-    """A[slot, content], unscaled."""
+def _product(
+    q_high, q_low, k_high, k_low, at, of, PADDED: tl.constexpr, DEPTH: tl.constexpr, ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """A[slot, content], unscaled, of vectors that begin at these places [ROWS, 1] and [1, COLUMNS]."""
     found = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
     for first in tl.static_range(0, PADDED, DEPTH):
-        column = first + tl.arange(0, DEPTH)
-        at = slots.to(tl.int64)[:, None] * PADDED + column[None, :]
-        of = contents.to(tl.int64)[None, :] * PADDED + column[:, None]
-        a_high = tl.load(q_high + at)
-        a_low = tl.load(q_low + at)
-        b_high = tl.load(k_high + of)
-        b_low = tl.load(k_low + of)
-        found = tl.dot(a_low, b_high, found)
-        found = tl.dot(a_high, b_low, found)
+        row = at + (first + tl.arange(0, DEPTH))[None, :]
+        column = of + (first + tl.arange(0, DEPTH))[:, None]
+        a_high = tl.load(q_high + row)
+        b_high = tl.load(k_high + column)
+        a_low = tl.load(q_low + row)
+        b_low = tl.load(k_low + column)
         found = tl.dot(a_high, b_high, found)
+        found = tl.dot(a_high, b_low, found)
+        found = tl.dot(a_low, b_high, found)
     return found
 
 
@@ -111,9 +113,14 @@ def _log_means(
     top = tl.full((ROWS, COLUMNS), -INF, dtype=tl.float32)
     total = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
     for offset in range(offsets):
-        at = tl.minimum(tl.maximum(slots + step * offset, 0), n - 1)
-        of = tl.minimum(tl.maximum(contents + step * offset, 0), n - 1)
-        new = _product(q_high, q_low, k_high, k_low, at, of, PADDED, DEPTH, ROWS, COLUMNS) * unit
+        at = slots + step * offset
+        of = contents + step * offset
+        if not EQUAL:  # beyond a content's tokens nothing counts, but it must be in memory
+            at = tl.minimum(tl.maximum(at, 0), n - 1)
+            of = tl.minimum(tl.maximum(of, 0), n - 1)
+        new = _product(
+            q_high, q_low, k_high, k_low, (at * PADDED)[:, None], (of * PADDED)[None, :], PADDED, DEPTH, ROWS, COLUMNS
+        ) * unit  # fmt: skip
         new = _capped(new, softcap, SOFTCAP)
         if HIDES:
             new = tl.where((tl.load(visible + at) > 0)[:, None], new, -INF)
@@ -156,10 +163,12 @@ def _direction(difference):
 
 
 @triton.jit
-def _focus(weight, uniform):
-    """Attention beyond the uniform share; rounding noise is nothing."""
-    beyond = weight - uniform
-    return tl.where(tl.abs(beyond) > 7.62939453125e-06 * tl.maximum(weight, uniform), beyond, 0.0)
+def _put(sums, column, where, values, ROWWISE: tl.constexpr):
+    if ROWWISE:
+        sums += tl.where(column == where, tl.sum(values, axis=1)[:, None], 0.0)
+    else:
+        sums += tl.where(column == where, tl.sum(values), 0.0)
+    return sums
 
 
 @triton.jit
@@ -169,7 +178,7 @@ def _swap_sums(
     PADDED: tl.constexpr, DEPTH: tl.constexpr, TILE: tl.constexpr, COLUMNS: tl.constexpr, TAUS: tl.constexpr,
     EQUAL: tl.constexpr, SINGLE: tl.constexpr, HIDES: tl.constexpr, SOFTCAP: tl.constexpr, VARIANTS: tl.constexpr,
     CENTRED: tl.constexpr, SYMBOLS: tl.constexpr, SKIPS: tl.constexpr, LARGE: tl.constexpr, WIDE: tl.constexpr,
-    SUMS: tl.constexpr,
+    SUMS: tl.constexpr, ROWWISE: tl.constexpr,
 ):  # fmt: skip
     head = tl.program_id(0).to(tl.int64)
     program = tl.program_id(1)
@@ -188,16 +197,23 @@ def _swap_sums(
     band = tl.load(work + 3 * program)
     first = tl.load(work + 3 * program + 1)
     last = tl.load(work + 3 * program + 2)
-    column = tl.arange(0, WIDE)
-    sums = tl.zeros((WIDE,), dtype=tl.float32)
+    wrong = 0
+    if ROWWISE:
+        column = tl.arange(0, WIDE)[None, :]
+        sums = tl.zeros((TILE, WIDE), dtype=tl.float32)
+    else:
+        column = tl.arange(0, WIDE)
+        sums = tl.zeros((WIDE,), dtype=tl.float32)
     spare = tl.load(per_head)
+    first_start = tl.load(starts)  # outside the blocks, any place that is in memory will do
+    last_stop = tl.load(stops + m - 1)
     a = band * TILE + tl.arange(0, TILE)
     a_in = a < m
     own_a = tl.load(own + a, mask=a_in, other=-INF)
     below_a = tl.load(weights + a, mask=a_in, other=INF)
     above_a = tl.load(weights + m + a, mask=a_in, other=INF)
-    start_a = tl.load(starts + a, mask=a_in, other=0)
-    stop_a = tl.load(stops + a, mask=a_in, other=1)
+    start_a = tl.load(starts + a, mask=a_in, other=first_start)
+    stop_a = tl.load(stops + a, mask=a_in, other=last_stop)
     top_logit = -INF
     for tile in range(first, last):
         b = tile * COLUMNS + tl.arange(0, COLUMNS)
@@ -205,8 +221,8 @@ def _swap_sums(
         own_b = tl.load(own + b, mask=b_in, other=-INF)
         below_b = tl.load(weights + b, mask=b_in, other=INF)
         above_b = tl.load(weights + m + b, mask=b_in, other=INF)
-        start_b = tl.load(starts + b, mask=b_in, other=0)
-        stop_b = tl.load(stops + b, mask=b_in, other=1)
+        start_b = tl.load(starts + b, mask=b_in, other=first_start)
+        stop_b = tl.load(stops + b, mask=b_in, other=last_stop)
         counted = (a[:, None] < b[None, :]) & b_in[None, :]
         if HIDES and EQUAL:  # a slot is seen or not, whatever stands in it
             counted = counted & ((own_a > -INF)[:, None] | (own_b > -INF)[None, :])
@@ -231,7 +247,7 @@ def _swap_sums(
             inside = a_in[:, None] & b_in[None, :]
             largest = tl.where(inside, tl.maximum(upper, lower, propagate_nan=tl.PropagateNan.ALL), -INF)
             nothing = tl.max(((largest != largest) | (largest == INF)).to(tl.int32))
-            sums += tl.where(column == TAUS * SUMS + 3, nothing.to(tl.float32), 0.0)
+            wrong = tl.maximum(wrong, nothing)
             top_logit = tl.maximum(top_logit, tl.max(tl.where(largest == largest, largest, -INF)))
             if HIDES:
                 counted = counted & ((own_a > -INF)[:, None] | (own_b > -INF)[None, :])
@@ -277,48 +293,38 @@ def _swap_sums(
             for t in tl.static_range(TAUS):
                 per = LOG2E / tl.load(taus + t)
                 w = tl.where(counted, tl.exp2(lack * -per), 0.0)
-                sums += tl.where(column == t * SUMS, tl.sum(w), 0.0)
-                sums += tl.where(column == t * SUMS + 1, tl.sum(w * w), 0.0)
-                sums += tl.where(column == t * SUMS + 2, tl.sum(w * positional), 0.0)
-                sums += tl.where(column == t * SUMS + 3, tl.sum(w * symbolic), 0.0)
+                sums = _put(sums, column, t * SUMS, w, ROWWISE)
+                sums = _put(sums, column, t * SUMS + 1, w * w, ROWWISE)
+                sums = _put(sums, column, t * SUMS + 2, w * positional, ROWWISE)
+                sums = _put(sums, column, t * SUMS + 3, w * symbolic, ROWWISE)
                 if CENTRED:
-                    sums += tl.where(column == t * SUMS + 4, tl.sum(w * c_positional), 0.0)
-                    sums += tl.where(column == t * SUMS + 5, tl.sum(w * c_symbolic), 0.0)
+                    sums = _put(sums, column, t * SUMS + 4, w * c_positional, ROWWISE)
+                    sums = _put(sums, column, t * SUMS + 5, w * c_symbolic, ROWWISE)
                 if VARIANTS:
                     r_lack = tl.minimum(
                         tl.load(weights + 2 * m + a, mask=a_in, other=INF)[:, None] + tl.load(weights + 3 * m + b, mask=b_in, other=INF)[None, :],
                         tl.load(weights + 3 * m + a, mask=a_in, other=INF)[:, None] + tl.load(weights + 2 * m + b, mask=b_in, other=INF)[None, :],
                     )  # fmt: skip
                     w = tl.where(counted, tl.exp2(r_lack * -per), 0.0)
-                    sums += tl.where(column == t * SUMS + 6, tl.sum(w), 0.0)
-                    sums += tl.where(column == t * SUMS + 7, tl.sum(w * w), 0.0)
-                    sums += tl.where(column == t * SUMS + 8, tl.sum(w * positional), 0.0)
-                    sums += tl.where(column == t * SUMS + 9, tl.sum(w * symbolic), 0.0)
+                    sums = _put(sums, column, t * SUMS + 6, w, ROWWISE)
+                    sums = _put(sums, column, t * SUMS + 7, w * w, ROWWISE)
+                    sums = _put(sums, column, t * SUMS + 8, w * positional, ROWWISE)
+                    sums = _put(sums, column, t * SUMS + 9, w * symbolic, ROWWISE)
                 if SYMBOLS:
                     w = tl.where(alike, tl.exp2(tl.maximum(lack - spare, 0.0) * -per), 0.0)
-                    sums += tl.where(column == t * SUMS + 10, tl.sum(w), 0.0)
-                    sums += tl.where(column == t * SUMS + 11, tl.sum(w * w), 0.0)
-                    sums += tl.where(column == t * SUMS + 12, tl.sum(w * positional), 0.0)
-                    sums += tl.where(column == t * SUMS + 13, tl.sum(w * symbolic), 0.0)
-        sums += tl.where(column == TAUS * SUMS, tl.sum(counted.to(tl.float32)), 0.0)
+                    sums = _put(sums, column, t * SUMS + 10, w, ROWWISE)
+                    sums = _put(sums, column, t * SUMS + 11, w * w, ROWWISE)
+                    sums = _put(sums, column, t * SUMS + 12, w * positional, ROWWISE)
+                    sums = _put(sums, column, t * SUMS + 13, w * symbolic, ROWWISE)
+        sums = _put(sums, column, TAUS * SUMS, counted.to(tl.float32), ROWWISE)
         if SYMBOLS:
-            sums += tl.where(column == TAUS * SUMS + 1, tl.sum(alike.to(tl.float32)), 0.0)
+            sums = _put(sums, column, TAUS * SUMS + 1, alike.to(tl.float32), ROWWISE)
+    if ROWWISE:
+        sums = tl.sum(sums, axis=0)
+        column = tl.arange(0, WIDE)
     sums = tl.where(column == TAUS * SUMS + 2, top_logit, sums)
+    sums = tl.where(column == TAUS * SUMS + 3, wrong.to(tl.float32), sums)
     tl.store(out + (head * programs + program) * WIDE + column, sums)
-
-
-@dataclass(frozen=True)
-class PerBlock:
-    """What the kernel is told of every head and block, all in float32 and known before any counterfactual logit."""
-
-    own: Tensor
-    """B[I, I], less the largest real logit [heads, blocks]."""
-    weights: Tensor
-    """What each block lacks of the largest D and exceeds the smallest by; then the same of D renormalised [heads, 4, blocks]."""
-    centred: Tensor
-    """Shares, everything but the top block and each, focus before [heads, 3, blocks]."""
-    per_head: Tensor
-    """spare, log Z, uniform share, largest real logit, top block, block length; filled in here: unit, too large [heads, 8]."""
 
 
 def swap_sums(
@@ -356,10 +362,10 @@ def swap_sums(
             n, m, max(blocks.lengths), group, factors.softcap or 1.0, len(work), heads // len(symbols), furthest,
             PADDED=padded, DEPTH=min(padded, 128), TILE=tile, COLUMNS=columns, TAUS=len(taus), EQUAL=blocks.equal_length,
             SINGLE=single, HIDES=factors.hides, SOFTCAP=factors.softcap is not None, VARIANTS=renormalised, CENTRED=centred,
-            SYMBOLS=ids is not None, SKIPS=blocks.equal_length or not factors.hides, LARGE=large, WIDE=wide, SUMS=SUMS,
+            SYMBOLS=ids is not None, SKIPS=blocks.equal_length or not factors.hides, LARGE=large, WIDE=wide, SUMS=SUMS, ROWWISE=ROWWISE,
             num_warps=WARPS, num_stages=STAGES,
         )  # fmt: skip
-    found = out.double().sum(1)
+    found = out.sum(1, dtype=torch.float64)
     counts = found[:, len(taus) * SUMS : len(taus) * SUMS + COUNTS]
     counts[:, 2] = out[:, :, len(taus) * SUMS + 2].amax(1).double()
     return found[:, : len(taus) * SUMS].unflatten(1, (len(taus), SUMS)), counts

@@ -4,8 +4,8 @@ A plane's logit is a product of two numbers and its scores need a few numbers pe
 exponential per pair and offset, twice. The first kernel looks at a plane's real logits, in float64: attention on every
 block, entropy, norm. In the second, one warp walks tiles of pairs of blocks above the diagonal, adds up exp B[a, b] and
 exp B[b, a] in registers, forms both cosines with one reciprocal square root, weighs them and keeps four sums per tau.
-Planes whose logits may grow too large for products of four exponentials go another way in the same kernel, with running
-maxima.
+Planes whose logits may grow too large for products of four exponentials are left to another form of the same kernel, with
+running maxima.
 """
 
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, attr-defined, no-untyped-call"
@@ -23,6 +23,7 @@ from rotoscope.shapes import Float, Tensor
 TILE = 32
 AT_ONCE = 256  # positions or blocks per step of the first kernel
 BUSY = 8192  # programs that keep a card busy
+OPTIONS = {}
 SMALL = tl.constexpr(28.0)
 """Products of four exponentials of such logits, to the base of 2, are still float32."""
 LOG2E = tl.constexpr(1.4426950408889634)
@@ -129,11 +130,14 @@ def _seen(at, cos, sin, q_real, q_imaginary, inside):
 @triton.jit
 def _swap_sums(
     query, keys, cos, sin, visible, starts, ends, lengths, own, weights, about, taus, out,
-    n, m, offsets, planes, group, rows, furthest,
-    TILE: tl.constexpr, TAUS: tl.constexpr, EQUAL: tl.constexpr, HIDES: tl.constexpr, WIDE: tl.constexpr,
+    n, m, offsets, planes, group, furthest,
+    TILE: tl.constexpr, TAUS: tl.constexpr, EQUAL: tl.constexpr, HIDES: tl.constexpr, LARGE: tl.constexpr,
+    WIDE: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     share, shares = tl.program_id(1), tl.num_programs(1)
+    if (tl.load(about + row * 4 + 3) < SMALL) == LARGE:  # the other form has this plane
+        return
     head, plane = row // planes, row % planes
     q_real = tl.load(query + head * 2 * planes + 2 * plane)
     q_imaginary = tl.load(query + head * 2 * planes + 2 * plane + 1)
@@ -142,7 +146,6 @@ def _swap_sums(
     sin += plane * n
     own += row * m
     weights += row * 2 * m
-    small = tl.load(about + row * 4 + 3) < SMALL
     top_real = tl.load(about + row * 4 + 2) * LOG2E
     column = tl.arange(0, WIDE)
     sums = tl.zeros((WIDE,), dtype=tl.float32)
@@ -165,8 +168,9 @@ def _swap_sums(
             if tl.min(tl.where(counted, lack, INF)) <= furthest:
                 upper = tl.zeros((TILE, TILE), dtype=tl.float32)
                 lower = tl.zeros((TILE, TILE), dtype=tl.float32)
-                upper_top = tl.full((TILE, TILE), -INF, dtype=tl.float32)
-                lower_top = tl.full((TILE, TILE), -INF, dtype=tl.float32)
+                if LARGE:
+                    upper_top = tl.full((TILE, TILE), -INF, dtype=tl.float32)
+                    lower_top = tl.full((TILE, TILE), -INF, dtype=tl.float32)
                 for offset in range(offsets):
                     at_a = tl.load(starts + offset * m + a, mask=a_in, other=0)
                     at_b = tl.load(starts + offset * m + b, mask=b_in, other=0)
@@ -190,10 +194,7 @@ def _swap_sums(
                         second = tl.where(shown[None, :], second, -INF)
                     if not EQUAL:
                         second = tl.where(offset < length_a[:, None], second, -INF)
-                    if small:
-                        upper += tl.exp2(first)
-                        lower += tl.exp2(second)
-                    else:
+                    if LARGE:
                         top = tl.maximum(upper_top, first)
                         safe = tl.where(top == -INF, 0.0, top)
                         upper = upper * tl.exp2(upper_top - safe) + tl.exp2(first - safe)
@@ -202,6 +203,9 @@ def _swap_sums(
                         safe = tl.where(top == -INF, 0.0, top)
                         lower = lower * tl.exp2(lower_top - safe) + tl.exp2(second - safe)
                         lower_top = top
+                    else:
+                        upper += tl.exp2(first)
+                        lower += tl.exp2(second)
                 if not EQUAL:
                     upper = upper / length_b[None, :]
                     lower = lower / length_a[:, None]
@@ -211,14 +215,7 @@ def _swap_sums(
                         & ((own_a > -INF)[:, None] | (own_b > -INF)[None, :])
                         & ((upper > 0) | (lower > 0))
                     )
-                if small:
-                    mine = tl.exp2(own_a + top_real)
-                    other = tl.exp2(own_b + top_real)
-                    size = (upper * upper + lower * lower) * ((mine * mine)[:, None] + (other * other)[None, :])
-                    size = tl.rsqrt(tl.where(counted, size, 1.0))
-                    positional = (upper * mine[:, None] + lower * other[None, :]) * size
-                    symbolic = (upper * other[None, :] + lower * mine[:, None]) * size
-                else:
+                if LARGE:
                     # Differences of logarithms, the smaller of each pair relative to the larger.
                     before = tl.where(counted, own_a[:, None] - own_b[None, :], 0.0)
                     after = upper_top - lower_top + tl.log2(upper) - tl.log2(lower)
@@ -231,6 +228,13 @@ def _swap_sums(
                     w2 = r * w1
                     positional = w1 * v1 + w2 * v2
                     symbolic = w1 * v2 + w2 * v1
+                else:
+                    mine = tl.exp2(own_a + top_real)
+                    other = tl.exp2(own_b + top_real)
+                    size = (upper * upper + lower * lower) * ((mine * mine)[:, None] + (other * other)[None, :])
+                    size = tl.rsqrt(tl.where(counted, size, 1.0))
+                    positional = (upper * mine[:, None] + lower * other[None, :]) * size
+                    symbolic = (upper * other[None, :] + lower * mine[:, None]) * size
                 for t in tl.static_range(TAUS):
                     per = LOG2E / tl.load(taus + t)
                     w = tl.where(counted, tl.exp2(lack * -per), 0.0)
@@ -270,10 +274,11 @@ def plane_sums(
     tile = min(TILE, max(8, triton.next_power_of_2(m)))
     shares = min(-(-m // tile), max(1, -(-BUSY // rows)))
     out = torch.empty(rows, shares, wide, device=device)
-    _swap_sums[(rows, shares)](
-        query, keys, cos, sin, shown, places.starts, places.ends, places.lengths, own, weights, about,
-        taus_on(taus, device), out, n, m, offsets, planes, group, rows, furthest,
-        TILE=tile, TAUS=len(taus), EQUAL=blocks.equal_length, HIDES=hides, WIDE=wide, num_warps=1,
-    )  # fmt: skip
+    for large in (False, True):
+        _swap_sums[(rows, shares)](
+            query, keys, cos, sin, shown, places.starts, places.ends, places.lengths, own, weights, about,
+            taus_on(taus, device), out, n, m, offsets, planes, group, furthest,
+            TILE=tile, TAUS=len(taus), EQUAL=blocks.equal_length, HIDES=hides, LARGE=large, WIDE=wide, num_warps=1, **OPTIONS,
+        )  # fmt: skip
     sums = out.sum(1)[:, : 4 * len(taus)].unflatten(1, (len(taus), 4))
     return sums.unflatten(0, (heads, planes)), about.unflatten(0, (heads, planes))

@@ -1,0 +1,79 @@
+"""Scores of all swaps by fused kernels: `maths.swaps.score_swaps` on a GPU. Nothing here waits for the device."""
+
+from __future__ import annotations
+
+import torch
+
+from rotoscope.maths.blocks import Blocks
+from rotoscope.maths.factors import Factors
+from rotoscope.maths.kernels.attention import look_at_blocks
+from rotoscope.maths.kernels.heads import swap_sums
+from rotoscope.maths.swaps import (
+    EqualSymbolScores,
+    SwapScores,
+    Symbols,
+    furthest,
+    largest_gap,
+    symbol_ids,
+)
+from rotoscope.shapes import Float, Tensor
+
+
+def score_fused(
+    factors: Factors,
+    real: Float[Tensor, "batch heads n"],
+    blocks: Blocks,
+    taus: tuple[float, ...],
+    symbols: Symbols | None,
+    variants: bool,
+) -> SwapScores:
+    """Everything with a trailing tau axis; sinks are those of the factors."""
+    shape, m = real.shape[:2], len(blocks)
+    sink = None if factors.sinks is None else factors.sinks.flatten().float().contiguous()
+    known = look_at_blocks(real.flatten(0, 1).float().contiguous(), blocks, sink)
+    ids = None
+    if symbols is not None:
+        ids, count = symbol_ids(symbols, m, real.device)
+        attention = (known.own.double() - known.per_head[:, 1:2]).exp().view(*shape, m)
+        gap = largest_gap(attention, ids, count)
+        known.per_head[:, 0] = (attention.amax(-1) - attention.amin(-1) - gap).flatten().float()
+        ids = ids.reshape(-1, m).int()
+    centred = variants and blocks.equal_length
+    cut = furthest(taus, m * (m - 1) // 2)
+    sums, counts = swap_sums(factors, blocks, taus, known, ids, cut, renormalised=variants, centred=centred)
+    swaps, alike, highest, nothing = counts.unflatten(0, shape).unbind(-1)
+    sums = sums.unflatten(0, shape)
+
+    def means(weight: int, *values: int) -> list[Tensor]:
+        total = sums[..., weight, None]
+        found = torch.where(total > 0, sums[..., list(values)] / total, 0.0).to(real.dtype)
+        return list(found.unbind(-1))
+
+    def effective(weight: int) -> Tensor:
+        total, square = sums[..., weight], sums[..., weight + 1]
+        return torch.where(square > 0, total * total / square, 0.0).to(real.dtype)
+
+    positional, symbolic, *others = means(0, 2, 3, *((4, 5) if centred else ()))
+    alone = None
+    if ids is not None:
+        without = alike[..., None] == 0
+        alone = EqualSymbolScores(
+            *(part.masked_fill(without, torch.nan) for part in means(10, 12, 13)), alike.long()
+        )
+    return SwapScores(
+        positional=positional,
+        symbolic=symbolic,
+        centred_positional=others[0] if centred else None,
+        centred_symbolic=others[1] if centred else None,
+        **dict(zip(RENORMALISED, means(6, 8, 9) if variants else (None, None), strict=True)),
+        effective_swaps=effective(0),
+        renormalised_effective_swaps=effective(6) if variants else None,
+        entropy=known.entropy.view(shape),
+        swapped_mass=known.swapped_mass.view(shape),
+        swaps=swaps.long(),
+        highest=torch.where(nothing > 0, torch.nan, highest).to(real.dtype),
+        equal_symbols=alone,
+    )
+
+
+RENORMALISED = ("renormalised_positional", "renormalised_symbolic")
