@@ -83,15 +83,14 @@ def exclusion_from_factors(factors: Factors, taken: Taken) -> Exclusion:
     query, keys = factors.query.double(), factors.keys * taken.positions[:, None]
     quarter = torch.zeros_like(query)
     quarter[..., 0:width:2], quarter[..., 1:width:2] = -query[..., 1:width:2], query[..., 0:width:2]
-    both = torch.stack((query, quarter), dim=-2)  # [batch, key_heads, group, 2, d]
-    cos, sin = taken.tables
-    real = query @ (keys * cos).mT + quarter @ (keys * sin).mT  # [batch, key_heads, group, n]
+    turned = keys * taken.tables[0]
+    real = query @ turned.mT  # [batch, key_heads, group, n]
+    real += quarter @ torch.mul(keys, taken.tables[1], out=turned).mT
+    both = torch.stack((query, quarter), dim=2)  # [batch, key_heads, 2, group, d]
     products = taken.shared * (keys.mT @ keys)[:, :, None, None]  # [batch, key_heads, 2, 2, d, d]
-    square = torch.einsum("bkgsi,bkstij,bkgtj->bkg", both, products, both)
-    to_all = torch.einsum(
-        "bkgsi,bki,sni->bkgn", both, keys.sum(2), taken.tables
-    )  # each seen query with all keys
-    from_all = (both * taken.tables.sum(1)).sum(-2) @ keys.mT  # all seen queries with each key
+    square = ((both[:, :, :, None] @ products).sum(2) * both).sum((2, -1))
+    to_all = ((both * keys.sum(2)[:, :, None, None]) @ taken.tables.mT).sum(2)  # each seen query with all keys
+    from_all = (both * taken.tables.sum(1)[:, None]).sum(2) @ keys.mT  # all seen queries with each key
     centred = (real - real.sum(-1, keepdim=True) / n) * taken.positions
     own = n * real.square().sum(-1)
     to_all, from_all = ((square - 2 * (real * part).sum(-1) + own) / n**2 for part in (to_all, from_all))

@@ -44,28 +44,27 @@ def score_fused(
     swaps, alike, highest, nothing = counts.unflatten(0, shape).unbind(-1)
     sums = sums.unflatten(0, shape)
 
-    def means(weight: int, *values: int) -> list[Tensor]:
+    def means(weight: int, values: slice) -> list[Tensor]:
         total = sums[..., weight, None]
-        found = torch.where(total > 0, sums[..., list(values)] / total, 0.0).to(real.dtype)
-        return list(found.unbind(-1))
+        return list(torch.where(total > 0, sums[..., values] / total, 0.0).to(real.dtype).unbind(-1))
 
     def effective(weight: int) -> Tensor:
         total, square = sums[..., weight], sums[..., weight + 1]
         return torch.where(square > 0, total * total / square, 0.0).to(real.dtype)
 
-    positional, symbolic, *others = means(0, 2, 3, *((4, 5) if centred else ()))
+    positional, symbolic, *others = means(0, slice(2, 6))
     alone = None
     if ids is not None:
         without = alike[..., None] == 0
         alone = EqualSymbolScores(
-            *(part.masked_fill(without, torch.nan) for part in means(10, 12, 13)), alike.long()
+            *(part.masked_fill(without, torch.nan) for part in means(10, slice(12, 14))), alike.long()
         )
     return SwapScores(
         positional=positional,
         symbolic=symbolic,
         centred_positional=others[0] if centred else None,
         centred_symbolic=others[1] if centred else None,
-        **dict(zip(RENORMALISED, means(6, 8, 9) if variants else (None, None), strict=True)),
+        **dict(zip(RENORMALISED, means(6, slice(8, 10)) if variants else (None, None), strict=True)),
         effective_swaps=effective(0),
         renormalised_effective_swaps=effective(6) if variants else None,
         entropy=known.entropy.view(shape),

@@ -206,13 +206,15 @@ class HeadReader:
     @contextmanager
     def ready(self) -> Iterator[None]:
         """The model without dropout and gradients, attending in a way that can be read; left as it was."""
-        was_training = self.model.training
-        self.model.eval()
+        training = [module for module in self.model.modules() if module.training]
+        for module in training:
+            module.training = False
         try:
             with torch.no_grad(), one_thread(self._small), readable_attention(self.model):
                 yield
         finally:
-            self.model.train(was_training)
+            for module in training:
+                module.training = True
 
     def _run(
         self,
@@ -241,8 +243,9 @@ class HeadReader:
 
         def given(layer: int, seen: Projected, value: Tensor, mask: Any) -> tuple[Tensor, Tensor, Any]:
             site = self.sites[layer]
-            for numbers in (seen.query, seen.key):
-                watch.look(numbers, NO_NUMBERS.format(layer=layer), site.module)
+            if seen.key.device.type == "cpu":  # elsewhere the states that come of them are looked at
+                for numbers in (seen.query, seen.key):
+                    watch.look(numbers, NO_NUMBERS.format(layer=layer), site.module)
             on_given(site, calls.pop(layer), seen, mask)  # type: ignore[misc]
             return seen.key, value, mask
 

@@ -277,7 +277,13 @@ def short_tables(sites: Sequence[Site], n: int) -> Iterator[None]:
 @contextmanager
 def _module_attending(module: nn.Module, implementation: str) -> Iterator[None]:
     """Let one module attend in another way for a moment."""
-    config: Any = module.config
+    with _attending_by(module.config, implementation):
+        yield
+
+
+@contextmanager
+def _attending_by(config: Any, implementation: str) -> Iterator[None]:
+    """The same for all modules of a configuration, without asking each of them."""
     before = config._attn_implementation
     config._attn_implementation_internal = implementation
     try:
@@ -328,7 +334,10 @@ def overhearing(
         if layers:
             masks: Any = mask or AttentionMaskInterface._global_mapping[model.config._attn_implementation]
             attend = partial(_attend, layers, given, own_attention(model))
-            stack.enter_context(attending(model, stack.enter_context(registered(attend, masks))))
+            name = stack.enter_context(registered(attend, masks))
+            owners = (model, *(site.module for site in sites))
+            for config in {id(owner.config): owner.config for owner in owners}.values():
+                stack.enter_context(_attending_by(config, name))
         yield
 
 

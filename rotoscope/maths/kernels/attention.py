@@ -15,7 +15,7 @@ import triton.language as tl
 from rotoscope.maths.blocks import Blocks
 from rotoscope.shapes import Float, Tensor
 
-STEP = 512  # positions or blocks at a time
+STEP = 2048  # positions or blocks at a time
 INF = tl.constexpr(float("inf"))
 
 

@@ -26,8 +26,8 @@ from rotoscope.maths.factors import Factors
 from rotoscope.maths.kernels.attention import PerBlock, _focus
 from rotoscope.shapes import Tensor
 
-TILE, COLUMNS = 64, 64  # blocks by blocks
-WARPS, STAGES = 8, 2
+TILE, COLUMNS = 64, 32  # blocks by blocks
+WARPS, STAGES = 4, 2
 ROWWISE = True
 POSITIONS = 16  # per program that splits
 PROGRAMS = 512  # per head, at most

@@ -22,8 +22,8 @@ from rotoscope.shapes import Float, Tensor
 
 TILE = 32
 AT_ONCE = 256  # positions or blocks per step of the first kernel
-BUSY = 8192  # programs that keep a card busy
-OPTIONS = {}
+BUSY = 32768  # programs that keep a card busy
+REGISTERS = 128  # a thread's, at most: so that more warps fit
 SMALL = tl.constexpr(28.0)
 """Products of four exponentials of such logits, to the base of 2, are still float32."""
 LOG2E = tl.constexpr(1.4426950408889634)
@@ -278,7 +278,8 @@ def plane_sums(
         _swap_sums[(rows, shares)](
             query, keys, cos, sin, shown, places.starts, places.ends, places.lengths, own, weights, about,
             taus_on(taus, device), out, n, m, offsets, planes, group, furthest,
-            TILE=tile, TAUS=len(taus), EQUAL=blocks.equal_length, HIDES=hides, LARGE=large, WIDE=wide, num_warps=1, **OPTIONS,
+            TILE=tile, TAUS=len(taus), EQUAL=blocks.equal_length, HIDES=hides, LARGE=large, WIDE=wide, num_warps=1,
+            maxnreg=REGISTERS,
         )  # fmt: skip
     sums = out.sum(1)[:, : 4 * len(taus)].unflatten(1, (len(taus), 4))
     return sums.unflatten(0, (heads, planes)), about.unflatten(0, (heads, planes))
