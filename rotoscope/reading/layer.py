@@ -103,6 +103,7 @@ class LayerHeads:
 
     @property
     def sin(self) -> Float[Tensor, "n planes"]:
+        """The same of sines."""
         return self.rotation.sin
 
     def real(self) -> Float[Tensor, "batch heads queries n"]:
