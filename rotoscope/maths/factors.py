@@ -43,6 +43,7 @@ class Factors:
 
     @property
     def heads(self) -> int:
+        """How many heads an input has."""
         return self.query.shape[1] * self.query.shape[2]
 
     @cached_property
