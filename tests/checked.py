@@ -77,6 +77,11 @@ def plainly_checked(function: Callable[..., Any]) -> Any:
     return watched
 
 
+def is_kernel(function: ast.FunctionDef) -> bool:
+    """What Triton compiles: it is no function of Python's."""
+    return any(ast.unparse(decorator) == "triton.jit" for decorator in function.decorator_list)
+
+
 class Loader(SourceFileLoader):
     """Loads a module of the package with `checked` around its functions and methods; those within others are left alone."""
 
@@ -84,7 +89,9 @@ class Loader(SourceFileLoader):
         tree = ast.parse(data, path)
         for node in ast.walk(tree):
             if isinstance(node, ast.Module | ast.ClassDef):
-                for part in [one for one in node.body if isinstance(one, ast.FunctionDef)]:
+                for part in [
+                    one for one in node.body if isinstance(one, ast.FunctionDef) and not is_kernel(one)
+                ]:
                     decorator = ast.parse("__import__('tests.checked').checked.checked", mode="eval").body
                     for inner in ast.walk(decorator):
                         ast.copy_location(inner, part)

@@ -21,6 +21,9 @@ if "UNCHECKED_SHAPES" not in os.environ:  # tests/breakages want to be noticed b
 import pytest
 import torch
 
+if not torch.cuda.is_available():  # before Triton is imported: its kernels run in its interpreter
+    os.environ["TRITON_INTERPRET"] = "1"
+
 import rotoscope as rs
 from tests.models import tiny
 

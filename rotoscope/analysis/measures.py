@@ -30,7 +30,7 @@ from rotoscope.results.aggregate import AT_TAU, FREQUENCY_MEASURES, INDEX, MEASU
 Transform = Callable[[LayerHeads, Batch], LayerHeads]
 """Changes a layer's queries or keys before they are scored: nulls, gates."""
 
-TOGETHER = {"cpu": 2**20, "cuda": 3 * 2**24}
+TOGETHER = {"cpu": 2**20, "cuda": 3 * 2**25}
 """Bytes of keys, and on a CPU of swaps as well, up to which layers are scored together."""
 
 

@@ -111,7 +111,7 @@ def profile(
         run.piece("examples", lambda: telling_examples(reader, work[0], heads))
     return run.finish(
         subject=describe(subject, reader),
-        proof=Proof(len(reader.proof), max(reader.proof, default=None)),
+        proof=Proof(len(reader.proof), max(reader.proof, default=None), reader.way),
         timings={"reader_s": read_in},
     )
 

@@ -105,7 +105,7 @@ def _installation(console: Console, seed: int, device: str | None) -> bool:
             reader = HeadReader(load(name, device=device).model, seed=seed)
             console.print(
                 f"self-check on {name}: [green]passed[/], {reader.layers} layers rebuilt after a permutation, "
-                f"largest difference {max(reader.proof):.1e}"
+                f"largest difference {max(reader.proof):.1e}; queries and keys are read {reader.way}"
             )
         except RotoscopeError as problem:
             sound = False

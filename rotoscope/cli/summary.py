@@ -63,7 +63,8 @@ def show_summary(console: Console, profile: Profile) -> None:
         say(
             console,
             f"self-check: the model's own attention was rebuilt at {proof.layers} layers after a permutation, "
-            f"largest difference {proof.largest_difference:.1e}",
+            f"largest difference {proof.largest_difference:.1e}"
+            + ("" if proof.way is None else f"; queries and keys were read {proof.way}"),
         )
 
 

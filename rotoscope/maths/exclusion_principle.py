@@ -23,6 +23,8 @@ from rotoscope.maths.factors import Factors
 from rotoscope.maths.numbers import check_logits, logit_matrix
 from rotoscope.shapes import Float, Tensor
 
+PART = 1024
+
 
 @dataclass(frozen=True)
 class Exclusion:
@@ -87,7 +89,7 @@ def exclusion_from_factors(factors: Factors, taken: Taken) -> Exclusion:
     real = query @ turned.mT  # [batch, key_heads, group, n]
     real += quarter @ torch.mul(keys, taken.tables[1], out=turned).mT
     both = torch.stack((query, quarter), dim=2)  # [batch, key_heads, 2, group, d]
-    products = taken.shared * (keys.mT @ keys)[:, :, None, None]  # [batch, key_heads, 2, 2, d, d]
+    products = taken.shared * _gram(keys)[:, :, None, None]  # [batch, key_heads, 2, 2, d, d]
     square = ((both[:, :, :, None] @ products).sum(2) * both).sum((2, -1))
     to_all = ((both * keys.sum(2)[:, :, None, None]) @ taken.tables.mT).sum(2)  # each seen query with all keys
     from_all = (both * taken.tables.sum(1)[:, None]).sum(2) @ keys.mT  # all seen queries with each key
@@ -96,3 +98,11 @@ def exclusion_from_factors(factors: Factors, taken: Taken) -> Exclusion:
     to_all, from_all = ((square - 2 * (real * part).sum(-1) + own) / n**2 for part in (to_all, from_all))
     found = (centred.square().sum(-1) / n, to_all, from_all)
     return Exclusion(*(torch.where(n > 0, part.clamp(min=0), 0.0).flatten(1, 2) for part in found))
+
+
+def _gram(keys: Float[Tensor, "batch key_heads n d"]) -> Float[Tensor, "batch key_heads d d"]:
+    """K^T K. On a GPU few heads with many keys would keep few of its processors busy, so keys are taken in parts."""
+    if keys.device.type != "cpu" and keys.shape[2] > PART:
+        parts = F.pad(keys, (0, 0, 0, -keys.shape[2] % PART)).unflatten(2, (-1, PART))
+        return (parts.mT @ parts).sum(2)
+    return keys.mT @ keys

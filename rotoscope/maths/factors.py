@@ -43,6 +43,7 @@ class Factors:
 
     @property
     def heads(self) -> int:
+        """How many heads an input has."""
         return self.query.shape[1] * self.query.shape[2]
 
     @cached_property
@@ -99,16 +100,26 @@ class Factors:
     def remainder(self) -> Factors:
         """The dimensions that never turn, without soft-cap and sinks, as heads of their own."""
         width = 2 * self.planes
-        still = {"query": self.query[..., width:], "keys": self.keys[..., width:]}
-        never = {"cos": self.cos[:, :0], "sin": self.sin[:, :0], "softcap": None, "sinks": None}
-        return Factors(visible=self.visible, hides=self.hides, **still, **never)
+        return Factors(
+            query=self.query[..., width:],
+            keys=self.keys[..., width:],
+            cos=self.cos[:, :0],
+            sin=self.sin[:, :0],
+            visible=self.visible,
+            hides=self.hides,
+        )
 
     def some(self, picked: Int[Tensor, "picked"]) -> Factors:
         """Some of the heads of all inputs, each with keys of its own; without soft-cap and sinks."""
         keys = self.keys.flatten(0, 1)[picked // self.query.shape[2]]
-        query = self.query.flatten(0, 2)[picked]
-        alike = {"cos": self.cos, "sin": self.sin, "visible": self.visible, "hides": self.hides}
-        return Factors(query=query[:, None, None], keys=keys[:, None], **alike)
+        return Factors(
+            query=self.query.flatten(0, 2)[picked][:, None, None],
+            keys=keys[:, None],
+            cos=self.cos,
+            sin=self.sin,
+            visible=self.visible,
+            hides=self.hides,
+        )
 
     def logits(self) -> Float[Tensor, "batch heads n n"]:
         """The whole counterfactual logit matrix A[p, c] of every head."""

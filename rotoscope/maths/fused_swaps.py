@@ -56,15 +56,16 @@ def score_fused(
     alone = None
     if ids is not None:
         without = alike[..., None] == 0
-        alone = EqualSymbolScores(
-            *(part.masked_fill(without, torch.nan) for part in means(10, slice(12, 14))), alike.long()
-        )
+        by_position, by_symbol = (part.masked_fill(without, torch.nan) for part in means(10, slice(12, 14)))
+        alone = EqualSymbolScores(by_position, by_symbol, alike.long())
+    renormalised = means(6, slice(8, 10)) if variants else [None, None]
     return SwapScores(
         positional=positional,
         symbolic=symbolic,
         centred_positional=others[0] if centred else None,
         centred_symbolic=others[1] if centred else None,
-        **dict(zip(RENORMALISED, means(6, slice(8, 10)) if variants else (None, None), strict=True)),
+        renormalised_positional=renormalised[0],
+        renormalised_symbolic=renormalised[1],
         effective_swaps=effective(0),
         renormalised_effective_swaps=effective(6) if variants else None,
         entropy=known.entropy.view(shape),
@@ -73,6 +74,3 @@ def score_fused(
         highest=torch.where(nothing > 0, torch.nan, highest).to(real.dtype),
         equal_symbols=alone,
     )
-
-
-RENORMALISED = ("renormalised_positional", "renormalised_symbolic")

@@ -63,10 +63,11 @@ SPEEDS = {
         words="a GPU without fused kernels", operations=4e13, half_operations=5.5e14, layer=2e-4, scored_layer=1.8e-2,
         swap=1e-10, entry=9e-11, row=1e-6, plane_logit=5e-11, weight=1e-10, plane_bytes=1.5e9,
     ),
-    # The same card and model. All planes take 34 ms at 2,048 tokens, 296 ms at 8,192.
+    # The same card and model: scoring takes 33 ms at 2,048 tokens, 16 ms a prompt of eight, 0.1 s at 8,192 and 0.8 s at
+    # 32,768; all planes 30 to 35 ms a prompt at 2,048 and 0.29 s at 8,192.
     "fused": Speed(
         words="a GPU with fused kernels", operations=4e13, half_operations=5.5e14, layer=2e-4, scored_layer=5e-4,
-        swap=3e-11, entry=3e-11, row=1e-6, plane_logit=1e-12, weight=1e-10, holds_logits=False,
+        swap=1e-11, entry=6e-12, row=8e-6, plane_logit=8e-13, weight=1e-10, holds_logits=False,
     ),
 }  # fmt: skip
 

@@ -39,8 +39,13 @@ class Watch:
         if numbers.device.type == "cpu":
             check_finite(numbers, what, module)
         elif numbers.numel():
-            largest = torch.linalg.vector_norm(numbers.detach(), torch.inf, dtype=torch.float32)
-            self.open.append((largest, what, module))
+            self.put_off(numbers, what, module)
+
+    def put_off(self, numbers: Tensor, what: str, module: nn.Module) -> None:
+        """Look at the end; until then the largest number stands for all."""
+        width = torch.promote_types(numbers.dtype, torch.float32)
+        largest = torch.linalg.vector_norm(numbers.detach(), torch.inf, dtype=width)
+        self.open.append((largest, what, module))
 
     def settle(self) -> None:
         """What was put off; the first that is found is named."""

@@ -148,6 +148,11 @@ class HeadReader:
             )
 
     @property
+    def way(self) -> str:
+        """How queries and keys are read, in words."""
+        return "out of the forward pass" if self.direct else "by calling each module again"
+
+    @property
     def positions(self) -> int | None:
         """How many tokens the model can be shown; None where its configuration does not say."""
         longest: int | None = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
@@ -182,17 +187,21 @@ class HeadReader:
                 f"a prompt of {n} tokens is longer than the model's context of {longest}; "
                 "use fewer pairs or a shorter text"
             )
-        shared, how = Pass(queries), {}
-        if visit is not None and self.direct:
-            how["on_given"] = lambda site, call, seen, mask: visit(
-                self._heads(site, call, seen, shared, turned=True, mask=mask)
-            )
-        elif visit is not None:
-            how["on_call"] = lambda site, call: visit(
-                self._heads(site, call, _again(site, call), shared, turned=False)
-            )
+        shared = Pass(queries)
+
+        def given(site: Site, call: Call, seen: Projected, mask: Any) -> None:
+            visit(self._heads(site, call, seen, shared, turned=True, mask=mask))  # type: ignore[misc]
+
+        def returned(site: Site, call: Call) -> None:
+            visit(self._heads(site, call, _again(site, call), shared, turned=False))  # type: ignore[misc]
+
+        tokens = tokens.to(self.device)
         with self.ready():
-            return self._run(tokens.to(self.device), keep, **how)
+            if visit is None:
+                return self._run(tokens, keep)
+            if self.direct:
+                return self._run(tokens, keep, on_given=given)
+            return self._run(tokens, keep, on_call=returned)
 
     @contextmanager
     def ready(self) -> Iterator[None]:
@@ -241,7 +250,9 @@ class HeadReader:
             return seen.key, value, mask
 
         options: dict[str, Any] = {"use_cache": False}
-        positions = torch.tensor(keep or (-1,), device=tokens.device)
+        positions = torch.tensor(
+            keep or (-1,)
+        )  # on the CPU: the model may end on another device than it begins
         trims = "logits_to_keep" in inspect.signature(self.model.forward).parameters
         if trims:
             options["logits_to_keep"] = positions % tokens.shape[1]

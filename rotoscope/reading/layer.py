@@ -93,7 +93,8 @@ class LayerHeads:
         """How large the residual stream is at every position."""
         if self.residual is None:
             return None
-        return torch.linalg.vector_norm(self.residual, dim=-1, dtype=torch.float32)
+        width = torch.promote_types(self.residual.dtype, torch.float32)
+        return torch.linalg.vector_norm(self.residual, dim=-1, dtype=width)
 
     @property
     def cos(self) -> Float[Tensor, "n planes"]:
@@ -102,6 +103,7 @@ class LayerHeads:
 
     @property
     def sin(self) -> Float[Tensor, "n planes"]:
+        """The same of sines."""
         return self.rotation.sin
 
     def real(self) -> Float[Tensor, "batch heads queries n"]:

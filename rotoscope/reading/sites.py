@@ -119,9 +119,9 @@ def replaced(module: nn.Module, name: str, value: Any) -> Iterator[None]:
 
 
 @cache
-def _signature(kind: type) -> inspect.Signature:
+def _signature(forward: Callable[..., Any]) -> inspect.Signature:
     """Of a module's `forward`; looked up once, since it is needed in every layer of every pass."""
-    return inspect.signature(kind.forward)  # type: ignore[attr-defined]
+    return inspect.signature(forward)
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ class Call:
 
     @classmethod
     def bind(cls, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
-        bound = _signature(type(module)).bind(module, *args, **kwargs)
+        bound = _signature(type(module).forward).bind(module, *args, **kwargs)
         arguments = dict(list(bound.arguments.items())[1:])
         extra = arguments.pop("kwargs", {})
         return cls(arguments, extra)

@@ -60,6 +60,7 @@ def run_payload(source: str | Path | SavedRun) -> dict[str, Any]:
         "timings": clean(run.timings, 2),
         "written": clean(run.written or None),
         "subject": _subject(run),
+        "proof": _proof(run),
         "tabs": {name: tab for name, tab in tabs.items() if tab},
         "problems": list(dict.fromkeys(found.problems)),
     }
@@ -70,6 +71,18 @@ def _subject(run: RunRecord) -> dict[str, Any]:
     about = {} if run.subject is None else dataclasses.asdict(run.subject)
     found: dict[str, Any] = clean({k: v for k, v in about.items() if v and not isinstance(v, (list, dict))})
     return found
+
+
+def _proof(run: RunRecord) -> dict[str, Any]:
+    """The self-check in words; nothing where there was none."""
+    if run.proof is None or not run.proof.layers:
+        return {}
+    found = {
+        "layers rebuilt after a permutation": run.proof.layers,
+        "largest difference of an attention weight": run.proof.largest_difference,
+        "queries and keys were read": run.proof.way,
+    }
+    return {name: value for name, value in clean(found, 2).items() if value is not None}
 
 
 def _title(found: Salvaged) -> str:

@@ -75,6 +75,8 @@ class Proof:
 
     layers: int = 0
     largest_difference: float | None = None
+    way: str | None = None
+    """How queries and keys were read, where the run says."""
 
 
 @dataclass

@@ -138,13 +138,29 @@ def on(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("n", "count", "heads", "planes"), [(2048, 1, 0.672, 2.334), (2048, 8, 1.40, 11.7), (512, 32, 1.09, 3.2), (8192, 1, 1.53, None)]
-)  # fmt: skip
+    ("form", "n", "count", "heads", "planes"),
+    [
+        ("gpu", 2048, 1, 0.672, 2.334),
+        ("gpu", 2048, 8, 1.40, 11.7),
+        ("gpu", 512, 32, 1.09, 3.2),
+        ("gpu", 8192, 1, 1.53, None),
+        ("fused", 2048, 1, 0.093, 0.128),
+        ("fused", 2048, 8, 0.592, 0.832),
+        ("fused", 8192, 1, 0.359, 0.650),
+        ("fused", 32_768, 1, 2.20, None),
+    ],
+)
 def test_seconds_measured_on_a_gpu(
-    eight: rs.Subject, n: int, count: int, heads: float, planes: float | None, monkeypatch: pytest.MonkeyPatch
+    eight: rs.Subject,
+    form: str,
+    n: int,
+    count: int,
+    heads: float,
+    planes: float | None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What the plain form took on an H200, blocks of 8 tokens, scores and forward pass together."""
-    on("gpu", monkeypatch)
+    """What both forms took on an H200, blocks of 8 tokens, scores and forward pass together."""
+    on(form, monkeypatch)
     shown = from_tokens(tokens(1, n), [(p, p + 8) for p in range(16, n - 20, 8)])
     how = replace(PLAIN, batch_tokens=count * n)
     assert 1 / 1.5 < estimate(eight, shown, how, count=count).seconds / heads < 1.5

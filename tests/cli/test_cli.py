@@ -218,6 +218,7 @@ def test_doctor(run, tmp_path: Path, smollm2: rs.Subject) -> None:
     code, output, _ = run("doctor", "--device", "cpu")
     assert code == 0
     assert "self-check on smollm2: passed" in output.replace("\n", " ")
+    assert "queries and keys are read out of the forward pass" in output.replace("\n", " ")
     assert "torch" in output
     code, other, _ = run("doctor", "--device", "cpu", "--seed", 3, "--out", tmp_path / "doctor.txt")
     assert code == 0

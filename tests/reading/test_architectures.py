@@ -37,11 +37,11 @@ def test_rebuilds_attention_after_a_permutation(name: str) -> None:
 def test_both_ways_read_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Out of the forward pass, and by calling each module again where turning back does not give what it should."""
     model, found = tiny(name), []
-    for way in ("forward pass", "again"):
-        if way == "again":
+    for way in ("out of the forward pass", "by calling each module again"):
+        if way.endswith("again"):
             monkeypatch.setattr(Rotation, "back", lambda self, vectors, rows=None: 1.01 * vectors)
         reader = HeadReader(model)
-        assert reader.direct == (way == "forward pass")
+        assert reader.way == way
         assert max(reader.proof) <= 1e-5
         layers: list[LayerHeads] = []
         reader.read(tokens(), (9, 19), layers.append)
@@ -112,7 +112,7 @@ def test_any_float_type(name: str, dtype: torch.dtype) -> None:
     assert len(reader.proof) == 3
     assert max(reader.proof) <= 1e-5
     seen = []
-    reader.read(tokens(), (19,), lambda layer: seen.append(layer.keys.dtype))
+    reader.read(tokens(), (19,), lambda layer: seen.extend((layer.keys.dtype, layer.residual_norm.dtype)))
     assert set(seen) == {torch.float64 if dtype == torch.float64 else torch.float32}
 
 

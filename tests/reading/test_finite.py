@@ -10,6 +10,7 @@ import torch
 import rotoscope as rs
 from rotoscope.errors import NumberError
 from rotoscope.reading import HeadReader
+from rotoscope.reading.finite import Watch
 from rotoscope.settings.profile import check_tau
 from tests.models import tiny, tokens
 from tests.reading.test_load import word_tokenizer
@@ -30,24 +31,25 @@ def profile(model: Any) -> rs.Profile:
     return rs.profile(model, tokens=tokens(1, 12), null="none", examples=False, show_progress=False)
 
 
+NAMED = [
+    (f"model.layers.{LAST}.mlp.down_proj.weight", f"layer {LAST}: .* mlp.down_proj.weight holds"),
+    (f"model.layers.{LAST}.mlp.up_proj.weight", f"layer {LAST}: .* mlp.up_proj.weight holds"),
+    (f"model.layers.{LAST}.self_attn.v_proj.weight", f"layer {LAST}: .* self_attn.v_proj.weight holds"),
+    (f"model.layers.{LAST}.self_attn.o_proj.weight", f"layer {LAST}: .* self_attn.o_proj.weight holds"),
+    (
+        f"model.layers.{LAST}.post_attention_layernorm.weight",
+        f"layer {LAST}: .* post_attention_layernorm.weight",
+    ),
+    ("model.layers.0.mlp.gate_proj.weight", "layer 0: .* mlp.gate_proj.weight holds"),
+    ("model.layers.1.self_attn.k_proj.weight", "layer 1: .* self_attn.k_proj.weight holds"),
+    ("model.norm.weight", "next-token logits: model.norm.weight holds"),
+    ("lm_head.weight", "next-token logits: lm_head.weight holds"),
+]
+"""Weights, and what is said of one that holds no number."""
+
+
 @pytest.mark.parametrize("value", [NAN, INFINITY])
-@pytest.mark.parametrize(
-    ("name", "where"),
-    [
-        (f"model.layers.{LAST}.mlp.down_proj.weight", f"layer {LAST}: .* mlp.down_proj.weight holds"),
-        (f"model.layers.{LAST}.mlp.up_proj.weight", f"layer {LAST}: .* mlp.up_proj.weight holds"),
-        (f"model.layers.{LAST}.self_attn.v_proj.weight", f"layer {LAST}: .* self_attn.v_proj.weight holds"),
-        (f"model.layers.{LAST}.self_attn.o_proj.weight", f"layer {LAST}: .* self_attn.o_proj.weight holds"),
-        (
-            f"model.layers.{LAST}.post_attention_layernorm.weight",
-            f"layer {LAST}: .* post_attention_layernorm.weight",
-        ),
-        ("model.layers.0.mlp.gate_proj.weight", "layer 0: .* mlp.gate_proj.weight holds"),
-        ("model.layers.1.self_attn.k_proj.weight", "layer 1: .* self_attn.k_proj.weight holds"),
-        ("model.norm.weight", "next-token logits: model.norm.weight holds"),
-        ("lm_head.weight", "next-token logits: lm_head.weight holds"),
-    ],
-)
+@pytest.mark.parametrize(("name", "where"), NAMED)
 def test_a_number_that_is_none_stops_a_profile(name: str, where: str, value: float) -> None:
     with pytest.raises(NumberError, match=where):
         profile(damaged(name, value))
@@ -60,8 +62,32 @@ def test_gptj_too() -> None:
         profile(damaged(name, NAN, "gptj"))
 
 
-def test_a_position_that_nothing_is_asked_of() -> None:
+@pytest.mark.parametrize(("name", "where"), [NAMED[0], NAMED[5], NAMED[6]])
+@pytest.mark.parametrize("value", [NAN, INFINITY, -INFINITY])
+def test_checks_that_are_put_off(name: str, where: str, value: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU, where no layer waits: at the end of the pass the first layer is named, not those it spoiled."""
+    monkeypatch.setattr(Watch, "look", Watch.put_off)
+    with pytest.raises(NumberError, match=where):
+        HeadReader(damaged(name, value))
+
+
+def test_what_was_put_off_is_looked_at_once() -> None:
+    watch, module = Watch(), torch.nn.Linear(2, 2)
+    watch.put_off(torch.tensor([1.0, -2.0]), "first", module)
+    watch.put_off(torch.tensor([1e300], dtype=torch.float64), "second", module)
+    watch.settle()
+    for what in ("third", "fourth"):
+        watch.put_off(torch.tensor([1.0, NAN], dtype=torch.bfloat16), what, module)
+    with pytest.raises(NumberError, match="third: all weights are numbers"):
+        watch.settle()
+    watch.settle()
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["at once", "put off"])
+def test_a_position_that_nothing_is_asked_of(late: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The embedding of one token, which stands after the query: its own column is the only one that is touched."""
+    if late:
+        monkeypatch.setattr(Watch, "look", Watch.put_off)
     model = tiny("llama")
     shown = tokens(1, 12)
     shown[0, -1] = 127

@@ -155,6 +155,7 @@ def test_permalink(visit: Visit, profile: rs.Profile) -> None:
     assert page.evaluate("location.hash") == "#head=2:2&tau=1e-4&tab=overview"
     page.click("#tab-measured")
     assert page.evaluate("location.hash") == "#head=2:2&tau=1e-4&tab=measured"
+    assert "out of the forward pass" in page.inner_text("#panel")
     page.evaluate("location.hash = '#head=0:1&tau=0.01&tab=overview'")
     page.wait_for_selector("text=Head 0:1")
     page.evaluate("location.hash = '#head=<script>&tau=x&tab=nowhere&run=9'")

@@ -167,7 +167,18 @@ def test_damaged_description(folder: Path, text: str) -> None:
     assert {shown["title"] for shown in payload["tabs"]["tables"]["tables"]} >= {"heads", "prompts"}
 
 
-@pytest.mark.parametrize("bad", ["settings", "versions", "timings", "warnings", "tables", "subject"])
+def test_the_self_check_is_told(folder: Path) -> None:
+    told = strict(run_payload(folder))["proof"]
+    assert told["layers rebuilt after a permutation"] == 3
+    assert 0 < told["largest difference of an attention weight"] < 1e-4
+    assert told["queries and keys were read"] == "out of the forward pass"
+    edit_run(folder, proof={"layers": 3, "largest_difference": 1e-6})  # as it was written before
+    assert len(strict(run_payload(folder))["proof"]) == 2
+    edit_run(folder, proof=None)
+    assert strict(run_payload(folder))["proof"] == {}
+
+
+@pytest.mark.parametrize("bad", ["settings", "versions", "timings", "warnings", "tables", "subject", "proof"])
 @pytest.mark.parametrize("value", [None, "text", {"a": {"b": None}}])
 def test_odd_parts_of_the_description(folder: Path, bad: str, value: Any) -> None:
     edit_run(folder, **{bad: value})

@@ -68,6 +68,14 @@ def found() -> rs.Profile:
     return rs.profile(model, tokens=ids, blocks=blocks, null="none", examples=False, least_mass=middle)
 
 
+def test_the_self_check_is_said(found: rs.Profile) -> None:
+    console = new_console()
+    with console.capture() as shown:
+        show_summary(console, found)
+    assert "rebuilt at 3 layers" in shown.get()
+    assert "queries and keys were read out of the forward pass" in shown.get().replace("\n", " ")
+
+
 def test_every_count_of_classes_says_how_many(found: rs.Profile, tmp_path) -> None:
     heads, summary = found.at(), found.summary()
     assert found.run.settings["least_mass"] == found.least_mass

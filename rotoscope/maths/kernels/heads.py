@@ -27,8 +27,8 @@ from rotoscope.maths.kernels.attention import PerBlock, _focus
 from rotoscope.shapes import Tensor
 
 TILE, COLUMNS = 64, 32  # blocks by blocks
+DEPTH = 64  # dimensions at a time
 WARPS, STAGES = 4, 2
-ROWWISE = True
 POSITIONS = 16  # per program that splits
 PROGRAMS = 512  # per head, at most
 SUMS = 16
@@ -83,58 +83,51 @@ def _split(
 
 
 @triton.jit
-def _product(
-    q_high, q_low, k_high, k_low, at, of, PADDED: tl.constexpr, DEPTH: tl.constexpr, ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-):  # fmt: skip
-    """A[slot, content], unscaled, of vectors that begin at these places [ROWS, 1] and [1, COLUMNS]."""
-    found = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
-    for first in tl.static_range(0, PADDED, DEPTH):
-        row = at + (first + tl.arange(0, DEPTH))[None, :]
-        column = of + (first + tl.arange(0, DEPTH))[:, None]
-        a_high = tl.load(q_high + row)
-        b_high = tl.load(k_high + column)
-        a_low = tl.load(q_low + row)
-        b_low = tl.load(k_low + column)
-        found = tl.dot(a_high, b_high, found)
-        found = tl.dot(a_high, b_low, found)
-        found = tl.dot(a_low, b_high, found)
-    return found
-
-
-@triton.jit
 def _log_means(
     q_high, q_low, k_high, k_low, slots, contents, lengths, visible, step, n, offsets, unit, softcap,
     PADDED: tl.constexpr, DEPTH: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
     EQUAL: tl.constexpr, HIDES: tl.constexpr, SOFTCAP: tl.constexpr, LARGE: tl.constexpr, SINGLE: tl.constexpr,
 ):  # fmt: skip
     """B[slot, content], to the base of 2: slots and contents are walked from their first position by `step`, as long as
-    the content has tokens."""
+    the content has tokens. One step of the loop takes a part of the dimensions at one offset."""
+    parts: tl.constexpr = PADDED // DEPTH
+    dimension = tl.arange(0, DEPTH)
+    product = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
     top = tl.full((ROWS, COLUMNS), -INF, dtype=tl.float32)
     total = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
-    for offset in range(offsets):
+    for turn in range(offsets * parts):
+        offset = turn // parts
         at = slots + step * offset
         of = contents + step * offset
         if not EQUAL:  # beyond a content's tokens nothing counts, but it must be in memory
             at = tl.minimum(tl.maximum(at, 0), n - 1)
             of = tl.minimum(tl.maximum(of, 0), n - 1)
-        new = _product(
-            q_high, q_low, k_high, k_low, (at * PADDED)[:, None], (of * PADDED)[None, :], PADDED, DEPTH, ROWS, COLUMNS
-        ) * unit  # fmt: skip
-        new = _capped(new, softcap, SOFTCAP)
+        begin = (turn % parts) * DEPTH
+        row = (at * PADDED + begin)[:, None] + dimension[None, :]
+        column = (of * PADDED + begin)[None, :] + dimension[:, None]
+        a_high = tl.load(q_high + row)
+        b_high = tl.load(k_high + column)
+        a_low = tl.load(q_low + row)
+        b_low = tl.load(k_low + column)
+        product = tl.dot(a_high, b_high, product)
+        product = tl.dot(a_high, b_low, product)
+        product = tl.dot(a_low, b_high, product)
+        whole = turn % parts == parts - 1
+        new = _capped(product * unit, softcap, SOFTCAP)
         if HIDES:
             new = tl.where((tl.load(visible + at) > 0)[:, None], new, -INF)
         if not EQUAL:
             new = tl.where((offset < lengths)[None, :], new, -INF)
         if SINGLE:
-            top = new
+            top = tl.where(whole, new, top)
         elif LARGE:
             higher = tl.maximum(top, new, propagate_nan=tl.PropagateNan.ALL)
             safe = tl.where(higher == -INF, 0.0, higher)
-            total = total * tl.exp2(top - safe) + tl.exp2(new - safe)
-            top = higher
+            total = tl.where(whole, total * tl.exp2(top - safe) + tl.exp2(new - safe), total)
+            top = tl.where(whole, higher, top)
         else:
-            total += tl.exp2(new)
+            total += tl.where(whole, tl.exp2(new), 0.0)
+        product = tl.where(whole, 0.0, product)
     if SINGLE:
         found = top
     elif LARGE:
@@ -163,12 +156,9 @@ def _direction(difference):
 
 
 @triton.jit
-def _put(sums, column, where, values, ROWWISE: tl.constexpr):
-    if ROWWISE:
-        sums += tl.where(column == where, tl.sum(values, axis=1)[:, None], 0.0)
-    else:
-        sums += tl.where(column == where, tl.sum(values), 0.0)
-    return sums
+def _put(sums, column, where, values):
+    """Add what is found along the rows of a tile to a column of sums; rows are added up at the very end."""
+    return sums + tl.where(column == where, tl.sum(values, axis=1)[:, None], 0.0)
 
 
 @triton.jit
@@ -178,10 +168,11 @@ def _swap_sums(
     PADDED: tl.constexpr, DEPTH: tl.constexpr, TILE: tl.constexpr, COLUMNS: tl.constexpr, TAUS: tl.constexpr,
     EQUAL: tl.constexpr, SINGLE: tl.constexpr, HIDES: tl.constexpr, SOFTCAP: tl.constexpr, VARIANTS: tl.constexpr,
     CENTRED: tl.constexpr, SYMBOLS: tl.constexpr, SKIPS: tl.constexpr, LARGE: tl.constexpr, WIDE: tl.constexpr,
-    SUMS: tl.constexpr, ROWWISE: tl.constexpr,
+    SUMS: tl.constexpr,
 ):  # fmt: skip
-    head = tl.program_id(0).to(tl.int64)
-    program = tl.program_id(1)
+    # Programs that run at the same time are of the same head, whose vectors the card's cache can hold.
+    head = (tl.program_id(0) // programs).to(tl.int64)
+    program = tl.program_id(0) % programs
     per_head += head * 8
     if (tl.load(per_head + 7) > 0) != LARGE:  # the other form has this head
         return
@@ -198,12 +189,8 @@ def _swap_sums(
     first = tl.load(work + 3 * program + 1)
     last = tl.load(work + 3 * program + 2)
     wrong = 0
-    if ROWWISE:
-        column = tl.arange(0, WIDE)[None, :]
-        sums = tl.zeros((TILE, WIDE), dtype=tl.float32)
-    else:
-        column = tl.arange(0, WIDE)
-        sums = tl.zeros((WIDE,), dtype=tl.float32)
+    column = tl.arange(0, WIDE)[None, :]
+    sums = tl.zeros((TILE, WIDE), dtype=tl.float32)
     spare = tl.load(per_head)
     first_start = tl.load(starts)  # outside the blocks, any place that is in memory will do
     last_stop = tl.load(stops + m - 1)
@@ -293,35 +280,34 @@ def _swap_sums(
             for t in tl.static_range(TAUS):
                 per = LOG2E / tl.load(taus + t)
                 w = tl.where(counted, tl.exp2(lack * -per), 0.0)
-                sums = _put(sums, column, t * SUMS, w, ROWWISE)
-                sums = _put(sums, column, t * SUMS + 1, w * w, ROWWISE)
-                sums = _put(sums, column, t * SUMS + 2, w * positional, ROWWISE)
-                sums = _put(sums, column, t * SUMS + 3, w * symbolic, ROWWISE)
+                sums = _put(sums, column, t * SUMS, w)
+                sums = _put(sums, column, t * SUMS + 1, w * w)
+                sums = _put(sums, column, t * SUMS + 2, w * positional)
+                sums = _put(sums, column, t * SUMS + 3, w * symbolic)
                 if CENTRED:
-                    sums = _put(sums, column, t * SUMS + 4, w * c_positional, ROWWISE)
-                    sums = _put(sums, column, t * SUMS + 5, w * c_symbolic, ROWWISE)
+                    sums = _put(sums, column, t * SUMS + 4, w * c_positional)
+                    sums = _put(sums, column, t * SUMS + 5, w * c_symbolic)
                 if VARIANTS:
                     r_lack = tl.minimum(
                         tl.load(weights + 2 * m + a, mask=a_in, other=INF)[:, None] + tl.load(weights + 3 * m + b, mask=b_in, other=INF)[None, :],
                         tl.load(weights + 3 * m + a, mask=a_in, other=INF)[:, None] + tl.load(weights + 2 * m + b, mask=b_in, other=INF)[None, :],
                     )  # fmt: skip
                     w = tl.where(counted, tl.exp2(r_lack * -per), 0.0)
-                    sums = _put(sums, column, t * SUMS + 6, w, ROWWISE)
-                    sums = _put(sums, column, t * SUMS + 7, w * w, ROWWISE)
-                    sums = _put(sums, column, t * SUMS + 8, w * positional, ROWWISE)
-                    sums = _put(sums, column, t * SUMS + 9, w * symbolic, ROWWISE)
+                    sums = _put(sums, column, t * SUMS + 6, w)
+                    sums = _put(sums, column, t * SUMS + 7, w * w)
+                    sums = _put(sums, column, t * SUMS + 8, w * positional)
+                    sums = _put(sums, column, t * SUMS + 9, w * symbolic)
                 if SYMBOLS:
                     w = tl.where(alike, tl.exp2(tl.maximum(lack - spare, 0.0) * -per), 0.0)
-                    sums = _put(sums, column, t * SUMS + 10, w, ROWWISE)
-                    sums = _put(sums, column, t * SUMS + 11, w * w, ROWWISE)
-                    sums = _put(sums, column, t * SUMS + 12, w * positional, ROWWISE)
-                    sums = _put(sums, column, t * SUMS + 13, w * symbolic, ROWWISE)
-        sums = _put(sums, column, TAUS * SUMS, counted.to(tl.float32), ROWWISE)
+                    sums = _put(sums, column, t * SUMS + 10, w)
+                    sums = _put(sums, column, t * SUMS + 11, w * w)
+                    sums = _put(sums, column, t * SUMS + 12, w * positional)
+                    sums = _put(sums, column, t * SUMS + 13, w * symbolic)
+        sums = _put(sums, column, TAUS * SUMS, counted.to(tl.float32))
         if SYMBOLS:
-            sums = _put(sums, column, TAUS * SUMS + 1, alike.to(tl.float32), ROWWISE)
-    if ROWWISE:
-        sums = tl.sum(sums, axis=0)
-        column = tl.arange(0, WIDE)
+            sums = _put(sums, column, TAUS * SUMS + 1, alike.to(tl.float32))
+    sums = tl.sum(sums, axis=0)
+    column = tl.arange(0, WIDE)
     sums = tl.where(column == TAUS * SUMS + 2, top_logit, sums)
     sums = tl.where(column == TAUS * SUMS + 3, wrong.to(tl.float32), sums)
     tl.store(out + (head * programs + program) * WIDE + column, sums)
@@ -356,13 +342,13 @@ def swap_sums(
     symbols = torch.zeros(1, 1, dtype=torch.int32, device=device) if ids is None else ids
     padded = keys[0].shape[-1]
     for large in (False, True) if sums_up else (False,):
-        _swap_sums[(heads, len(work))](
+        _swap_sums[(heads * len(work),)](
             *seen, *keys, places.spans[0], places.spans[1], factors.visible.to(torch.int8), per_block.own,
             per_block.weights, per_block.centred, per_head, symbols, work, taus_on(taus, device), out,
             n, m, max(blocks.lengths), group, factors.softcap or 1.0, len(work), heads // len(symbols), furthest,
-            PADDED=padded, DEPTH=min(padded, 128), TILE=tile, COLUMNS=columns, TAUS=len(taus), EQUAL=blocks.equal_length,
+            PADDED=padded, DEPTH=min(padded, DEPTH), TILE=tile, COLUMNS=columns, TAUS=len(taus), EQUAL=blocks.equal_length,
             SINGLE=single, HIDES=factors.hides, SOFTCAP=factors.softcap is not None, VARIANTS=renormalised, CENTRED=centred,
-            SYMBOLS=ids is not None, SKIPS=blocks.equal_length or not factors.hides, LARGE=large, WIDE=wide, SUMS=SUMS, ROWWISE=ROWWISE,
+            SYMBOLS=ids is not None, SKIPS=blocks.equal_length or not factors.hides, LARGE=large, WIDE=wide, SUMS=SUMS,
             num_warps=WARPS, num_stages=STAGES,
         )  # fmt: skip
     found = out.sum(1, dtype=torch.float64)

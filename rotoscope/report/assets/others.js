@@ -210,7 +210,7 @@ function drawMeasured(panel) {
   panel.append(el("div", { class: "columns" },
     part("What to be careful about", cautions.length ? el("ul", {}, cautions.map((text) => el("li", {}, text))) : el("p", {}, "Nothing was noted.")),
     part("The run", list([["name", now.name || ""], ["kind", now.kind || ""], ["finished", now.complete ? "yes" : "no"], ...(now.written ? [["written", now.written]] : []), ...flat(now.subject, "subject.")])),
-    ...section("Settings", flat(now.settings)), ...section("Versions", flat(now.versions)),
+    ...section("Self-check", flat(now.proof)), ...section("Settings", flat(now.settings)), ...section("Versions", flat(now.versions)),
     ...section("Timings", flat(now.timings).map(([name, value]) => [name.replace(/ s$/, ""), value + " s"])),
     part("In plain words", list(DEFINITIONS)),
     part("Citing", el("p", {}, "Please cite the papers whose measure this is:"), el("ul", {}, PAPERS.map((text) => el("li", {}, text))), el("p", { class: "hint" }, "Made with rotoscope " + content.version + "."))));
