@@ -25,6 +25,7 @@ from rotoscope.maths.numbers import no_logit
 from rotoscope.maths.swaps import score_swaps
 from rotoscope.reading import HeadReader, LayerHeads, QueryHeads
 from rotoscope.reading.layer import alike, stacked
+from rotoscope.reading.layout import Layout
 from rotoscope.results.aggregate import AT_TAU, FREQUENCY_MEASURES, INDEX, MEASURES
 
 Transform = Callable[[LayerHeads, Batch], LayerHeads]
@@ -84,7 +85,7 @@ class BatchScores:
             size += 4 * self.head_count(layer) * len(self.batch.prompts) * len(self.blocks[-1]) ** 2
         if self.held and self.held + size > room:
             self._score()
-        self.waiting.setdefault(alike(layer), []).append(layer)
+        self.waiting.setdefault(alike(layer), []).append(replace(layer, residual=None))
         self.held += size
         if layer.layer == self.layers - 1:
             self._score()
@@ -95,24 +96,25 @@ class BatchScores:
 
     @torch.no_grad()
     def _score(self) -> None:
-        groups, self.waiting, self.held = self.waiting, {}, 0
-        for layers in groups.values():
-            together, which = stacked(layers), tuple(layer.layer for layer in layers)
+        groups, self.waiting, self.held = list(self.waiting.values()), {}, 0
+        while groups:
+            layers = groups.pop(0)
+            together, which, layout = stacked(layers), tuple(layer.layer for layer in layers), layers[0].layout
+            layers.clear()  # their keys are in `together`
             for index in range(len(self.batch.queries)):
                 here = together.at(index)
-                with _placed(layers, here, self.batch):
-                    found = _measure(
-                        here, self.blocks[index], self.scoring.taus, self._symbols(index, len(layers))
-                    )
+                with _placed(which, here, self.batch):
+                    symbols = self._symbols(index, len(which))
+                    found = _measure(here, self.blocks[index], self.scoring.taus, symbols)
                     spread = _exclusion(here, self.blocks[index], self._taken(here, index))
                     found |= dict(zip(SPREAD, (spread.variance, spread.d_pos, spread.d_sym), strict=True))
-                numbers = {name: part.unflatten(0, (len(layers), -1)) for name, part in found.items()}
+                numbers = {name: part.unflatten(0, (len(which), -1)) for name, part in found.items()}
                 self.heads.append(_Part(which, index, numbers, tuple(range(here.heads))))
             if self.attention is not None:
                 self.attention.add(which, here)
             if self.scoring.frequencies:
-                with _placed(layers, here, self.batch):
-                    self._score_planes(layers, here)
+                with _placed(which, here, self.batch):
+                    self._score_planes(which, layout, here)
 
     def _taken(self, here: QueryHeads, index: int) -> Taken:
         """The positions that take part in swaps, for all layers under one rotation and mask."""
@@ -128,12 +130,12 @@ class BatchScores:
         found = self.symbols[index]
         return None if found is None else found.repeat(layers, 1, 1)
 
-    def _score_planes(self, layers: list[LayerHeads], here: QueryHeads) -> None:
+    def _score_planes(self, layers: tuple[int, ...], layout: Layout, here: QueryHeads) -> None:
         """All planes of the heads that are asked for, the un-rotated remainder as frequency id 0."""
         asked, prompts = self.scoring.frequencies, len(self.batch.prompts)
         everyone = tuple(range(here.heads))
         wanted = [
-            everyone if asked is True else tuple(h for h in everyone if (layer.layer, h) in asked)  # type: ignore[operator]
+            everyone if asked is True else tuple(h for h in everyone if (layer, h) in asked)  # type: ignore[operator]
             for layer in layers
         ]
         if asked is not True:
@@ -148,7 +150,7 @@ class BatchScores:
             chosen: Any = here.some(torch.tensor(rows, device=here.keys.device))
         else:
             chosen = here
-        layout, made = layers[0].layout, []
+        made = []
         if layout.planes:
             ids, angles = tuple(range(1, layout.planes + 1)), tuple(layout.angles.tolist())
             made.append((frequency_scores(chosen, self.blocks[-1], self.scoring.taus), ids, angles))
@@ -161,7 +163,7 @@ class BatchScores:
             for k, (layer, heads) in enumerate(zip(layers, wanted, strict=True)):
                 one = {name: tensors[k][None] for name, tensors in parts.items()}
                 if heads:
-                    self.planes.append(_Part((layer.layer,), -1, one, heads, ids, angles))
+                    self.planes.append(_Part((layer,), -1, one, heads, ids, angles))
 
     def tables(self) -> dict[str, pd.DataFrame]:
         """Scores per prompt, per query and per frequency, once all layers were there."""
@@ -282,13 +284,13 @@ def _named(layer: int | str, query: int, batch: Batch) -> Iterator[None]:
         ) from problem
 
 
-def _placed(layers: list[LayerHeads], query: QueryHeads, batch: Batch) -> Any:
+def _placed(layers: tuple[int, ...], query: QueryHeads, batch: Batch) -> Any:
     """The same while layers are scored; of several, the one is named whose logits are no numbers."""
     if query.keys.device.type != "cpu":
-        return _named(layers[0].layer, query.position, batch)
+        return _named(layers[0], query.position, batch)
     real = query.real().unflatten(0, (len(layers), -1))
     wrong = no_logit(real).flatten(1).any(1).nonzero()
-    return _named(layers[int(wrong[0])].layer if len(wrong) else layers[0].layer, query.position, batch)
+    return _named(layers[int(wrong[0])] if len(wrong) else layers[0], query.position, batch)
 
 
 def _measure(

@@ -63,15 +63,16 @@ class WhereAttentionGoes:
             norms = _stacked(self.norms)
             size = (norms / norms.median(-1, keepdim=True).values).median(0).values
         often = by_layer.quantile(1 - SINK_LAYERS, dim=0)
-        mass, often, most, size = torch.stack((by_layer.mean(0), often, by_layer.amax(0), size)).cpu()
+        found = (by_layer.mean(0), often, by_layer.amax(0), size.to(by_layer.device))
+        mass, often, most, size = torch.stack(found).cpu()
         far = torch.arange(n) < n - 1 - NEAR_QUERY  # what stands nearer is drawn by the query, not by the place
         heavy = (torch.maximum(mass, often) >= max(SINK_MASS, SINK_SHARE / n)) & far
         large = size >= SINK_NORM
-        found = heavy | large
-        found[:, -1] = False  # the query's own position is no sink
+        chosen = heavy | large
+        chosen[:, -1] = False  # the query's own position is no sink
         swapped = set(self.batch.blocks_for(self.batch.queries[-1]).positions)
         rows = []
-        for k, position in found.nonzero().tolist():
+        for k, position in chosen.nonzero().tolist():
             by_mass, by_norm = bool(heavy[k, position]), bool(large[k, position])
             token = self.batch.prompts[k].tokens[position]
             rows.append(

@@ -75,7 +75,17 @@ class Taken:
 
 
 def exclusion_from_factors(factors: Factors, taken: Taken) -> Exclusion:
-    """The same for heads without a soft-cap, over positions that count, without forming A: O(n d^2), in float64.
+    """The same for heads without a soft-cap, over positions that count, without forming A; a few inputs at a time."""
+    parts = factors.parts(6 * factors.keys[0].nbytes)  # three times in float64
+    if len(parts) == 1:
+        return _from_factors(factors, taken)
+    found = [_from_factors(part, taken) for part in parts]
+    names = ("variance", "d_pos", "d_sym")
+    return Exclusion(*(torch.cat([getattr(part, name) for part in found]) for name in names))
+
+
+def _from_factors(factors: Factors, taken: Taken) -> Exclusion:
+    """O(n d^2), in float64.
 
     Expanding the squares, sum of A^2 = <S^T S, K^T K> with S the seen queries and K the keys, and the cross terms need only
     sums over one index. S is never formed either: it is cos * q + sin * q', q' being q after a quarter turn, so sums over
@@ -103,6 +113,8 @@ def exclusion_from_factors(factors: Factors, taken: Taken) -> Exclusion:
 def _gram(keys: Float[Tensor, "batch key_heads n d"]) -> Float[Tensor, "batch key_heads d d"]:
     """K^T K. On a GPU few heads with many keys would keep few of its processors busy, so keys are taken in parts."""
     if keys.device.type != "cpu" and keys.shape[2] > PART:
-        parts = F.pad(keys, (0, 0, 0, -keys.shape[2] % PART)).unflatten(2, (-1, PART))
+        if keys.shape[2] % PART:
+            keys = F.pad(keys, (0, 0, 0, -keys.shape[2] % PART))
+        parts = keys.unflatten(2, (-1, PART))
         return (parts.mT @ parts).sum(2)
     return keys.mT @ keys

@@ -16,6 +16,9 @@ import torch
 from rotoscope.maths.rotation import turn
 from rotoscope.shapes import Bool, Float, Int, Tensor
 
+ROOM = 2**28
+"""Bytes of work space for several inputs together, at most."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Factors:
@@ -108,6 +111,18 @@ class Factors:
             visible=self.visible,
             hides=self.hides,
         )
+
+    def parts(self, bytes_each: float) -> list[Factors]:
+        """Runs of inputs, as many together as stay within `ROOM`, where one takes so many bytes of work space."""
+        size = max(1, int(ROOM / bytes_each))
+        if size >= len(self.keys):
+            return [self]
+        own = {name: getattr(self, name) for name in ("cos", "sin", "visible", "hides", "softcap")}
+        sinks = [None] * len(self.keys) if self.sinks is None else self.sinks.split(size)
+        return [
+            Factors(query=query, keys=keys, sinks=sink, **own)
+            for query, keys, sink in zip(self.query.split(size), self.keys.split(size), sinks, strict=False)
+        ]
 
     def some(self, picked: Int[Tensor, "picked"]) -> Factors:
         """Some of the heads of all inputs, each with keys of its own; without soft-cap and sinks."""

@@ -7,7 +7,7 @@ import torch
 from rotoscope.maths.blocks import Blocks
 from rotoscope.maths.factors import Factors
 from rotoscope.maths.kernels.attention import look_at_blocks
-from rotoscope.maths.kernels.heads import swap_sums
+from rotoscope.maths.kernels.heads import halves_bytes, swap_sums
 from rotoscope.maths.swaps import (
     EqualSymbolScores,
     SwapScores,
@@ -39,8 +39,19 @@ def score_fused(
         known.per_head[:, 0] = (attention.amax(-1) - attention.amin(-1) - gap).flatten().float()
         ids = ids.reshape(-1, m).int()
     centred = variants and blocks.equal_length
-    cut = furthest(taus, m * (m - 1) // 2)
-    sums, counts = swap_sums(factors, blocks, taus, known, ids, cut, renormalised=variants, centred=centred)
+    found, done = [], 0
+    for part in factors.parts(halves_bytes(factors)):
+        inputs = slice(done, done + len(part.keys))
+        own_ids = (
+            ids if ids is None or len(ids) == 1 else ids.unflatten(0, (shape[0], -1))[inputs].flatten(0, 1)
+        )
+        part_known = known.of(slice(inputs.start * shape[1], inputs.stop * shape[1]))
+        cut = furthest(taus, m * (m - 1) // 2)
+        found.append(
+            swap_sums(part, blocks, taus, part_known, own_ids, cut, renormalised=variants, centred=centred)
+        )
+        done = inputs.stop
+    sums, counts = (torch.cat(parts) for parts in zip(*found, strict=True))
     swaps, alike, highest, nothing = counts.unflatten(0, shape).unbind(-1)
     sums = sums.unflatten(0, shape)
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import rotoscope as rs
-from rotoscope.maths import frequency, kernels, swaps
+from rotoscope.maths import factors, frequency, kernels, swaps
 from rotoscope.maths.factors import Factors
 from rotoscope.maths.frequency import FrequencyScores, frequency_scores, remainder_scores
 from rotoscope.maths.kernels import fused
@@ -25,6 +25,7 @@ if sys.platform != "linux":
 from rotoscope.maths import fused_swaps
 from rotoscope.maths.kernels import heads as heads_kernel
 from rotoscope.maths.kernels import planes as planes_kernel
+from rotoscope.maths.kernels.heads import halves_bytes
 
 # The interpreter computes with numpy, which says where infinities meet.
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton")
@@ -111,10 +112,16 @@ def on(device: str, factors: Factors) -> Factors:
     return replace(factors, **moved)
 
 
+def precise(factors: Factors) -> Factors:
+    exact = {name: getattr(factors, name).double() for name in ("query", "keys", "cos", "sin")}
+    return replace(factors, **exact, sinks=None if factors.sinks is None else factors.sinks.double())
+
+
 def compare(
     device: str, factors: Factors, blocks: rs.Blocks, taus: tuple[float, ...], symbols: Any = None
 ) -> None:
-    plain = found(False, factors, blocks, taus, symbols)
+    """The plain form is in float64: of large logits float32 itself rounds off as much as is allowed here."""
+    plain = found(False, precise(factors), blocks, taus, symbols)
     kernel = found(True, on(device, factors), blocks, taus, symbols)
     for part in fields(Found):
         one, other = getattr(plain, part.name), getattr(kernel, part.name)
@@ -136,6 +143,7 @@ CASES: dict[str, tuple[Any, dict[str, Any], tuple[float, ...], int | None]] = {
     "tokens, hidden positions, large logits": (
         single, {"hidden": (0, 2, *range(5, 14)), "size": 200.0, "planes": 1}, (1e-4,), 3,
     ),
+    "heads of an odd width": (threes, {"planes": 1, "rest": 140, "group": 1}, (1e-2,), None),
     "nothing turns": (threes, {"planes": 0, "rest": 7, "sinks": True}, (1e-4, 1e-2), None),
     "two inputs, two key heads": (threes, {"batch": 2, "key_heads": 2, "group": 1, "planes": 1}, (1e-2,), None),
 }  # fmt: skip
@@ -156,6 +164,15 @@ def test_fused_equals_plain(device: str, case: str) -> None:
     blocks = make(n)
     ids = None if symbols is None else [k * k % symbols for k in range(len(blocks))]
     compare(device, random_factors(n, **more), blocks, taus, ids)
+
+
+def test_inputs_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three inputs with symbols and sinks of their own, two of them together, then one."""
+    heads = random_factors(13, 1, batch=3, group=1, sinks=torch.tensor([[0.5], [1.0], [-1.0]]))
+    ids = torch.tensor([[[k % count for k in range(12)]] for count in (2, 3, 5)])
+    monkeypatch.setattr(factors, "ROOM", 2.5 * halves_bytes(heads))
+    assert [len(part.keys) for part in heads.parts(halves_bytes(heads))] == [2, 1]
+    compare("cpu", heads, single(13), (1e-2,), ids)
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -6,7 +6,7 @@ One program takes one head, in float64 and relative to the largest real logit: t
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, attr-defined, no-untyped-call"
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 import triton
@@ -184,6 +184,10 @@ class PerBlock:
     """spare, log Z, uniform share, largest real logit, top block, block length; the last two are the next kernel's."""
     entropy: Float[Tensor, "heads"]
     swapped_mass: Float[Tensor, "heads"]
+
+    def of(self, heads: slice) -> PerBlock:
+        """The same of some heads, in the same memory."""
+        return PerBlock(**{field.name: getattr(self, field.name)[heads] for field in fields(self)})
 
 
 def look_at_blocks(

@@ -47,7 +47,7 @@ INF = tl.constexpr(float("inf"))
 @triton.jit
 def _split(
     vectors, cos, sin, scale, high, low, n, PLANES: tl.constexpr, WIDTH: tl.constexpr, PADDED: tl.constexpr,
-    TURNED: tl.constexpr, ROWS: tl.constexpr,
+    REACH: tl.constexpr, TURNED: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     """Vectors as two halves [.., n, PADDED], real parts first, then imaginary ones, then what never turns.
 
@@ -55,7 +55,7 @@ def _split(
     """
     which = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
-    column = tl.arange(0, PADDED)
+    column = tl.arange(0, REACH)
     inside = (row < n)[:, None] & (column < WIDTH)[None, :]
     plane = tl.where(column < PLANES, column, column - PLANES)
     turns = column < 2 * PLANES
@@ -78,8 +78,9 @@ def _split(
     found = tl.where(inside, found, 0.0) * tl.load(scale + which)
     upper = found.to(tl.float16)
     at = (which * n + row[:, None]) * PADDED + column[None, :]
-    tl.store(high + at, upper, mask=(row < n)[:, None])
-    tl.store(low + at, (found - upper.to(tl.float32)).to(tl.float16), mask=(row < n)[:, None])
+    kept = (row < n)[:, None] & (column < PADDED)[None, :]
+    tl.store(high + at, upper, mask=kept)
+    tl.store(low + at, (found - upper.to(tl.float32)).to(tl.float16), mask=kept)
 
 
 @triton.jit
@@ -357,10 +358,21 @@ def swap_sums(
     return found[:, : len(taus) * SUMS].unflatten(1, (len(taus), SUMS)), counts
 
 
+def _padded(width: int) -> int:
+    """Dimensions of a head, filled up with zeros to what products can take."""
+    return triton.next_power_of_2(max(width, 16)) if width <= 128 else -(-width // 64) * 64
+
+
+def halves_bytes(factors: Factors) -> int:
+    """What the halves of one input take: of its keys, and of all its queries as they are seen."""
+    _, key_heads, n, width = factors.keys.shape
+    return 4 * key_heads * (1 + factors.query.shape[2]) * n * _padded(width)
+
+
 def _halves(factors: Factors, vectors: Tensor, *, turned: bool) -> tuple[tuple[Tensor, Tensor], Tensor, Tensor]:
     """Both halves of keys, or of queries seen from all positions; what they were scaled by; the longest vector's length."""
     n, width = factors.keys.shape[2:]
-    padded = triton.next_power_of_2(max(width, 16)) if width <= 128 else -(-width // 64) * 64
+    padded = _padded(width)
     # A query is no longer seen from elsewhere than it is, unless the tables scale.
     stretched = (
         (factors.cos.square() + factors.sin.square()).amax().sqrt() if turned and factors.planes else 1.0
@@ -371,7 +383,7 @@ def _halves(factors: Factors, vectors: Tensor, *, turned: bool) -> tuple[tuple[T
     halves = torch.empty(2, len(vectors), n, padded, dtype=torch.float16, device=vectors.device)
     _split[(len(vectors), -(-n // POSITIONS))](
         vectors, factors.cos.contiguous(), factors.sin.contiguous(), scale, halves[0], halves[1], n,
-        PLANES=factors.planes, WIDTH=width, PADDED=padded, TURNED=turned, ROWS=POSITIONS, num_warps=4,
+        PLANES=factors.planes, WIDTH=width, PADDED=padded, REACH=triton.next_power_of_2(padded), TURNED=turned, ROWS=POSITIONS, num_warps=4,
     )  # fmt: skip
     return (halves[0], halves[1]), scale, length
 
