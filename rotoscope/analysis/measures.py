@@ -31,7 +31,7 @@ from rotoscope.results.aggregate import AT_TAU, FREQUENCY_MEASURES, INDEX, MEASU
 Transform = Callable[[LayerHeads, Batch], LayerHeads]
 """Changes a layer's queries or keys before they are scored: nulls, gates."""
 
-TOGETHER = {"cpu": 2**20, "cuda": 3 * 2**25}
+TOGETHER = {"cpu": 2**22, "cuda": 3 * 2**25}
 """Bytes of keys, and on a CPU of swaps as well, up to which layers are scored together."""
 
 
@@ -274,23 +274,25 @@ def score_batch(reader: HeadReader, batch: Batch, scoring: Scoring, tokenizer: A
 
 
 @contextmanager
-def _named(layer: int | str, query: int, batch: Batch) -> Iterator[None]:
+def _named(layer: int | Callable[[], int], query: int, batch: Batch) -> Iterator[None]:
     """A number that is none is said with the layer it was found in."""
     try:
         yield
     except NumberError as problem:
+        where = layer if isinstance(layer, int) else layer()
         raise NumberError(
-            f"layer {layer}, query at position {query} (indices: prompt, counted from {batch.first}; head; ...): {problem}"
+            f"layer {where}, query at position {query} (indices: prompt, counted from {batch.first}; head; ...): {problem}"
         ) from problem
 
 
 def _placed(layers: tuple[int, ...], query: QueryHeads, batch: Batch) -> Any:
-    """The same while layers are scored; of several, the one is named whose logits are no numbers."""
-    if query.keys.device.type != "cpu":
-        return _named(layers[0], query.position, batch)
-    real = query.real().unflatten(0, (len(layers), -1))
-    wrong = no_logit(real).flatten(1).any(1).nonzero()
-    return _named(layers[int(wrong[0])] if len(wrong) else layers[0], query.position, batch)
+    """The same while layers are scored together: the one is named whose logits are no numbers."""
+
+    def first_wrong() -> int:
+        wrong = no_logit(query.real().unflatten(0, (len(layers), -1))).flatten(1).any(1)
+        return layers[int(wrong.to(torch.int8).argmax())]
+
+    return _named(first_wrong, query.position, batch)
 
 
 def _measure(
