@@ -10,7 +10,7 @@ from rotoscope.analysis import known
 from rotoscope.analysis.batches import Batch, batches
 from rotoscope.analysis.nulls import CALIBRATION_BATCHES, MOST_KEPT
 from rotoscope.analysis.prompts import make_prompts
-from rotoscope.maths.swaps import TILE
+from rotoscope.maths.swaps import ROOM, TILE
 from rotoscope.reading import Subject
 from rotoscope.reading.cost import SPEEDS, Cost, Speed, forward_seconds, how_long, size_of, speed_on
 from rotoscope.reading.devices import free_memory
@@ -187,14 +187,20 @@ def _batch_bytes(model: Any, batch: Batch, speed: Speed) -> float:
     heads, hidden = _heads(config), size_of(config, "hidden_size")
     wide = size_of(config, "intermediate_size", 4 * hidden)
     forward = next(model.parameters()).dtype.itemsize * n * (3 * wide + 8 * hidden)
-    swaps = min(len(blocks), TILE) * len(blocks)
-    entries = max(blocks.lengths) * swaps if max(blocks.lengths) > 1 else 0
-    held = FUSED_TENSORS * n * _width(config)
+    offsets = max(blocks.lengths)
+    swaps, entries = min(len(blocks), TILE) * len(blocks), offsets * min(len(blocks), TILE) * len(blocks)
+    window, shared, held = getattr(config, "sliding_window", None), 0.0, FUSED_TENSORS * n * _width(config)
     if speed.holds_logits:
-        held = SWAP_TENSORS * swaps + ENTRY_TENSORS * entries + HEAD_TENSORS * n * _width(config)
-    mask = n * n if getattr(config, "sliding_window", None) else 0  # one for all prompts and heads
+        held = HEAD_TENSORS * n * _width(config)
+        logits_held = SWAP_TENSORS * swaps + (ENTRY_TENSORS * entries if offsets > 1 else 0)
+        if speed.few_heads and blocks.equal_length and not window:
+            shared = logits_held * max(1.0, ROOM / entries)
+        else:
+            held += logits_held
+    mask = n * n if window else 0  # one for all prompts and heads
     logits = size_of(config, "vocab_size") * max(1, len(batch.asked_at))
-    return len(batch) * (max(forward, 4.0 * heads * held) + 4.0 * logits) + 4.0 * mask
+    scoring = 4.0 * (len(batch) * heads * held + shared)
+    return max(len(batch) * forward, scoring) + 4.0 * (len(batch) * logits + mask)
 
 
 def _key_bytes(config: object, n: int) -> float:

@@ -47,15 +47,17 @@ class Speed:
     """Of one weight of a random null, to be drawn."""
     holds_logits: bool = True
     """Whether logits of swaps are held in memory; fused kernels keep them in registers."""
+    few_heads: bool = False
+    """Whether, with blocks of equal length, they are held of a few heads at a time."""
     plane_bytes: float = 0.0
     """What single frequencies hold in memory, whatever their number."""
 
 
 SPEEDS = {
-    # SmolLM2-135M in float32, blocks of 4 tokens, 256 and 512 tokens: benchmarks/swaps.py.
+    # SmolLM2-135M in float32, blocks of 4 tokens, 512 and 1,024 tokens: benchmarks/swaps.py.
     "cpu": Speed(
         words="two CPU cores", operations=1.5e11, half_operations=4e10, layer=1e-3, scored_layer=0.0,
-        swap=4e-8, entry=3e-8, row=3e-5, plane_logit=2.5e-9, weight=1e-8,
+        swap=1e-8, entry=4e-9, row=3e-5, plane_logit=1e-9, weight=1e-8, few_heads=True,
     ),
     # Llama-8B shape in bfloat16 on an H200, blocks of 8 tokens, 512 to 32,768 tokens: benchmarks/gpu.py. A forward pass of
     # 2,048 tokens takes 60 ms; scoring 18 ms a layer and 0.09 ns an entry; all 65,536 planes of a prompt 1.4 to 2.1 s.

@@ -32,6 +32,11 @@ def prompts(n: int, width: int | None = None) -> Prompts:
     return from_tokens(tokens(1, n), spans)
 
 
+def uneven(n: int) -> Prompts:
+    """Blocks of one and of two tokens: swaps of all heads are held at a time."""
+    return from_tokens(tokens(1, n), [(p + k, p + 1 + 2 * k) for p in range(1, n - 4, 3) for k in (0, 1)])
+
+
 def most_bytes(work: Callable[[], object]) -> int:
     """The most that tensors took at a time while something was done, whatever else this process holds."""
     with torch.profiler.profile(
@@ -46,10 +51,11 @@ def most_bytes(work: Callable[[], object]) -> int:
 @pytest.mark.parametrize(
     ("sizes", "shown"),
     [
-        ({"num_attention_heads": 32, "num_key_value_heads": 32, "hidden_size": 256}, prompts(256)),
+        ({"num_attention_heads": 32, "num_key_value_heads": 32, "hidden_size": 1024}, prompts(640)),
+        ({"num_attention_heads": 32, "num_key_value_heads": 32, "hidden_size": 256}, uneven(400)),
         ({"intermediate_size": 8192, "hidden_size": 256}, prompts(768, width=32)),
     ],
-    ids=["swaps of single tokens", "a long prompt with few blocks"],
+    ids=["swaps of single tokens", "blocks of one and two tokens", "a long prompt with few blocks"],
 )
 def test_within_a_factor_of_one_and_a_half(sizes: dict[str, int], shown: Prompts) -> None:
     """Tensors against tensors; what else a program takes is a fixed amount."""
@@ -194,6 +200,7 @@ def test_a_gpu_is_no_cpu(eight: rs.Subject, monkeypatch: pytest.MonkeyPatch) -> 
 def test_fused_kernels_hold_no_logits(eight: rs.Subject, monkeypatch: pytest.MonkeyPatch) -> None:
     """With more blocks of the same prompt the plain form takes more memory, the fused one does not."""
     few, many = (prompts(2048, width=width) for width in (64, 2))
+    on("gpu", monkeypatch)
     plain = [estimate(eight, shown, PLAIN).more_gigabytes for shown in (few, many)]
     on("fused", monkeypatch)
     fused = [estimate(eight, shown, PLAIN).more_gigabytes for shown in (few, many)]
