@@ -28,6 +28,8 @@ RUNTIME = 0.48e9  # torch, transformers and ourselves
 SMALL_THINGS = 0.05e9
 # How many tensors of their kind are alive at the worst moment, measured: benchmarks/memory.py
 SWAP_TENSORS, ENTRY_TENSORS, HEAD_TENSORS = 20, 3, 12
+UNEQUAL_TENSORS = 8
+"""Of swaps, where blocks differ in length and there are no centred scores."""
 FUSED_TENSORS = 4
 """The same of heads whose logits stay in registers: keys and the query as seen from everywhere."""
 
@@ -192,7 +194,8 @@ def _batch_bytes(model: Any, batch: Batch, speed: Speed) -> float:
     window, shared, held = getattr(config, "sliding_window", None), 0.0, FUSED_TENSORS * n * _width(config)
     if speed.holds_logits:
         held = HEAD_TENSORS * n * _width(config)
-        logits_held = SWAP_TENSORS * swaps + (ENTRY_TENSORS * entries if offsets > 1 else 0)
+        kept = SWAP_TENSORS if blocks.equal_length else UNEQUAL_TENSORS
+        logits_held = kept * swaps + (ENTRY_TENSORS * entries if offsets > 1 else 0)
         if speed.few_heads and blocks.equal_length and not window:
             shared = logits_held * max(1.0, ROOM / entries)
         else:
