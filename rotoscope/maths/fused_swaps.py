@@ -7,7 +7,8 @@ import torch
 from rotoscope.maths.blocks import Blocks
 from rotoscope.maths.factors import Factors
 from rotoscope.maths.kernels.attention import look_at_blocks
-from rotoscope.maths.kernels.heads import halves_bytes, swap_sums
+from rotoscope.maths.kernels.halves import halves_bytes
+from rotoscope.maths.kernels.heads import swap_sums
 from rotoscope.maths.swaps import (
     EqualSymbolScores,
     SwapScores,

@@ -26,13 +26,13 @@ from rotoscope.maths.attention import attention_weights
 from rotoscope.reading.finite import Watch, check_finite, check_logits, watched
 from rotoscope.reading.layer import LayerHeads, Rotation
 from rotoscope.reading.layout import Layout, find_layout
+from rotoscope.reading.overhearing import overhearing
 from rotoscope.reading.sites import (
     Call,
     Projected,
     Site,
     attending,
     find_sites,
-    overhearing,
     readable_attention,
     short_tables,
     visible_under,

@@ -24,7 +24,8 @@ from rotoscope.maths.attention import attention_weights
 from rotoscope.reading.depth import Depths
 from rotoscope.reading.finite import check_finite
 from rotoscope.reading.heads import HeadReader
-from rotoscope.reading.sites import Projected, overhearing, short_tables
+from rotoscope.reading.overhearing import overhearing
+from rotoscope.reading.sites import Projected, short_tables
 from rotoscope.shapes import Float, Int, Tensor
 
 TOLERANCE = 1e-4

@@ -14,9 +14,9 @@ import inspect
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from typing import Any, NoReturn
 
 import torch
@@ -277,12 +277,12 @@ def short_tables(sites: Sequence[Site], n: int) -> Iterator[None]:
 @contextmanager
 def _module_attending(module: nn.Module, implementation: str) -> Iterator[None]:
     """Let one module attend in another way for a moment."""
-    with _attending_by(module.config, implementation):
+    with attending_by(module.config, implementation):
         yield
 
 
 @contextmanager
-def _attending_by(config: Any, implementation: str) -> Iterator[None]:
+def attending_by(config: Any, implementation: str) -> Iterator[None]:
     """The same for all modules of a configuration, without asking each of them."""
     before = config._attn_implementation
     config._attn_implementation_internal = implementation
@@ -311,53 +311,6 @@ def readable_attention(model: Any) -> Iterator[None]:
         before = "sdpa" if getattr(model, "_supports_sdpa", False) else "eager"
     with attending(model, before):
         yield
-
-
-Given = Callable[[int, Projected, Tensor, Any], tuple[Tensor, Tensor, Any]]
-"""Shown a layer's number and what its module attends with, values and mask; gives keys, values and mask to attend over."""
-
-
-@contextmanager
-def overhearing(
-    model: Any, sites: Sequence[Site], given: Given, mask: Callable[..., Any] | None = None
-) -> Iterator[None]:
-    """A context in which `given` is shown what every attention module attends with, on its way there.
-
-    The modules attend as they do now, under masks made by `mask`, or by the function that makes them now.
-    """
-    with ExitStack() as stack:
-        layers = {id(site.module): site.layer for site in sites if not isinstance(site, RotaryTableSite)}
-        for site in sites:
-            if isinstance(site, RotaryTableSite):
-                attend = partial(_attend_from_table, site, site.module._attn, given)
-                stack.enter_context(replaced(site.module, "_attn", attend))
-        if layers:
-            masks: Any = mask or AttentionMaskInterface._global_mapping[model.config._attn_implementation]
-            attend = partial(_attend, layers, given, own_attention(model))
-            name = stack.enter_context(registered(attend, masks))
-            owners = (model, *(site.module for site in sites))
-            for config in {id(owner.config): owner.config for owner in owners}.values():
-                stack.enter_context(_attending_by(config, name))
-        yield
-
-
-def _attend(
-    layers: dict[int, int], given: Given, inner: Callable[..., Any],
-    module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any, *args: Any, **kwargs: Any,
-) -> tuple[Tensor, Any]:  # fmt: skip
-    """The module's own attention, over what it is given."""
-    scale = kwargs.get("scaling")
-    scale = query.shape[-1] ** -0.5 if scale is None else float(scale)
-    seen = Projected(query, key, scale, kwargs.get("softcap"), kwargs.get("s_aux"))
-    return inner(module, query, *given(layers[id(module)], seen, value, mask), *args, **kwargs)
-
-
-def _attend_from_table(
-    site: Site, inner: Any, given: Given, query: Tensor, key: Tensor, value: Tensor, mask: Any = None
-) -> tuple[Tensor, Any]:
-    """GPT-J and CodeGen attend in a method of their own."""
-    seen = Projected(query, key, 1.0 / float(site.module.scale_attn))
-    return inner(query, *given(site.layer, seen, value, mask))
 
 
 def find_sites(model: Any, tokens: Tensor) -> list[Site]:

@@ -25,7 +25,7 @@ if sys.platform != "linux":
 from rotoscope.maths import fused_swaps
 from rotoscope.maths.kernels import heads as heads_kernel
 from rotoscope.maths.kernels import planes as planes_kernel
-from rotoscope.maths.kernels.heads import halves_bytes
+from rotoscope.maths.kernels.halves import halves_bytes
 
 # The interpreter computes with numpy, which says where infinities meet.
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton")

@@ -6,7 +6,7 @@ reaches memory.
 
 Products run on the tensor cores and are as accurate as float32's: every number is split into two of half precision,
 x = high + low, and a product is the sum of three, high high' + high low' + low high', what is left out being 2^-22 of it. The
-first kernel makes the halves, of the keys and of the query as it is seen from every position, scaled by powers of two.
+halves come from `kernels.halves`.
 
 The weights are known beforehand, from the real logits alone. A tile in which no swap weighs more than `maths.swaps.LEAST`
 of the largest is stepped over. Heads whose logits may grow too large to add up exponentials go with running maxima.
@@ -24,12 +24,12 @@ import triton.language as tl
 from rotoscope.maths.blocks import Blocks
 from rotoscope.maths.factors import Factors
 from rotoscope.maths.kernels.attention import PerBlock, _focus
+from rotoscope.maths.kernels.halves import in_halves
 from rotoscope.shapes import Tensor
 
 TILE, COLUMNS = 64, 32  # blocks by blocks
 DEPTH = 64  # dimensions at a time
 WARPS, STAGES = 4, 2
-POSITIONS = 16  # per program that splits
 PROGRAMS = 512  # per head, at most
 SUMS = 16
 """Columns of sums that every tau has: plain 0-5, renormalised 6-9, equal symbols 10-13."""
@@ -37,50 +37,9 @@ COUNTS = 4
 """Columns that depend on no tau: swaps, swaps of equal symbols, the largest logit, whether one is no number."""
 LARGE = 100.0
 """Logits, to the base of 2, whose exponentials can be added up as they are."""
-HEIGHT = 8
-"""The largest number before it is split: 2 to the power of this."""
 LOG2E = tl.constexpr(1.4426950408889634)
 LN2 = tl.constexpr(0.6931471805599453)
 INF = tl.constexpr(float("inf"))
-
-
-@triton.jit
-def _split(
-    vectors, cos, sin, scale, high, low, n, PLANES: tl.constexpr, WIDTH: tl.constexpr, PADDED: tl.constexpr,
-    REACH: tl.constexpr, TURNED: tl.constexpr, ROWS: tl.constexpr,
-):  # fmt: skip
-    """Vectors as two halves [.., n, PADDED], real parts first, then imaginary ones, then what never turns.
-
-    Keys come as they are, one for every position. A query (`TURNED`) is turned to be seen from every position.
-    """
-    which = tl.program_id(0).to(tl.int64)
-    row = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
-    column = tl.arange(0, REACH)
-    inside = (row < n)[:, None] & (column < WIDTH)[None, :]
-    plane = tl.where(column < PLANES, column, column - PLANES)
-    turns = column < 2 * PLANES
-    real = tl.where(turns, 2 * plane, column)
-    if TURNED:
-        vectors += which * WIDTH
-        known = column < WIDTH
-        here = tl.load(vectors + real, mask=known, other=0.0)
-        there = tl.load(vectors + real + 1, mask=known & turns, other=0.0)
-        at = row[:, None] * PLANES + plane[None, :]
-        c = tl.load(cos + at, mask=inside & turns[None, :], other=1.0)
-        s = tl.load(sin + at, mask=inside & turns[None, :], other=0.0)
-        first = here[None, :] * c - there[None, :] * s
-        second = there[None, :] * c + here[None, :] * s
-        found = tl.where((column < PLANES)[None, :] | (column >= 2 * PLANES)[None, :], first, second)
-    else:
-        vectors += which * n * WIDTH
-        source = tl.where(turns & (column >= PLANES), real + 1, real)
-        found = tl.load(vectors + row[:, None] * WIDTH + source[None, :], mask=inside, other=0.0)
-    found = tl.where(inside, found, 0.0) * tl.load(scale + which)
-    upper = found.to(tl.float16)
-    at = (which * n + row[:, None]) * PADDED + column[None, :]
-    kept = (row < n)[:, None] & (column < PADDED)[None, :]
-    tl.store(high + at, upper, mask=kept)
-    tl.store(low + at, (found - upper.to(tl.float32)).to(tl.float16), mask=kept)
 
 
 @triton.jit
@@ -326,10 +285,10 @@ def swap_sums(
     batch, key_heads, n, width = factors.keys.shape
     group = factors.query.shape[2]
     heads = batch * key_heads * group
-    keys, k_scale, k_size = _halves(
+    keys, k_scale, k_size = in_halves(
         factors, factors.keys.contiguous().view(batch * key_heads, n * width), turned=False
     )
-    seen, q_scale, q_size = _halves(factors, factors.query.contiguous().view(heads, width), turned=True)
+    seen, q_scale, q_size = in_halves(factors, factors.query.contiguous().view(heads, width), turned=True)
     per_head = per_block.per_head
     per_head[:, 6] = LOG2E.value / (q_scale * k_scale.repeat_interleave(group))
     single = max(blocks.lengths) == 1
@@ -356,36 +315,6 @@ def swap_sums(
     counts = found[:, len(taus) * SUMS : len(taus) * SUMS + COUNTS]
     counts[:, 2] = out[:, :, len(taus) * SUMS + 2].amax(1).double()
     return found[:, : len(taus) * SUMS].unflatten(1, (len(taus), SUMS)), counts
-
-
-def _padded(width: int) -> int:
-    """Dimensions of a head, filled up with zeros to what products can take."""
-    return triton.next_power_of_2(max(width, 16)) if width <= 128 else -(-width // 64) * 64
-
-
-def halves_bytes(factors: Factors) -> int:
-    """What the halves of one input take: of its keys, and of all its queries as they are seen."""
-    _, key_heads, n, width = factors.keys.shape
-    return 4 * key_heads * (1 + factors.query.shape[2]) * n * _padded(width)
-
-
-def _halves(factors: Factors, vectors: Tensor, *, turned: bool) -> tuple[tuple[Tensor, Tensor], Tensor, Tensor]:
-    """Both halves of keys, or of queries seen from all positions; what they were scaled by; the longest vector's length."""
-    n, width = factors.keys.shape[2:]
-    padded = _padded(width)
-    # A query is no longer seen from elsewhere than it is, unless the tables scale.
-    stretched = (
-        (factors.cos.square() + factors.sin.square()).amax().sqrt() if turned and factors.planes else 1.0
-    )
-    length = vectors.norm(dim=-1) * stretched if turned else vectors.view(-1, n, width).norm(dim=-1).amax(-1)
-    _, power = torch.frexp(length.clamp(min=torch.finfo(torch.float32).tiny))
-    scale = torch.ldexp(torch.ones_like(length), HEIGHT - power)
-    halves = torch.empty(2, len(vectors), n, padded, dtype=torch.float16, device=vectors.device)
-    _split[(len(vectors), -(-n // POSITIONS))](
-        vectors, factors.cos.contiguous(), factors.sin.contiguous(), scale, halves[0], halves[1], n,
-        PLANES=factors.planes, WIDTH=width, PADDED=padded, REACH=triton.next_power_of_2(padded), TURNED=turned, ROWS=POSITIONS, num_warps=4,
-    )  # fmt: skip
-    return (halves[0], halves[1]), scale, length
 
 
 @lru_cache(maxsize=64)
