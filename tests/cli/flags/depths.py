@@ -59,9 +59,9 @@ def batches_of(world: World) -> None:
     seen: list[int] = []
     whole = depth_curves.Swapping
 
-    def noted(depths, swaps, taus, most):
+    def noted(depths, swaps, taus, most, **more):
         seen.append(most)
-        return whole(depths, swaps, taus, most)
+        return whole(depths, swaps, taus, most, **more)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(depth_curves, "Swapping", noted)
