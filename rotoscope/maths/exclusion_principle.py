@@ -101,7 +101,8 @@ def _from_factors(factors: Factors, taken: Taken) -> Exclusion:
     both = torch.stack((query, quarter), dim=2)  # [batch, key_heads, 2, group, d]
     products = taken.shared * _gram(keys)[:, :, None, None]  # [batch, key_heads, 2, 2, d, d]
     square = ((both[:, :, :, None] @ products).sum(2) * both).sum((2, -1))
-    to_all = ((both * keys.sum(2)[:, :, None, None]) @ taken.tables.mT).sum(2)  # each seen query with all keys
+    with_all = (both * keys.sum(2)[:, :, None, None]).movedim(2, 0).flatten(1, 3)  # [2, heads, d]
+    to_all = (with_all @ taken.tables.mT).sum(0).view_as(real)  # each seen query with all keys
     from_all = (both * taken.tables.sum(1)[:, None]).sum(2) @ keys.mT  # all seen queries with each key
     centred = (real - real.sum(-1, keepdim=True) / n) * taken.positions
     own = n * real.square().sum(-1)
