@@ -58,6 +58,17 @@ class _Part:
     angles: tuple[float, ...] = ()
 
 
+@contextmanager
+def exact_products() -> Iterator[None]:
+    """Products of float32 numbers in float32, also where whoever trains has asked for faster ones."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
 class BatchScores:
     """The scores of one batch, gathered layer by layer."""
 
@@ -95,6 +106,7 @@ class BatchScores:
         return layer.query.shape[1] * layer.query.shape[2]
 
     @torch.no_grad()
+    @exact_products()
     def _score(self) -> None:
         groups, self.waiting, self.held = list(self.waiting.values()), {}, 0
         while groups:

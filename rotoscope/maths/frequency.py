@@ -1,8 +1,9 @@
 """Scores of a head with a single frequency kept.
 
 Replace the counterfactual logits by those of one rotation plane, A_f[p, c] = <key plane f, seen query plane f>, and
-score the swaps of that. On a CPU `maths.planes` does it, unless blocks differ in length, positions are hidden or logits are
-large: then planes are scored in chunks small enough to stay in its cache. On a GPU it is the number of chunks that costs.
+score the swaps of that. On a GPU with fused kernels `maths.kernels.planes` does it, and on a CPU `maths.planes`, unless
+blocks differ in length, positions are hidden or logits are large. What is left is scored here, chunk by chunk: small enough
+for a CPU's cache, large enough to keep a GPU busy.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from rotoscope.maths.attention import attention_entropy
 from rotoscope.maths.blocks import BlockLogits, Blocks, Gather
 from rotoscope.maths.factors import Factors
 from rotoscope.maths.kernels import fused
-from rotoscope.maths.pairs import WeightedMean, each_pair_once, tiles
+from rotoscope.maths.pairs import WeightedMean, each_pair_once, effective_swaps, mean_over_swaps, tiles
 from rotoscope.maths.planes import SMALL, Planes
 from rotoscope.maths.swaps import furthest, score_swaps
 from rotoscope.settings.profile import check_tau
@@ -111,10 +112,9 @@ def _fused(factors: Factors, blocks: Blocks, taus: tuple[float, ...]) -> Frequen
     m = len(blocks)
     sums, about = plane_sums(factors, blocks, taus, furthest(taus, m * (m - 1) // 2))
     weight, square, positional, symbolic = sums.unbind(-1)
-    positional, symbolic = (torch.where(weight > 0, part / weight, 0.0) for part in (positional, symbolic))
-    effective = torch.where(square > 0, weight * weight / square, 0.0)
+    positional, symbolic = (mean_over_swaps(part, weight) for part in (positional, symbolic))
     entropy, norm, largest, _ = about.unbind(-1)
-    return FrequencyScores(positional, symbolic, effective, entropy, norm, largest)
+    return FrequencyScores(positional, symbolic, effective_swaps(weight, square), entropy, norm, largest)
 
 
 def _on(sizes: dict[str, int], tensor: Tensor) -> int:

@@ -9,6 +9,7 @@ from rotoscope.maths.factors import Factors
 from rotoscope.maths.kernels.attention import look_at_blocks
 from rotoscope.maths.kernels.halves import halves_bytes
 from rotoscope.maths.kernels.heads import swap_sums
+from rotoscope.maths.pairs import effective_swaps, mean_over_swaps
 from rotoscope.maths.swaps import (
     EqualSymbolScores,
     SwapScores,
@@ -40,14 +41,13 @@ def score_fused(
         known.per_head[:, 0] = (attention.amax(-1) - attention.amin(-1) - gap).flatten().float()
         ids = ids.reshape(-1, m).int()
     centred = variants and blocks.equal_length
-    found, done = [], 0
+    found, done, cut = [], 0, furthest(taus, m * (m - 1) // 2)
     for part in factors.parts(halves_bytes(factors)):
         inputs = slice(done, done + len(part.keys))
         own_ids = (
             ids if ids is None or len(ids) == 1 else ids.unflatten(0, (shape[0], -1))[inputs].flatten(0, 1)
         )
         part_known = known.of(slice(inputs.start * shape[1], inputs.stop * shape[1]))
-        cut = furthest(taus, m * (m - 1) // 2)
         found.append(
             swap_sums(part, blocks, taus, part_known, own_ids, cut, renormalised=variants, centred=centred)
         )
@@ -57,12 +57,10 @@ def score_fused(
     sums = sums.unflatten(0, shape)
 
     def means(weight: int, values: slice) -> list[Tensor]:
-        total = sums[..., weight, None]
-        return list(torch.where(total > 0, sums[..., values] / total, 0.0).to(real.dtype).unbind(-1))
+        return list(mean_over_swaps(sums[..., values], sums[..., weight, None]).to(real.dtype).unbind(-1))
 
     def effective(weight: int) -> Tensor:
-        total, square = sums[..., weight], sums[..., weight + 1]
-        return torch.where(square > 0, total * total / square, 0.0).to(real.dtype)
+        return effective_swaps(sums[..., weight], sums[..., weight + 1]).to(real.dtype)
 
     positional, symbolic, *others = means(0, slice(2, 6))
     alone = None

@@ -55,6 +55,16 @@ def cosines(after: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
     return new_first * first + new_second * second, new_first * second + new_second * first
 
 
+def mean_over_swaps(total: Tensor, weight: Tensor) -> Tensor:
+    """A weighted sum over swaps and the sum of their weights as a mean; 0 where no swap counts."""
+    return torch.where(weight > 0, total / weight, 0.0)
+
+
+def effective_swaps(weight: Tensor, square: Tensor) -> Tensor:
+    """1 / sum of alpha squared, from the sums of the weights and of their squares."""
+    return torch.where(square > 0, weight * weight / square, 0.0)
+
+
 class WeightedMean:
     """Means over swaps with weights softmax(|D_a - D_b| / tau), gathered tile by tile for several tau.
 
@@ -130,9 +140,8 @@ class WeightedMean:
     def means(self) -> list[Tensor]:
         assert self.totals is not None
         weight, _, *values = self.totals
-        return [torch.where(weight > 0, value / weight, 0.0) for value in values]
+        return [mean_over_swaps(value, weight) for value in values]
 
     def effective(self) -> Tensor:
         assert self.totals is not None
-        weight, square = self.totals[:2]
-        return torch.where(square > 0, weight * weight / square, 0.0)
+        return effective_swaps(*self.totals[:2])

@@ -194,34 +194,29 @@ def score_swaps(
         swaps.sum_tiles(block, details if detail else None)
     if waits and bool(no_logit(swaps.highest).any()):
         _refuse(block)
-    several = not one_tau(tau)
-
-    def shaped(mean: Tensor) -> Tensor:
-        return mean if several else mean[..., 0]
-
-    means = [shaped(mean) for mean in plain.means()]
-    alone = None
+    means, alone = plain.means(), None
     if equal is not None:
         without = swaps.equal_count[..., None] == 0
-        positional, symbolic = (shaped(mean.masked_fill(without, torch.nan)) for mean in equal.means())
+        positional, symbolic = (mean.masked_fill(without, torch.nan) for mean in equal.means())
         alone = EqualSymbolScores(positional, symbolic, swaps.equal_count)
-    scale_free = [shaped(mean) for mean in renormalised.means()] if renormalised is not None else [None, None]
-    return SwapScores(
+    scale_free = renormalised.means() if renormalised is not None else [None, None]
+    scores = SwapScores(
         positional=means[0],
         symbolic=means[1],
         centred_positional=means[2] if centring is not None else None,
         centred_symbolic=means[3] if centring is not None else None,
         renormalised_positional=scale_free[0],
         renormalised_symbolic=scale_free[1],
-        effective_swaps=shaped(plain.effective()),
-        renormalised_effective_swaps=shaped(renormalised.effective()) if renormalised is not None else None,
+        effective_swaps=plain.effective(),
+        renormalised_effective_swaps=renormalised.effective() if renormalised is not None else None,
         entropy=attention_entropy((precise - log_z).exp()).to(dtype),
         swapped_mass=(log_mass - log_z)[..., 0].exp().to(dtype),
         swaps=swaps.count,
         highest=swaps.highest,
         equal_symbols=alone,
-        detail=_detail(details, plain, several) if detail else None,
+        detail=_detail(details, plain) if detail else None,
     )
+    return first_tau(scores) if one_tau(tau) else scores
 
 
 def first_tau(scores: SwapScores) -> SwapScores:
@@ -231,10 +226,12 @@ def first_tau(scores: SwapScores) -> SwapScores:
         for field in fields(scores)
         if (value := getattr(scores, field.name)) is not None and field.name in DEPEND_ON_TAU
     }
-    equal = scores.equal_symbols
+    equal, detail = scores.equal_symbols, scores.detail
     if equal is not None:
         equal = replace(equal, positional=equal.positional[..., 0], symbolic=equal.symbolic[..., 0])
-    return replace(scores, **on_axis, equal_symbols=equal)
+    if detail is not None:
+        detail = replace(detail, weight=detail.weight[..., 0])
+    return replace(scores, **on_axis, equal_symbols=equal, detail=detail)
 
 
 def furthest(taus: tuple[float, ...], swaps: int) -> float:
@@ -373,7 +370,7 @@ def largest_gap(attention: Tensor, ids: Tensor, count: int) -> Tensor:
     return (ends[0] - ends[1]).amax(-1)
 
 
-def _detail(tiles: list[tuple[Any, ...]], plain: WeightedMean, several: bool) -> SwapDetail:
+def _detail(tiles: list[tuple[Any, ...]], plain: WeightedMean) -> SwapDetail:
     """Put the tiles' swaps back into one list, ordered by first and second block."""
     assert plain.totals is not None
     parts: list[list[Tensor]] = []
@@ -386,4 +383,4 @@ def _detail(tiles: list[tuple[Any, ...]], plain: WeightedMean, several: bool) ->
     )
     total = plain.totals[0][..., None, :]
     weight = torch.where(total > 0, torch.stack(alpha, dim=-1) / total, 0.0)
-    return SwapDetail(first, second, positional, symbolic, weight if several else weight[..., 0])
+    return SwapDetail(first, second, positional, symbolic, weight)

@@ -206,15 +206,17 @@ class HeadReader:
     @contextmanager
     def ready(self) -> Iterator[None]:
         """The model without dropout and gradients, attending in a way that can be read; left as it was."""
-        training = [module for module in self.model.modules() if module.training]
-        for module in training:
-            module.training = False
+        was, training = self.model.training, {module for module in self.model.modules() if module.training}
+        if training:  # walking through a large model takes as long as a layer of it
+            self.model.eval()
         try:
             with torch.no_grad(), one_thread(self._small), readable_attention(self.model):
                 yield
         finally:
-            for module in training:
-                module.training = True
+            if training:
+                self.model.train(was)
+                for module in self.model.modules():
+                    module.training = module in training
 
     def _run(
         self,

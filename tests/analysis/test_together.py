@@ -9,6 +9,7 @@ import torch
 
 import rotoscope as rs
 from rotoscope.analysis import measures
+from rotoscope.maths.swaps import score_swaps
 from rotoscope.reading import HeadReader, LayerHeads
 from rotoscope.reading.layer import alike, stacked
 from tests.models import tiny, tokens
@@ -59,3 +60,21 @@ def test_layers_together_score_as_layers_apart(monkeypatch: pytest.MonkeyPatch) 
     assert together.heads.equal_symbol_positional_score.notna().all()
     scores_agree(apart.queries, together.queries)
     scores_agree(apart.frequencies, together.frequencies)
+
+
+def test_products_are_exact_whatever_training_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+
+    def noted(*given: Any, **more: Any) -> Any:
+        seen.append(torch.get_float32_matmul_precision())
+        return score_swaps(*given, **more)
+
+    monkeypatch.setattr(measures, "score_swaps", noted)
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        rs.profile(tiny("llama"), tokens=tokens(1, 12), null="none", examples=False)
+        assert torch.get_float32_matmul_precision() == "high"
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert set(seen) == {"highest"}

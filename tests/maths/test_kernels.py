@@ -166,6 +166,14 @@ def test_fused_equals_plain(device: str, case: str) -> None:
     compare(device, random_factors(n, **more), blocks, taus, ids)
 
 
+def test_float64_is_scored_in_float32() -> None:
+    """Heads of a model in float64: the kernels take them as they take others."""
+    heads, blocks, taus = random_factors(13, 1, rest=2, group=1), single(13), (1e-2,)
+    one, other = (found(True, form, blocks, taus) for form in (heads, precise(heads)))
+    for part in fields(Found):
+        same(getattr(one, part.name), getattr(other, part.name), taus)
+
+
 def test_inputs_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three inputs with symbols and sinks of their own, two of them together, then one."""
     heads = random_factors(13, 1, batch=3, group=1, sinks=torch.tensor([[0.5], [1.0], [-1.0]]))

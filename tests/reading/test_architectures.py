@@ -132,7 +132,20 @@ def test_model_is_left_as_it_was(name: str) -> None:
     assert model.training
     assert model.config._attn_implementation == implementation
     assert all(torch.equal(value, state[key]) for key, value in model.state_dict().items())
-    assert not any(module._forward_hooks for module in model.modules())
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+
+
+def test_modules_are_told_and_keep_their_modes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some modules do something when they are told to train or not; one here stays frozen whatever the model does."""
+    model = tiny("llama").train()
+    frozen, told = model.model.layers[1].eval(), []
+    norm, plain = model.model.norm, torch.nn.Module.train
+    monkeypatch.setattr(type(norm), "train", lambda self, mode=True: told.append(mode) or plain(self, mode))
+    HeadReader(model, prove=False).read(tokens(), (19,), lambda layer: None)
+    assert {False, True} <= set(told)
+    assert not any(module.training for module in frozen.modules())
+    assert model.training
+    assert norm.training
 
 
 def test_own_logits_are_those_of_a_plain_forward() -> None:

@@ -83,7 +83,7 @@ def in_halves(
     scale = torch.ldexp(torch.ones_like(length), HEIGHT - power)
     halves = torch.empty(2, len(vectors), n, padded, dtype=torch.float16, device=vectors.device)
     _split[(len(vectors), -(-n // POSITIONS))](
-        vectors, factors.cos.contiguous(), factors.sin.contiguous(), scale, halves[0], halves[1], n,
+        vectors, factors.cos.float().contiguous(), factors.sin.float().contiguous(), scale, halves[0], halves[1], n,
         PLANES=factors.planes, WIDTH=width, PADDED=padded, REACH=triton.next_power_of_2(padded), TURNED=turned, ROWS=POSITIONS, num_warps=4,
     )  # fmt: skip
     return (halves[0], halves[1]), scale, length

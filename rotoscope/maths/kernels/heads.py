@@ -286,9 +286,11 @@ def swap_sums(
     group = factors.query.shape[2]
     heads = batch * key_heads * group
     keys, k_scale, k_size = in_halves(
-        factors, factors.keys.contiguous().view(batch * key_heads, n * width), turned=False
+        factors, factors.keys.float().contiguous().view(batch * key_heads, n * width), turned=False
     )
-    seen, q_scale, q_size = in_halves(factors, factors.query.contiguous().view(heads, width), turned=True)
+    seen, q_scale, q_size = in_halves(
+        factors, factors.query.float().contiguous().view(heads, width), turned=True
+    )
     per_head = per_block.per_head
     per_head[:, 6] = LOG2E.value / (q_scale * k_scale.repeat_interleave(group))
     single = max(blocks.lengths) == 1

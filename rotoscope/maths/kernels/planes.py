@@ -256,10 +256,10 @@ def plane_sums(
     heads = batch * key_heads * group
     rows = heads * planes
     places = blocks.on(device)
-    query = (factors.query[..., :width] * LOG2E.value).contiguous()
+    query = (factors.query[..., :width] * LOG2E.value).float().contiguous()
     # Planes apart from one another, positions side by side.
-    keys = factors.keys[..., :width].transpose(2, 3).contiguous()
-    cos, sin = factors.cos.T.contiguous(), factors.sin.T.contiguous()
+    keys = factors.keys[..., :width].float().transpose(2, 3).contiguous()
+    cos, sin = factors.cos.T.float().contiguous(), factors.sin.T.float().contiguous()
     shown = factors.visible.to(torch.int8)
     own = torch.empty(rows, m, device=device)
     weights = torch.empty(rows, 2, m, device=device)
