@@ -9,14 +9,15 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-POSITIONAL, SYMBOLIC, UNIFORM, MIXED = "#D55E00", "#0072B2", "#8A8A8A", "#CC79A7"
-CARRIED = "#009E73"
-GREEN, AMBER, SKY, VIOLET, OLIVE, SLATE = "#009E73", "#E69F00", "#56B4E9", "#7A3E9D", "#8A6D00", "#56708A"
-BROWN = "#7A3E00"
+POSITIONAL, SYMBOLIC, CARRIED, UNIFORM = "#D55E00", "#0072B2", "#009E73", "#8A8A8A"
+MIXED = "#D9C6D6"
+"""Pale: a mixed head is neither, and most heads are."""
+AMBER, SKY, VIOLET, OLIVE, SLATE = "#E69F00", "#56B4E9", "#7A3E9D", "#8A6D00", "#56708A"
+BROWN, ROSE = "#7A3E00", "#B5446E"
 NULL = "#9A9A9A"
 INK = "#222222"
 QUERY = "#D62728"
-SWAPPED, BLOCK = GREEN, "#E6C200"
+SWAPPED, BLOCK = VIOLET, "#E6C200"
 """Attention after a swap, and the blocks that were swapped."""
 
 CLASS_COLOURS = {
@@ -36,17 +37,13 @@ CLASS_SYMBOLS = {
 }
 """The same signs as matplotlib and as plotly calls them."""
 
-TASK_COLOURS = {"number": POSITIONAL, "letter": SYMBOLIC}
 SCORE_COLOURS = {"positional": POSITIONAL, "symbolic": SYMBOLIC}
-EXPERIMENT_COLOURS = {
-    "index": POSITIONAL,
-    "retrieval": SYMBOLIC,
-    "induction": MIXED,
-    "induction, two angles": GREEN,
-}
-GATE_COLOURS = {"all": INK, "positional": POSITIONAL, "symbolic": SYMBOLIC}
-HOP_COLOURS = (GREEN, AMBER, SKY, VIOLET, "#444444")
-SERIES = (GREEN, AMBER, SKY, VIOLET, POSITIONAL, SYMBOLIC, MIXED, UNIFORM)
+"""A score has the colour of the class it makes; nothing else has the colour of a class."""
+TASK_COLOURS = {"number": OLIVE, "letter": VIOLET}
+EXPERIMENT_COLOURS = {"index": OLIVE, "retrieval": VIOLET, "induction": SKY, "induction, two angles": ROSE}
+GATE_COLOURS = {"all": INK, **SCORE_COLOURS}
+HOP_COLOURS = (ROSE, AMBER, SKY, VIOLET, "#444444")
+SERIES = (AMBER, SKY, VIOLET, ROSE, OLIVE, SLATE, BROWN, INK)
 """Curves that stand for nothing that has a colour of its own."""
 MEASURE_COLOURS = {
     "positional_score": POSITIONAL,
@@ -55,14 +52,14 @@ MEASURE_COLOURS = {
     "input_symbolic_score": SYMBOLIC,
     "covered_share": AMBER,
     "class_share": SKY,
-    "class_stability": GREEN,
+    "class_stability": ROSE,
     "relative_entropy": VIOLET,
     "swapped_mass": OLIVE,
     "weighted_frequency_id": SLATE,
 }
-KIND_COLOURS = (SYMBOLIC, POSITIONAL, GREEN, MIXED, SKY, OLIVE)
+KIND_COLOURS = (SLATE, OLIVE, VIOLET, AMBER, SKY, ROSE)
 """Kinds of runs in a list."""
-STATE_COLOURS = {"going": GREEN, "damaged": POSITIONAL}
+STATE_COLOURS = {"running": SKY, "damaged": QUERY}
 
 _TABLES: dict[str, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 TERMINAL_VERDICTS: dict[str, str] = _TABLES["terminal_verdicts"]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from matplotlib.figure import Figure
 
 from rotoscope.figures.style import caption, drawing
-from rotoscope.palette import AMBER, GREEN, INK, NULL, SKY, VIOLET
+from rotoscope.palette import AMBER, INK, NULL, ROSE, SKY, VIOLET
 from rotoscope.results.agreement import Agreement
 from rotoscope.results.components import COMPONENTS
 
-COLOURS = dict(zip(COMPONENTS, (GREEN, AMBER, SKY, VIOLET, NULL), strict=True))
+COLOURS = dict(zip(COMPONENTS, (ROSE, AMBER, SKY, VIOLET, NULL), strict=True))
 SCORE_NAMES = {"positional_score": "positional", "symbolic_score": "symbolic"}
 
 

@@ -56,7 +56,7 @@ def _row(run: Found) -> str:
         image = f'<img src="/thumb/{link}" alt="" loading="lazy">' if run.picture else badge(run.kind)
     else:  # a name that is no text cannot be asked for
         tick, image = "", badge(run.kind)
-    colour = {"going on": "going", "damaged": "damaged"}.get(run.state, "")
+    colour = {"going on": "running", "damaged": "damaged"}.get(run.state, "")
     problem = f'<div class="problem">{shown(run.problem)}</div>' if run.problem else ""
     return (
         f'<tr><td>{tick}</td><td class="picture">{image}</td><td>{name}</td><td>{kind}</td>'

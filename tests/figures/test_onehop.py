@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 
 from rotoscope.figures import one_hop_accuracy
-from rotoscope.palette import POSITIONAL, SYMBOLIC
+from rotoscope.palette import TASK_COLOURS
 from rotoscope.papers.tables import TABLE_3
 from tests.results.test_onehop import made
 
@@ -13,7 +13,7 @@ def test_draws_accuracy_chance_and_the_papers_curves() -> None:
     figure = one_hop_accuracy(run, printed=TABLE_3)
     left, right = figure.axes
     table = run.accuracy().set_index(["task", "length"])
-    for ax, task, hue in ((left, "number", POSITIONAL), (right, "letter", SYMBOLIC)):
+    for ax, task, hue in ((left, "number", TASK_COLOURS["number"]), (right, "letter", TASK_COLOURS["letter"])):
         own = next(bars for bars in ax.containers if bars.get_label() == "own answer")
         assert np.allclose(own.lines[0].get_ydata(), table.loc[task, "mean"])
         assert own.lines[0].get_color() == hue

@@ -5,6 +5,8 @@ let runs = content.runs;
 
 const { classes: COLOURS, symbols: SYMBOLS, series: PALETTE, measures: HUES, verdicts: VERDICTS, query: QUERY, swapped: SWAPPED, block: BLOCK } = content.palette;
 const CLASSES = Object.keys(COLOURS);
+/** Pale by day is loud by night: the style sheet knows both. */
+Object.defineProperty(COLOURS, "mixed", { enumerable: true, get: () => colour("mixed") });
 
 const state = {
   run: 0, tab: null, tau: 0, head: null, measure: "class", classes: new Set(CLASSES), low: null, high: null,

@@ -126,7 +126,7 @@ const drawVerdicts = (which) => (panel) => {
   };
   const render = (name, value) => {
     if (name !== "verdict") return null;
-    return el("span", { class: "verdict" + (VERDICTS[value] ? " class-" + VERDICTS[value] : "") }, value);
+    return el("span", { class: "verdict" + (VERDICTS[value] ? " verdict-" + VERDICTS[value] : "") }, value);
   };
   const place = el("div");
   const fill = () => {
