@@ -161,10 +161,11 @@ class Shown:
         positions, contents = torch.from_numpy(entries).to(query.keys.device)
         logits = query.entries(positions, contents)[0].double().cpu().numpy()
         made = {}
-        for head, found in moves.items():
-            parts = np.split(logits[head, : ends[head][-1]] - log_z[head], ends[head][:-1])
-            rest = [max(1 - before[head][p].sum(), 0.0) for p, _ in found]
-            made[head] = [_normalised(part, left) for part, left in zip(parts, rest, strict=True)]
+        for head, end in ends.items():
+            starts = np.concatenate(([0], end[:-1]))
+            rest = 1 - np.add.reduceat(before[head][entries[0, head, : end[-1]]], starts)
+            after = _normalised(logits[head, : end[-1]] - log_z[head], rest, starts)
+            made[head] = np.split(after, end[:-1])
         return made
 
     def _vectors(self, layer: LayerHeads, query: QueryHeads) -> list[dict[str, Any]]:
@@ -196,8 +197,12 @@ NO_PLANE: dict[str, Any] = {"frequency_id": 0, "angle": 0.0, "query_re": 0.0, "q
 """A layer that does not rotate."""
 
 
-def _normalised(logits: Float[np.ndarray, "moved"], rest: float) -> Float[np.ndarray, "moved"]:
-    """Softmax of some logits, less the old normaliser, together with what was left to all other positions."""
-    largest = max(0.0, float(logits.max()))
-    weights = np.exp(logits - largest)
-    return weights / max(float(weights.sum()) + rest * float(np.exp(-largest)), 1e-300)
+def _normalised(
+    logits: Float[np.ndarray, "moved"], rest: Float[np.ndarray, "swaps"], starts: Int[np.ndarray, "swaps"]
+) -> Float[np.ndarray, "moved"]:
+    """For each swap the softmax of its logits, less the old normaliser, together with what was left to all other positions."""
+    sizes = np.diff([*starts, len(logits)])
+    largest = np.maximum(np.maximum.reduceat(logits, starts), 0.0)
+    weights = np.exp(logits - np.repeat(largest, sizes))
+    whole = np.add.reduceat(weights, starts) + np.maximum(rest, 0.0) * np.exp(-largest)
+    return weights / np.repeat(np.maximum(whole, 1e-300), sizes)
