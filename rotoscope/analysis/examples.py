@@ -20,7 +20,7 @@ from rotoscope.maths.blocks import Blocks
 from rotoscope.reading import HeadReader, LayerHeads, QueryHeads
 from rotoscope.results.saved import Tables
 from rotoscope.results.shown import codes_of, moved_by
-from rotoscope.shapes import Float, Int, Tensor
+from rotoscope.shapes import Float, Int
 
 MOST_SWAPS, MOST_MOVED = 512, 8192
 """Swaps that are kept of a head, and numbers for them: all swaps of 32 facts."""

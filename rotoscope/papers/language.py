@@ -19,6 +19,7 @@ from rotoscope.analysis.profiling import profile
 from rotoscope.papers.claim import HERE, Need
 from rotoscope.reading import HeadReader, Subject, load
 from rotoscope.results import Gating, Profile, SwapDepths
+from rotoscope.results.shown import telling_heads, traces_of, vectors_of
 from rotoscope.tasks import binding, repeats
 from rotoscope.tasks.prompts import Prompts
 

@@ -36,7 +36,9 @@ def blocks_shown(prompt: pd.DataFrame) -> Blocks:
     return Blocks(tuple((int(a), int(b) + 1) for a, b in zip(rows.min(), rows.max(), strict=True)))
 
 
-def moved_by(blocks: Blocks, first: int, second: int) -> tuple[Int[np.ndarray, "moved"], Int[np.ndarray, "moved"]]:
+def moved_by(
+    blocks: Blocks, first: int, second: int
+) -> tuple[Int[np.ndarray, "moved"], Int[np.ndarray, "moved"]]:
     """The positions whose content moves when two blocks change places, and where what stands there then came from."""
     start, stop = blocks.spans[first][0], blocks.spans[second][1]
     positions, contents = np.arange(start, stop), np.array(blocks.exchange(first, second, stop)[start:])
@@ -72,9 +74,7 @@ def telling_heads(heads: pd.DataFrame) -> dict[str, tuple[int, int]]:
     return {name: (int(heads.loc[k, "layer"]), int(heads.loc[k, "head"])) for name, k in rows.items()}
 
 
-def traces_of(
-    prompt: pd.DataFrame, attention: pd.DataFrame, heads: dict[str, tuple[int, int]]
-) -> pd.DataFrame:
+def traces_of(prompt: pd.DataFrame, attention: pd.DataFrame, heads: dict[str, tuple[int, int]]) -> pd.DataFrame:
     """Attention by position before and after the heaviest swap: one row per (example, position)."""
     return _long(attention, heads, lambda head: _trace(prompt, head))
 

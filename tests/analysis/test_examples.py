@@ -27,7 +27,9 @@ def kept(name: str, blocks: Sequence[Sequence[int]] | None, n: int = 18) -> tupl
     profile = rs.profile(model, tokens=shown, blocks=blocks, null="none")
     whole = {}
     HeadReader(model).read(
-        shown[:1], (n - 1,), lambda layer: whole.update({layer.layer: (layer.at(0).logits()[0], layer.at(0).sinks)})
+        shown[:1],
+        (n - 1,),
+        lambda layer: whole.update({layer.layer: (layer.at(0).logits()[0], layer.at(0).sinks)}),
     )
     return profile, whole
 
@@ -71,7 +73,9 @@ def test_few_swaps_of_many_are_the_heaviest(monkeypatch: pytest.MonkeyPatch) -> 
     for blocks in (Blocks.tokens(40), Blocks.of([(k, k + 3) for k in range(0, 39, 3)], 40)):
         shown, attention = module.Shown(blocks, 6), rng.random(41)
         means = [attention[a:b].mean() for a, b in blocks.spans]
-        gap = {pair: abs(means[pair[0]] - means[pair[1]]) for pair in itertools.combinations(range(len(blocks)), 2)}
+        gap = {
+            pair: abs(means[pair[0]] - means[pair[1]]) for pair in itertools.combinations(range(len(blocks)), 2)
+        }
         best = sorted(gap, key=lambda pair: -gap[pair])
         found = shown.heaviest(attention)
         assert len(found) == (6 if len(blocks) == 40 else 2)  # two numbers a swap, and six
@@ -108,7 +112,8 @@ def test_the_prompt_is_kept_as_text(tmp_path: Path) -> None:
 
 def test_depths_keep_it_too_and_without_examples_nothing_is_kept() -> None:
     found = rs.depths(tiny("llama"), tokens=tokens(1, 12), blocks=[[1, 3], [3, 5], [6, 8]], null="none")
-    assert len(found.attention) and len(found.shown_prompt) == 12
+    assert len(found.attention) == 12
+    assert len(found.shown_prompt) == 12
     bare = rs.profile(tiny("llama"), tokens=tokens(1, 12), null="none", examples=False)
     assert not bare.has_examples
     with pytest.raises(RotoscopeError, match="made without examples=True"):

@@ -36,6 +36,7 @@ function picture(what, label, make, table, options = {}) {
   const note = el("span", {}, options.note || "");
   const root = el("figure", { class: "figure " + (options.size || "") }, plot,
     el("figcaption", {}, note, csvButton(what, table), image("svg"), image("png")));
+  root.lastChild.append(enlarge(root));
   const made = {
     root, plot, note,
     draw() {
@@ -84,14 +85,22 @@ function drawAll() {
 function corners({ gamma, pure }) {
   return Object.entries(pure).map(([name, [x, y]]) => ({
     type: "rect", x0: x, x1: x + gamma, y0: y, y1: y + gamma, layer: "below",
-    line: { width: 1, color: COLOURS[name] }, fillcolor: COLOURS[name], opacity: 0.16,
+    line: { width: 1, color: COLOURS[name] }, fillcolor: COLOURS[name], opacity: 0.2,
   }));
 }
 
+/** The plane, with room above and below for words about its corners. */
 const PLANE_AXES = {
-  xaxis: { range: [-0.03, 1.03], title: { text: "positional score" }, dtick: 0.2 },
-  yaxis: { range: [-0.03, 1.03], title: { text: "symbolic score" }, dtick: 0.2 },
+  xaxis: { range: [-0.05, 1.05], title: { text: "positional score" }, tickvals: [0, 0.2, 0.4, 0.6, 0.8, 1], constrain: "domain" },
+  yaxis: { range: [-0.1, 1.17], title: { text: "symbolic score" }, tickvals: [0, 0.2, 0.4, 0.6, 0.8, 1], scaleanchor: "x", constrain: "domain" },
 };
+
+/** What the corners of the plane mean. Plotly writes tags as styles, which the page's policy forbids: plain lines. */
+function cornerWords({ noun, permuted }) {
+  const words = (x, y, text, weight = 700) => ({ x, y, text: plain(text), xanchor: x > 0.5 ? "right" : "left", yanchor: "middle", showarrow: false, font: { size: 12, weight, color: colour(weight > 400 ? "ink" : "soft") } });
+  return [words(1.04, -0.06, "stays put"), words(1.04, 1.08, "looks at everything"), words(-0.04, permuted ? 1.13 : 1.08, "follows the " + noun),
+    ...(permuted ? [words(-0.04, 1.065, "carried: follows a place", 400)] : [])];
+}
 
 /** Text that Plotly shows as it is: it would read tags and entities. */
 const plain = (text) => String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
