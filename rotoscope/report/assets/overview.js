@@ -180,7 +180,7 @@ function drawOverview(panel) {
   const tab = heads();
   const keep = (k) => shown(k);
   overview.plane = picture("plane", "The positional-symbolic plane: one point per head. The same numbers are in the CSV and in the head card.", planeFigure, () => headTable(keep), {
-    note: tab.layer.length + " heads; squares: pure at γ = " + tab.gamma + (tab.null ? "; grey shade: heads of the " + tab.null + " null" : "; no null was run") + "; faded: little at stake",
+    note: tab.layer.length + " heads; squares: pure at γ = " + tab.gamma + (tab.null ? "; grey shade: heads of the " + tab.null + " null" : "; no null was run") + "; in brackets and faded, little at stake: under " + Number((100 * tab.least_mass).toPrecision(3)) + " % of their attention on what is swapped",
     click: (point) => { if (point.customdata !== undefined) choose(headName(tab.layer[point.customdata], tab.head[point.customdata])); },
   });
   overview.map = picture("map", "Map of layers and heads", mapFigure, () => headTable(keep), {
