@@ -114,10 +114,10 @@ def test_keyboard(visit: Visit, profile: rs.Profile) -> None:
     page.keyboard.press("Enter")  # from here the arrows walk
     for key, name in (
         ("ArrowRight", "1:3"),
-        ("ArrowUp", "0:3"),
-        ("ArrowUp", "0:3"),
+        ("ArrowDown", "0:3"),
+        ("ArrowDown", "0:3"),
         ("ArrowRight", "1:0"),
-        ("ArrowDown", "2:0"),
+        ("ArrowUp", "2:0"),
         ("ArrowLeft", "1:3"),
     ):
         page.keyboard.press(key)

@@ -133,7 +133,7 @@ function find(field) {
   return true;
 }
 
-/** Go on to a neighbour: so many layers down, so many heads along. */
+/** Go on to a neighbour: so many layers up, so many heads along. */
 function walk(layers, along) {
   const tab = heads(), k = headIndex(state.head);
   if (k < 0) { choose(headName(tab.layer[0], tab.head[0])); return; }
@@ -141,7 +141,7 @@ function walk(layers, along) {
   choose(headName(tab.layer[k] + layers, tab.head[k]));
 }
 
-const ARROWS = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
+const ARROWS = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [1, 0], ArrowDown: [-1, 0] };
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   const target = event.target, field = target.closest && target.closest("input, select, textarea");

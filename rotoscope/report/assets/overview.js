@@ -65,7 +65,7 @@ function planeFigure() {
 /** Names of the heads that are pinned, and of the one that is chosen. */
 function pinned() {
   return [...new Set([...state.pins.keys(), ...(state.head ? [state.head] : [])])].map((name) => [name, headIndex(name)]).filter(([, k]) => k >= 0 && !missing(at().positional_score[k])).map(([name, k]) => ({
-    x: at().positional_score[k], y: at().symbolic_score[k], text: (state.pins.has(name) ? "★ " : "") + name, showarrow: false, yshift: 16, xanchor: at().positional_score[k] > 0.9 ? "right" : at().positional_score[k] < 0.1 ? "left" : "center", font: { size: 12, color: colour("ink") }, bgcolor: colour("veil"),
+    x: at().positional_score[k], y: at().symbolic_score[k], text: (state.pins.has(name) ? "★ " : "") + name, showarrow: false, yshift: at().symbolic_score[k] > 0.85 ? -17 : 17, xanchor: at().positional_score[k] > 0.9 ? "right" : at().positional_score[k] < 0.1 ? "left" : "center", font: { size: 12, color: colour("ink") }, bgcolor: colour("veil"),
   }));
 }
 
@@ -111,7 +111,7 @@ function mapFigure() {
     layout: {
       shapes: mapShapes(), margin: { l: 40, r: 8, t: 8, b: 40 },
       xaxis: { title: { text: "head" }, range: [-0.5, wide - 0.5], dtick: wide <= 20 ? 1 : undefined, showgrid: false },
-      yaxis: { title: { text: "layer" }, range: [layers - 0.5, -0.5], showgrid: false, dtick: layers <= 14 ? 1 : undefined },
+      yaxis: { title: { text: "layer" }, range: [-0.5, layers - 0.5], showgrid: false, dtick: layers <= 14 ? 1 : undefined },
     },
   };
 }
@@ -158,7 +158,7 @@ function filterBar() {
       ? choose([["all", "stable or not"], ["stable", "stable classes"], ["unstable", "unstable classes"]], state.stability, (v) => { state.stability = v; refilter(); }, "Stability") : null,
     tab.taus.length > 1
       ? el("label", {}, "τ", choose(tab.taus.map((tau, k) => [k, short(tau)]), state.tau, (v) => { state.tau = Number(v); show(); }, "tau")) : null,
-    el("label", {}, "map shows", choose(measures, state.measure, (v) => { state.measure = v; overview.map.draw(); }, "What the map shows")),
+    el("label", {}, "map", choose(measures, state.measure, (v) => { state.measure = v; overview.map.draw(); }, "What the map shows")),
     el("span", { id: "count", class: "hint", role: "status" }));
 }
 
@@ -171,20 +171,20 @@ function refilter() { countShown(); overview.plane.draw(); overview.map.draw(); 
 
 /** What was done, in a sentence. */
 function asked() {
-  const tab = heads(), noun = tab.noun, many = at().prompts ? Math.max(...at().prompts.filter((x) => !missing(x))) : null;
-  return el("p", { class: "asked" }, el("b", {}, "Two " + noun + "s of a prompt change places: does the head stay or follow?"),
-    " Each point is a head" + (many ? ", the mean over " + many + (many === 1 ? " prompt" : " prompts") : "") + ": to the right it keeps looking at the same place, upwards it goes where the " + noun + " went.");
+  const many = at().prompts ? Math.max(...at().prompts.filter((x) => !missing(x))) : null;
+  return el("p", { class: "asked" }, el("b", {}, "Two " + heads().noun + "s of a prompt change places: does the head stay or follow?"),
+    many ? el("span", { class: "hint" }, " each point: a head on " + many + (many === 1 ? " prompt" : " prompts")) : null);
 }
 
 function drawOverview(panel) {
   const tab = heads();
   const keep = (k) => shown(k);
   overview.plane = picture("plane", "The positional-symbolic plane: one point per head. The same numbers are in the CSV and in the head card.", planeFigure, () => headTable(keep), {
-    note: tab.layer.length + " heads; squares: pure at γ = " + tab.gamma + (tab.null ? "; grey shade: heads of the " + tab.null + " null" : "; no null was run") + "; in brackets and faded, little at stake: under " + Number((100 * tab.least_mass).toPrecision(3)) + " % of their attention on what is swapped",
+    note: "right: keeps the place; up: goes with the " + tab.noun + "; squares: pure at γ = " + tab.gamma + (tab.null ? "; grey shade: heads of the " + tab.null + " null" : "; no null was run"),
     click: (point) => { if (point.customdata !== undefined) choose(headName(tab.layer[point.customdata], tab.head[point.customdata])); },
   });
   overview.map = picture("map", "Map of layers and heads", mapFigure, () => headTable(keep), {
-    note: "layers down, heads across, counted from 0", click: (point) => choose(headName(point.y, point.x)),
+    note: "counted from 0; faded, and in brackets above, little at stake: under " + Number((100 * tab.least_mass).toPrecision(3)) + " % of their attention on what is swapped", click: (point) => choose(headName(point.y, point.x)),
   });
   panel.append(asked(), filterBar(), el("div", { class: "pair" }, overview.plane.root, overview.map.root), el("section", { class: "prompt", id: "prompt", "aria-label": "The prompt" }));
   countShown();

@@ -65,13 +65,22 @@ function forget(one) {
   pictures.delete(one);
 }
 
-/** Paper is narrower than most windows. */
-const PAPER = 660;
+/** Paper is narrower than most windows; by night it is white, too. */
+const PAPER = { width: 660, half: 315, height: 400 };
+let screenTheme = null;
 window.addEventListener("beforeprint", () => {
-  document.querySelectorAll(".notes details").forEach((one) => { one.open = true; });
-  for (const one of pictures) if (one.plot._fullLayout) Plotly.relayout(one.plot, { width: Math.min(PAPER, one.plot.clientWidth), height: Math.min(PAPER, one.plot.clientHeight) });
+  document.querySelectorAll(".notes details, .further").forEach((one) => { one.open = true; });
+  screenTheme = state.theme;
+  if (isDark()) setTheme("light");
+  for (const one of pictures) if (one.plot._fullLayout) {
+    const beside = one.plot.closest(".pair:not(.lead), .side");
+    Plotly.relayout(one.plot, { width: Math.min(beside ? PAPER.half : PAPER.width, one.plot.clientWidth), height: Math.min(beside ? PAPER.half * 1.2 : PAPER.height, one.plot.clientHeight) });
+  }
 });
-window.addEventListener("afterprint", () => drawAll());
+window.addEventListener("afterprint", () => {
+  if (screenTheme === null) { state.theme = null; delete document.documentElement.dataset.theme; } else setTheme(screenTheme);
+  drawAll();
+});
 
 /** Draw every picture that stands in the page; forget those that do not. */
 function drawAll() {
@@ -98,8 +107,8 @@ const PLANE_AXES = {
 /** What the corners of the plane mean. Plotly writes tags as styles, which the page's policy forbids: plain lines. */
 function cornerWords({ noun, permuted }) {
   const words = (x, y, text, weight = 700) => ({ x, y, text: plain(text), xanchor: x > 0.5 ? "right" : "left", yanchor: "middle", showarrow: false, font: { size: 12, weight, color: colour(weight > 400 ? "ink" : "soft") } });
-  return [words(1.04, -0.06, "stays put"), words(1.04, 1.08, "looks at everything"), words(-0.04, permuted ? 1.13 : 1.08, "follows the " + noun),
-    ...(permuted ? [words(-0.04, 1.065, "carried: follows a place", 400)] : [])];
+  return [words(1.04, -0.06, "stays put"), words(1.04, 0.86, "looks at everything"), words(-0.04, permuted ? 1.125 : 1.08, "follows the " + noun),
+    ...(permuted ? [words(-0.04, 1.06, "carried: follows a place", 400)] : [])];
 }
 
 /** Text that Plotly shows as it is: it would read tags and entities. */

@@ -17,6 +17,7 @@ function spans(tab) {
   if (!spanned.has(tab)) {
     const found = [];
     tab.block.forEach((block, p) => { if (block >= 0) { if (!found[block]) found[block] = [p, p]; found[block][1] = p + 1; } });
+    tab.short = found.map(([a, b]) => tab.token.slice(a, b).join("").length <= 40);
     spanned.set(tab, found);
   }
   return spanned.get(tab);
@@ -79,7 +80,7 @@ function tokenText(tab, order, weights, top, marked, label) {
     if (end - p > 40) { root.append(el("span", { class: "skipped" }, " … " + (end - p) + " tokens without attention … ")); p = end - 1; box = null; inBlock = -1; continue; }
     const block = blockAt.has(p) ? blockAt.get(p) : -1, text = tab.token[order ? order[p] : p];
     if (block !== inBlock) {
-      box = block < 0 ? null : el("span", { class: "block" + (marked.includes(block) ? " swapped" : ""), "data-block": block, title: heads().noun + " " + block, onclick: () => pickBlock(block) });
+      box = block < 0 ? null : el("span", { class: "block" + (tab.short[block] ? " short" : "") + (marked.includes(block) ? " swapped" : ""), "data-block": block, title: heads().noun + " " + block, onclick: () => pickBlock(block) });
       if (box) root.append(box);
       inBlock = block;
     }
@@ -137,10 +138,11 @@ function drawPrompt() {
     return;
   }
   const swap = swapNow(k), before = attentionOf(k), after = attentionAfter(k, swap), top = Math.max(1e-6, ...before, ...after), marked = [swap.first, swap.second];
-  const name = (one, s) => noun + "s " + one.first + " and " + one.second + (s ? "" : " (weighs most)");
+  const named = (block) => { const text = blockText(tab, block); return block + (text.length && text.length <= 16 && text !== String(block) ? " “" + text + "”" : ""); };
+  const name = (one, s) => noun + "s " + named(one.first) + " and " + named(one.second) + (s ? "" : ", weighs most");
   const choice = el("select", { "aria-label": "Which swap", id: "swap", onchange: (event) => { state.swap = Number(event.target.value); drawPrompt(); drawSide(); redrawSide(); } }, swapsOf(k).map((one, s) => el("option", { value: s, selected: s === Math.min(state.swap, swapsOf(k).length - 1) }, name(one, s))));
   const side = (label, text) => el("div", { class: "side-text" }, el("h3", {}, label), text);
-  place.replaceChildren(title([el("label", {}, "swap ", choice), el("span", { class: "hint" }, "or click two boxes; darkest: " + percent(top) + "; ▸ the query")]), hint(toldSwap(k, swap)),
+  place.replaceChildren(title([el("label", {}, "swap ", choice), el("span", { class: "hint" }, "or click two boxes; darkest: " + percent(top))]), hint(toldSwap(k, swap)),
     el("div", { class: "prompt-texts" }, side("before", tokenText(tab, null, before, top, marked, "Attention before the swap")),
       side("after", tokenText(tab, exchanged(tab, swap.first, swap.second), after, top, marked, "Attention after the swap"))));
   picked = null;
