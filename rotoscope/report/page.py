@@ -17,7 +17,9 @@ from rotoscope import __version__, palette
 from rotoscope.errors import RotoscopeError
 
 STYLE = "page.css"
-SCRIPTS = ("base.js", "plots.js", "overview.js", "card.js", "depths.js", "writers.js", "others.js", "main.js")
+SCRIPTS = (
+    "base.js", "plots.js", "overview.js", "card.js", "depths.js", "writers.js", "others.js", "compare.js", "main.js",
+)  # fmt: skip
 EMPTY = ""
 """Plotly makes an empty style element, to which it adds rules one by one, and clears style attributes: the
 policy allows just that."""
@@ -41,7 +43,7 @@ def render_page(payloads: Sequence[dict[str, Any]], *, live: str | None = None) 
     `live` is an address of the same server that gives a fresh list of payloads as JSON; the page asks it every
     two seconds. Without it the page makes no request at all and works from a file.
     """
-    style, script, plotly = _style(), _own_script(), _plotly()
+    style, script, plotly = page_style(), page_script(), plotly_script()
     policy = _policy([plotly, script], [style, EMPTY], live)
     title = " and ".join(str(payload.get("title", "A run")) for payload in payloads) or "No run"
     content = {"runs": list(payloads), "live": live, "version": __version__, "palette": PALETTE}
@@ -49,21 +51,21 @@ def render_page(payloads: Sequence[dict[str, Any]], *, live: str | None = None) 
         policy=policy,
         title=html.escape(title),
         style=style,
-        spared="\n".join(_spared(plotly)),
+        spared="\n".join(spared(plotly)),
         waiting=WAITING,
-        content=_json(content),
+        content=embedded_json(content),
         plotly=plotly,
         script=script,
     )
 
 
-def _spared(plotly: str) -> list[str]:
+def spared(plotly: str) -> list[str]:
     """Plotly brings a style sheet for maps, which we do not draw, unless an element of its name is there."""
     names = sorted(set(re.findall(r'document\.getElementById\("([0-9a-f]{64})"\)', plotly)))
     return [f'<template id="{name}"></template>' for name in names]
 
 
-def _json(content: dict[str, Any]) -> str:
+def embedded_json(content: dict[str, Any]) -> str:
     """JSON that cannot end the element it stands in."""
     text = json.dumps(content, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
     # A surrogate without its partner has no place in UTF-8.
@@ -103,7 +105,7 @@ def asset(name: str) -> str:
 
 
 @cache
-def _style() -> str:
+def page_style() -> str:
     """The colours as variables, for day and for night, and our style sheet."""
     light, dark = palette.THEMES["light"], palette.THEMES["dark"]
     return "\n".join(
@@ -124,14 +126,14 @@ def _variables(selector: str, scheme: str, colours: dict[str, str]) -> str:
 
 
 @cache
-def _own_script() -> str:
+def page_script() -> str:
     """Our files as one strict script of its own scope."""
     body = "\n".join(asset(name) for name in SCRIPTS)
     return f'(function () {{\n"use strict";\n{body}\n}})();'
 
 
 @cache
-def _plotly() -> str:
+def plotly_script() -> str:
     try:
         from plotly.offline import get_plotlyjs
     except ImportError as missing:

@@ -41,7 +41,11 @@ def run_payload(source: str | Path | SavedRun) -> dict[str, Any]:
     Takes a run folder in any state, or a run in memory. Nothing about a damaged folder is an error here:
     `problems` says what is missing, and the rest is shown.
     """
-    found = salvage(source)
+    return payload_of(salvage(source))
+
+
+def payload_of(found: Salvaged) -> dict[str, Any]:
+    """The content of what is left of a run."""
     run = found.run
     tabs: dict[str, Any] = {}
     if found.kind in ("profile", "depths"):
@@ -63,6 +67,7 @@ def run_payload(source: str | Path | SavedRun) -> dict[str, Any]:
         "proof": _proof(run),
         "tabs": {name: tab for name, tab in tabs.items() if tab},
         "problems": list(dict.fromkeys(found.problems)),
+        "running": found.running,
     }
 
 
