@@ -5,13 +5,14 @@ from pathlib import Path
 from typing import Any
 
 from rotoscope.errors import RotoscopeError
+from rotoscope.report.bundle import write_bundle
 from rotoscope.report.page import render_page
 from rotoscope.report.payload import run_payload
 from rotoscope.report.side_by_side import payloads_of, show
 from rotoscope.results.files import replace_file
 from rotoscope.results.saved import SavedRun
 
-__all__ = ["render_page", "run_payload", "write_page", "write_report"]
+__all__ = ["render_page", "run_payload", "write_bundle", "write_page", "write_report"]
 
 
 def write_report(path: str | Path, *runs: str | Path | SavedRun) -> Path:

@@ -37,16 +37,18 @@ PALETTE = {
 """What the script draws with."""
 
 
-def render_page(payloads: Sequence[dict[str, Any]], *, live: str | None = None) -> str:
+def render_page(
+    payloads: Sequence[dict[str, Any]], *, live: str | None = None, home: str | None = None
+) -> str:
     """A page about one run, or about two side by side.
 
     `live` is an address of the same server that gives a fresh list of payloads as JSON; the page asks it every
-    two seconds. Without it the page makes no request at all and works from a file.
+    two seconds. Without it the page makes no request at all and works from a file. `home` is where the list of runs is.
     """
     style, script, plotly = page_style(), page_script(), plotly_script()
     policy = _policy([plotly, script], [style, EMPTY], live)
     title = " and ".join(str(payload.get("title", "A run")) for payload in payloads) or "No run"
-    content = {"runs": list(payloads), "live": live, "version": __version__, "palette": PALETTE}
+    content = {"runs": list(payloads), "live": live, "home": home, "version": __version__, "palette": PALETTE}
     return Template(asset("page.html")).substitute(
         policy=policy,
         title=html.escape(title),

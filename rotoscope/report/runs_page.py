@@ -6,7 +6,7 @@ Everything that comes from a folder is escaped here, once; the script puts in pl
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from html import escape
 
@@ -25,10 +25,6 @@ class Links:
     """What the compare page calls it."""
     page: str
     picture: str
-
-
-Linked = Callable[[Found], Links | None]
-"""Where a run is; nothing where it has no page."""
 
 
 def runs_page(title: str, head: str, body: str, note: str, compare: str, scripts: str, *, live: bool) -> str:
@@ -54,8 +50,9 @@ def version_of(body: str) -> str:
     return hashlib.sha256(body.encode("utf-8", "replace")).hexdigest()[:16]
 
 
-def rows(runs: Iterable[Found], linked: Linked) -> str:
-    return "".join(_row(run, linked(run)) for run in runs)
+def rows(runs: Iterable[tuple[Found, Links | None]]) -> str:
+    """Every run with where it is; one that has no page cannot be opened or compared."""
+    return "".join(_row(run, links) for run, links in runs)
 
 
 def _row(run: Found, links: Links | None) -> str:

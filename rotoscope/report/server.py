@@ -130,14 +130,14 @@ class _Pages:
         found, whole = find_runs(self.root)
         head = f'<style nonce="{nonce}">{page_style()}\n{asset("runs.css")}</style>'
         script = f'<script nonce="{nonce}">{asset("runs.js")}</script>'
-        note, body = self._note(len(found), whole), rows(found, _links)
+        note, body = self._note(len(found), whole), rows((run, _links(run)) for run in found)
         page = runs_page(str(self.root), head, body, note, "/compare", script, live=True)
         allowed = f"{STRICT}; img-src 'self'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'"
         return HTMLResponse(_sent(page), headers={"content-security-policy": allowed})
 
     def runs_data(self, request: Request) -> Response:
         found, whole = find_runs(self.root)
-        body = rows(found, _links)
+        body = rows((run, _links(run)) for run in found)
         note = self._note(len(found), whole)
         return _json(
             {
@@ -304,7 +304,7 @@ async def _fail(request: Request, problem: Exception) -> Response:
 def _report(payloads: list[dict[str, Any]], live: str) -> Response:
     """The report's own page; it asks again as long as a run is not finished."""
     going = any(not payload.get("complete") for payload in payloads)
-    page = render_page(payloads, live=live if going else None)
+    page = render_page(payloads, live=live if going else None, home="/")
     return HTMLResponse(_sent(page), headers={"content-security-policy": _allowed(page)})
 
 

@@ -28,6 +28,7 @@ class Shown:
 
     payload: dict[str, Any]
     run: RunRecord
+    has_heads: bool
     samples: dict[float, Sample] = field(default_factory=dict)
     """Scores per input by tau, where the run has them."""
 
@@ -37,7 +38,7 @@ def show(source: str | Path | SavedRun) -> Shown:
     found = salvage(source)
     payload = payload_of(found)
     overview = payload["tabs"].get("overview")
-    return Shown(payload, found.run, _samples(found, overview["taus"]) if overview else {})
+    return Shown(payload, found.run, bool(overview), _samples(found, overview["taus"]) if overview else {})
 
 
 def _samples(found: Salvaged, taus: list[float]) -> dict[float, Sample]:
@@ -64,7 +65,7 @@ def comparison(first: Shown, second: Shown) -> dict[str, Any]:
     ]
     found: dict[str, Any] = {"settings": differ, "at": [], "words": []}
     if not (first.samples and second.samples):
-        both = bool(first.payload["tabs"].get("overview") and second.payload["tabs"].get("overview"))
+        both = first.has_heads and second.has_heads
         why = "One of the runs has no scores per prompt" if both else "Not both runs have heads"
         return found | {"words": [f"{why}, so only their settings are compared."]}
     taus = [(tau, tau) for tau in first.samples if tau in second.samples]

@@ -56,7 +56,7 @@ function frame() {
     runs.map((one, k) => el("option", { value: k, selected: k === state.run }, (k + 1) + ": " + one.name))) : null;
   const theme = el("button", { type: "button", id: "theme", "aria-label": "Switch between light and dark", onclick: () => setTheme(isDark() ? "light" : "dark") }, "◐");
   app.replaceChildren(
-    el("header", { class: "top" }, el("h1", {}, now.title || "No run"), el("span", { class: "what" }, [now.kind, now.name, now.complete ? null : (now.running || []).length ? "running" : "not finished", now.written ? String(now.written).slice(0, 10) : null].filter(Boolean).join(" · ")), choice, heads() ? search : null, theme),
+    el("header", { class: "top" }, el("h1", {}, now.title || "No run"), el("span", { class: "what" }, [now.kind, now.name, now.complete ? null : (now.running || []).length ? "running" : "not finished", now.written ? String(now.written).slice(0, 10) : null].filter(Boolean).join(" · ")), choice, heads() ? search : null, content.home ? el("a", { href: content.home, id: "home" }, "all runs") : null, theme),
     el("div", { class: "notes", role: "note", id: "notes" }, notes()),
     el("div", { class: "tabs", role: "tablist", "aria-label": "Parts of the report" }),
     el("div", { class: "body" }, el("main", { class: "panel", id: "panel", role: "tabpanel", tabindex: "-1" }), el("aside", { class: "side", id: "side", "aria-label": "Head card" })));
