@@ -107,7 +107,7 @@ def badge(kind: str) -> str:
         '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 104 66" role="img" aria-hidden="true">'
         f'<rect x="1" y="1" width="102" height="64" rx="6" fill="{colour}" fill-opacity=".15" '
         f'stroke="{colour}"/>'
-        f'<text x="52" y="38" text-anchor="middle" font-size="14" font-family="sans-serif" fill="{colour}">'
+        f'<text x="52" y="38" text-anchor="middle" font-size="14" font-family="sans-serif" fill="currentColor">'
         f"{shown(kind[:12])}</text></svg>"
     )
 

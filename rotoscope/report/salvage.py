@@ -86,7 +86,7 @@ def _describe(found: Salvaged, folder: Path) -> None:
     if found.run.begun_by_another_version:
         found.problems.append(f"the run was {found.run.begun_by_another_version}")
     elif not found.complete and is_recent(folder):
-        found.running.append(f"so far: {so_far(folder, found.run.settings)}")
+        found.running.append(so_far(folder, found.run.settings))
     elif not found.complete:
         reached = so_far(folder, found.run.settings)
         found.problems.append(f"the run is not finished; this is what there is so far: {reached}")

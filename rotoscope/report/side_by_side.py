@@ -84,7 +84,7 @@ def _at(found: Comparison, tau: float, other_tau: float) -> dict[str, Any]:
     heads = found.heads
     sides = {
         which: {score: column(heads[f"{which}_{score}"]) for score in SCORES}
-        | {"class": [CLASSES.index(name) if name else -1 for name in heads[f"{which}_class"]]}
+        | {"class": [CLASSES.index(name) if isinstance(name, str) else -1 for name in heads[f"{which}_class"]]}
         | {"tau": value}
         for which, value in (("first", tau), ("second", other_tau))
     }

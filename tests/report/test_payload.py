@@ -224,7 +224,7 @@ def test_half_written_profile_shows_its_pieces(profile: rs.Profile, saved: Path,
     next(folder.glob("pieces/*/real-000002.prompts.parquet")).write_bytes(b"PAR1 half")
     payload = strict(run_payload(folder))
     assert payload["complete"] is False
-    assert payload["running"] == ["so far: 4 parts finished"]
+    assert payload["running"] == ["4 parts finished"]
     assert not any("not finished" in problem for problem in payload["problems"])
     for file in (*folder.rglob("*"), folder):
         os.utime(file, (1e9, 1e9))

@@ -342,7 +342,7 @@ def test_a_training_run_grows(client: TestClient, runs: Path) -> None:
     evaluated(run.folder, 50, 0.5)
     seen.append(client.get("/data/going").json())
     assert seen[1][0]["progress"][-1]["accuracy"] == {"1": 0.5, "2": 0.25}
-    assert seen[1][0]["running"] == ["so far: step 50 of 100; accuracy by hops 1: 0.5, 2: 0.25; loss 1.5"]
+    assert seen[1][0]["running"] == ["step 50 of 100; accuracy by hops 1: 0.5, 2: 0.25; loss 1.5"]
     assert seen[1][0]["problems"] == []
     evaluated(run.folder, 100, 1.0)
     with (run.folder / "metrics.jsonl").open("a", encoding="utf-8") as file:

@@ -18,14 +18,16 @@ function compared() {
 /** How the runs differ, before anything is drawn. */
 function differences(now) {
   const told = runs[1].comparison, value = (x) => missing(x) ? "not set" : x;
-  const named = (k) => el("span", {}, el("strong", {}, "AB"[k]), " ", runs[k].name + (runs[k].subject && runs[k].subject.name && runs[k].subject.name !== runs[k].name ? " (" + runs[k].subject.name + ")" : ""));
+  const about = ({ name, subject, settings }) => [...new Set([(subject || {}).name, (settings || {}).task].filter((one) => one && one !== name))].join(", ");
+  const named = (k) => el("span", {}, el("strong", {}, "AB"[k]), " ", runs[k].name + (about(runs[k]) ? " (" + about(runs[k]) + ")" : ""));
   const pairs = told.settings.map(([name, a, b]) => words(name) + ": " + value(a) + " → " + value(b));
+  const few = pairs.length > 4 ? el("details", {}, el("summary", {}, pairs.length + " settings differ (A → B)"), el("ul", {}, pairs.map((text) => el("li", {}, text))))
+    : el("p", {}, pairs.length ? "They differ in " + pairs.join("; ") + "." : "Both runs were made with the same settings.");
   const taus = now && now.first.tau !== now.second.tau ? ["No τ is the same: A at " + short(now.first.tau) + ", B at " + short(now.second.tau) + "."] : [];
   return el("div", { class: "compared", id: "differences" },
     el("p", {}, named(0), " → ", named(1)),
-    now ? now.words.map((text) => el("p", {}, text)) : null,
-    [...taus, ...told.words].map((text) => el("p", {}, text)),
-    pairs.length ? el("details", { open: pairs.length <= 4 }, el("summary", {}, pairs.length + (pairs.length === 1 ? " setting differs" : " settings differ") + " (A → B)"), el("ul", {}, pairs.map((text) => el("li", {}, text)))) : el("p", {}, "Both runs were made with the same settings."));
+    few,
+    [...(now ? now.words : []), ...taus, ...told.words].map((text) => el("p", {}, text)));
 }
 
 function arrows(rows, name, drawing) {
@@ -44,7 +46,7 @@ function drawCompare(panel) {
       ...arrows(unsure, unsure.length + " that could be chance", { colour: colour("null"), width: 0.8, opacity: 0.45, size: 6 }),
       ...CLASSES.flatMap((name) => {
         const members = sure.filter((row) => row.is === name);
-        return members.length ? arrows(members, members.length + " to " + name, { colour: COLOURS[name], width: 2, opacity: 0.95, size: 11 }) : [];
+        return members.length ? arrows(members, members.length + " to " + name, { colour: colour(name + "-text"), width: 2, opacity: 0.95, size: 11 }) : [];
       }),
     ],
     layout: { ...PLANE_AXES, shapes: corners(runs[0].tabs.overview), showlegend: true, margin: { l: 46, r: 8, t: 26, b: 40 } },
@@ -52,8 +54,8 @@ function drawCompare(panel) {
   { size: "tall", note: "arrows from A to B; strong: the head differs; grey: it could be chance", click: (point) => { if (point.customdata) choose(point.customdata); } });
   const listed = rows.slice(0, MOST_COMPARED), take = (value) => listed.map(value);
   const table = {
-    title: "Heads by how far they moved", names: ["head", "differs", "moved", "class A", "class B", "positional A", "positional B", "symbolic A", "symbolic B", "p"],
-    columns: [take((r) => r.name), take((r) => r.differs ? "yes" : ""), take((r) => r.moved), take((r) => r.was), take((r) => r.is), take((r) => r.from[0]), take((r) => r.to[0]), take((r) => r.from[1]), take((r) => r.to[1]), take((r) => r.p)],
+    title: "Heads by how far they moved", names: ["head", "moved", "p", "differs", "class A", "class B", "positional A", "positional B", "symbolic A", "symbolic B"],
+    columns: [take((r) => r.name), take((r) => r.moved), take((r) => r.p), take((r) => r.differs ? "yes" : ""), take((r) => r.was), take((r) => r.is), take((r) => r.from[0]), take((r) => r.to[0]), take((r) => r.from[1]), take((r) => r.to[1])],
   };
   const tints = (name, value) => name.startsWith("class") ? el("span", { class: "class-" + value }, value) : null;
   panel.append(differences(now), el("div", { class: "pair" }, plane.root, el("div", {},
