@@ -26,5 +26,9 @@ def bundle(*runs: Path, settings: BundleSettings) -> int:
     console = new_console()
     pages = len(list(place.glob("run-*.html")))
     say(console, f"wrote {place}: {pages} run{'' if pages == 1 else 's'}", markup=False)
-    say(console, f"put the folder on any web space, or open {(place / 'index.html').resolve().as_uri()}", markup=False)
+    say(
+        console,
+        f"put the folder on any web space, or open {(place / 'index.html').resolve().as_uri()}",
+        markup=False,
+    )
     return 0

@@ -184,7 +184,13 @@ def _data(name: str, content: dict[str, Any]) -> bytes:
 
 
 def _page(title: str, runs: list[str], compared: list[str], scripts: Sequence[str]) -> bytes:
-    content = {"runs": runs, "compared": compared, "home": "index.html", "version": __version__, "palette": PALETTE}
+    content = {
+        "runs": runs,
+        "compared": compared,
+        "home": "index.html",
+        "version": __version__,
+        "palette": PALETTE,
+    }
     page = Template(asset("bundled.html")).substitute(
         policy=_policy(f"{hashes([EMPTY])}; style-src-attr 'unsafe-hashes' {hashes([EMPTY])}"),
         title=html.escape(title),
@@ -256,7 +262,9 @@ def _check(out: Path, named: Path, *, overwrite: bool) -> None:
         raise RunError(f"{named} exists and is no bundle, so nothing is written there; choose another --out")
     if not overwrite:
         raise RunError(f"{named} holds a bundle already; choose another --out, or --overwrite to replace it")
-    there = {file.relative_to(out).as_posix() for file in out.rglob("*") if file.is_symlink() or not file.is_dir()}
+    there = {
+        file.relative_to(out).as_posix() for file in out.rglob("*") if file.is_symlink() or not file.is_dir()
+    }
     if strange := sorted(there - ours):
         raise RunError(
             f"{named} holds {strange[0]}, which is no part of the bundle, so it is not replaced; move it away, "

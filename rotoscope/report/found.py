@@ -148,9 +148,7 @@ def _describe(folder: Path, root: Path) -> Found:
     about["written"] = _stated(run.written) or changed
     accuracy, chance = accuracy_of(folder, run), run.settings.get("chance")
     chance = float(chance) if isinstance(chance, int | float) and 0 <= chance <= 1 else None
-    return Found(
-        **about, state="finished", accuracy=accuracy, chance=chance, classes=classes_of(folder, run)
-    )
+    return Found(**about, state="finished", accuracy=accuracy, chance=chance, classes=classes_of(folder, run))
 
 
 def _model(run: RunRecord) -> str:

@@ -37,9 +37,7 @@ PALETTE = {
 """What the script draws with."""
 
 
-def render_page(
-    payloads: Sequence[dict[str, Any]], *, live: str | None = None, home: str | None = None
-) -> str:
+def render_page(payloads: Sequence[dict[str, Any]], *, live: str | None = None, home: str | None = None) -> str:
     """A page about one run, or about two side by side.
 
     `live` is an address of the same server that gives a fresh list of payloads as JSON; the page asks it every

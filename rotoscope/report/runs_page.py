@@ -62,7 +62,15 @@ def _row(run: Found, links: Links | None) -> str:
         name = f'<a href="{escape(links.page)}">{name}</a>'
         if run.picture:
             image = f'<img src="{escape(links.picture)}" alt="" loading="lazy">'
-    cells = (name, shown(run.kind), shown(run.model), shown(run.task), _accuracy(run), _classes(run), _state(run))
+    cells = (
+        name,
+        shown(run.kind),
+        shown(run.model),
+        shown(run.task),
+        _accuracy(run),
+        _classes(run),
+        _state(run),
+    )
     named = "".join(f'<td data-label="{label}">{cell}</td>' for label, cell in zip(COLUMNS, cells, strict=True))
     return f'<tr><td class="tick">{tick}</td><td class="picture">{image}</td>{named}</tr>\n'
 
@@ -83,7 +91,9 @@ def _classes(run: Found) -> str:
         width = 100 * count / whole
         parts.append(f'<rect class="{name}" x="{before:.2f}" width="{width:.2f}" height="10"/>')
         before += width
-    words = " · ".join(f'<span class="class-{name}">{count} {name}</span>' for name, count in run.classes.items())
+    words = " · ".join(
+        f'<span class="class-{name}">{count} {name}</span>' for name, count in run.classes.items()
+    )
     return (
         f'<svg class="classes" viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true">{"".join(parts)}</svg>'
         f'<span class="counts">{words}</span>'

@@ -101,11 +101,11 @@ class Comparison:
         )
         if not self.can_tell:
             how += "; too few to tell any difference from chance"
+        changed += f"; between runs that do not differ {self.by_chance:.1f} would ({self.chance_low:.0f} to {self.chance_high:.0f})"
+        differs = f"{differ} of {heads} heads differ in a score by at least {EFFECT:g} and by more than prompts do by themselves"
         return [
-            f"{changed}; between runs that do not differ {self.by_chance:.1f} would ({self.chance_low:.0f} to "
-            f"{self.chance_high:.0f}): {more} (p = {self.chance_p_value:.2g}).",
-            f"{differ} of {heads} heads differ in a score by at least {EFFECT:g} and by more than prompts do by themselves "
-            f"({how}; at {LEVEL:.0%} over all heads together).",
+            f"{changed}: {more} (p = {self.chance_p_value:.2g}).",
+            f"{differs} ({how}; at {LEVEL:.0%} over all heads together).",
             *alone,
         ]
 
@@ -124,7 +124,8 @@ def compare(first: Sample, second: Sample, seed: int = 0) -> Comparison:
     together = {name: np.concatenate([one[name] for one in wide]) for name in names}
     inputs = (len(wide[0][SCORES[0]]), len(wide[1][SCORES[0]]))
     heads = pd.DataFrame(shared.to_list(), columns=HEAD)
-    most, changed, codes = [], [], []
+    most: list[np.ndarray] = []
+    changed: list[np.ndarray] = []
     deals = _deals(*inputs, paired, np.random.default_rng(seed))
     for part in np.array_split(deals, max(1, DEALS * len(heads) // AT_ONCE)):
         sizes = np.stack([_sizes(together[score], part, paired) for score in SCORES])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import math
+import os
 import shutil
 from pathlib import Path
 from typing import Any

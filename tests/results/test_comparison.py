@@ -128,7 +128,10 @@ def test_heads_without_scores_and_without_partners() -> None:
     row = comparison.heads.set_index(["layer", "head"]).loc[(1, 1)]
     assert (pd.isna(row["first_class"]), bool(row["differs"])) == (True, False)
     nobody = replace(second, scores={name: table.iloc[:, :0] for name, table in second.scores.items()})
-    assert compare(first, nobody).words() == ["The runs have no head in common.", "20 heads are in one of the runs only."]
+    assert compare(first, nobody).words() == [
+        "The runs have no head in common.",
+        "20 heads are in one of the runs only.",
+    ]
 
 
 def test_classes_are_those_of_what_both_measured() -> None:
@@ -147,5 +150,7 @@ def test_classes_are_those_of_what_both_measured() -> None:
 
 def test_settings_that_differ() -> None:
     one = RunRecord("profile", {"model": "m", "task": {"name": "a", "seed": 0}, "prompts_hash": "x"})
-    other = RunRecord("profile", {"model": "m", "task": {"name": "a", "seed": 1}, "prompts_hash": "y", "tau": 2})
+    other = RunRecord(
+        "profile", {"model": "m", "task": {"name": "a", "seed": 1}, "prompts_hash": "y", "tau": 2}
+    )
     assert settings_that_differ(one, other) == [("task.seed", 0, 1), ("tau", None, 2)]
