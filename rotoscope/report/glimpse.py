@@ -6,12 +6,12 @@ that has not changed is read once.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pyarrow.parquet as pq
 
 from rotoscope.maths.purity import CLASSES
@@ -27,8 +27,11 @@ ANSWERS = "answers.parquet"
 
 def classes_of(folder: Path, run: RunRecord) -> dict[str, int]:
     """How many heads of each class there are at the first tau, classes without any left out."""
-    file = CLASSED.get(run.kind)
-    return (_seen(folder, file, run, _classes) if file else None) or {}
+    file, taus = CLASSED.get(run.kind), run.settings.get("tau")
+    counted: dict[Any, Counter[Any]] = (_seen(folder, file, run, _classes) if file else None) or {}
+    first = taus[0] if isinstance(taus, list) and taus and isinstance(taus[0], float) else None
+    counts = counted.get(first) or next(iter(counted.values()), Counter())
+    return {name: counts[name] for name in CLASSES if counts[name]}
 
 
 def accuracy_of(folder: Path, run: RunRecord) -> float | None:
@@ -37,24 +40,27 @@ def accuracy_of(folder: Path, run: RunRecord) -> float | None:
     return found
 
 
-def _classes(file: Path) -> dict[str, int]:
-    rows = _columns(file, "tau", "head_class")
-    counts = rows["head_class"][rows["tau"] == rows["tau"].iloc[0]].value_counts()
-    return {name: int(counts[name]) for name in CLASSES if name in counts}
+def _classes(file: Path) -> dict[Any, Counter[Any]]:
+    """Heads by class, by tau."""
+    counted: dict[Any, Counter[Any]] = {}
+    for tau, name in zip(*_columns(file, "tau", "head_class"), strict=True):
+        counted.setdefault(tau, Counter())[name] += 1
+    return counted
 
 
 def _accuracy(file: Path) -> float | None:
-    correct = _columns(file, "correct")["correct"].astype(float)
-    return float(correct.mean()) if len(correct) and 0 <= correct.min() <= correct.max() <= 1 else None
+    (answers,) = _columns(file, "correct")
+    return sum(answers) / len(answers) if answers and set(answers) <= {0, 1} else None
 
 
-def _columns(file: Path, *names: str) -> pd.DataFrame:
+def _columns(file: Path, *names: str) -> list[list[Any]]:
     with pq.ParquetFile(file) as table:
         about = table.metadata
         sizes = [about.row_group(k).total_byte_size for k in range(about.num_row_groups)]
         if about.num_rows > MOST_ROWS or sum(sizes) > MOST_BYTES:
             raise ValueError("too large for a glimpse")
-        return table.read(list(names)).to_pandas()
+        read = table.read(list(names), use_threads=False)
+        return [read[name].to_pylist() for name in names]
 
 
 def _seen(folder: Path, name: str, run: RunRecord, look: Callable[[Path], Any]) -> Any:

@@ -45,6 +45,9 @@ def test_classes_and_accuracy(run: Path, profile: rs.Profile) -> None:
     found = listed(run)
     assert (found.accuracy, found.chance, found.model) == (0.75, 0.25, "llama")
     assert found.classes == {name: n for name, n in profile.summary().classes.items() if n}
+    edit_run(run, settings=RunRecord.read(run).settings | {"tau": [1e-2, 1e-4]})
+    other = profile.at(1e-2)["head_class"].value_counts().to_dict()
+    assert listed(run).classes == other != found.classes
     row = rows([(found, Links("one", "/run/one", "/thumb/one"))])
     for name, count in found.classes.items():
         assert f"{count} {name}" in row
