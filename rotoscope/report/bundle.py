@@ -96,6 +96,7 @@ def write_bundle(
             shutil.rmtree(scratch, ignore_errors=True)
             scratch.mkdir()
             _write(scratch, out.name, entries, show_progress)
+            _check(out, settings.out, overwrite=settings.overwrite)  # it took a while
             _put_in_place(scratch, out)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
@@ -119,12 +120,8 @@ def _entries(places: Sequence[Path]) -> list[_Entry]:
     ordered = sorted(found.values(), key=lambda one: (one[0].written, one[0].path), reverse=True)
     digits, taken, entries = max(3, len(str(len(ordered)))), set(), []
     for number, (run, root) in enumerate(ordered, 1):
-        name = run.name
-        for name in (run.name, f"{root.name}/{run.path}"):
-            if name not in taken:
-                break
-        else:
-            name = f"{run.name} (run {number})"
+        names = (run.name, f"{root.name}/{run.path}", f"{run.name} (run {number})")
+        name = next((name for name in names if name not in taken), names[-1])
         taken.add(name)
         entries.append(_Entry(dataclasses.replace(run, name=name), root, f"{number:0{digits}d}"))
     return entries
@@ -279,10 +276,12 @@ def _aside(out: Path) -> Path:
 def _put_in_place(scratch: Path, out: Path) -> None:
     """The old bundle steps aside for the new one."""
     aside = _aside(out)
-    if out.exists():
+    replaced = out.exists()
+    if replaced:
         out.rename(aside)
     scratch.rename(out)
-    shutil.rmtree(aside, ignore_errors=True)
+    if replaced:
+        shutil.rmtree(aside, ignore_errors=True)
 
 
 def _finish_replacing(out: Path) -> None:

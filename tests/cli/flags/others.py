@@ -145,7 +145,6 @@ SERVE: Table = {
 }
 
 
-
 @once
 def one_folder_about(world: World) -> None:
     """One run, two runs, a folder of one's own, and one that is not replaced unasked."""
