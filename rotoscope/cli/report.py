@@ -26,13 +26,14 @@ def report(run: Path, other: Path | None = None, *, out: Path | None = None, ove
     from rich.markup import escape
 
     from rotoscope.cli.summary import new_console, say, show_written
-    from rotoscope.report import write_page
-    from rotoscope.report.side_by_side import payloads_of, show
+    from rotoscope.report import PAGE, write_page
+    from rotoscope.report.side_by_side import payloads_of, side_of
 
     file = out or run / "report.html"
     if out is not None:
         check_file_out(out, overwrite=overwrite)
-    payloads = payloads_of([show(folder) for folder in (run, other) if folder is not None])
+    folders = [folder for folder in (run, other) if folder is not None]
+    payloads = payloads_of([side_of(folder, PAGE // len(folders)) for folder in folders])
     for payload in payloads:
         if payload["kind"] == "unknown" and not payload["tabs"]:
             raise RotoscopeError(payload["problems"][0])

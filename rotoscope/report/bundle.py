@@ -43,7 +43,7 @@ from rotoscope.report.page import (
     spared,
 )
 from rotoscope.report.runs_page import Links, rows, runs_page
-from rotoscope.report.side_by_side import Shown, comparison, show
+from rotoscope.report.side_by_side import Side, comparison, side_of
 from rotoscope.results.files import disk_errors, make_folder, plain
 from rotoscope.settings import BundleSettings
 
@@ -146,7 +146,7 @@ def _write(place: Path, title: str, entries: list[_Entry], show_progress: bool |
 
     for name, content in made.items():
         keep(name, content)
-    shown: dict[str, Shown] = {}
+    sides: dict[str, Side] = {}
     listed: list[Found] = []
     pairs = min(len(entries), MOST_COMPARED)
     with progress_bar("bundle", len(entries) + pairs * (pairs - 1) // 2, show_progress) as progress:
@@ -155,21 +155,21 @@ def _write(place: Path, title: str, entries: list[_Entry], show_progress: bool |
             listed.append(dataclasses.replace(entry.found, picture=image is not None))
             folder = entry.folder
             if folder is not None:
-                one = show(folder)
+                one = side_of(folder)
                 one.payload["name"] = entry.found.name
                 keep(f"data/{entry.number}.js", _data(entry.number, one.payload))
                 scripts = (f"data/{entry.number}.js", "assets/plotly.js", "assets/page.js")
                 keep(entry.page, _page(str(one.payload["title"]), [entry.number], [], scripts))
                 if image is not None:
                     keep(f"pictures/{entry.number}.png", image)
-                shown[entry.number] = dataclasses.replace(one, payload={})
+                sides[entry.number] = dataclasses.replace(one, payload={})
             progress.advance()
-        compared = list(shown)[:MOST_COMPARED]
+        compared = list(sides)[:MOST_COMPARED]
         for a, b in itertools.combinations(compared, 2):
-            keep(f"data/{a}-{b}.js", _data(f"{a}-{b}", comparison(shown[a], shown[b])))
+            keep(f"data/{a}-{b}.js", _data(f"{a}-{b}", comparison(sides[a], sides[b])))
             progress.advance()
     keep("compare.html", _page("Two runs", [], compared, ("assets/load.js",)))
-    keep("index.html", _list(title, entries, listed, set(shown)).encode("utf-8", "replace"))
+    keep("index.html", _list(title, entries, listed, set(sides)).encode("utf-8", "replace"))
     about = {"kind": KIND, "version": __version__, "written": _now(), "files": sorted(files)}
     (place / MARK).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
 

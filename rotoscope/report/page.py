@@ -18,8 +18,18 @@ from rotoscope.errors import RotoscopeError
 
 STYLE = "page.css"
 SCRIPTS = (
-    "base.js", "plots.js", "overview.js", "card.js", "depths.js", "writers.js", "others.js", "compare.js", "main.js",
-)  # fmt: skip
+    "base.js",
+    "plots.js",
+    "overview.js",
+    "shown.js",
+    "pins.js",
+    "card.js",
+    "depths.js",
+    "writers.js",
+    "others.js",
+    "compare.js",
+    "main.js",
+)
 EMPTY = ""
 """Plotly makes an empty style element, to which it adds rules one by one, and clears style attributes: the
 policy allows just that."""

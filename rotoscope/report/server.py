@@ -38,7 +38,8 @@ from rotoscope.report.found import Found, find_runs, picture, run_folder
 from rotoscope.report.page import asset, hashes, page_style, render_page
 from rotoscope.report.running import is_recent, progress_of
 from rotoscope.report.runs_page import Links, badge, rows, runs_page, version_of
-from rotoscope.report.side_by_side import Shown, payloads_of, show
+from rotoscope.report.shown import SERVED
+from rotoscope.report.side_by_side import Side, payloads_of, side_of
 
 STRICT = "default-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; connect-src 'self'"
 HEADERS = {
@@ -228,14 +229,14 @@ def _stamp(folder: Path) -> Stamp:
 
 
 @lru_cache(maxsize=8)
-def _shown(folder: Path, stamp: Stamp) -> Shown:
+def _side(folder: Path, stamp: Stamp) -> Side:
     """A run, read again only when one of its files has changed."""
-    return show(folder)
+    return side_of(folder, SERVED)
 
 
 @lru_cache(maxsize=8)
 def _payloads_of(runs: tuple[tuple[Path, Stamp], ...]) -> list[dict[str, Any]]:
-    return payloads_of([_shown(folder, stamp) for folder, stamp in runs])
+    return payloads_of([_side(folder, stamp) for folder, stamp in runs])
 
 
 def _progress(folder: Path) -> dict[str, Any]:

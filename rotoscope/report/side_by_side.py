@@ -11,6 +11,7 @@ from rotoscope.maths.purity import CLASSES
 from rotoscope.report.columns import clean, column
 from rotoscope.report.payload import payload_of
 from rotoscope.report.salvage import Salvaged, salvage
+from rotoscope.report.shown import PAGE
 from rotoscope.results.aggregate import SCORES
 from rotoscope.results.comparison import Comparison, Sample, compare, settings_that_differ
 from rotoscope.results.depths import SwapDepths
@@ -23,7 +24,7 @@ LONGEST = 120
 
 
 @dataclass(frozen=True)
-class Shown:
+class Side:
     """A run as its page needs it, and as another run needs it for a comparison."""
 
     payload: dict[str, Any]
@@ -33,12 +34,12 @@ class Shown:
     """Scores per input by tau, where the run has them."""
 
 
-def show(source: str | Path | SavedRun) -> Shown:
-    """A run folder in any state, or a run in memory."""
+def side_of(source: str | Path | SavedRun, room: int = PAGE) -> Side:
+    """A run folder in any state, or a run in memory, with so many bytes for attention."""
     found = salvage(source)
-    payload = payload_of(found)
+    payload = payload_of(found, room)
     overview = payload["tabs"].get("overview")
-    return Shown(payload, found.run, bool(overview), _samples(found, overview["taus"]) if overview else {})
+    return Side(payload, found.run, bool(overview), _samples(found, overview["taus"]) if overview else {})
 
 
 def _samples(found: Salvaged, taus: list[float]) -> dict[float, Sample]:
@@ -49,7 +50,7 @@ def _samples(found: Salvaged, taus: list[float]) -> dict[float, Sample]:
         return {}
 
 
-def payloads_of(runs: Sequence[Shown]) -> list[dict[str, Any]]:
+def payloads_of(runs: Sequence[Side]) -> list[dict[str, Any]]:
     """What the page of one run, or of two, is made from: the second holds the comparison with the first."""
     payloads = [one.payload for one in runs]
     if len(runs) == 2:
@@ -57,7 +58,7 @@ def payloads_of(runs: Sequence[Shown]) -> list[dict[str, Any]]:
     return payloads
 
 
-def comparison(first: Shown, second: Shown) -> dict[str, Any]:
+def comparison(first: Side, second: Side) -> dict[str, Any]:
     """The settings that differ, and at every tau of both the heads. Read the other way round by exchanging first and second."""
     differ = [
         (name, *(None if value is None else str(clean(value))[:LONGEST] for value in values))

@@ -207,7 +207,7 @@ def test_whole_or_not_at_all(runs: Path, tmp_path: Path, monkeypatch: pytest.Mon
     out = tmp_path / "site"
     write_bundle(runs / "before", out=out)
     before = files(out)
-    real, shown = bundle.show, []
+    real, shown = bundle.side_of, []
 
     def fail(folder: Path) -> Any:
         shown.append(folder)
@@ -215,7 +215,7 @@ def test_whole_or_not_at_all(runs: Path, tmp_path: Path, monkeypatch: pytest.Mon
             raise OSError(28, "No space left on device")
         return real(folder)
 
-    monkeypatch.setattr(bundle, "show", fail)
+    monkeypatch.setattr(bundle, "side_of", fail)
     with pytest.raises(RunError, match="the disk is full"):
         write_bundle(runs, out=out, overwrite=True)
     assert files(out) == before

@@ -189,7 +189,7 @@ def test_headers_stand_on_every_answer(client: TestClient) -> None:
 
 
 def test_a_mistake_of_ours_is_a_sentence(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rotoscope.report.server.show", lambda folder: 1 / 0)
+    monkeypatch.setattr("rotoscope.report.server.side_of", lambda *_: 1 / 0)
     browser = TestClient(make_app(runs, TOKEN), base_url="http://127.0.0.1", raise_server_exceptions=False)
     answer = browser.get("/run/first", params={"token": TOKEN})
     assert answer.status_code == 500
