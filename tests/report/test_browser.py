@@ -231,8 +231,11 @@ def test_compare(visit: Visit, changed: tuple[rs.Profile, rs.Profile]) -> None:
     assert [(name, heads) for name, heads, opacity in drawn if opacity > 0.9] == [("1 to positional", ["2:1"])]
     faint = next(heads for name, heads, opacity in drawn if opacity < 0.5)
     assert sorted([*faint, "2:1"]) == sorted(row[0] for row in rows)
+    rings = "document.querySelector('#panel .plot').layout.shapes.filter((one) => one.type === 'circle').map((one) => [one.xanchor, one.yanchor])"
+    assert page.evaluate(rings) == []
     page.click("#panel tbody tr")
     assert title(page) == "Head 2:1"
+    assert page.evaluate(rings) == [[1, 0]]
     page.select_option('select[aria-label="Run"]', "1")
     page.click("#tab-overview")
     assert page.inner_text(".top .what").split(" · ")[1] == "llama"

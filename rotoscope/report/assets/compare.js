@@ -15,6 +15,15 @@ function compared() {
   return { now, rows: rows.sort((x, y) => y.moved - x.moved) };
 }
 
+/** The picture that is shown, and where in it each head has come to. */
+const comparing = { plane: null, rows: [] };
+function compareShapes() {
+  const shapes = corners(runs[0].tabs.overview), row = comparing.rows.find(({ name }) => name === state.head);
+  return row ? [...shapes, ringed(...row.to)] : shapes;
+}
+
+function remarkCompare() { if (comparing.plane && comparing.plane.root.isConnected) Plotly.relayout(comparing.plane.plot, { shapes: compareShapes() }); }
+
 /** How the runs differ, before anything is drawn. */
 function differences(now) {
   const told = runs[1].comparison, value = (x) => missing(x) ? "not set" : x;
@@ -49,9 +58,10 @@ function drawCompare(panel) {
         return members.length ? arrows(members, members.length + " to " + name, { colour: colour(name + "-text"), width: 2, opacity: 0.95, size: 11 }) : [];
       }),
     ],
-    layout: { ...PLANE_AXES, shapes: corners(runs[0].tabs.overview), showlegend: true, margin: { l: 46, r: 8, t: 26, b: 40 } },
+    layout: { ...PLANE_AXES, shapes: compareShapes(), showlegend: true, margin: { l: 46, r: 8, t: 26, b: 40 } },
   }), () => ({ names: ["layer", "head", "differs", "p_value", "class_a", "class_b", "positional_a", "symbolic_a", "positional_b", "symbolic_b"], rows: rows.map((r) => [r.layer, r.head, r.differs, r.p, r.was, r.is, ...r.from, ...r.to]) }),
   { size: "tall", note: "arrows from A to B; strong: the head differs; grey: it could be chance", click: (point) => { if (point.customdata) choose(point.customdata); } });
+  Object.assign(comparing, { plane, rows });
   const listed = rows.slice(0, MOST_COMPARED), take = (value) => listed.map(value);
   const table = {
     title: "Heads by how far they moved", names: ["head", "moved", "p", "differs", "class A", "class B", "positional A", "positional B", "symbolic A", "symbolic B"],
