@@ -68,7 +68,7 @@ def how_far(folder: Path, settings: dict[str, Any]) -> tuple[str, float | None]:
     if rows:
         step = rows[-1]["step"]
         known = isinstance(steps, int) and steps > 0
-        return f"step {step} of {steps if known else '?'}", min(max(step / steps, 0.0), 1.0) if known else None
+        return f"step {step} of {steps if known else '?'}", max(0, min(step, steps)) / steps if known else None
     try:
         parts = sum(1 for _ in (folder / PIECES).glob(f"*/*{DONE}"))
     except OSError:

@@ -105,6 +105,9 @@ def test_what_is_running_is_called_so(run: Path) -> None:
     edit_run(run, settings=settings | {"steps": 240})
     found = listed(run)
     assert (found.progress, found.share) == ("step 60 of 240", 0.25)
+    with (run / "metrics.jsonl").open("a") as log:
+        log.write(f'{{"step": {10**400}}}\n')
+    assert listed(run).share == 1.0
     row = rows([(found, None)])
     assert '<span class="state running">running</span> <span>step 60 of 240</span>' in row
     assert '<progress max="1" value="0.250">' in row
