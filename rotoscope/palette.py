@@ -59,7 +59,6 @@ MEASURE_COLOURS = {
 }
 KIND_COLOURS = (SLATE, OLIVE, VIOLET, AMBER, SKY, ROSE)
 """Kinds of runs in a list."""
-STATE_COLOURS = {"running": SKY, "damaged": QUERY}
 
 _TABLES: dict[str, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 TERMINAL_VERDICTS: dict[str, str] = _TABLES["terminal_verdicts"]
