@@ -1,4 +1,6 @@
-"""The commands of the README and of the documentation, run in a fresh clone: minutes of work."""
+"""The commands of the README and of the documentation, run in a fresh clone: minutes of work.
+
+Those of docs/story.md are run by tests/test_story.py, which also looks at what they print."""
 
 from __future__ import annotations
 
@@ -98,6 +100,10 @@ STAND_INS = {
     "--lengths 12 16 --runs 1": ("--lengths 12 16 --runs 1 --questions 4", "fewer questions"),
     "lengths letter": ("lengths letter --lengths 17 50", "fewer lengths"),
     "make test": ("env PYTEST_ADDOPTS=tests/test_docs.py make test", "the tests of the pages for all"),
+    "make test-others": (
+        ".venv/bin/python -m pytest --collect-only -q tests/others",
+        "their packages are installed once, by tests/others",
+    ),
     "make bench": (".venv/bin/python -c 'import benchmarks.canonical as c; c.main()'", "one benchmark for all"),
     "make campaign BUDGET=8h SEED=3": (".venv/bin/python -m tests.campaign --help", "hours of work"),
     "make campaign BUDGET=50m SEED=2026": (".venv/bin/python -m tests.campaign --help", "an hour of work"),
@@ -262,7 +268,9 @@ def test_python_of_the_readme(clone: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", commands(), ids=name)
+@pytest.mark.parametrize(
+    "command", [command for command in commands() if "runs/story" not in command], ids=name
+)
 def test_command(command: str, clone: Path, server: Scripted) -> None:
     if command.startswith("pip install"):
         pytest.skip("installs from the package index, which made this environment")

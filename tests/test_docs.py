@@ -24,14 +24,14 @@ from tests.models import ARCHITECTURES
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]
 OF_OTHERS = [
-    page for page in PAGES if re.search(r"^from (transformer_lens|nnsight)\b", page.read_text(encoding="utf-8"), re.M)
+    page
+    for page in PAGES
+    if re.search(r"^from (transformer_lens|nnsight)\b", page.read_text(encoding="utf-8"), re.M)
 ]
 """Pages that need other packages: tests/others runs them."""
 TOLD = ROOT / "docs" / "story.md"  # tests/test_story.py: its Python opens what its commands wrote
 WITH_CODE = [
-    page
-    for page in PAGES
-    if "```python" in page.read_text(encoding="utf-8") and page not in (*OF_OTHERS, TOLD)
+    page for page in PAGES if "```python" in page.read_text(encoding="utf-8") and page not in (*OF_OTHERS, TOLD)
 ]
 FENCES = {"python", "console", "text", "toml", "{toctree}", "{eval-rst}"}
 

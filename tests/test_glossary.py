@@ -22,7 +22,9 @@ COLUMNS = {name for body in ENTRIES.values() for name in re.findall(r"`(\w+)`", 
 def named_columns() -> set[str]:
     """The columns of `profile.heads` that tables of the documentation explain, variants written out."""
     pages = [DOCS.parent / "README.md", DOCS / "reading.md"]
-    tables = [page.read_text(encoding="utf-8").split("| column | meaning |")[1].split("\n\n")[0] for page in pages]
+    tables = [
+        page.read_text(encoding="utf-8").split("| column | meaning |")[1].split("\n\n")[0] for page in pages
+    ]
     cells = [row.split(" | ")[0] for table in tables for row in table.splitlines()[2:]]
     return {name for cell in cells for name in re.findall(r"`([^`]+)`", cell)}
 
@@ -64,3 +66,9 @@ def test_no_word_has_two_entries_and_links_lead_somewhere() -> None:
     linked = {place for body in ENTRIES.values() for place in re.findall(r"\]\(#([^)]+)\)", body)}
     assert linked
     assert linked <= places
+
+
+def test_the_page_and_the_readme_name_the_glossary() -> None:
+    root = DOCS.parent
+    for file in ("README.md", "rotoscope/report/assets/others.js"):
+        assert "docs/glossary.md" in (root / file).read_text(encoding="utf-8"), file

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from pathlib import Path
 
@@ -38,7 +39,7 @@ def test_every_question_of_the_story_has_an_answer() -> None:
     page = PAGE.read_text(encoding="utf-8")
     found = blocks(page)
     made = set(re.findall(r"--out (\S+)", page))
-    for (language, block), (after, text) in zip(found, found[1:], strict=False):
+    for (language, block), (after, text) in itertools.pairwise(found):
         if language == "python":
             ast.parse(block)
             assert ("print(" in block) == (after == "text" and bool(text.strip())), block

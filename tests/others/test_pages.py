@@ -30,7 +30,9 @@ def test_every_such_page_is_run() -> None:
     assert {f"{page}.md" for page, _ in RUNS} == {page.name for page in OF_OTHERS}
     for package in {package for page, place in RUNS for package in PACKAGES[place] if page[:4] == package[:4]}:
         name, _, version = package.partition("==")
-        assert version in (ROOT / "docs" / f"{name.replace('transformer-lens', 'transformerlens')}.md").read_text()
+        assert (
+            version in (ROOT / "docs" / f"{name.replace('transformer-lens', 'transformerlens')}.md").read_text()
+        )
 
 
 @pytest.mark.slow

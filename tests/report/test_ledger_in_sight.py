@@ -15,7 +15,7 @@ from tests.report.test_browser import Visit
 from tests.test_docs import build_site
 
 DOCS = Path(__file__).parents[2] / "docs"
-COLUMNS = "id verdict statement paper_value our_value null_value place rests_on command".split()
+COLUMNS = ["id", "verdict", "statement", "paper_value", "our_value", "null_value", "place", "rests_on", "command"]
 WIDTH = 1280
 CELLS = """(table) => {
   const titles = [...table.rows[0].cells].map((cell) => cell.innerText.trim().toLowerCase()), at = titles.indexOf("verdict");
@@ -34,7 +34,10 @@ def check(cells: list[tuple[str, float, float]]) -> None:
 
 
 def test_on_the_page(visit: Visit) -> None:
-    rows = [re.split(r"(?<!\\)\|", line)[1:-1] for line in (DOCS / "ledger.md").read_text(encoding="utf-8").splitlines()]
+    rows = [
+        re.split(r"(?<!\\)\|", line)[1:-1]
+        for line in (DOCS / "ledger.md").read_text(encoding="utf-8").splitlines()
+    ]
     whole = [[cell.strip() for cell in row] for row in rows if len(row) == len(COLUMNS)][2:]
     table = pd.DataFrame(whole, columns=COLUMNS).assign(paper="p1", note="")
     page = visit(Ledger(RunRecord(kind="ledger"), {"ledger": table}), size=(WIDTH, 800)).page
