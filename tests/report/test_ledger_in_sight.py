@@ -15,7 +15,17 @@ from tests.report.test_browser import Visit
 from tests.test_docs import build_site
 
 DOCS = Path(__file__).parents[2] / "docs"
-COLUMNS = ["id", "verdict", "statement", "paper_value", "our_value", "null_value", "place", "rests_on", "command"]
+COLUMNS = [
+    "id",
+    "verdict",
+    "statement",
+    "paper_value",
+    "our_value",
+    "null_value",
+    "place",
+    "rests_on",
+    "command",
+]
 WIDTH = 1280
 CELLS = """(table) => {
   const titles = [...table.rows[0].cells].map((cell) => cell.innerText.trim().toLowerCase()), at = titles.indexOf("verdict");
