@@ -41,7 +41,7 @@ def test_every_such_page_is_run() -> None:
 def test_the_page_runs(page: str, environment: str, tmp_path: Path) -> None:
     """Its own assertions hold: scores from their caches are those of a profile."""
     python, program = python_of(environment), code(page, environment)
-    assert program.count("assert") == (2 if environment == "hooked" else 1)
+    assert program.count("assert ") >= 2
     done = subprocess.run(
         [python, "-c", program],
         cwd=tmp_path,
