@@ -156,6 +156,7 @@ const DEFINITIONS = [
   ["effective swaps", "How many swaps decide a score. Near one, the score is about a single swap."],
   ["frequency id", "RoPE turns pairs of dimensions by different angles per position. Id 1 is the fastest; 0 is what does not rotate."],
   ["layers and heads", "Counted from 0, written layer:head."],
+  ["every other word", "In the glossary of the documentation: docs/glossary.md."],
 ];
 const PAPERS = [
   "Urrutia, Salas, Kozachinskiy, Buc Calderon, Pasten, Rojas. Decoupling Positional and Symbolic Attention (Behavior) in Transformers. ICLR 2026. arXiv:2511.11579",
