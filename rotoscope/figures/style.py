@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -12,32 +14,44 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.colors import LinearSegmentedColormap, to_rgb
 from matplotlib.figure import Figure
+from matplotlib.font_manager import findfont, get_font
 from matplotlib.patches import Patch
 from matplotlib.text import Text
-from matplotlib.ticker import FixedFormatter
+from matplotlib.ticker import FixedFormatter, MaxNLocator
 
+from rotoscope.errors import RotoscopeError
 from rotoscope.palette import CLASS_COLOURS, POSITIONAL, SYMBOLIC
 from rotoscope.results.files import replace_file
 
 DPI = 200
+COLUMN_WIDTH, TEXT_WIDTH = 3.3, 7.0
+"""Widths of a column and of a page of text, in inches: what figures are drawn for."""
+SMALLEST = 7.0
+"""The smallest letters of a figure, in points."""
 FORMATS = ("pdf", "png")
+KNOWN_FORMATS = ("pdf", "svg", "png")
 SETTINGS = {
     "font.family": "DejaVu Sans",
-    "font.size": 9,
-    "axes.titlesize": 10,
+    "font.size": 8,
+    "axes.titlesize": 8,
     "axes.titleweight": "bold",
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.linewidth": 0.8,
+    "xtick.labelsize": SMALLEST,
+    "ytick.labelsize": SMALLEST,
+    "legend.fontsize": SMALLEST,
+    "legend.title_fontsize": SMALLEST,
     "legend.frameon": False,
     "pdf.fonttype": 42,
     "ps.fonttype": 42,
     "svg.fonttype": "none",
 }
 LINES = ("-", "--", ":", "-.")
-CAPTION: dict[str, Any] = {"fontsize": 7.5, "color": "#444444", "x": 0.01, "ha": "left"}
+FOOTER = "footer"
+"""By this name the line that says what was measured is found, to be left out of a paper's figure."""
 
 
 @contextmanager
@@ -65,17 +79,17 @@ def _no_formulas(figure: Figure) -> None:
 
 
 @contextmanager
-def drawing_many(
-    panels: int, each: tuple[float, float], margin: tuple[float, float]
-) -> Iterator[tuple[Figure, np.ndarray]]:
-    """A figure of panels of one size, four in a row; places that are left over stay empty."""
-    columns = min(4, panels)
-    rows = -(-panels // columns)
-    width, height = (one * count + more for one, count, more in zip(each, (columns, rows), margin, strict=True))
-    with drawing_grid(width, height, rows, columns, sharex=True, sharey=True) as (figure, axes):
+def drawing_many(panels: int, high: float, margin: float) -> Iterator[tuple[Figure, list[Axes], list[Axes]]]:
+    """Panels of one size in rows of three or four, whichever leaves fewer places empty, and the lowest of every column."""
+    columns = panels if panels < 4 else min((4, 3), key=lambda count: -panels % count)
+    rows, width = -(-panels // columns), TEXT_WIDTH if columns > 1 else COLUMN_WIDTH
+    with drawing_grid(width, high * rows + margin, rows, columns, sharex=True, sharey=True) as (figure, axes):
         for empty in axes.flat[panels:]:
-            empty.set_visible(False)
-        yield figure, axes
+            empty.remove()
+        lowest = list(axes.flat[panels - columns : panels])
+        for axis in lowest:
+            axis.tick_params(labelbottom=True)
+        yield figure, list(axes.flat[:panels]), lowest
 
 
 @contextmanager
@@ -101,7 +115,56 @@ def blank(axes: Axes) -> None:
 def shared_legend(figure: Figure, axes: Axes, **look: Any) -> None:
     """One legend for all panels, outside them, of what is drawn in one of them."""
     handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, **{"loc": "outside upper center", "fontsize": 7.5, **look})
+    top_legend(figure, handles, labels, **look)
+
+
+def top_legend(
+    figure: Figure, handles: Sequence[Any], labels: Sequence[str] | None = None, ncols: int = 4, **look: Any
+) -> None:
+    """A legend above all panels, in as many columns as fit."""
+    labels = [handle.get_label() for handle in handles] if labels is None else labels
+    for columns in range(ncols, 0, -1):
+        legend = figure.legend(handles, labels, loc="outside upper center", ncols=columns, **look)
+        if columns == 1 or legend.get_window_extent().width < figure.bbox.width:
+            return
+        legend.remove()
+
+
+def under(axes: Axes, **look: Any) -> None:
+    """The legend of one panel under it."""
+    axes.legend(loc="upper left", bbox_to_anchor=(0, -0.2), borderaxespad=0, **look)
+
+
+def axis_break(axes: Axes, at: float) -> None:
+    """Two strokes across the lower axis: left and right of them it is divided differently."""
+    frame = {"facecolor": "white", "edgecolor": "none", "pad": 0.2}
+    look: dict[str, Any] = {"ha": "center", "va": "center", "bbox": frame, "zorder": 5}
+    axes.text(at, 0, "//", transform=axes.get_xaxis_transform(), fontsize=SMALLEST, **look)
+
+
+def every(count: int, inches: float, each: float = 0.13) -> int:
+    """Of so many ticks in a row, how far apart those are that have room for a label."""
+    return max(1, math.ceil(count * each / inches))
+
+
+@cache
+def _letters() -> frozenset[int]:
+    """What the font of the figures can write."""
+    return frozenset(get_font(findfont(SETTINGS["font.family"])).get_charmap())
+
+
+def token_text(token: str, longest: int = 12) -> str:
+    """A token on one short line: white space as signs, and what the font cannot write as boxes."""
+    shown = token.strip() or token.replace(" ", "␣")
+    shown = shown.replace("\n", "⏎").replace("\t", "⇥")
+    shown = "".join(one if ord(one) in _letters() else "□" for one in shown)
+    return shown if len(shown) <= longest else shown[: longest - 1] + "…"
+
+
+def shade(hue: str, k: int, count: int) -> tuple[float, float, float]:
+    """The k-th of so many tints of a hue, the last the hue itself."""
+    light = 0.6 * (1 - (k + 1) / count)
+    return tuple(channel + (1 - channel) * light for channel in to_rgb(hue))  # type: ignore[return-value]
 
 
 def class_patches(words: Mapping[str, str]) -> list[Patch]:
@@ -121,7 +184,8 @@ def around_origin(axes: Axes, reach: float) -> None:
     axes.axhline(0, color="#DDDDDD", linewidth=0.6, zorder=0)
     axes.axvline(0, color="#DDDDDD", linewidth=0.6, zorder=0)
     axes.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal")
-    axes.tick_params(labelsize=6.5)
+    axes.xaxis.set_major_locator(MaxNLocator(3, symmetric=True))
+    axes.yaxis.set_major_locator(MaxNLocator(3, symmetric=True))
 
 
 def plain_steps(axes: Axes, ticks: Iterable[int], **look: Any) -> None:
@@ -145,26 +209,53 @@ def diverging() -> LinearSegmentedColormap:
 def caption(figure: Figure, text: str) -> Figure:
     """The figure with what was measured under it, where constrained layout makes room for it."""
     # Where lines are wrapped, matplotlib takes dollar signs for formulas whatever it is told, unless they are escaped.
-    figure.supxlabel(text.replace("$", r"\$"), **CAPTION, wrap=True)
+    look = {"fontsize": SMALLEST, "color": "#444444", "x": 0.01, "ha": "left", "gid": FOOTER}
+    figure.supxlabel(text.replace("$", r"\$"), **look, wrap=True)
     return figure
 
 
-def headline(figure: Figure, text: str) -> Figure:
-    """The same above the picture, where a legend stands under it."""
-    figure.suptitle(text, **CAPTION, parse_math=False)
-    return figure
+def save(
+    figure: Figure, path: str | Path, *, footer: bool = True, formats: Sequence[str] | None = None
+) -> list[Path]:
+    """Write a figure, as vector PDF and as PNG if nothing else is said; returns the files.
 
-
-def save_figure(figure: Figure, path: str | Path) -> list[Path]:
-    """Write a figure as vector PDF and as PNG; returns the files."""
+    `formats` are some of pdf, svg and png. `footer=False` leaves out the lines under the figure that say what was
+    measured, and gives their room to the picture: in a paper the caption says it.
+    """
+    chosen = FORMATS if formats is None else tuple(formats)
+    unknown = [name for name in chosen if name not in KNOWN_FORMATS]
+    if unknown or not chosen:
+        found = repr(unknown[0]) if unknown else "none"
+        raise RotoscopeError(
+            f"found {found} as format of a figure, expected some of {', '.join(KNOWN_FORMATS)}"
+        )
     stem = Path(path).with_suffix("")
-    files = [stem.with_name(f"{stem.name}.{name}") for name in FORMATS]
-    for file, name in zip(files, FORMATS, strict=True):
-        drawn = (
-            BytesIO()
-        )  # drawn first, then written: matplotlib hides that a disk is full behind errors of its own
-        with styled():
-            figure.savefig(drawn, format=name, dpi=DPI)
-        content = drawn.getvalue()
-        replace_file(file, lambda scratch, content=content: scratch.write_bytes(content))  # type: ignore[misc]
+    files = [stem.with_name(f"{stem.name}.{name}") for name in chosen]
+    with _footer(figure, footer):
+        for file, name in zip(files, chosen, strict=True):
+            # Drawn first, then written: matplotlib hides that a disk is full behind errors of its own.
+            drawn = BytesIO()
+            with styled():
+                figure.savefig(drawn, format=name, dpi=DPI)
+            content = drawn.getvalue()
+            replace_file(file, lambda scratch, content=content: scratch.write_bytes(content))  # type: ignore[misc]
     return files
+
+
+@contextmanager
+def _footer(figure: Figure, shown: bool) -> Iterator[None]:
+    """The figure with or without its footer, and afterwards as it was."""
+    lines = [text for text in figure.texts if text.get_gid() == FOOTER]
+    before = [text.get_visible() for text in lines]
+    for text in lines:
+        _show(text, shown)
+    try:
+        yield
+    finally:
+        for text, visible in zip(lines, before, strict=True):
+            _show(text, visible)
+
+
+def _show(text: Text, shown: bool) -> None:
+    text.set_visible(shown)
+    text.set_in_layout(shown)

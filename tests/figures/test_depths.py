@@ -132,7 +132,7 @@ def test_every_figure_of_a_run_can_be_written(tmp_path: Path) -> None:
     assert list(dict(figures_of(swap_depths(depths=(2,))))) == ["depth_map", "depth_curves"]
     assert not list(figures_of(swap_depths(depths=())))  # the own layers alone
     assert "at most 64 swaps of a prompt at every depth" in made["depth_map"].get_supxlabel()
-    rs.figures.save_figure(made["depth_map"], tmp_path / "map")
+    rs.figures.save(made["depth_map"], tmp_path / "map")
 
 
 def test_a_writer_and_its_reader_are_joined_by_a_line_as_wide_as_the_effect() -> None:

@@ -23,7 +23,7 @@ from rotoscope.figures import (
     head_paths,
     layer_map,
     plane,
-    save_figure,
+    save,
     style,
     swap_traces,
     vectors,
@@ -95,7 +95,7 @@ def test_caption_says_what_was_measured(found: rs.Profile, full: rs.Profile) -> 
 
 
 def test_vector_and_pixels(found: rs.Profile, tmp_path: Path, fine_pictures: None) -> None:
-    files = save_figure(plane(found), tmp_path / "plane")
+    files = save(plane(found), tmp_path / "plane")
     assert [file.suffix for file in files] == [".pdf", ".png"]
     assert files[0].read_bytes().startswith(b"%PDF")
     assert b"/Type3" not in files[0].read_bytes()  # fonts are embedded as TrueType, editable
@@ -109,7 +109,7 @@ def test_on_a_full_disk(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPat
     figure = Figure()
     figure.subplots().plot(np.random.default_rng(0).random(200))
     with full_disk(2000), pytest.raises(RunError, match=rf"dots\.{name} cannot be written"):
-        save_figure(figure, tmp_path / "dots")
+        save(figure, tmp_path / "dots")
     assert not list(tmp_path.iterdir())
 
 
@@ -125,7 +125,7 @@ def test_every_figure_of_a_full_profile_can_be_written(full: rs.Profile, tmp_pat
         "plane", "layer_map", "depth", "swap_traces", "vectors", "frequency_summary", "frequency_profiles",
         "frequency_norms", "head_paths", "frequency_grid",
     ]  # fmt: skip
-    save_figure(made["frequency_grid"], tmp_path / "grid")
+    save(made["frequency_grid"], tmp_path / "grid")
 
 
 @pytest.mark.parametrize("score", SCORES)
