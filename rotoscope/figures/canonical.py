@@ -52,7 +52,7 @@ def _angle_axis(axes: Axes, thetas: np.ndarray, label: bool = True) -> None:
     least, most = thetas[thetas > 0].min(), thetas.max()
     axes.set_xscale("log")
     powers = range(math.ceil(np.log10(least)), math.floor(np.log10(most)) + 1)
-    ticks = {10.0**k: f"10{str(k).translate(RAISED)}" for k in powers[:: 1 if len(powers) < 4 else 2]}
+    ticks = {10.0**k: f"10{str(k).translate(RAISED)}" for k in powers[:: -1 if len(powers) < 4 else -2]}
     if (thetas == 0).any():
         axis_break(axes, least / 2)
         ticks = {least / 4: "NoPE"} | {at: label for at, label in ticks.items() if at > 2 * least}
@@ -164,8 +164,7 @@ def canonical_vectors(found: Canonical, experiment: str | None = None, theta: fl
         axes[-1].plot(position, expected + off, "x", ms=4, color=QUERY, label="query, relative to keys")
         axes[-1].set(xlabel="named position j" if name == "index" else "asked entity", ylabel="angle")
         axes[-1].set_title("angle of the query", loc="left")
-        keys_of = [ax.get_legend_handles_labels() for ax in (axes[0], axes[-1])]
-        top_legend(figure, *(sum(both, []) for both in zip(*keys_of, strict=True)))
+        top_legend(figure, [*axes[0].get_legend_handles_labels()[0], *axes[-1].lines])
     return caption(figure, f"{name}, θ = {nearest:.2g}, seed 0; " + _caption(found))
 
 

@@ -28,6 +28,8 @@ from rotoscope.figures.style import (
     every,
     shared_legend,
     top_legend,
+    one_square,
+    under,
 )
 from rotoscope.figures.words import class_labels, measured
 from rotoscope.maths.purity import COVERED
@@ -253,8 +255,9 @@ def depth_ends(run: SwapDepths | Profile, tau: float | None = None) -> Figure:
         raise RotoscopeError(
             "the prompt itself was not permuted: depths(..., at=0) or profile(..., input_swaps=64)"
         )
-    draw = _ends_by_layer if heads["head"].max() == 0 else _ends_in_the_plane
-    return caption(draw(run, heads, _null_ends(run, tau)), measured(run, tau))
+    if heads["head"].max() == 0:
+        return caption(_ends_by_layer(run, heads, _null_ends(run, tau)), measured(run, tau))
+    return one_square(caption(_ends_in_the_plane(run, heads, _null_ends(run, tau)), measured(run, tau)))
 
 
 def _ends_in_the_plane(run: SwapDepths | Profile, heads: pd.DataFrame, null: pd.DataFrame) -> Figure:
@@ -266,7 +269,7 @@ def _ends_in_the_plane(run: SwapDepths | Profile, heads: pd.DataFrame, null: pd.
         "symbolic": "symbolic, also in the prompt",
         "symbolic at its layer": "symbolic at their layer alone",
     }
-    with drawing(COLUMN_WIDTH, 4.8) as (figure, [axes]):
+    with drawing(COLUMN_WIDTH, 6.0) as (figure, [axes]):
         corners(axes, run.gamma)
         corner_words(axes, run.gamma, carried=True)
         permuted = null.dropna(subset=INPUT_SCORES)
@@ -298,11 +301,8 @@ def _ends_in_the_plane(run: SwapDepths | Profile, heads: pd.DataFrame, null: pd.
         axes.set_title(f"{run.name}\n{len(pure)} pure symbolic heads", loc="left")
         if len(told) < len(pure):
             axes.scatter([], [], color=THIN, label=f"{len(pure) - len(told)} without a verdict")
-        axes.legend(
-            loc="upper center",
-            bbox_to_anchor=(0.45, -0.17),
-            title="lines: from swaps at the head's own layer\nto the permuted prompt",
-        )
+        lines = "lines: from swaps at the head's own layer\nto the permuted prompt"
+        under(axes, title=lines, alignment="left")
     return figure
 
 

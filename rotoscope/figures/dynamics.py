@@ -33,6 +33,8 @@ from rotoscope.results.dynamics import GAMMAS, Dynamics
 
 LONG, LINEAR = 4000, 2000
 """Trainings of more steps than the first have an axis that is linear up to the second."""
+MOVED = 0.02
+"""By so much of a score heads move, on average, between a step that is shown and the last: else it is the same picture."""
 COUNTED = "layers and heads count from 0"
 
 
@@ -90,7 +92,7 @@ def plane_over_training(run: Dynamics, steps: Sequence[int] | None = None, gamma
     """All heads in the plane at some steps (P2 Fig. 2B): coloured by layer, sized by entropy."""
     chosen = list(steps) if steps is not None else _telling_steps(run)
     table = run.at(gamma=gamma)
-    with drawing_many(len(chosen), 1.9, 0.5) as (figure, panels, lowest):
+    with drawing_many(len(chosen), None, 0.5 if len(chosen) > 1 else 0.9) as (figure, panels, lowest):
         for axes, step in zip(panels, chosen, strict=True):
             now = table[table["step"] == step]
             corners(axes, gamma)
@@ -128,11 +130,11 @@ def _telling_steps(run: Dynamics, most: int = 8) -> list[int]:
     )
     moved = np.concatenate(([0.0], np.abs(np.diff(track.to_numpy(), axis=0)).mean(1).cumsum()))
     goals = np.linspace(0, moved[-1], most)
-    found = sorted(
-        {int(track.index[int(np.argmin(np.abs(moved - goal)))]) for goal in goals} | {max(run.steps)}
-    )
+    places = sorted({int(np.argmin(np.abs(moved - goal))) for goal in goals} | {len(moved) - 1})
+    found = [place for place in places if moved[-1] - moved[place] >= MOVED] + places[-1:]
     # Rows of three or four that are full: of five and seven one is left out, the last but one.
-    return [*found[:-2], found[-1]] if len(found) in (5, 7) else found
+    found = [*found[:-2], found[-1]] if len(found) in (5, 7) else found
+    return [int(track.index[place]) for place in found]
 
 
 def scores_over_training(run: Dynamics) -> Figure:
@@ -200,7 +202,7 @@ def waiting(*runs: Dynamics, gamma: float = GAMMA) -> Figure:
         for axes, run in zip(panels, runs, strict=True):
             pure = run.pure_from(gamma).dropna(subset=["first_pure"])
             for row in pure.itertuples():
-                look: dict[str, Any] = {"color": CLASS_COLOURS[row.head_class], "ms": 5, "ls": ""}
+                look: dict[str, Any] = {"color": CLASS_COLOURS[row.head_class], "ms": 5, "ls": "", "zorder": 3}
                 [mark] = axes.plot(row.first_pure, row.layer, CLASS_MARKERS[row.head_class], **look)
                 kinds.setdefault(f"head that ends {row.head_class}, first pure", mark)
             learned = run.learned().dropna()
@@ -214,6 +216,8 @@ def waiting(*runs: Dynamics, gamma: float = GAMMA) -> Figure:
             low, high = min(shown, default=0.0), max(shown, default=1.0)
             axes.set_xlim(low - 0.15 * (high - low + 1), high + 0.15 * (high - low + 1))
             axes.set_yticks(range(0, run.layers, max(1, run.layers // 6)))
+            axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+            axes.ticklabel_format(axis="x", useOffset=False)
             axes.set_title(f"{run.task} task", loc="left")
             axes.set_ylabel("layer")
             if not shown:

@@ -36,7 +36,8 @@ def swap_traces(profile: Profile) -> Figure:
     lies in them is cut, with its value beside it.
     """
     groups = list(profile.traces.groupby("example", sort=False))
-    with drawing(TEXT_WIDTH, 1.75 * len(groups) + 0.7, len(groups), 1) as (figure, axes):
+    each = 2.0 if "token" in profile.traces else 1.6
+    with drawing(TEXT_WIDTH, each * len(groups) + 0.9, len(groups), 1) as (figure, axes):
         for ax, (title, rows) in zip(axes, groups, strict=True):
             rows = rows.sort_values("position")
             first, second = int(rows["first_block"].iloc[0]), int(rows["second_block"].iloc[0])
@@ -66,8 +67,10 @@ def _cut(axes: Axes, rows: pd.DataFrame) -> None:
     top = 1.2 * float(height[rows["block"] >= 0].max())
     axes.set(xlim=(rows["position"].min() - 0.8, rows["position"].max() + 0.8), ylim=(0, top))
     for position, value in zip(rows["position"][height > top], height[height > top], strict=True):
-        axes.annotate(f"{value:.2f} ↑", (position, top), (3, -1), textcoords="offset points",
-                      fontsize=SMALLEST, va="top", color="#555555")  # fmt: skip
+        late = position > rows["position"].mean()
+        axes.annotate(f"{value:.2f} ↑", (position, top), (-4 if late else 4, 0), textcoords="offset points",
+                      fontsize=SMALLEST, ha="right" if late else "left", va="top", color="#555555",
+                      bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5})  # fmt: skip
 
 
 def _tokens(axes: Axes, rows: pd.DataFrame, swapped: tuple[int, int]) -> None:
@@ -92,7 +95,7 @@ def vectors(profile: Profile) -> Figure:
     """Query and keys of each example head in the plane that decides (P1 Fig. 3C), un-rotated and met."""
     table = profile.vectors
     groups = list(table.groupby("example", sort=False))
-    with drawing_grid(TEXT_WIDTH, 4.6, 2, len(groups)) as (figure, axes):
+    with drawing_grid(TEXT_WIDTH, 4.9, 2, len(groups)) as (figure, axes):
         for c, (title, rows) in enumerate(groups):
             keys, query = rows[rows["kind"] == "key"], rows[rows["kind"] == "query"].iloc[0]
             for r, suffix in enumerate(("", "_met")):

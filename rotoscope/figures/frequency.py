@@ -65,7 +65,7 @@ def frequency_profiles(profile: Profile, heads: dict[str, tuple[int, int]], tau:
 def frequency_norms(profile: Profile, heads: dict[str, tuple[int, int]], tau: float | None = None) -> Figure:
     """Which planes matter: L2 norm over keys of each plane's logits."""
     real, _ = _at(profile, tau)
-    with drawing(TEXT_WIDTH, 3.1, 1, 2) as (figure, (left, right)):
+    with drawing(TEXT_WIDTH, 3.3, 1, 2) as (figure, (left, right)):
         grid = real.pivot_table(index="layer", columns="frequency_id", values="logit_norm")
         drawn = left.imshow(np.log10(grid.to_numpy() + 1e-3), aspect="auto", origin="lower", cmap="cividis")
         ids = grid.columns.to_numpy()

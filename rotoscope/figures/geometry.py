@@ -55,7 +55,7 @@ def dominant_planes(run: Geometry, layers: Sequence[int] | None = None) -> Figur
     """Mean query and key vector of every token in the plane each layer uses most (P2 Figs. 4B and 4C)."""
     ids = run.weighted_ids()
     chosen = list(layers) if layers is not None else list(ids["layer"].unique()[:4])
-    with drawing_grid(TEXT_WIDTH, 1.0 + 6.0 / max(len(chosen), 2) * 1.15, 2, len(chosen)) as (figure, panels):
+    with drawing_grid(TEXT_WIDTH, 1.0 + 2 * 5.6 / max(len(chosen), 3), 2, len(chosen)) as (figure, panels):
         for column, layer in enumerate(chosen):
             top = ids[ids["layer"] == layer].iloc[0]
             rows = run.vectors[(run.vectors["layer"] == layer) & (run.vectors["head"] == top["head"])]

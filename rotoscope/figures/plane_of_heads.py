@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 from scipy.ndimage import gaussian_filter
 
-from rotoscope.figures.style import COLUMN_WIDTH, SMALLEST, caption, drawing
+from rotoscope.figures.style import COLUMN_WIDTH, SMALLEST, caption, drawing, one_square, under
 from rotoscope.figures.words import measured
 from rotoscope.maths.purity import pure_regions
 from rotoscope.palette import CLASS_COLOURS, CLASS_MARKERS, INK, MIXED_EDGE
@@ -33,7 +33,7 @@ def plane(profile: Profile, tau: float | None = None) -> Figure:
     """
     heads, summary = profile.at(tau), profile.summary(tau)
     handles: list[Patch | Line2D] = []
-    with drawing(COLUMN_WIDTH, 5.0) as (figure, [axes]):
+    with drawing(COLUMN_WIDTH, 6.0) as (figure, [axes]):
         corners(axes, profile.gamma)
         corner_words(axes, profile.gamma, carried="carried" in summary.classes)
         if profile.null_name is not None:
@@ -49,27 +49,28 @@ def plane(profile: Profile, tau: float | None = None) -> Figure:
                 s=16,
                 color=CLASS_COLOURS[name],
                 marker=CLASS_MARKERS[name],
-                alpha=np.where(group["little_at_stake"].fillna(False).astype(bool), PALE, FULL),
+                alpha=_strength(group) if len(group) else None,
                 linewidths=0.4,
                 edgecolors=edge,
                 label=label,
                 clip_on=False,
                 zorder=3,
             )
+            words = label.replace(" at their layer", "\nat their layer")
             look = {"color": CLASS_COLOURS[name], "markeredgecolor": edge, "markeredgewidth": 0.4}
             handles.append(
-                Line2D([], [], linestyle="", marker=CLASS_MARKERS[name], markersize=5, label=label, **look)
+                Line2D([], [], linestyle="", marker=CLASS_MARKERS[name], markersize=5, label=words, **look)
             )
         square(axes)
         r = "undefined" if summary.correlation is None else f"{summary.correlation:.2f}"
         axes.set_title(f"{profile.name}\n{summary.heads - summary.missing} heads, r = {r}", loc="left")
-        axes.legend(
-            handles=handles,
-            loc="upper center",
-            bbox_to_anchor=(0.45, -0.17),
-            title=textwrap.fill(f"{summary.stake_words} (faded)", 52),
-        )
-    return caption(figure, measured(profile, tau))
+        stakes = textwrap.fill(f"{summary.stake_words} (faded)", 50)
+        under(axes, handles=handles, title=stakes, alignment="left")
+    return one_square(caption(figure, measured(profile, tau)))
+
+
+def _strength(heads: pd.DataFrame) -> np.ndarray:
+    return np.where(heads["little_at_stake"].fillna(False).astype(bool), PALE, FULL)
 
 
 def square(axes: Axes) -> None:
@@ -91,7 +92,7 @@ def corner_words(axes: Axes, gamma: float, *, carried: bool) -> None:
     apart = gamma + 0.02
     for words, place, across, along in (
         ("stays put", (1 - apart, 0), "right", "bottom"),
-        ("follows the fact" + ("\nor is carried" if carried else ""), (0, 1 - apart), "left", "top"),
+        ("follows\nthe fact" + ("\nor is carried" if carried else ""), (0, 1 - apart), "left", "top"),
         ("looks at\neverything", (1 - apart, 1), "right", "top"),
     ):
         axes.annotate(words, place, ha=across, va=along, fontsize=SMALLEST, color=INK, style="italic", zorder=4)
@@ -104,7 +105,7 @@ def density(axes: Axes, heads: pd.DataFrame) -> None:
         return
     bins, reach = 104, (-0.02, 1.02)
     counts, edges, _ = np.histogram2d(*known.T, bins=bins, range=(reach, reach))
-    smooth = gaussian_filter(counts, 1.5, mode="nearest")
+    smooth = gaussian_filter(counts, 3.0, mode="nearest")
     ordered = np.sort(smooth.ravel())[::-1]
     held = ordered.cumsum() / ordered.sum()
     levels = [float(ordered[np.searchsorted(held, share)]) for share in NULL_SHARES]

@@ -20,6 +20,7 @@ from matplotlib.font_manager import findfont, get_font
 from matplotlib.patches import Patch
 from matplotlib.text import Text
 from matplotlib.ticker import FixedFormatter, MaxNLocator
+from matplotlib.transforms import ScaledTranslation
 
 from rotoscope.errors import RotoscopeError
 from rotoscope.palette import CLASS_COLOURS, POSITIONAL, SYMBOLIC
@@ -79,10 +80,16 @@ def _no_formulas(figure: Figure) -> None:
 
 
 @contextmanager
-def drawing_many(panels: int, high: float, margin: float) -> Iterator[tuple[Figure, list[Axes], list[Axes]]]:
-    """Panels of one size in rows of three or four, whichever leaves fewer places empty, and the lowest of every column."""
+def drawing_many(
+    panels: int, high: float | None, margin: float
+) -> Iterator[tuple[Figure, list[Axes], list[Axes]]]:
+    """Panels of one size in rows of three or four, whichever leaves fewer places empty, and the lowest of every column.
+
+    Without a height they are square, with titles of two lines.
+    """
     columns = panels if panels < 4 else min((4, 3), key=lambda count: -panels % count)
     rows, width = -(-panels // columns), TEXT_WIDTH if columns > 1 else COLUMN_WIDTH
+    high = (width - 0.9) / columns + 0.4 if high is None else high
     with drawing_grid(width, high * rows + margin, rows, columns, sharex=True, sharey=True) as (figure, axes):
         for empty in axes.flat[panels:]:
             empty.remove()
@@ -131,8 +138,11 @@ def top_legend(
 
 
 def under(axes: Axes, **look: Any) -> None:
-    """The legend of one panel under it."""
-    axes.legend(loc="upper left", bbox_to_anchor=(0, -0.2), borderaxespad=0, **look)
+    """The legend of one panel under it, where numbers and the name of the axis leave off, whatever the panel's size."""
+    figure: Any = axes.get_figure()
+    down = ScaledTranslation(0, -0.38, figure.dpi_scale_trans)
+    look = {"loc": "upper left", "bbox_to_anchor": (0, 0), "borderaxespad": 0, **look}
+    axes.legend(bbox_transform=axes.transAxes + down, **look)
 
 
 def axis_break(axes: Axes, at: float) -> None:
@@ -153,7 +163,7 @@ def _letters() -> frozenset[int]:
     return frozenset(get_font(findfont(SETTINGS["font.family"])).get_charmap())
 
 
-def token_text(token: str, longest: int = 12) -> str:
+def token_text(token: str, longest: int = 9) -> str:
     """A token on one short line: white space as signs, and what the font cannot write as boxes."""
     shown = token.strip() or token.replace(" ", "␣")
     shown = shown.replace("\n", "⏎").replace("\t", "⇥")
@@ -214,13 +224,21 @@ def caption(figure: Figure, text: str) -> Figure:
     return figure
 
 
+def one_square(figure: Figure) -> Figure:
+    """A figure of one square panel as high as the panel, the legend under it and the footer need."""
+    below: list[Any] = [figure.axes[0].get_legend(), *figure.texts]
+    inches = sum(one.get_window_extent().height for one in below) / figure.dpi
+    figure.set_figheight(figure.get_figwidth() + 0.6 + inches)
+    return figure
+
+
 def save(
     figure: Figure, path: str | Path, *, footer: bool = True, formats: Sequence[str] | None = None
 ) -> list[Path]:
     """Write a figure, as vector PDF and as PNG if nothing else is said; returns the files.
 
     `formats` are some of pdf, svg and png. `footer=False` leaves out the lines under the figure that say what was
-    measured, and gives their room to the picture: in a paper the caption says it.
+    measured and makes the figure shorter by them: in a paper the caption says it.
     """
     chosen = FORMATS if formats is None else tuple(formats)
     unknown = [name for name in chosen if name not in KNOWN_FORMATS]
@@ -244,18 +262,15 @@ def save(
 
 @contextmanager
 def _footer(figure: Figure, shown: bool) -> Iterator[None]:
-    """The figure with or without its footer, and afterwards as it was."""
-    lines = [text for text in figure.texts if text.get_gid() == FOOTER]
-    before = [text.get_visible() for text in lines]
-    for text in lines:
-        _show(text, shown)
+    """The figure with its footer or, shorter, without, and afterwards as it was."""
+    hidden = [] if shown else [text for text in figure.texts if text.get_gid() == FOOTER]
+    height = figure.get_figheight()
+    figure.set_figheight(height - sum(text.get_window_extent().height for text in hidden) / figure.dpi)
+    for text in hidden:
+        text.set(visible=False, in_layout=False)
     try:
         yield
     finally:
-        for text, visible in zip(lines, before, strict=True):
-            _show(text, visible)
-
-
-def _show(text: Text, shown: bool) -> None:
-    text.set_visible(shown)
-    text.set_in_layout(shown)
+        figure.set_figheight(height)
+        for text in hidden:
+            text.set(visible=True, in_layout=True)
