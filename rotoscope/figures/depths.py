@@ -19,6 +19,7 @@ from rotoscope.figures.style import (
     COLUMN_WIDTH,
     SMALLEST,
     TEXT_WIDTH,
+    OneSquare,
     blank,
     caption,
     class_patches,
@@ -28,7 +29,6 @@ from rotoscope.figures.style import (
     every,
     shared_legend,
     top_legend,
-    one_square,
     under,
 )
 from rotoscope.figures.words import class_labels, measured
@@ -257,7 +257,7 @@ def depth_ends(run: SwapDepths | Profile, tau: float | None = None) -> Figure:
         )
     if heads["head"].max() == 0:
         return caption(_ends_by_layer(run, heads, _null_ends(run, tau)), measured(run, tau))
-    return one_square(caption(_ends_in_the_plane(run, heads, _null_ends(run, tau)), measured(run, tau)))
+    return OneSquare().fit(caption(_ends_in_the_plane(run, heads, _null_ends(run, tau)), measured(run, tau)))
 
 
 def _ends_in_the_plane(run: SwapDepths | Profile, heads: pd.DataFrame, null: pd.DataFrame) -> Figure:

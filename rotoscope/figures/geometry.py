@@ -68,7 +68,7 @@ def dominant_planes(run: Geometry, layers: Sequence[int] | None = None) -> Figur
                 values = order[order >= 0]
                 shown = axes.scatter(known["re"], known["im"], c=values, cmap="turbo", s=9)
                 if run.task == "letter":
-                    for letter, group in known.groupby([chr(ord("a") + k) for k in values]):
+                    for letter, group in known.groupby(np.array([chr(ord("a") + k) for k in values])):
                         _letter(axes, letter, group["re"].mean(), group["im"].mean())
                 around_origin(axes, reach)
                 if kind == "query":

@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 from scipy.ndimage import gaussian_filter
 
-from rotoscope.figures.style import COLUMN_WIDTH, SMALLEST, caption, drawing, one_square, under
+from rotoscope.figures.style import COLUMN_WIDTH, SMALLEST, OneSquare, caption, drawing, under
 from rotoscope.figures.words import measured
 from rotoscope.maths.purity import pure_regions
 from rotoscope.palette import CLASS_COLOURS, CLASS_MARKERS, INK, MIXED_EDGE
@@ -66,7 +66,7 @@ def plane(profile: Profile, tau: float | None = None) -> Figure:
         axes.set_title(f"{profile.name}\n{summary.heads - summary.missing} heads, r = {r}", loc="left")
         stakes = textwrap.fill(f"{summary.stake_words} (faded)", 50)
         under(axes, handles=handles, title=stakes, alignment="left")
-    return one_square(caption(figure, measured(profile, tau)))
+    return OneSquare().fit(caption(figure, measured(profile, tau)))
 
 
 def _strength(heads: pd.DataFrame) -> np.ndarray:

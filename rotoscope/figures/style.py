@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -17,6 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.font_manager import findfont, get_font
+from matplotlib.layout_engine import LayoutEngine
 from matplotlib.patches import Patch
 from matplotlib.text import Text
 from matplotlib.ticker import FixedFormatter, MaxNLocator
@@ -51,6 +53,8 @@ SETTINGS = {
     "svg.fonttype": "none",
 }
 LINES = ("-", "--", ":", "-.")
+LETTERS = 18
+"""Of the smallest letters so many stand in an inch."""
 FOOTER = "footer"
 """By this name the line that says what was measured is found, to be left out of a paper's figure."""
 
@@ -75,7 +79,7 @@ def _no_formulas(figure: Figure) -> None:
             ticks += axis.get_major_ticks()
         numbers |= {axis.get_offset_text(), *(label for tick in ticks for label in (tick.label1, tick.label2))}
     for text in figure.findobj(Text):
-        if text not in numbers and not text.get_wrap():  # type: ignore[attr-defined]
+        if text not in numbers:
             text.set_parse_math(False)  # type: ignore[attr-defined]
 
 
@@ -218,18 +222,38 @@ def diverging() -> LinearSegmentedColormap:
 
 def caption(figure: Figure, text: str) -> Figure:
     """The figure with what was measured under it, where constrained layout makes room for it."""
-    # Where lines are wrapped, matplotlib takes dollar signs for formulas whatever it is told, unless they are escaped.
+    # Lines are broken here: matplotlib's own breaks come out otherwise at every resolution.
+    letters = int(LETTERS * figure.get_figwidth())
+    lines = "\n".join(textwrap.fill(line, letters) for line in text.splitlines())
     look = {"fontsize": SMALLEST, "color": "#444444", "x": 0.01, "ha": "left", "gid": FOOTER}
-    figure.supxlabel(text.replace("$", r"\$"), **look, wrap=True)
+    figure.supxlabel(lines, **look, parse_math=False)
     return figure
 
 
-def one_square(figure: Figure) -> Figure:
-    """A figure of one square panel as high as the panel, the legend under it and the footer need."""
-    below: list[Any] = [figure.axes[0].get_legend(), *figure.texts]
-    inches = sum(one.get_window_extent().height for one in below) / figure.dpi
-    figure.set_figheight(figure.get_figwidth() + 0.6 + inches)
-    return figure
+class OneSquare(LayoutEngine):  # type: ignore[misc]
+    """One square panel over the whole width, the legend under it, the footer under that: no room is left over.
+
+    Constrained layout leaves room above and below a square, and lets what stands under it run into the footer.
+    """
+
+    _adjust_compatible, _colorbar_gridspec = True, False
+    LEFT, RIGHT, TITLE, NUMBERS = 0.48, 0.1, 0.36, 0.46
+    """Inches beside, above and directly under the panel."""
+
+    def execute(self, fig: Figure) -> None:
+        width, height = fig.get_size_inches()
+        side, below = width - self.LEFT - self.RIGHT, self._below(fig)
+        fig.axes[0].set_position((self.LEFT / width, below / height, side / width, side / height))
+
+    def fit(self, figure: Figure) -> Figure:
+        """The figure as high as all this needs."""
+        figure.set_layout_engine(self)
+        figure.set_figheight(figure.get_figwidth() - self.LEFT - self.RIGHT + self.TITLE + self._below(figure))
+        return figure
+
+    def _below(self, figure: Figure) -> float:
+        parts: list[Any] = [figure.axes[0].get_legend(), *(text for text in figure.texts if text.get_visible())]
+        return self.NUMBERS + float(sum(one.get_window_extent().height for one in parts)) / figure.dpi
 
 
 def save(

@@ -28,25 +28,13 @@ from rotoscope.figures import (
     swap_traces,
     vectors,
 )
-from rotoscope.palette import CLASS_COLOURS, NULL, POSITIONAL, SYMBOLIC
+from rotoscope.palette import CLASS_COLOURS, MIXED_EDGE, NULL, POSITIONAL, SYMBOLIC
 from rotoscope.reading import HeadReader
 from tests.disk import full_disk
-from tests.figures.drawn import bars, image, line, names, points, ticks
+from tests.figures.drawn import bars, footer, image, line, names, points, ticks
 from tests.models import tiny, tokens
 
 SCORES = ["positional_score", "symbolic_score"]
-
-
-@pytest.fixture(scope="module")
-def found() -> rs.Profile:
-    return rs.profile(tiny("llama"), tokens=tokens(3, 14), null="none")
-
-
-@pytest.fixture(scope="module")
-def full() -> rs.Profile:
-    return rs.profile(
-        tiny("llama"), tokens=tokens(3, 14), frequencies=True, null="random", null_draws=2, examples=True
-    )
 
 
 def same_points(drawn: np.ndarray, expected: np.ndarray) -> None:
@@ -70,9 +58,44 @@ def test_plane_shows_every_head_in_its_colour(found: rs.Profile) -> None:
 
 
 def test_plane_shows_the_null_behind(full: rs.Profile) -> None:
+    """As an area, not as dots among dots: nine of ten heads of the null lie in it, half of them in its darker part."""
     axes = plane(full).axes[0]
-    assert axes.collections[0].get_label() == "random null"
-    same_points(points(axes), full.nulls[SCORES].to_numpy())
+    outer, inner = axes.collections[0].get_paths()
+    null = full.nulls[SCORES].to_numpy()
+    dark = inner.contains_points(null)
+    light = outer.contains_points(null) & ~dark
+    assert dark.mean() >= 0.4
+    assert (dark | light).mean() >= 0.85
+    corners = [(0.01, 0.01), (0.99, 0.01)]
+    assert not (outer.contains_points(corners) | inner.contains_points(corners)).any()
+    assert [text.get_text() for text in axes.get_legend().get_texts()][0] == "random null: half of its heads"
+    drawn = sum(len(one.get_offsets()) for one in axes.collections[1:])
+    assert drawn == len(full.at())
+
+
+def test_plane_says_what_its_corners_mean_and_is_square(found: rs.Profile) -> None:
+    axes = plane(found).axes[0]
+    words = {text.get_text().replace("\n", " "): tuple(text.xy) for text in axes.texts}
+    assert words == {
+        "stays put": pytest.approx((0.88, 0)),
+        "follows the fact": pytest.approx((0, 0.88)),
+        "looks at everything": pytest.approx((0.88, 1)),
+    }
+    axes.figure.draw_without_rendering()
+    assert axes.bbox.width == pytest.approx(axes.bbox.height)
+
+
+def test_heads_with_little_at_stake_are_faded_and_mixed_ones_have_an_edge(found: rs.Profile) -> None:
+    heads = found.at()
+    axes = plane(found).axes[0]
+    for group in axes.collections:
+        name = group.get_label().split()[1]
+        rows = heads[heads["head_class"] == name]
+        faded = np.atleast_1d(group.get_alpha() if len(rows) else []) < 0.5
+        np.testing.assert_array_equal(faded, rows["little_at_stake"].astype(bool))
+        if len(rows):
+            edge = to_hex(group.get_edgecolor()[0]).upper()
+            assert edge == (MIXED_EDGE if name == "mixed" else "#FFFFFF")
 
 
 def test_map_shows_scores_where_heads_stand(found: rs.Profile) -> None:
@@ -87,11 +110,11 @@ def test_map_shows_scores_where_heads_stand(found: rs.Profile) -> None:
 
 
 def test_caption_says_what_was_measured(found: rs.Profile, full: rs.Profile) -> None:
-    text = plane(found).get_supxlabel()
+    text = footer(plane(found))
     assert "3 prompts" in text
     assert "τ = 0.0001" in text
     assert "no null" in text
-    assert "null: random, 2 draws" in plane(full).get_supxlabel()
+    assert "null: random, 2 draws" in footer(plane(full))
 
 
 def test_vector_and_pixels(found: rs.Profile, tmp_path: Path, fine_pictures: None) -> None:
@@ -188,7 +211,7 @@ def test_the_grid_has_every_head_in_its_cell(full: rs.Profile) -> None:
     for curves, score in ((positional, SCORES[0]), (symbolic, SCORES[1])):
         curve = curves.get_segments()[4 * 1 + 2]  # layer 1, head 2 of four heads
         rows = full.frequencies.query("layer == 1 and head == 2")
-        np.testing.assert_allclose(1 + 0.9 - 0.8 * rows[score], curve[:, 1])
+        np.testing.assert_allclose(1 + 0.1 + 0.8 * rows[score], curve[:, 1])
         assert ((curve[:, 0] > 2) & (curve[:, 0] < 3)).all()
 
 
@@ -210,7 +233,7 @@ def test_traces_draw_attention_before_and_after_the_swap(full: rs.Profile) -> No
     order[[first, second]] = second, first  # every token is a block
     for label, contents in (("before", np.arange(14)), ("after the swap", order)):
         weights = np.exp(grids[0][np.arange(14), contents])
-        np.testing.assert_allclose(line(axes, label)[:, 1], (weights / weights.sum())[:13], rtol=1e-4)
+        np.testing.assert_allclose(line(axes, label)[:, 1], weights / weights.sum(), rtol=1e-4)
     assert not np.allclose(line(axes, "before"), line(axes, "after the swap"), atol=1e-3)
 
 
