@@ -12,7 +12,7 @@ import torch
 
 import rotoscope as rs
 from rotoscope.analysis.lengths import stored_lengths
-from rotoscope.results import Dynamics, Geometry, Lengths, Roles
+from rotoscope.results import Dynamics, Gating, Geometry, Lengths, Roles
 from rotoscope.results.record import RunRecord
 from rotoscope.tasks import letter
 from tests.models import tiny, tokens
@@ -91,3 +91,20 @@ def flow() -> SimpleNamespace:
     attention = torch.zeros(2, 1, last + 1, last + 1)
     attention[1, 0, last, one.path[1]] = 1.0
     return SimpleNamespace(sequence=one, answered=one.answer, cells=cells, attention=attention)
+
+
+@pytest.fixture(scope="package")
+def gating() -> Gating:
+    """Two bands kept and removed, at a loss that tells which it was."""
+    rows = [
+        {"condition": f"{action} {first}", "action": action, "head_group": "all", "control": False, "first_id": first,
+         "last_id": first + 1, "gated_heads": 3, "source": source, "prompt": 0, "loss": loss + first, "accuracy": 0.0}
+        for source in ("task", "text")
+        for action, loss in (("keep", 1.0), ("remove", 5.0))
+        for first in (1, 3)
+    ]  # fmt: skip
+    rows += [rows[k] | {"condition": "nothing gated", "first_id": 0, "last_id": 0, "loss": 0.5} for k in (0, 4)]
+    return Gating(
+        RunRecord(settings={"model": "m", "task": "binding", "prompts": 1, "passages": 1}),
+        {"conditions": pd.DataFrame(rows)},
+    )

@@ -9,11 +9,13 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
 from rotoscope.figures.style import SMALLEST, TEXT_WIDTH
+from rotoscope.palette import MIXED
 
 
 def faults(figure: Figure) -> list[str]:
@@ -34,7 +36,18 @@ def faults(figure: Figure) -> list[str]:
     for labels in ticks:
         found += _overlapping([(repr(label.get_text()), label.get_window_extent()) for label in labels])
     found += _overlapping([*_furniture(figure, panels)])
-    return found + [f"panel {k} is empty" for k, axes in enumerate(panels) if not axes.has_data()]
+    for k, axes in enumerate(panels):
+        found += [f"panel {k} {what}" for what in _drawn_wrong(axes)]
+    return found
+
+
+def _drawn_wrong(axes: Axes) -> Iterator[str]:
+    if not (axes.has_data() or axes.texts):
+        yield "is empty"
+    if any(to_hex(line.get_color()).upper() == MIXED for line in axes.lines if line.get_linestyle() != "None"):
+        yield "has a line in the pale colour of mixed heads"
+    if "layer" in axes.get_ylabel() and axes.yaxis_inverted():
+        yield "has layer 0 above"
 
 
 def _written(text: Text) -> bool:

@@ -11,7 +11,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 import rotoscope as rs
-from rotoscope.errors import RunError
+from rotoscope.errors import RotoscopeError, RunError
 from rotoscope.figures import (
     all_figures,
     by_position,
@@ -28,7 +28,7 @@ from rotoscope.figures import (
     swap_traces,
     vectors,
 )
-from rotoscope.palette import CLASS_COLOURS, MIXED_EDGE, NULL, POSITIONAL, SYMBOLIC
+from rotoscope.palette import CLASS_COLOURS, MIXED_EDGE, NULL, POSITIONAL, QUERY, SYMBOLIC
 from rotoscope.reading import HeadReader
 from tests.disk import full_disk
 from tests.figures.drawn import bars, footer, image, line, names, points, ticks
@@ -68,7 +68,7 @@ def test_plane_shows_the_null_behind(full: rs.Profile) -> None:
     assert (dark | light).mean() >= 0.85
     corners = [(0.01, 0.01), (0.99, 0.01)]
     assert not (outer.contains_points(corners) | inner.contains_points(corners)).any()
-    assert [text.get_text() for text in axes.get_legend().get_texts()][0] == "random null: half of its heads"
+    assert axes.get_legend().get_texts()[0].get_text() == "random null: half of its heads"
     drawn = sum(len(one.get_offsets()) for one in axes.collections[1:])
     assert drawn == len(full.at())
 
@@ -86,8 +86,12 @@ def test_plane_says_what_its_corners_mean_and_is_square(found: rs.Profile) -> No
 
 
 def test_heads_with_little_at_stake_are_faded_and_mixed_ones_have_an_edge(found: rs.Profile) -> None:
-    heads = found.at()
-    axes = plane(found).axes[0]
+    rows = found.prompts
+    rows = rows.assign(swapped_mass=rows["swapped_mass"].where(rows["head"] % 2 == 0, 0.01))
+    run = rs.Profile(found.run, {**found.tables, "prompts": rows})
+    heads, axes = run.at(), plane(run).axes[0]
+    assert heads["little_at_stake"].sum() == 6
+    assert "mixed" in set(heads["head_class"])
     for group in axes.collections:
         name = group.get_label().split()[1]
         rows = heads[heads["head_class"] == name]
@@ -123,6 +127,31 @@ def test_vector_and_pixels(found: rs.Profile, tmp_path: Path, fine_pictures: Non
     assert files[0].read_bytes().startswith(b"%PDF")
     assert b"/Type3" not in files[0].read_bytes()  # fonts are embedded as TrueType, editable
     assert files[1].read_bytes().startswith(b"\x89PNG")
+
+
+def test_formats_and_no_footer(found: rs.Profile, tmp_path: Path) -> None:
+    """Text stays text in SVG, so that what is and is not written can be read there."""
+    figure = plane(found)
+    height = figure.get_figheight()
+    files = save(figure, tmp_path / "with", formats=("svg", "pdf"))
+    assert [file.name for file in files] == ["with.svg", "with.pdf"]
+    [bare] = save(figure, tmp_path / "without", footer=False, formats=("svg",))
+    said, unsaid = files[0].read_text(), bare.read_text()
+    for words, kept in (("3 prompts", False), ("positional score", True), ("stays put", True)):
+        assert words in said
+        assert (words in unsaid) == kept
+    heights = [float(text.split('height="')[1].split("pt")[0]) for text in (said, unsaid)]
+    assert heights[0] == pytest.approx(72 * height)
+    assert heights[1] < heights[0] - 20
+    assert figure.get_figheight() == height  # and as it was afterwards
+    assert "3 prompts" in save(figure, tmp_path / "again", formats=("svg",))[0].read_text()
+
+
+@pytest.mark.parametrize("formats", [("pdf", "tiff"), ()])
+def test_unknown_formats_write_nothing(tmp_path: Path, formats: tuple[str, ...]) -> None:
+    with pytest.raises(RotoscopeError, match="expected some of pdf, svg, png"):
+        save(Figure(), tmp_path / "dots", formats=formats)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("name", ["pdf", "png"])
@@ -235,6 +264,43 @@ def test_traces_draw_attention_before_and_after_the_swap(full: rs.Profile) -> No
         weights = np.exp(grids[0][np.arange(14), contents])
         np.testing.assert_allclose(line(axes, label)[:, 1], weights / weights.sum(), rtol=1e-4)
     assert not np.allclose(line(axes, "before"), line(axes, "after the swap"), atol=1e-3)
+
+
+def test_traces_show_the_whole_prompt_as_text(full: rs.Profile) -> None:
+    rows = full.traces
+    words = ["<|im_start|>", "\n", *(f" w{k}" for k in range(2, 13)), "颜"]
+    run = rs.Profile(
+        full.run, {**full.tables, "traces": rows.assign(token=[words[k] for k in rows["position"]])}
+    )
+    for axes in swap_traces(run).axes:
+        assert line(axes, "before")[:, 0].tolist() == list(range(14))
+        shown = ticks(axes, "x")
+        assert list(shown.values()) == ["<|im_sta…", "⏎", *(f"w{k}" for k in range(2, 13)), "□"]
+        colours = [label.get_color() for label in axes.get_xticklabels()]
+        assert [k for k, colour in enumerate(colours) if colour == QUERY] == [13]
+
+
+def test_where_there_is_no_room_the_tokens_of_the_swap_come_first(full: rs.Profile) -> None:
+    rows = full.traces.assign(position=full.traces["position"] * 9, token="w")
+    table = pd.concat([rows.assign(position=rows["position"] + k) for k in range(9)])
+    for axes, (_, one) in zip(
+        swap_traces(rs.Profile(full.run, {**full.tables, "traces": table})).axes,
+        table.groupby("example", sort=False),
+        strict=True,
+    ):
+        shown = sorted(ticks(axes, "x"))
+        assert np.diff(shown).min() > 1
+        swapped = one[one["block"].isin([one["first_block"].iloc[0], one["second_block"].iloc[0]])]
+        assert {swapped["position"].min(), one["position"].max()} <= set(shown)
+
+
+def test_attention_above_all_blocks_is_cut_and_said(full: rs.Profile) -> None:
+    rows = full.traces.copy()
+    outside = rows["position"] == 0
+    rows.loc[outside, ["block", "attention", "attention_swapped"]] = -1, 7.5, 7.5
+    axes = swap_traces(rs.Profile(full.run, {**full.tables, "traces": rows})).axes[0]
+    assert [text.get_text() for text in axes.texts] == ["7.50 ↑"]
+    assert axes.get_ylim()[1] < 2
 
 
 def test_vectors_meet_after_turning_by_their_distance(full: rs.Profile) -> None:

@@ -13,7 +13,7 @@ from rotoscope.maths.purity import AT_ITS_LAYER
 from rotoscope.palette import CLASS_COLOURS, LINE_COLOURS, TASK_COLOURS
 from rotoscope.papers.tables import TABLE_1
 from rotoscope.results import Dynamics, Geometry, Lengths, Roles
-from tests.figures.drawn import image, line, names, points, ticks
+from tests.figures.drawn import footer, image, line, names, points, ticks
 
 SCORES = ["positional_score", "symbolic_score"]
 
@@ -74,6 +74,29 @@ def test_waiting_marks_when_heads_became_pure(number: Dynamics) -> None:
     assert not axes.yaxis_inverted()
 
 
+def test_an_axis_that_changes_its_scale_is_marked_there(number: Dynamics) -> None:
+    for figure in (draw.scores_over_training(number), draw.purity_over_training(number, (0.1,))):
+        for axes in figure.axes:
+            [mark] = [text for text in axes.texts if text.get_text() == "//"]
+            assert mark.get_position() == (2000, 0)
+            assert axes.get_xscale() == "symlog"
+        assert "linear up to 2,000, logarithmic from there" in footer(figure)
+    early = {name: table[table["step"] <= 2000] for name, table in number.tables.items()}
+    short = draw.scores_over_training(Dynamics(number.run, early))
+    assert short.axes[0].get_xscale() == "linear"
+    assert not short.axes[0].texts
+
+
+def test_a_run_in_which_nothing_happened_has_no_panels_without_a_point(number: Dynamics) -> None:
+    """As long as nothing is learned and no head has moved, there is nothing to wait for and one picture of the plane."""
+    first = {name: table[table["step"] <= 100] for name, table in number.tables.items()}
+    run = Dynamics(number.run, first)
+    made = dict(draw.training_figures(run))
+    assert "waiting" not in made
+    assert len(made["plane_over_training"].axes) == 2  # and the bar of colours
+    assert "no number of hops learned" in draw.waiting(run).axes[0].texts[0].get_text()
+
+
 def test_every_figure_of_a_run_has_its_name(number: Dynamics) -> None:
     assert [name for name, _ in draw.training_figures(number)] == [
         "plane_over_training", "scores_over_training", "purity_over_training", "training_accuracy", "waiting",
@@ -126,6 +149,10 @@ def test_frequency_use_and_planes(shape: Geometry) -> None:
     assert points(queries).tolist() == [[2.0, 0.5]]  # what looks for a letter
     assert points(keys).tolist() == [[1.0, 0.5], [2.0, 0.5]]
     assert "layer 3, id 4" in queries.get_title()
+    assert [text.get_text() for text in queries.texts] == ["b"]
+    assert [text.get_text() for text in keys.texts] == ["a"]
+    bars = draw.dominant_planes(shape, layers=[3]).axes[2:]
+    assert [list(ticks(bar, "y").values()) for bar in bars] == [["b"], ["a"]]
 
 
 def test_accuracy_by_length(lengths: Lengths) -> None:
@@ -153,4 +180,9 @@ def test_discrepancy_attention_and_prediction_by_length(lengths: Lengths) -> Non
     assert names(axes) == ("measured length", "length predicted from training length alone")
     drawn_points = {tuple(np.concatenate(bars.lines[0].get_data())) for bars in axes.containers}
     table = lengths.predictions().query("measured < inf and predicted < inf")
+    key = [text.get_text() for text in axes.figure.legends[0].get_texts()]
+    assert key[:4] == ["number task", "letter task", "accuracy below 50 %", "accuracy below 90 %"]
+    assert {"positional head", "symbolic head", "mixed head"} <= {
+        text.get_text() for text in panel.figure.legends[0].get_texts()
+    }
     assert drawn_points == set(table[["measured", "predicted"]].itertuples(index=False, name=None))
