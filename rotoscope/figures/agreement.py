@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
-from rotoscope.figures.style import TEXT_WIDTH, caption, drawing, top_legend
+from rotoscope.figures.style import TEXT_WIDTH, caption, drawing, shared_legend
 from rotoscope.palette import AMBER, INK, NULL, ROSE, SKY, VIOLET
 from rotoscope.results.agreement import Agreement
 from rotoscope.results.components import COMPONENTS
@@ -33,7 +33,7 @@ def task_agreement(run: Agreement) -> Figure:
                 before = before + wide[name]
             right.set_yticks(range(len(wide)), [SCORE_NAMES[score] for score in wide.index])
             right.set_ylim(1.6, -0.6)
-            top_legend(figure, *right.get_legend_handles_labels(), ncols=5)
+            shared_legend(figure, right, ncols=5)
         else:
             right.remove()
     prompts = ", ".join(f"{row.task} ({row.prompts} prompts)" for row in run.tasks.itertuples())

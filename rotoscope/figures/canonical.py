@@ -82,7 +82,7 @@ def canonical_accuracy(found: Canonical) -> Figure:
             axes.plot(x, rows["mean"], color=HUES[name], marker=MARKERS[name], markersize=4, label=name)
         _angle_axis(axes, thetas)
         axes.set(ylabel="accuracy", ylim=(-0.02, 1.03))
-        top_legend(figure, *axes.get_legend_handles_labels(), ncols=2)
+        shared_legend(figure, axes, ncols=2)
     return caption(figure, _caption(found))
 
 

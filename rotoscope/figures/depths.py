@@ -164,16 +164,12 @@ def depth_curves(
     unknown = [head for head in shown if head not in found.index]
     if unknown:
         raise RotoscopeError(f"no head {unknown[0][0]}:{unknown[0][1]} in this run")
-    with drawing_many(len(shown), 1.75, 1.0) as (figure, axes, lowest):
+    with drawing_many(len(shown), 1.75, 1.0, ("depth k of the swap", "score")) as (figure, axes):
         for ax, head in zip(axes, shown, strict=True):
             _curve(ax, curves, head)
             _null_band(ax, run, head, tau)
             ax.set_title(_title(head, found.loc[head]), loc="left")
-            if ax.get_subplotspec().is_first_col():
-                ax.set_ylabel("score")
         axes[0].set(ylim=(-0.04, 1.04), xlim=(-0.5, float(curves["layer"].max()) + 0.5))
-        for ax in lowest:
-            ax.set_xlabel("depth k of the swap")
         shared_legend(figure, axes[0])
     return caption(figure, measured(run, tau) + "; bands: 95 % over prompts")
 

@@ -92,21 +92,18 @@ def plane_over_training(run: Dynamics, steps: Sequence[int] | None = None, gamma
     """All heads in the plane at some steps (P2 Fig. 2B): coloured by layer, sized by entropy."""
     chosen = list(steps) if steps is not None else _telling_steps(run)
     table = run.at(gamma=gamma)
-    with drawing_many(len(chosen), None, 0.5 if len(chosen) > 1 else 0.9) as (figure, panels, lowest):
+    names, margin = ("positional score", "symbolic score"), 0.5 if len(chosen) > 1 else 0.9
+    with drawing_many(len(chosen), None, margin, names) as (figure, panels):
         for axes, step in zip(panels, chosen, strict=True):
             now = table[table["step"] == step]
             corners(axes, gamma)
             shades: dict[str, Any] = {"cmap": "viridis", "vmin": 0, "vmax": max(run.layers - 1, 1)}
             look: dict[str, Any] = {"alpha": 0.85, "edgecolors": "white", "linewidths": 0.6}
-            size, scores = 8 + 45 * now["relative_entropy"], (now["positional_score"], now["symbolic_score"])
-            points = axes.scatter(*scores, s=size, c=now["layer"], **shades, **look)
+            x, y, size = now["positional_score"], now["symbolic_score"], 8 + 45 * now["relative_entropy"]
+            points = axes.scatter(x, y, s=size, c=now["layer"], **shades, **look)
             axes.set_title(f"step {step:,}" + _accuracy_then(run, step))
             axes.set(xlim=(-0.04, 1.04), ylim=(-0.04, 1.04), aspect="equal")
             axes.set(xticks=(0, 0.5, 1), yticks=(0, 0.5, 1))
-            if axes.get_subplotspec().is_first_col():
-                axes.set_ylabel("symbolic score")
-        for axes in lowest:
-            axes.set_xlabel("positional score")
         bar = figure.colorbar(points, ax=panels, label="layer", shrink=0.7)
         bar.locator = MaxNLocator(6, integer=True)
     return caption(
@@ -141,7 +138,7 @@ def scores_over_training(run: Dynamics) -> Figure:
     """Both scores and the entropy of every head over training (P2 Fig. 6)."""
     table = run.at()
     heads = list(table.groupby(["layer", "head"]))
-    with drawing_many(len(heads), 1.3, 1.0) as (figure, panels, lowest):
+    with drawing_many(len(heads), 1.3, 1.0, ("training step", "")) as (figure, panels):
         for axes, ((layer, head), track) in zip(panels, heads, strict=True):
             for score, colour in SCORE_COLOURS.items():
                 axes.plot(track["step"], track[f"{score}_score"], color=colour, lw=1.3, label=score)
@@ -149,8 +146,6 @@ def scores_over_training(run: Dynamics) -> Figure:
             axes.set_title(f"{layer}:{head}")
             axes.set_ylim(-0.03, 1.03)
             _early(axes, run)
-        for axes in lowest:
-            axes.set_xlabel("training step")
         shared_legend(figure, panels[0])
     return caption(
         figure,

@@ -48,7 +48,7 @@ def swap_traces(profile: Profile) -> Figure:
             after = rows["position"], rows["attention_swapped"]
             ax.plot(*after, "--", color=SWAPPED, linewidth=1.2, label="after the swap")
             name = f"{rows['layer'].iloc[0]}:{rows['head'].iloc[0]}, {title}"
-            ax.set_title(f"{name}: blocks {first} and {second} swapped", loc="left")
+            ax.set_title(f"{name}: {_swapped(rows, first, second)} swapped", loc="left")
             ax.set_ylabel("attention")
             _cut(ax, rows)
             _tokens(ax, rows, (first, second))
@@ -59,6 +59,14 @@ def swap_traces(profile: Profile) -> Figure:
         ]
         top_legend(figure, [*axes[0].lines[:2], *key, Line2D([], [], **QUERY_MARK, label="query")], ncols=5)
     return caption(figure, measured(profile) + "; first prompt")
+
+
+def _swapped(rows: pd.DataFrame, first: int, second: int) -> str:
+    """Both blocks as text where it is known, else by their numbers."""
+    if "token" not in rows:
+        return f"blocks {first} and {second}"
+    texts = ("".join(rows["token"][rows["block"] == block]) for block in (first, second))
+    return " and ".join(f"“{token_text(text, 24)}”" for text in texts)
 
 
 def _cut(axes: Axes, rows: pd.DataFrame) -> None:
@@ -74,7 +82,7 @@ def _cut(axes: Axes, rows: pd.DataFrame) -> None:
 
 
 def _tokens(axes: Axes, rows: pd.DataFrame, swapped: tuple[int, int]) -> None:
-    """Tokens under the axis: all of them where there is room, else those of the swapped blocks and others between them."""
+    """Tokens under the axis: all of them where there is room, else those of the swapped blocks and those most looked at."""
     query = int(rows["position"].max())
     axes.plot([query], [0], clip_on=False, zorder=4, **QUERY_MARK)
     if "token" not in rows:
@@ -82,7 +90,9 @@ def _tokens(axes: Axes, rows: pd.DataFrame, swapped: tuple[int, int]) -> None:
     room = every(len(rows), TEXT_WIDTH - 0.7)
     ahead = rows["block"].isin(swapped) | (rows["position"] == query)
     shown: list[int] = []
-    for position in (*rows["position"][ahead], *rows["position"]):
+    looked_at = rows.assign(height=rows[["attention", "attention_swapped"]].max(axis=1))
+    looked_at = looked_at.sort_values("height", ascending=False, kind="stable")
+    for position in (*rows["position"][ahead], *looked_at["position"]):
         if all(abs(position - other) >= room for other in shown):
             shown.append(int(position))
     texts = rows.set_index("position")["token"]

@@ -18,7 +18,6 @@ from rotoscope.figures.style import (
     every,
     median_band,
     shared_legend,
-    top_legend,
     under,
 )
 from rotoscope.figures.words import measured
@@ -130,7 +129,7 @@ def frequency_grid(profile: Profile, tau: float | None = None) -> Figure:
             step = every(len(names), inches, 0.2)
             setting(np.arange(len(names))[::step] + 0.5, [str(name) for name in names[::step]])
         ax.tick_params(length=0)
-        top_legend(figure, *ax.get_legend_handles_labels(), ncols=2)
+        shared_legend(figure, ax)
     note = f"; in every cell scores (0 to 1 upward) against frequency id (1 to {last} rightward)"
     return caption(figure, measured(profile, tau) + note)
 

@@ -79,7 +79,9 @@ def dominant_planes(run: Geometry, layers: Sequence[int] | None = None) -> Figur
                 if column == len(chosen) - 1:
                     bar = figure.colorbar(shown, ax=axes, label=label, shrink=0.9)
                     if run.task == "letter":
-                        bar.set_ticks(np.unique(values), labels=[chr(ord("a") + k) for k in np.unique(values)])
+                        bar.set_ticks(
+                            np.unique(values).tolist(), labels=[chr(ord("a") + k) for k in np.unique(values)]
+                        )
     return caption(
         figure,
         f"{run.task} task; mean un-rotated vectors by token; grey: tokens of the other kind; ids count "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -57,7 +58,11 @@ def plane(profile: Profile, tau: float | None = None) -> Figure:
                 zorder=3,
             )
             words = label.replace(" at their layer", "\nat their layer")
-            look = {"color": CLASS_COLOURS[name], "markeredgecolor": edge, "markeredgewidth": 0.4}
+            look: dict[str, Any] = {
+                "color": CLASS_COLOURS[name],
+                "markeredgecolor": edge,
+                "markeredgewidth": 0.4,
+            }
             handles.append(
                 Line2D([], [], linestyle="", marker=CLASS_MARKERS[name], markersize=5, label=words, **look)
             )
@@ -104,7 +109,7 @@ def density(axes: Axes, heads: pd.DataFrame) -> None:
     if not len(known):
         return
     bins, reach = 104, (-0.02, 1.02)
-    counts, edges, _ = np.histogram2d(*known.T, bins=bins, range=(reach, reach))
+    counts, edges, _ = np.histogram2d(known[:, 0], known[:, 1], bins=bins, range=(reach, reach))
     smooth = gaussian_filter(counts, 3.0, mode="nearest")
     ordered = np.sort(smooth.ravel())[::-1]
     held = ordered.cumsum() / ordered.sum()

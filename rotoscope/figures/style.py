@@ -35,8 +35,9 @@ SMALLEST = 7.0
 """The smallest letters of a figure, in points."""
 FORMATS = ("pdf", "png")
 KNOWN_FORMATS = ("pdf", "svg", "png")
+FONT = "DejaVu Sans"
 SETTINGS = {
-    "font.family": "DejaVu Sans",
+    "font.family": FONT,
     "font.size": 8,
     "axes.titlesize": 8,
     "axes.titleweight": "bold",
@@ -85,9 +86,9 @@ def _no_formulas(figure: Figure) -> None:
 
 @contextmanager
 def drawing_many(
-    panels: int, high: float | None, margin: float
-) -> Iterator[tuple[Figure, list[Axes], list[Axes]]]:
-    """Panels of one size in rows of three or four, whichever leaves fewer places empty, and the lowest of every column.
+    panels: int, high: float | None, margin: float, names: tuple[str, str]
+) -> Iterator[tuple[Figure, list[Axes]]]:
+    """Panels of one size in rows of three or four, whichever leaves fewer places empty, with names for both axes.
 
     Without a height they are square, with titles of two lines.
     """
@@ -97,10 +98,12 @@ def drawing_many(
     with drawing_grid(width, high * rows + margin, rows, columns, sharex=True, sharey=True) as (figure, axes):
         for empty in axes.flat[panels:]:
             empty.remove()
-        lowest = list(axes.flat[panels - columns : panels])
-        for axis in lowest:
-            axis.tick_params(labelbottom=True)
-        yield figure, list(axes.flat[:panels]), lowest
+        for lowest in axes.flat[panels - columns : panels]:
+            lowest.tick_params(labelbottom=True)
+            lowest.set_xlabel(names[0])
+        for leftmost in axes[:, 0]:
+            leftmost.set_ylabel(names[1])
+        yield figure, list(axes.flat[:panels])
 
 
 @contextmanager
@@ -164,7 +167,7 @@ def every(count: int, inches: float, each: float = 0.13) -> int:
 @cache
 def _letters() -> frozenset[int]:
     """What the font of the figures can write."""
-    return frozenset(get_font(findfont(SETTINGS["font.family"])).get_charmap())
+    return frozenset(get_font(findfont(FONT)).get_charmap())
 
 
 def token_text(token: str, longest: int = 9) -> str:
@@ -252,8 +255,14 @@ class OneSquare(LayoutEngine):  # type: ignore[misc]
         return figure
 
     def _below(self, figure: Figure) -> float:
-        parts: list[Any] = [figure.axes[0].get_legend(), *(text for text in figure.texts if text.get_visible())]
-        return self.NUMBERS + float(sum(one.get_window_extent().height for one in parts)) / figure.dpi
+        shown = [text for text in figure.texts if text.get_visible()]
+        return self.NUMBERS + _height(figure, figure.axes[0].get_legend(), *shown)
+
+
+def _height(figure: Figure, *parts: Any) -> float:
+    """Of some texts and legends together, in inches; texts would remember the resolution they were last drawn at."""
+    renderer = figure._get_renderer()  # type: ignore[attr-defined]
+    return float(sum(one.get_window_extent(renderer).height for one in parts)) / figure.dpi
 
 
 def save(
@@ -289,7 +298,7 @@ def _footer(figure: Figure, shown: bool) -> Iterator[None]:
     """The figure with its footer or, shorter, without, and afterwards as it was."""
     hidden = [] if shown else [text for text in figure.texts if text.get_gid() == FOOTER]
     height = figure.get_figheight()
-    figure.set_figheight(height - sum(text.get_window_extent().height for text in hidden) / figure.dpi)
+    figure.set_figheight(height - _height(figure, *hidden))
     for text in hidden:
         text.set(visible=False, in_layout=False)
     try:

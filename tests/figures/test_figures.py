@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -276,6 +277,8 @@ def test_traces_show_the_whole_prompt_as_text(full: rs.Profile) -> None:
         assert line(axes, "before")[:, 0].tolist() == list(range(14))
         shown = ticks(axes, "x")
         assert list(shown.values()) == ["<|im_sta…", "⏎", *(f"w{k}" for k in range(2, 13)), "□"]
+        first, second = re.fullmatch(r".*: “(.+)” and “(.+)” swapped", axes.get_title(loc="left")).groups()
+        assert {first, second} <= set(shown.values())  # every token is a block
         colours = [label.get_color() for label in axes.get_xticklabels()]
         assert [k for k, colour in enumerate(colours) if colour == QUERY] == [13]
 
