@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import numpy as np
@@ -252,7 +251,10 @@ def test_traces_draw_attention_before_and_after_the_swap(full: rs.Profile) -> No
         int(rows[name].iloc[0]) for name in ("layer", "head", "first_block", "second_block")
     )
     axes = next(ax for ax in swap_traces(full).axes if "most symbolic" in ax.get_title(loc="left"))
-    assert axes.get_title(loc="left") == f"{layer}:{head}, most symbolic: blocks {first} and {second} swapped"
+    moved = [
+        rows["token"][rows["block"] == block].item() for block in (first, second)
+    ]  # every token is a block
+    assert axes.get_title(loc="left") == f"{layer}:{head}, most symbolic: “{moved[0]}” and “{moved[1]}” swapped"
     grids: list[np.ndarray] = []
     HeadReader(tiny("llama")).read(
         tokens(3, 14)[:1],
@@ -260,7 +262,7 @@ def test_traces_draw_attention_before_and_after_the_swap(full: rs.Profile) -> No
         lambda one: grids.append(one.at(0).logits()[0, head].numpy()) if one.layer == layer else None,
     )
     order = np.arange(14)
-    order[[first, second]] = second, first  # every token is a block
+    order[[first, second]] = second, first
     for label, contents in (("before", np.arange(14)), ("after the swap", order)):
         weights = np.exp(grids[0][np.arange(14), contents])
         np.testing.assert_allclose(line(axes, label)[:, 1], weights / weights.sum(), rtol=1e-4)
@@ -277,10 +279,16 @@ def test_traces_show_the_whole_prompt_as_text(full: rs.Profile) -> None:
         assert line(axes, "before")[:, 0].tolist() == list(range(14))
         shown = ticks(axes, "x")
         assert list(shown.values()) == ["<|im_sta…", "⏎", *(f"w{k}" for k in range(2, 13)), "□"]
-        first, second = re.fullmatch(r".*: “(.+)” and “(.+)” swapped", axes.get_title(loc="left")).groups()
-        assert {first, second} <= set(shown.values())  # every token is a block
         colours = [label.get_color() for label in axes.get_xticklabels()]
         assert [k for k, colour in enumerate(colours) if colour == QUERY] == [13]
+
+
+def test_runs_without_tokens_show_positions(full: rs.Profile) -> None:
+    older = full.traces.drop(columns="token")
+    axes = swap_traces(rs.Profile(full.run, {**full.tables, "traces": older})).axes[-1]
+    first, second = (older[name].iloc[-1] for name in ("first_block", "second_block"))
+    assert axes.get_title(loc="left").endswith(f": blocks {first} and {second} swapped")
+    assert (axes.get_xlabel(), ticks(axes, "x")[10.0]) == ("position", "10")
 
 
 def test_where_there_is_no_room_the_tokens_of_the_swap_come_first(full: rs.Profile) -> None:

@@ -61,6 +61,10 @@ def _with_tokens(profile: rs.Profile) -> rs.Profile:
     return rs.Profile(profile.run, {**profile.tables, "traces": longer})
 
 
+def _without_tokens(profile: rs.Profile) -> rs.Profile:
+    return rs.Profile(profile.run, {**profile.tables, "traces": profile.traces.drop(columns="token")})
+
+
 FIGURES: dict[str, Callable[[Runs], Figure]] = {
     "plane": lambda run: draw.plane(run("full")),
     "plane with carried heads": lambda run: draw.plane(as_profile(permuted=True)),
@@ -115,7 +119,7 @@ LARGE: dict[str, Callable[[Runs], Figure]] = {
     "depth_curves": lambda run: draw.depth_curves(rs.open(MODELS / "language" / "depths")),
     "depth_ends": lambda run: draw.depth_ends(rs.open(MODELS / "language" / "depths")),
     "gate_bands": lambda run: draw.gate_bands(Gating.open(MODELS / "language" / "gating")),
-    "swap_traces without tokens": lambda run: draw.swap_traces(run("full")),
+    "swap_traces without tokens": lambda run: draw.swap_traces(_without_tokens(run("full"))),
     "training_accuracy of two": lambda run: draw.training_accuracy(run("number"), rs.dynamics("letter")),
     "waiting of two": lambda run: draw.waiting(run("number"), rs.dynamics("letter")),
     "role_attention of two": lambda run: draw.role_attention(

@@ -55,7 +55,7 @@ def test_every_head_shows_its_attention_before_and_after_a_swap(visit: Visit, pr
     boxes.nth(3).click()
     boxes.nth(5).click()
     assert page.inner_text("#prompt h2").startswith("What head 2:3")
-    assert page.evaluate("document.querySelector('#swap').selectedOptions[0].text") .startswith("tokens 3 ")
+    assert page.evaluate("document.querySelector('#swap').selectedOptions[0].text").startswith("tokens 3 ")
 
 
 def test_what_a_swap_did_is_said_in_words(visit: Visit, profile: rs.Profile) -> None:
