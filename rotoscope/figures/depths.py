@@ -28,6 +28,7 @@ from rotoscope.figures.style import (
     drawing_many,
     every,
     shared_legend,
+    token_text,
     top_legend,
     under,
 )
@@ -294,7 +295,7 @@ def _ends_in_the_plane(run: SwapDepths | Profile, heads: pd.DataFrame, null: pd.
                 **style,
             )
         square(axes)
-        axes.set_title(f"{run.name}\n{len(pure)} pure symbolic heads", loc="left")
+        axes.set_title(f"{token_text(run.name, 34)}\n{len(pure)} pure symbolic heads", loc="left")
         if len(told) < len(pure):
             axes.scatter([], [], color=THIN, label=f"{len(pure) - len(told)} without a verdict")
         lines = "lines: from swaps at the head's own layer\nto the permuted prompt"

@@ -19,6 +19,7 @@ from rotoscope.figures.style import (
     drawing,
     drawing_grid,
     every,
+    shade,
     token_text,
     top_legend,
 )
@@ -26,6 +27,9 @@ from rotoscope.figures.words import measured
 from rotoscope.palette import BLOCK, INK, QUERY, SWAPPED
 from rotoscope.results.profile import Profile
 
+MOST_CUT = 3
+"""Peaks above the picture whose values are written."""
+SWAPPED_BLOCK: dict[str, Any] = {"color": shade(BLOCK, 0, 4)}
 QUERY_MARK: dict[str, Any] = {"marker": "^", "color": QUERY, "markersize": 5, "linestyle": ""}
 
 
@@ -41,9 +45,13 @@ def swap_traces(profile: Profile) -> Figure:
         for ax, (title, rows) in zip(axes, groups, strict=True):
             rows = rows.sort_values("position")
             first, second = int(rows["first_block"].iloc[0]), int(rows["second_block"].iloc[0])
-            for block, inside in rows[rows["block"] >= 0].groupby("block")["position"]:
-                look = {"color": BLOCK, "alpha": 0.4} if block in (first, second) else {"color": "#F1F1F1"}
-                ax.axvspan(inside.min() - 0.45, inside.max() + 0.45, linewidth=0, zorder=0, **look)
+            spans = rows[rows["block"] >= 0].groupby("block")["position"].agg(["min", "max"])
+            bars = {
+                block: (row["min"] - 0.45, row["max"] - row["min"] + 0.9) for block, row in spans.iterrows()
+            }
+            for look, blocks in (({"color": "#F1F1F1"}, [*bars]), (SWAPPED_BLOCK, [first, second])):
+                place = {"transform": ax.get_xaxis_transform(), "linewidth": 0, "zorder": 0}
+                ax.broken_barh([bars[block] for block in blocks], (0, 1), **place, **look)
             ax.plot(rows["position"], rows["attention"], color=INK, linewidth=1.2, label="before")
             after = rows["position"], rows["attention_swapped"]
             ax.plot(*after, "--", color=SWAPPED, linewidth=1.2, label="after the swap")
@@ -54,7 +62,7 @@ def swap_traces(profile: Profile) -> Figure:
             _tokens(ax, rows, (first, second))
         axes[-1].set_xlabel("token" if "token" in profile.traces else "position")
         key = [
-            Patch(color=BLOCK, alpha=0.4, label="swapped blocks"),
+            Patch(**SWAPPED_BLOCK, label="swapped blocks"),
             Patch(color="#F1F1F1", label="other blocks"),
         ]
         top_legend(figure, [*axes[0].lines[:2], *key, Line2D([], [], **QUERY_MARK, label="query")], ncols=5)
@@ -72,9 +80,10 @@ def _swapped(rows: pd.DataFrame, first: int, second: int) -> str:
 def _cut(axes: Axes, rows: pd.DataFrame) -> None:
     """As high as the blocks need; what is higher outside them says how high."""
     height = rows[["attention", "attention_swapped"]].max(axis=1)
-    top = 1.2 * float(height[rows["block"] >= 0].max())
+    top = max(1.2 * float(height[rows["block"] >= 0].max()), 0.05 * float(height.max()))
     axes.set(xlim=(rows["position"].min() - 0.8, rows["position"].max() + 0.8), ylim=(0, top))
-    for position, value in zip(rows["position"][height > top], height[height > top], strict=True):
+    for row, value in height[height > top].nlargest(MOST_CUT).items():
+        position = rows.loc[row, "position"]
         late = position > rows["position"].mean()
         axes.annotate(f"{value:.2f} ↑", (position, top), (-4 if late else 4, 0), textcoords="offset points",
                       fontsize=SMALLEST, ha="right" if late else "left", va="top", color="#555555",

@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 from scipy.ndimage import gaussian_filter
 
-from rotoscope.figures.style import COLUMN_WIDTH, SMALLEST, OneSquare, caption, drawing, under
+from rotoscope.figures.style import COLUMN_WIDTH, SMALLEST, OneSquare, caption, drawing, token_text, under
 from rotoscope.figures.words import measured
 from rotoscope.maths.purity import pure_regions
 from rotoscope.palette import CLASS_COLOURS, CLASS_MARKERS, INK, MIXED_EDGE
@@ -68,7 +68,9 @@ def plane(profile: Profile, tau: float | None = None) -> Figure:
             )
         square(axes)
         r = "undefined" if summary.correlation is None else f"{summary.correlation:.2f}"
-        axes.set_title(f"{profile.name}\n{summary.heads - summary.missing} heads, r = {r}", loc="left")
+        axes.set_title(
+            f"{token_text(profile.name, 34)}\n{summary.heads - summary.missing} heads, r = {r}", loc="left"
+        )
         stakes = textwrap.fill(f"{summary.stake_words} (faded)", 50)
         under(axes, handles=handles, title=stakes, alignment="left")
     return OneSquare().fit(caption(figure, measured(profile, tau)))
@@ -113,8 +115,8 @@ def density(axes: Axes, heads: pd.DataFrame) -> None:
     smooth = gaussian_filter(counts, 3.0, mode="nearest")
     ordered = np.sort(smooth.ravel())[::-1]
     held = ordered.cumsum() / ordered.sum()
-    levels = [float(ordered[np.searchsorted(held, share)]) for share in NULL_SHARES]
+    low, high = (float(ordered[np.searchsorted(held, share)]) for share in NULL_SHARES)
+    high = max(high, low * (1 + 1e-6))  # levels have to rise
+    levels = [low, high, max(float(ordered[0]), high * (1 + 1e-6))]
     middles = (edges[1:] + edges[:-1]) / 2
-    top = float(ordered[0])
-    levels = [min(level, top * (1 - k)) for level, k in zip(levels, (2e-6, 1e-6), strict=True)]
-    axes.contourf(middles, middles, smooth.T, levels=[*levels, top], colors=NULL_SHADES, zorder=0)
+    axes.contourf(middles, middles, smooth.T, levels=levels, colors=NULL_SHADES, zorder=0)

@@ -28,6 +28,7 @@ from rotoscope.figures import (
     swap_traces,
     vectors,
 )
+from rotoscope.figures.plane_of_heads import density
 from rotoscope.palette import CLASS_COLOURS, MIXED_EDGE, NULL, POSITIONAL, QUERY, SYMBOLIC
 from rotoscope.reading import HeadReader
 from tests.disk import full_disk
@@ -71,6 +72,14 @@ def test_plane_shows_the_null_behind(full: rs.Profile) -> None:
     assert axes.get_legend().get_texts()[0].get_text() == "random null: half of its heads"
     drawn = sum(len(one.get_offsets()) for one in axes.collections[1:])
     assert drawn == len(full.at())
+
+
+@pytest.mark.parametrize("count", [0, 1, 50])
+def test_a_null_in_one_place_is_a_spot_there(count: int) -> None:
+    axes = Figure().subplots()
+    density(axes, pd.DataFrame([(0.5, 0.25)] * count, columns=SCORES))
+    inside = [path.contains_point((0.5, 0.25)) for group in axes.collections for path in group.get_paths()]
+    assert any(inside) == (count > 0)
 
 
 def test_plane_says_what_its_corners_mean_and_is_square(found: rs.Profile) -> None:
@@ -312,6 +321,9 @@ def test_attention_above_all_blocks_is_cut_and_said(full: rs.Profile) -> None:
     axes = swap_traces(rs.Profile(full.run, {**full.tables, "traces": rows})).axes[0]
     assert [text.get_text() for text in axes.texts] == ["7.50 ↑"]
     assert axes.get_ylim()[1] < 2
+    rows.loc[~outside, ["attention", "attention_swapped"]] = 0.0  # a head that looks at nothing else
+    axes = swap_traces(rs.Profile(full.run, {**full.tables, "traces": rows})).axes[0]
+    assert axes.get_ylim() == (0, 0.05 * 7.5)
 
 
 def test_vectors_meet_after_turning_by_their_distance(full: rs.Profile) -> None:
