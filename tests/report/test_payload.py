@@ -6,6 +6,7 @@ import base64
 import json
 import math
 import shutil
+import zlib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -112,7 +113,9 @@ def test_a_run_in_memory_is_a_run_in_a_folder(profile: rs.Profile, saved: Path) 
 def test_some_heads_have_frequencies_and_examples(profile: rs.Profile, other: rs.Profile) -> None:
     tab = run_payload(profile)["tabs"]["overview"]
     shown = tab["shown"]
-    codes = np.frombuffer(base64.b64decode(shown["attention"]), dtype=np.uint8).reshape(len(tab["layer"]), -1)
+    codes = np.frombuffer(zlib.decompress(base64.b64decode(shown["attention"])), dtype=np.uint8).reshape(
+        len(tab["layer"]), -1
+    )
     np.testing.assert_allclose(shares_of(codes), np.stack(profile.attention["attention"]), atol=0.004)
     assert shown["token"] == profile.shown_prompt["token"].tolist()
     assert shown["vectors"]["frequency_id"] == profile.attention["frequency_id"].tolist()
@@ -125,10 +128,12 @@ def test_some_heads_have_frequencies_and_examples(profile: rs.Profile, other: rs
 def test_attention_that_has_no_room_or_was_not_kept_is_said(profile: rs.Profile) -> None:
     """With less room fewer swaps, then no vectors, then a sentence; older runs say why as well."""
     whole = run_payload(profile)["tabs"]["overview"]["shown"]
-    assert whole["kept"] == whole["swaps"] == 19 * 18 // 2
-    less = run_payload(profile, 3_000)["tabs"]["overview"]["shown"]
+    assert whole["kept"] == whole["all_swaps"] == 19 * 18 // 2
+    rest = len(json.dumps(run_payload(profile, 0)["tabs"]["overview"]))
+    less = run_payload(profile, rest + 4_000)["tabs"]["overview"]["shown"]
     assert 1 <= less["kept"] < whole["kept"]
-    assert "rotoscope serve shows more" in run_payload(profile, 100)["tabs"]["overview"]["shown"]["why"]
+    assert len(less["swaps"]) <= 4_000
+    assert "rotoscope serve shows more" in run_payload(profile, 0)["tabs"]["overview"]["shown"]["why"]
     older = rs.Profile(replace(profile.run, versions={"rotoscope": "0.0.9"}), dict(profile.tables))
     older.tables.pop("attention")
     assert "made by rotoscope 0.0.9, which kept no" in run_payload(older)["tabs"]["overview"]["shown"]["why"]

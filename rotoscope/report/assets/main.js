@@ -181,14 +181,15 @@ let before = content.live ? JSON.stringify(runs) : "";
 async function ask() {
   try {
     const answer = await fetch(content.live, { cache: "no-store" });
-    if (answer.ok) renew(await answer.json());
+    if (answer.ok) await renew(await answer.json());
   } catch (problem) { /* the server is away; the page stays as it is and asks again */ }
   if (runs.some((one) => !one.complete)) setTimeout(ask, 2000);
 }
 
-function renew(fresh) {
+async function renew(fresh) {
   const now = JSON.stringify(fresh);
   if (now === before) return;
+  await inflate(fresh);
   before = now;
   runs = fresh;
   state.run = Math.min(state.run, Math.max(0, runs.length - 1));
@@ -197,6 +198,8 @@ function renew(fresh) {
   if (focused && document.getElementById(focused)) document.getElementById(focused).focus();
 }
 
-readHash();
-build();
-if (content.live) setTimeout(ask, 2000);
+inflate(runs).then(() => {
+  readHash();
+  build();
+  if (content.live) setTimeout(ask, 2000);
+});
