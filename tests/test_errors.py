@@ -177,6 +177,9 @@ SITUATIONS: dict[str, Callable[[Scene], Any]] = {
     "Writers were not asked for": lambda s: rs.figures.writer_graph(s.depths(at=(0,))),
     "Nobody to ask": lambda s: rs.figures.writer_graph(s.depths(at=(0,), writers=True)),
     "The prompt was not permuted": lambda s: rs.figures.depth_ends(s.profile(null="none")),
+    "A format that figures do not have": lambda s: rs.figures.save(
+        rs.figures.plane(s.profile(null="none")), "plane", formats=("tiff",)
+    ),
     "A setting that does not exist": lambda s: s.profile(gama=0.2),
     "A claim that is not in the ledger": lambda s: rs.papers.reproduce("p2-number-oder", out="runs/ledger"),
     "An option that does not exist": lambda s: s.command("profile", "--pair", "3"),

@@ -36,7 +36,7 @@ def what_is_drawn_is_what_was_asked_for(world: World) -> None:
         return []
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rotoscope.figures, "save_figure", kept)
+        patch.setattr(rotoscope.figures, "save", kept)
         for more in ("--number 'a b c 1 2' --seed 5", "--letter 'a1 b2 ca dc' --seed 6"):
             drawn.append({})
             found = world.run(f"{CHECKED} --figures {more}")
