@@ -52,7 +52,7 @@ def depths(
     from rotoscope.results.writers import ONE, writers_in_words
 
     console = new_console()
-    subject = load(model, device=output.device, allow_missing=loading.allow_missing)
+    subject = load(model, device=output.device, **loading.stored())
     one = make_prompts(subject, replace(sizes, prompts=1), given=prompts)
     cost = depths_cost(subject, one, wanted, sizes.prompts if one.task in DRAWN else 1)
     cost.check(subject.device, force=output.force)

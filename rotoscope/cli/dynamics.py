@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from rotoscope.cli.command import command
+from rotoscope.cli.command import Given, command
 from rotoscope.errors import RotoscopeError
 from rotoscope.settings import ModelSettings, Output, ProfileSettings, PromptSettings, WatchSettings
 from rotoscope.settings.bounds import SEED
@@ -23,7 +23,7 @@ def dynamics(
     roles: bool = True,
     sequence: str | None = None,
     seed: int = 0,
-    loading: ModelSettings,
+    loading: Annotated[Given, ModelSettings, "allow_missing"],
     output: Output,
 ) -> int:
     """Score all heads along training, then say which layer does what in the trained model.
@@ -69,7 +69,7 @@ def dynamics(
     prompts = None
     if task in ("binding", "repeats"):  # in the words of the last checkpoint's tokenizer
         sizes, queries = PromptSettings(task=task, pairs=PAIRS, prompts=inputs, seed=seed), queries or "last"
-        subject = load(source, device="cpu", allow_missing=loading.allow_missing)
+        subject = load(source, device="cpu", **loading)
         asked = ProfileSettings(null="none", queries="last" if queries == "last" else "all")
         check_prompts(subject, sizes, asked, force=output.force)
         prompts, task = make_prompts(subject, sizes), None
@@ -83,7 +83,7 @@ def dynamics(
         out=folder if queries is not None else None,
         overwrite=output.overwrite,
         force=output.force,
-        allow_missing=loading.allow_missing,
+        **loading,
     )
     if queries is None:
         result.save(folder, overwrite=output.overwrite)
@@ -98,7 +98,7 @@ def _roles(
     folder: Path,
     sequence: str | None,
     seed: int,
-    loading: ModelSettings,
+    loading: Given,
     output: Output,
 ) -> list[Path]:
     """Roles, arrival, flow and geometry of the trained model; nothing for models that are not ours."""
@@ -109,7 +109,7 @@ def _roles(
     from rotoscope.papers.tables import TABLE_1, beside_table_1
     from rotoscope.reading import load
 
-    subject = load(source, device=output.device, allow_missing=loading.allow_missing)
+    subject = load(source, device=output.device, **loading)
     if own_task(subject) is None:
         console.print(
             "\nroles are found in models trained on the multi-hop tasks; this one says nothing of them"

@@ -50,7 +50,7 @@ def gate(
     from rotoscope.results import Profile
 
     console = new_console()
-    subject = load(model, device=output.device, allow_missing=loading.allow_missing)
+    subject = load(model, device=output.device, **loading.stored())
     one = make_prompts(subject, replace(sizes, prompts=1), given=prompts, usual="repeats")
     count = sizes.prompts if one.task in DRAWN else 1
     gates_cost(subject, one[0], count, wanted).check(subject.device, force=output.force)

@@ -14,7 +14,7 @@ STORED = "stored"
 
 @command
 def lengths(
-    source: str, *, settings: Annotated[Given, LengthsSettings], loading: ModelSettings, output: Output
+    source: str, *, settings: Annotated[Given, LengthsSettings], loading: Annotated[Given, ModelSettings, "allow_missing"], output: Output
 ) -> int:
     """Measure the accuracy of a trained multi-hop model on longer and longer inputs.
 
@@ -40,8 +40,7 @@ def lengths(
         result.save(folder, overwrite=output.overwrite)
     else:
         place: dict[str, Any] = {"out": folder, "overwrite": output.overwrite, "force": output.force}
-        missing = loading.allow_missing
-        result = measure_lengths(source, wanted, device=output.device, allow_missing=missing, **place)
+        result = measure_lengths(source, wanted, device=output.device, **loading, **place)
     curve = result.curve().pivot(index="length", columns="model", values="accuracy").reset_index()
     show_table(console, curve.rename_axis(columns=None), "accuracy by length, all hop counts together")
     title = (

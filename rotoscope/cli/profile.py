@@ -51,7 +51,7 @@ def profile(
     from rotoscope.reading import load
 
     console = new_console()
-    subject = load(model, device=output.device, allow_missing=loading.allow_missing)
+    subject = load(model, device=output.device, **loading.stored())
     given = [*prompts, *settings]
     check_prompts(subject, sizes, wanted, given=given, force=output.force)
     shown = make_prompts(subject, sizes, given=given)
@@ -102,7 +102,7 @@ def _several(
     from rotoscope.reading import load
 
     console = new_console()
-    subject = load(model, device=output.device, allow_missing=loading.allow_missing)
+    subject = load(model, device=output.device, **loading.stored())
     for task in tasks:
         check_prompts(subject, sizes[task], wanted, given=given[task], force=output.force)
     shown = [make_prompts(subject, sizes[task], given=given[task]) for task in tasks]

@@ -138,5 +138,6 @@ FLAGS: Table = {
     "force": Forced(
         NULL, "--null-draws 1000 --queries all --prompts 1000 --length 40 --tau 1 2 3 4 5 6 7 8 9 10"
     ),
+    "dtype": Effect(REPEATS, "--dtype bfloat16", lambda o: o.result.run.subject.dtype, "bfloat16"),
     "allow_missing": "tests/cli/test_loading.py::test_allow_missing",
 }
