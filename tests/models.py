@@ -90,8 +90,12 @@ ARCHITECTURES: dict[str, Callable[[], Any]] = {
 }
 
 PICTURES = {
-    **{"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 48},
-    **{"image_size": 28, "patch_size": 14},
+    "hidden_size": 32,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 48,
+    "image_size": 28,
+    "patch_size": 14,
 }
 THREE_AXES = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 3, 3]}
 QWEN_PICTURES = {"depth": 1, "embed_dim": 32, "hidden_size": 64, "num_heads": 2, "mlp_ratio": 2}

@@ -29,5 +29,5 @@ def model_class(config: Any, called: str) -> Any:
 
 def _names(auto: Any, config: Any) -> list[str]:
     """The classes that an Auto class would take for a configuration."""
-    found = auto._model_mapping[type(config)] if type(config) in auto._model_mapping else ()
+    found = auto._model_mapping.get(type(config), ())
     return [kind.__name__ for kind in (found if isinstance(found, (tuple, list)) else (found,))]

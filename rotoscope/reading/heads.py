@@ -104,7 +104,9 @@ class Pass:
             later = torch.arange(n, device=device) > self.rows(device)[:, None]
             return mask, seen, tuple(not all_seen for all_seen in (seen | later).all(1).tolist())
 
-        return self._once(("mask", id(mask), device, both_ways), look)[1:]  # the mask is kept, so its id stays its own
+        return self._once(("mask", id(mask), device, both_ways), look)[
+            1:
+        ]  # the mask is kept, so its id stays its own
 
     def rotation(self, site: Site, call: Call, layout: Layout) -> Rotation:
         """The model's tables for a layer."""

@@ -178,10 +178,10 @@ def _from_folder(
         files = [file for file in weight_files(folder) if file.suffix == ".safetensors"]
         try:
             config = AutoConfig.from_pretrained(room, trust_remote_code=False)
-            kind = model_class(config, called)
-            _check_size(kind, config, files, called, device, dtype)
+            auto = model_class(config, called)
+            _check_size(auto, config, files, called, device, dtype)
             with same_random_numbers():
-                model, report = kind.from_pretrained(
+                model, report = auto.from_pretrained(
                     room,
                     config=config,
                     dtype=dtype or "auto",
@@ -218,7 +218,7 @@ def _from_folder(
 
 
 def _check_size(
-    kind: Any, config: Any, files: list[Path], called: str, device: torch.device, dtype: torch.dtype | None
+    auto: Any, config: Any, files: list[Path], called: str, device: torch.device, dtype: torch.dtype | None
 ) -> None:
     """Refuse a model that cannot fit, before anything of it is in memory: its size is known from its configuration."""
     from safetensors import safe_open
@@ -233,7 +233,7 @@ def _check_size(
             f"the configuration in {called} says {layers} layers, and its weights are {tensors} tensors"
         )
     with torch.device("meta"):
-        empty = kind.from_config(config, trust_remote_code=False)
+        empty = auto.from_config(config, trust_remote_code=False)
     width = (dtype or config.dtype or torch.float32).itemsize
     needed = sum(weight.numel() for weight in empty.parameters()) * width
     free = free_memory(device)

@@ -39,6 +39,7 @@ def test_a_folder_gives_the_model_that_was_saved(name: str, tmp_path: Path) -> N
     model = other(name)
     found = rs.load(saved(model, tmp_path / "m"), device="cpu")
     assert type(found.model) is type(model)
+    assert found.source == {"kind": "folder", "place": str(tmp_path / "m")}
     assert found.warnings == ()
     assert found.fingerprint == rs.load(model).fingerprint
     for key, weight in model.state_dict().items():
@@ -135,5 +136,7 @@ def test_without_a_name_of_its_class_a_folder_holds_a_language_model(tmp_path: P
 def test_a_model_that_reads_no_text_is_named(tmp_path: Path) -> None:
     folder = saved(other("llama without a head"), tmp_path / "m")
     (folder / "config.json").write_text(json.dumps({"model_type": "vit"}))
-    with pytest.raises(ModelError, match="a model of type 'vit', for which transformers has no class that reads text"):
+    with pytest.raises(
+        ModelError, match="a model of type 'vit', for which transformers has no class that reads text"
+    ):
         rs.load(folder, device="cpu")

@@ -119,7 +119,10 @@ def test_model_of_its_own_further_down(hostile: Hostile) -> None:
     """A configuration within the configuration."""
     hostile.code("mine.py", *CUSTOM)
     inner = {"auto_map": {"AutoModel": "mine.Model", "AutoModelForCausalLM": "mine.Model"}}
-    text, pictures = {**GROUPED, **inner, "model_type": "llama"}, {**PICTURES, **inner, "model_type": "clip_vision_model"}
+    text, pictures = (
+        {**GROUPED, **inner, "model_type": "llama"},
+        {**PICTURES, **inner, "model_type": "clip_vision_model"},
+    )
     hostile.change("config.json", model_type="llava", text_config=text, vision_config=pictures)
     hostile.refused(r"lacks \d+ \(model\.")
 

@@ -64,7 +64,9 @@ def test_the_model_inside_is_read(kind: Any, key: str) -> None:
 def test_what_is_written_anew_is_refused_with_the_line_to_write() -> None:
     about = SimpleNamespace(tokenizer_name="org/name", model_name="name")
     for held in (holding(HookedTransformer, cfg=about), (holding(HookedTransformer, cfg=about), None)):
-        with pytest.raises(ModelError, match=r'written anew by TransformerLens.*write rs\.load\("hf:org/name"\)'):
+        with pytest.raises(
+            ModelError, match=r'written anew by TransformerLens.*write rs\.load\("hf:org/name"\)'
+        ):
             rs.load(held)
     with pytest.raises(ModelError, match=r'write rs\.load\("hf:ORG/NAME"\)'):
         rs.load(HookedTransformer())
@@ -76,7 +78,9 @@ def test_a_model_inside_that_cannot_be_proven_is_refused_with_the_line_to_write(
     for layer in model.model.layers:
         layer.self_attn.forward = lambda hidden_states, **_: (hidden_states, None)
     held = holding(TransformerBridge, original_model=model, cfg=SimpleNamespace(tokenizer_name="org/name"))
-    with pytest.raises(ModelError, match=r'cannot be read as it is \(architecture.*\); write rs\.load\("hf:org/name"\)'):
+    with pytest.raises(
+        ModelError, match=r'cannot be read as it is \(architecture.*\); write rs\.load\("hf:org/name"\)'
+    ):
         rs.load(held)
     model.name_or_path = str(tmp_path)
     with pytest.raises(ModelError, match=rf'write rs\.load\("{tmp_path}"\)'):
