@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from pandas.api.types import is_float_dtype
 from rich.console import Console
 from rich.markup import escape
 from rich.text import Text
@@ -145,25 +146,29 @@ def _with_band(value: float, low: float, high: float) -> str:
 def show_table(console: Console, table: pd.DataFrame, title: str, file: Path) -> None:
     """Any table of results, rounded for reading; all of one that is too long to read goes into a CSV file."""
     say(console, f"\n{title}", markup=False)
-    columns = [str(name) for name in table]
-    shown = {name: [_cell(value) for value in table[name].head(MOST_ROWS)] for name in columns}
-    for before, low, high in zip(columns, columns[1:], columns[2:], strict=False):
-        ends = (low.removesuffix("low"), high.removesuffix("high"))
-        if (
-            low.endswith("low") and high.endswith("high") and ends[0] == ends[1]
-        ):  # an interval, beside its value
-            bounds = zip(shown[before], shown.pop(low), shown.pop(high), strict=True)
-            shown[before] = [f"{value} [{a}, {b}]" if a and b else value for value, a, b in bounds]
-    show_columns(
-        console,
-        [
-            Column(name.replace("_", " "), [Text(cell) for cell in cells], wraps=not _is_number(cells))
-            for name, cells in shown.items()
-        ],
-    )
+    shown = {str(name): [_cell(value) for value in table[name].head(MOST_ROWS)] for name in table}
+    for low in [name for name in shown if name.endswith("low")]:
+        _with_interval(shown, low.removesuffix("low"))
+    columns = [
+        Column(name.replace("_", " "), [Text(cell) for cell in cells], wraps=not _is_number(cells))
+        for name, cells in shown.items()
+    ]
+    measured = [is_float_dtype(kind) for kind in table.dtypes]
+    show_columns(console, columns, keys=[*measured, True].index(True))
     if len(table) > MOST_ROWS:
         write_text(file, table.to_csv(index=False))
         say(console, f"all {len(table):,} rows: {file}", markup=False)
+
+
+def _with_interval(shown: dict[str, list[str]], prefix: str) -> None:
+    """The two ends of an interval in the column of the value they belong to, where that is known by its name."""
+    low, high, names = f"{prefix}low", f"{prefix}high", list(shown)
+    bare = ["mean", "effect", "value"]
+    named = [prefix.rstrip("_"), f"{prefix}value", f"{prefix}exponent"] if prefix else bare
+    base = next((name for name in named if name in shown), None)
+    if base is not None and names[names.index(low) + 1 :][:1] == [high]:
+        ends = zip(shown[base], shown.pop(low), shown.pop(high), strict=True)
+        shown[base] = [f"{value} [{a}, {b}]" if a and b else value for value, a, b in ends]
 
 
 def _is_number(cells: list[str]) -> bool:

@@ -77,21 +77,24 @@ class Column:
         return max([len(word) for text in words for word in text.split()] + whole, default=1)
 
 
-def show_columns(console: Console, columns: Sequence[Column]) -> None:
-    """Columns side by side; those that do not fit stand below, the first again beside them."""
-    for part in _parts(columns, console.width):
+def show_columns(console: Console, columns: Sequence[Column], keys: int = 1) -> None:
+    """Columns side by side; those that do not fit stand below, beside the first ones (`keys`) again."""
+    for part in _parts(columns, console.width, keys):
         widths = _widths(part, console.width)
         _show_row(console, part, widths, [Text(column.title, style="dim") for column in part])
         for row in zip(*(column.cells for column in part), strict=True):
             _show_row(console, part, widths, row)
 
 
-def _parts(columns: Sequence[Column], width: int) -> Iterator[list[Column]]:
-    part = [columns[0]]
-    for column in columns[1:]:
-        if len(part) > 1 and sum(one.least + GAP for one in part) + column.least > width:
+def _parts(columns: Sequence[Column], width: int, keys: int) -> Iterator[list[Column]]:
+    keys = max(keys, 1)
+    while keys > 1 and sum(one.least + GAP for one in columns[:keys]) > width / 2:
+        keys -= 1
+    part = list(columns[:keys])
+    for column in columns[len(part) :]:
+        if len(part) > keys and sum(one.least + GAP for one in part) + column.least > width:
             yield part
-            part = [columns[0]]
+            part = part[:keys]
         part.append(column)
     yield part
 
@@ -123,11 +126,12 @@ def show_next(console: Console, *commands: Sequence[object]) -> None:
     """How every command ends: what to type next. A command that is longer than a line goes on after a backslash."""
     say(console, "\nnext")
     for command in commands:
-        words = shlex.join(["rotoscope", *(str(word) for word in command)])
-        lines = [Text(f"  {words}")]
-        if not console.soft_wrap:
-            lines = in_lines(lines[0], console.width - 2, 4)
-        console.print(Text(" \\\n").join(lines), soft_wrap=True)
+        lines = ["  rotoscope"]
+        for word in (shlex.quote(str(one)) for one in command):
+            if not console.soft_wrap and len(lines[-1]) + len(word) + 3 > console.width:
+                lines.append("   ")
+            lines[-1] += f" {word}"
+        console.print(Text(" \\\n".join(lines)), soft_wrap=True)
 
 
 def as_flags(given: dict[str, Any], leaving: Iterable[str] = ()) -> list[str]:
