@@ -10,6 +10,7 @@ from typing import Any
 from rotoscope.analysis.batches import Batch, Halving, batches
 from rotoscope.analysis.depth_swaps import Swapping, null_scores, swap_at_depths
 from rotoscope.analysis.estimate import ends_cost, most_tokens, swaps_of
+from rotoscope.analysis.examples import examples
 from rotoscope.analysis.nulls import check_null, make_nulls
 from rotoscope.analysis.profiling import as_prompts, describe, subject_settings
 from rotoscope.analysis.writers import Writers, plan_gates, positional_heads, readers_of
@@ -83,6 +84,7 @@ def depths(
             for key, table in zip(keys[null.draw], rows, strict=True):
                 run.add(key, {"null_prompts": table})
             bar.advance(len(shown))
+    run.piece("examples", lambda: examples(reader, work[0], subject.tokenizer))
     if wanted.writers:
         _ask_writers(run, reader, work, wanted, swapping, seed, show_progress)
     return run.finish(

@@ -1,13 +1,13 @@
-"""A few telling heads on one prompt: attention before and after a swap, and vectors in the plane that decides it.
+"""Every head on one prompt: its attention before and after swaps, and the vectors in the plane that decides it.
 
-What P1 draws for single heads (Fig. 1 and 3C): the most symbolic, the most positional and the flattest head of a
-profile, or any that are asked for.
+What P1 draws for single heads (Fig. 1 and 3C), for all of them. How it is kept, see `results.shown`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Collection
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,113 +15,194 @@ import torch
 
 from rotoscope.analysis.batches import Batch
 from rotoscope.analysis.measures import Transform
-from rotoscope.maths.attention import attention_weights
+from rotoscope.maths.attention import log_normaliser
 from rotoscope.maths.blocks import Blocks
-from rotoscope.maths.swaps import score_swaps
-from rotoscope.reading import HeadReader, LayerHeads
-from rotoscope.results.profile import Profile
+from rotoscope.reading import HeadReader, LayerHeads, QueryHeads
+from rotoscope.results.saved import Tables
+from rotoscope.results.shown import codes_of, moved_by
+from rotoscope.shapes import Float, Int
 
-TELLING_MASS = 0.1
-
-
-def telling_heads(profile: Profile) -> dict[str, tuple[int, int]]:
-    """The most symbolic and most positional heads that look at the blocks at all, and the flattest one."""
-    heads = profile.at().dropna(subset=["positional_score", "symbolic_score"])
-    if heads.empty:
-        return {}
-    looking = heads[heads["swapped_mass"] >= TELLING_MASS]
-    looking = heads if looking.empty else looking
-    lean = looking["positional_score"] - looking["symbolic_score"]
-    rows = {
-        "most symbolic": lean.idxmin(),
-        "most positional": lean.idxmax(),
-        "flattest": heads["relative_entropy"].idxmax(),
-    }
-    return {name: (int(heads.loc[k, "layer"]), int(heads.loc[k, "head"])) for name, k in rows.items()}
+MOST_SWAPS, MOST_MOVED = 512, 8192
+"""Swaps that are kept of a head, and numbers for them: all swaps of 32 facts."""
 
 
 def examples(
     reader: HeadReader,
     batch: Batch,
-    heads: Sequence[tuple[str, tuple[int, int]]],
+    tokenizer: Any = None,
+    *,
+    heads: Collection[tuple[int, int]] | None = None,
+    swaps: int = MOST_SWAPS,
     transform: Transform | None = None,
-) -> dict[str, pd.DataFrame]:
-    """Tables `traces` and `vectors` of the given heads on the first prompt of a batch.
+) -> Tables:
+    """Tables `shown_prompt` and `attention`: the first prompt of a batch, and all heads on it, or those named.
 
     `transform` is what a null does to each layer before it is looked at.
     """
     one = Batch(batch.first, batch.prompts[:1], batch.queries[-1:], batch.inputs[:1])
-    blocks = one.blocks_for(one.queries[0])
-    traces: list[pd.DataFrame] = []
-    vectors: list[pd.DataFrame] = []
+    found = Shown(one.blocks_for(one.queries[0]), swaps)
+    rows: list[dict[str, Any]] = []
 
     def visit(layer: LayerHeads) -> None:
-        layer = layer if transform is None else transform(layer, one)
-        for title, (at, head) in heads:
-            if at == layer.layer:
-                about = {"example": title, "layer": at, "head": head}
-                traces.append(_trace(layer, head, blocks).assign(**about))
-                if layer.layout.planes:
-                    vectors.append(_vectors(layer, head, blocks).assign(**about))
+        wanted = None if heads is None else sorted(head for at, head in heads if at == layer.layer)
+        if wanted is None or wanted:
+            rows.extend(found.rows(layer if transform is None else transform(layer, one), wanted))
 
     reader.read(one.tokens, one.queries, visit)
-    found = {"traces": traces, "vectors": vectors}
-    return {name: pd.concat(parts, ignore_index=True) for name, parts in found.items() if parts}
+    return {"shown_prompt": shown_prompt(one, tokenizer), "attention": pd.DataFrame(rows)}
 
 
-def _trace(layer: LayerHeads, head: int, blocks: Blocks) -> pd.DataFrame:
-    """Attention by position before and after the swap that weighs most in the head's score."""
-    query = layer.at(0)
-    real = query.real()
-    detail = score_swaps(query, real, blocks, 1e-4, sink=query.sinks, variants=False, detail=True).detail
-    assert detail is not None
-    swap = int(detail.weight[0, head].argmax())
-    first, second = int(detail.first[swap]), int(detail.second[swap])
-    n = query.position + 1
-    order = torch.tensor(blocks.exchange(first, second, layer.keys.shape[2]), device=layer.keys.device)
-    moved = replace(layer, keys=layer.keys[:, :, order]).at(0)
-    block = np.full(n, -1)
-    for k, (start, stop) in enumerate(blocks.spans):
+def shown_prompt(batch: Batch, tokenizer: Any) -> pd.DataFrame:
+    """The first prompt of a batch, a row per token: its text, its block (-1: in none), whether it is asked about, or asks."""
+    prompt, query = batch.prompts[0], batch.queries[-1]
+    n = len(prompt.tokens)
+    block = np.full(n, -1, dtype=np.int32)
+    for k, (start, stop) in enumerate(batch.blocks_for(query).spans):
         block[start:stop] = k
     return pd.DataFrame(
         {
-            "position": np.arange(n),
+            "position": np.arange(n, dtype=np.int32),
+            "token_id": np.array(prompt.tokens, dtype=np.int64),
+            "token": [tokenizer.decode([t]) if tokenizer else f"#{t}" for t in prompt.tokens],
             "block": block,
-            "attention": attention_weights(real, query.sinks)[0, head].float().cpu().numpy(),
-            "attention_swapped": attention_weights(moved.real(), moved.sinks)[0, head].float().cpu().numpy(),
-            "first_block": first,
-            "second_block": second,
+            "is_asked": (block == prompt.asked) & (block >= 0),
+            "is_query": np.arange(n) == query,
         }
     )
 
 
-def _vectors(layer: LayerHeads, head: int, blocks: Blocks) -> pd.DataFrame:
-    """The query and the swapped tokens' keys in the plane whose logits vary most over them, un-rotated and as they meet."""
-    query = layer.at(0)
-    seen, keys = (part[head] for part in query.by_plane())  # [n, planes, 2]
-    positions = torch.tensor(blocks.positions, device=keys.device)
-    plane = int((seen * keys).sum(-1)[positions].std(0).argmax())
-    own = layer.query.flatten(1, 2)[0, head, 0, 2 * plane : 2 * plane + 2]
-    still = keys[positions, plane]
-    # Turning the key by p - i does to the product what turning the query by i - p does.
-    i = query.position
-    cos, sin = layer.cos[:, plane].double(), layer.sin[:, plane].double()
-    c = (cos[i] * cos[positions] + sin[i] * sin[positions]).to(still.dtype)
-    s = (cos[i] * sin[positions] - sin[i] * cos[positions]).to(still.dtype)
-    met = torch.stack((still[:, 0] * c - still[:, 1] * s, still[:, 1] * c + still[:, 0] * s), dim=-1)
-    rows = [
-        ("query", i, own, own),
-        *(("key", int(p), a, b) for p, a, b in zip(positions, still, met, strict=True)),
-    ]
-    return pd.DataFrame(
-        {
-            "kind": [kind for kind, *_ in rows],
-            "position": [position for _, position, *_ in rows],
-            "re": [float(a[0]) for *_, a, _ in rows],
-            "im": [float(a[1]) for *_, a, _ in rows],
-            "re_met": [float(b[0]) for *_, b in rows],
-            "im_met": [float(b[1]) for *_, b in rows],
-            "frequency_id": plane + 1,
-            "angle": float(layer.layout.angles[plane]),
-        }
-    )
+class Shown:
+    """What is kept of the heads of a layer on a prompt with these blocks."""
+
+    def __init__(self, blocks: Blocks, swaps: int) -> None:
+        self.blocks, self.swaps = blocks, swaps
+        self.moves: dict[tuple[int, int], tuple[np.ndarray, np.ndarray]] = {}
+
+    def rows(self, layer: LayerHeads, heads: list[int] | None) -> list[dict[str, Any]]:
+        """A row of `attention` for every head, or for those named."""
+        query = layer.at(0)
+        chosen = list(range(query.heads)) if heads is None else heads
+        real = query.real()[0].double()
+        sink = None if query.sinks is None else query.sinks[0].double()
+        log_z = log_normaliser(real, sink)
+        before = (real - log_z[:, None]).exp().cpu().numpy()
+        swaps = {head: self.heaviest(before[head]) for head in chosen}
+        after = self._moved(query, log_z.cpu().numpy(), before, swaps)
+        vectors = self._vectors(layer, query) if layer.layout.planes else None
+        rows = []
+        for head in chosen:
+            first = self._move(*swaps[head][0])[0]
+            moved = after[head]
+            swapped = before[head] * (1 - moved[0].sum()) / max(1 - before[head][first].sum(), 1e-300)
+            swapped[first] = moved[0]
+            about = {
+                "layer": layer.layer,
+                "head": head,
+                "attention": before[head].astype(np.float32),
+                "attention_swapped": swapped.astype(np.float32),
+                "first": np.array([a for a, _ in swaps[head]], dtype=np.int32),
+                "second": np.array([b for _, b in swaps[head]], dtype=np.int32),
+                "moved": codes_of(np.concatenate(moved)),
+            }
+            rows.append(about | (NO_PLANE if vectors is None else vectors[head]))
+        return rows
+
+    def heaviest(self, attention: Float[np.ndarray, "n"]) -> list[tuple[int, int]]:
+        """The swaps with the largest difference in attention between their blocks, per token, largest first."""
+        mean = np.add.reduceat(attention[self._positions], self._starts) / self.blocks.lengths
+        order = np.argsort(-mean, kind="stable")
+        high, low = self._candidates
+        gaps = mean[order[high]] - mean[order[low]]
+        best = np.argsort(-gaps, kind="stable")[: self.swaps]
+        pairs = np.sort(np.stack((order[high[best]], order[low[best]]), axis=1), axis=1)
+        found = [(int(a), int(b)) for a, b in pairs]
+        numbers = np.cumsum([len(self._move(*pair)[0]) for pair in found])
+        return found[: max(1, int((numbers <= MOST_MOVED).sum()))]
+
+    @cached_property
+    def _positions(self) -> Int[np.ndarray, "positions"]:
+        return np.array(self.blocks.positions)
+
+    @cached_property
+    def _starts(self) -> Int[np.ndarray, "blocks"]:
+        return np.cumsum([0, *self.blocks.lengths[:-1]])
+
+    @cached_property
+    def _candidates(self) -> tuple[Int[np.ndarray, "pairs"], Int[np.ndarray, "pairs"]]:
+        """Ranks between which the heaviest swaps lie: a pair of ranks i from the top and j from the bottom has (i + 1)(j + 1)
+        - 1 others that weigh no less."""
+        m = len(self.blocks)
+        pairs = [
+            (i, m - 1 - j) for i in range(m - 1) for j in range(min(m - 1 - i, max(1, self.swaps // (i + 1))))
+        ]
+        high, low = np.array(pairs).T
+        return high, low
+
+    def _move(self, first: int, second: int) -> tuple[np.ndarray, np.ndarray]:
+        if (first, second) not in self.moves:
+            self.moves[first, second] = moved_by(self.blocks, first, second)
+        return self.moves[first, second]
+
+    def _moved(
+        self,
+        query: QueryHeads,
+        log_z: Float[np.ndarray, "heads"],
+        before: Float[np.ndarray, "heads n"],
+        swaps: dict[int, list[tuple[int, int]]],
+    ) -> dict[int, list[np.ndarray]]:
+        """For every head and swap, the attention after it on the positions whose content moved."""
+        moves = {head: [self._move(*pair) for pair in pairs] for head, pairs in swaps.items()}
+        ends = {head: np.cumsum([len(p) for p, _ in found]) for head, found in moves.items()}
+        longest = max(int(end[-1]) for end in ends.values())
+        entries = np.zeros((2, query.heads, longest), dtype=np.int64)
+        for head, found in moves.items():
+            for k in range(2):
+                entries[k, head, : ends[head][-1]] = np.concatenate([move[k] for move in found])
+        positions, contents = torch.from_numpy(entries).to(query.keys.device)
+        logits = query.entries(positions, contents)[0].double().cpu().numpy()
+        made = {}
+        for head, end in ends.items():
+            starts = np.concatenate(([0], end[:-1]))
+            rest = 1 - np.add.reduceat(before[head][entries[0, head, : end[-1]]], starts)
+            after = _normalised(logits[head, : end[-1]] - log_z[head], rest, starts)
+            made[head] = np.split(after, end[:-1])
+        return made
+
+    def _vectors(self, layer: LayerHeads, query: QueryHeads) -> list[dict[str, Any]]:
+        """Of every head: the plane whose logits vary most over the blocks, the query and the keys in it, un-rotated."""
+        positions = torch.tensor(self.blocks.positions, device=layer.keys.device)
+        seen, keys = (part[:, positions] for part in query.by_plane())  # [heads, positions, planes, 2]
+        plane = (seen * keys).sum(-1).std(1).argmax(-1)
+        heads = torch.arange(len(plane), device=plane.device)
+        still = keys[heads, :, plane].float().cpu().numpy()
+        pairs = layer.query.flatten(1, 2)[0, :, 0, : 2 * layer.layout.planes].unflatten(-1, (-1, 2))
+        own = pairs[heads, plane].float().cpu().numpy()
+        angles = layer.layout.angles.tolist()
+        return [
+            {
+                "frequency_id": plane[h].item() + 1,
+                "angle": float(angles[plane[h]]),
+                "query_re": float(own[h, 0]),
+                "query_im": float(own[h, 1]),
+                "key_re": still[h, :, 0],
+                "key_im": still[h, :, 1],
+            }
+            for h in range(len(own))
+        ]
+
+
+NOTHING = np.zeros(0, dtype=np.float32)
+NO_PLANE: dict[str, Any] = {"frequency_id": 0, "angle": 0.0, "query_re": 0.0, "query_im": 0.0, "key_re": NOTHING,
+                            "key_im": NOTHING}  # fmt: skip
+"""A layer that does not rotate."""
+
+
+def _normalised(
+    logits: Float[np.ndarray, "moved"], rest: Float[np.ndarray, "swaps"], starts: Int[np.ndarray, "swaps"]
+) -> Float[np.ndarray, "moved"]:
+    """For each swap the softmax of its logits, less the old normaliser, together with what was left to all other positions."""
+    sizes = np.diff([*starts, len(logits)])
+    largest = np.maximum(np.maximum.reduceat(logits, starts), 0.0)
+    weights = np.exp(logits - np.repeat(largest, sizes))
+    whole = np.add.reduceat(weights, starts) + np.maximum(rest, 0.0) * np.exp(-largest)
+    return weights / np.repeat(np.maximum(whole, 1e-300), sizes)

@@ -13,8 +13,7 @@ import pandas as pd
 from rotoscope.analysis.batches import Batch, Halving, batches, prompts_hash
 from rotoscope.analysis.depth_swaps import Swapping, null_rows, swap_at_depths, symbolic_heads
 from rotoscope.analysis.estimate import estimate, most_tokens
-from rotoscope.analysis.examples import examples as telling_examples
-from rotoscope.analysis.examples import telling_heads
+from rotoscope.analysis.examples import examples
 from rotoscope.analysis.known import scores_of_heads, usual_prompts
 from rotoscope.analysis.measures import BatchScores, Scoring, score_batch
 from rotoscope.analysis.nulls import Null, check_null, make_nulls
@@ -111,8 +110,7 @@ def profile(
         how: dict[str, Any] = {"prompts": shown, "tau": wanted.tau[0], "show_progress": show_progress}
         run.piece("variations", lambda: {"variations": vary(subject, wanted.vary, force=force, **how)})
     if wanted.examples:
-        heads = list(telling_heads(run.result).items())
-        run.piece("examples", lambda: telling_examples(reader, work[0], heads))
+        run.piece("examples", lambda: examples(reader, work[0], subject.tokenizer))
     return run.finish(
         subject=describe(subject, reader),
         proof=Proof(len(reader.proof), max(reader.proof, default=None), reader.way),

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from rotoscope.cli.command import Given, command
 from rotoscope.errors import RotoscopeError
 from rotoscope.progress import says_loading
 from rotoscope.settings import ModelSettings, Output, ProfileSettings, PromptSettings
 from rotoscope.settings.prompts import Task
-
-if TYPE_CHECKING:
-    from rotoscope.results import Profile
 
 SCORES = ["correlation", "early_positional", "late_positional"]
 VARIATIONS = ["varied", "setting", *SCORES, "sink_in_block", "changes"]
@@ -55,6 +53,7 @@ def profile(
         from rotoscope.cli.summary import end, show_summary, show_table
         from rotoscope.cli.terminal import as_flags, new_console, say
         from rotoscope.reading import load
+        from rotoscope.results.next_steps import next_steps
 
         subject = load(model, device=output.device, **loading)
     console = new_console()
@@ -72,17 +71,10 @@ def profile(
     if "variations" in result.tables:
         found = result.tables["variations"][VARIATIONS]
         show_table(console, found, "which conclusions change with the settings", folder / "variations.csv")
-    then = _then(result, folder, [model, *as_flags({"task": shown.task} | prompts | loading)])
+    same = [model, *as_flags({"task": shown.task} | prompts | loading)]
+    steps = [shlex.split(step.command)[1:] for step in next_steps(result, same)]
+    then = [[*words, "--out", f"{folder}-{words[0]}"] for words in steps[:1]]
     return end(console, result, folder, draw=output.figures, then=then)
-
-
-def _then(result: Profile, folder: Path, same: list[str]) -> list[list[object]]:
-    """What the heads that were found ask for: whom symbolic ones follow, or what is lost without those of a class."""
-    classes = result.at()["head_class"]
-    if (classes == "symbolic").any() and not result.run.settings["input_swaps"]:
-        return [["depths", *same]]
-    pure = [name for name in ("symbolic", "positional") if (classes == name).any()]
-    return [["gate", *same, "--classes", folder, "--heads-of-class", name] for name in pure[:1]]
 
 
 def _several(

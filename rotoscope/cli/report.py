@@ -29,13 +29,14 @@ def report(run: Path, other: Path | None = None, *, out: Path | None = None, ove
 
         from rotoscope.cli.summary import show_written
         from rotoscope.cli.terminal import new_console, say, show_next
-        from rotoscope.report import run_payload, write_page
+        from rotoscope.report import PAGE, run_payload, write_page
 
     file = out or run / "report.html"
     if out is not None:
         check_file_out(out, overwrite=overwrite)
+    folders = [folder for folder in (run, other) if folder is not None]
     with progress_bar("reading the run", None):
-        payloads = [run_payload(folder) for folder in (run, other) if folder is not None]
+        payloads = [run_payload(folder, PAGE // len(folders)) for folder in folders]
     for payload in payloads:
         if payload["kind"] == "unknown" and not payload["tabs"]:
             raise RotoscopeError(payload["problems"][0])

@@ -70,9 +70,8 @@ def all_figures(profile: Profile) -> Iterator[tuple[str, Figure]]:
         yield from _named(profile, depth_ends)
     if len(profile.answers) >= PLACES and len(profile.by_position()) > 2:
         yield from _named(profile, by_position)
-    for table, draw in (("traces", swap_traces), ("vectors", vectors)):
-        if table in profile.tables:
-            yield from _named(profile, draw)
+    if profile.has_examples:
+        yield from _named(profile, swap_traces, *([vectors] if len(profile.vectors) else []))
     if "prompt_frequencies" in profile.tables:
         known = set(profile.frequencies[["layer", "head"]].itertuples(index=False, name=None))
         heads = {name: head for name, head in example_heads(profile).items() if head in known}
@@ -109,7 +108,7 @@ def _named(run: Any, *figures: Callable[[Any], Figure]) -> Iterator[tuple[str, F
 
 def example_heads(profile: Profile) -> dict[str, tuple[int, int]]:
     """The heads that stand as examples in the profile."""
-    if "traces" not in profile.tables:
+    if not profile.has_examples:
         return {}
     rows = profile.traces.drop_duplicates("example")
     return {row.example: (int(row.layer), int(row.head)) for row in rows.itertuples()}

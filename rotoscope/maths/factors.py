@@ -93,6 +93,22 @@ class Factors:
             return logits
         return logits.masked_fill(~self.visible[positions][:, :, None], -torch.inf)
 
+    def entries(
+        self, positions: Int[Tensor, "heads entries"], contents: Int[Tensor, "heads entries"]
+    ) -> Float[Tensor, "batch heads entries"]:
+        """Single entries A[position, content], of each head its own."""
+        own = torch.arange(self.heads, device=contents.device)[:, None]
+        n, d = self.keys.shape[2:]
+        if n * n <= positions.shape[1] * d:  # the whole matrix is less work
+            return self.logits()[:, own, positions, contents]
+        width = 2 * self.planes
+        query = self.query.flatten(1, 2)[:, :, None]  # [batch, heads, 1, d]
+        pairs = query[..., :width].unflatten(-1, (-1, 2))
+        seen = turn(pairs, self.cos[positions], self.sin[positions]).flatten(-2)
+        keys = self.keys[:, own // self.query.shape[2], contents]  # [batch, heads, entries, d]
+        logits = (seen * keys[..., :width]).sum(-1) + (query[..., width:] * keys[..., width:]).sum(-1)
+        return self.capped(logits).masked_fill(~self.visible[positions], -torch.inf)
+
     def by_plane(self) -> tuple[Float[Tensor, "heads n planes 2"], Float[Tensor, "heads n planes 2"]]:
         """Seen queries and keys of the rotating planes, of the heads of all inputs."""
         width, group = 2 * self.planes, self.query.shape[2]

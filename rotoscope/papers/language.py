@@ -11,7 +11,7 @@ import pandas as pd
 
 from rotoscope.analysis.batches import Batch, batches
 from rotoscope.analysis.depth_curves import depths
-from rotoscope.analysis.examples import examples, telling_heads
+from rotoscope.analysis.examples import examples
 from rotoscope.analysis.gating import gate
 from rotoscope.analysis.measures import Transform
 from rotoscope.analysis.nulls import fresh_model, make_nulls
@@ -19,6 +19,7 @@ from rotoscope.analysis.profiling import profile
 from rotoscope.papers.claim import HERE, Need
 from rotoscope.reading import HeadReader, Subject, load
 from rotoscope.results import Gating, Profile, SwapDepths
+from rotoscope.results.shown import telling_heads, traces_of, vectors_of
 from rotoscope.tasks import binding, repeats
 from rotoscope.tasks.prompts import Prompts
 
@@ -152,10 +153,12 @@ class LanguageRuns:
     def _telling(
         self, reader: HeadReader, scores: pd.DataFrame, draw: int, transform: Transform | None = None
     ) -> dict[str, pd.DataFrame]:
-        heads = list(telling_heads(Profile(self.profile.run, {"prompts": scores})).items())
+        heads = telling_heads(Profile(self.profile.run, {"prompts": scores}).at())
         parts: dict[str, list[pd.DataFrame]] = {"traces": [], "vectors": []}
         for one in self._one_by_one:
-            for name, table in examples(reader, one, heads, transform).items():
+            found = examples(reader, one, heads=heads.values(), swaps=1, transform=transform)
+            for name, make in (("traces", traces_of), ("vectors", vectors_of)):
+                table = make(found["shown_prompt"], found["attention"], heads)
                 parts[name].append(table.assign(prompt=one.first, draw=draw))
         return {name: pd.concat(tables, ignore_index=True) for name, tables in parts.items()}
 

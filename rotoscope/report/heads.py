@@ -12,6 +12,7 @@ from rotoscope.maths.known_patterns import KNOWN
 from rotoscope.maths.purity import CLASSES, GAMMA, pure_regions
 from rotoscope.report.columns import clean, column, columns, packed
 from rotoscope.report.salvage import Salvaged
+from rotoscope.report.shown import PAGE, noun_of, shown_tab
 from rotoscope.results.aggregate import (
     ALL_SCORES,
     ENDS,
@@ -49,7 +50,7 @@ SMALL = 3_000_000
 """Bytes of frequency scores up to which two bytes a score are spent, and intervals are kept."""
 
 
-def heads_tab(found: Salvaged) -> dict[str, Any] | None:
+def heads_tab(found: Salvaged, room: int = PAGE) -> dict[str, Any] | None:
     """Everything about heads; parts that cannot be made are left out with a sentence in `found.problems`."""
     profile = (SwapDepths if found.kind == "depths" else Profile)(found.run, found.tables)
     if not found.complete and "prompts" in found.tables:
@@ -77,6 +78,8 @@ def heads_tab(found: Salvaged) -> dict[str, Any] | None:
         "head": column(places["head"]),
         "at": [one for one in at if one],
         "permuted": "input_class" in heads,
+        "noun": noun_of(found),
+        "density_cells": CELLS,
         "null": None if nulls is None or nulls.empty else str(nulls["null_name"].iloc[0]),
     }
     if not tab["at"]:
@@ -89,8 +92,7 @@ def heads_tab(found: Salvaged) -> dict[str, Any] | None:
     tables = found.tables
     for name, title, make in (
         ("frequencies", "the frequencies", lambda: _frequencies(tables, tab["taus"])),
-        ("traces", "the attention traces", lambda: _examples(tables.get("traces"), TRACE)),
-        ("vectors", "the query and key vectors", lambda: _examples(tables.get("vectors"), VECTOR)),
+        ("shown", "the prompt", lambda: shown_tab(found, places, room)),
         ("known", "the known scores", lambda: _known(tables.get("known_heads"), places)),
         ("accuracy", "the answers", lambda: _accuracy(tables.get("answers"), getattr(profile, "chance", None))),
     ):
@@ -150,11 +152,27 @@ def _statistics(profile: Profile | SwapDepths, tau: float) -> list[dict[str, Any
 
 
 def _null_at(nulls: pd.DataFrame, tau: float) -> dict[str, Any]:
-    """The null's points, thinned where they are very many, and the band that holds 95 % of its heads."""
+    """The null's points, thinned where they are very many, how dense they are, and the band that holds 95 % of its heads."""
     rows = nulls[nulls["tau"] == tau].dropna(subset=SCORES)
     every = max(1, -(-len(rows) // MOST_NULL_POINTS))
     bands = {score: column(rows[score].quantile(BAND)) for score in SCORES if len(rows)}
-    return {"null_points": columns(rows.iloc[::every], SCORES, 3), "null_band": bands, "null_heads": len(rows)}
+    points = columns(rows.iloc[::every], SCORES, 3)
+    found = {"null_points": points, "null_band": bands, "null_heads": len(rows)}
+    return found | ({"null_density": packed(density(rows).ravel(), 8)} if len(rows) else {})
+
+
+CELLS = 48
+"""Cells of the plane along each side, in which the null's heads are counted."""
+
+
+def density(rows: pd.DataFrame) -> np.ndarray:
+    """How many of the null's heads lie about each cell of the plane, [symbolic, positional], as a share of the fullest one."""
+    edges = np.linspace(0, 1, CELLS + 1)
+    counts, _, _ = np.histogram2d(rows["symbolic_score"], rows["positional_score"], bins=(edges, edges))
+    near = np.exp(-0.5 * (np.subtract.outer(np.arange(CELLS), np.arange(CELLS)) / 1.5) ** 2)
+    near /= near.sum(1, keepdims=True)
+    smooth = near @ counts @ near.T
+    return np.asarray(smooth / max(float(smooth.max()), 1e-12))
 
 
 def _frequencies(tables: dict[str, pd.DataFrame], taus: list[float]) -> dict[str, Any] | None:
@@ -216,23 +234,6 @@ def _null_bands(tables: dict[str, pd.DataFrame]) -> dict[float, dict[str, Any]]:
         ends = dict(zip(("low", "middle", "high"), BAND, strict=True))
         bands = {score: {end: column(wide[score][q], 3) for end, q in ends.items()} for score in SCORES}
         found[float(tau)] = bands | {"ids": [int(i) for i in wide.index]}
-    return found
-
-
-TRACE = ("position", "block", "attention", "attention_swapped")
-VECTOR = ("kind", "position", "re", "im", "re_met", "im_met")
-ONCE = ("example", "first_block", "second_block", "frequency_id", "angle")
-
-
-def _examples(table: pd.DataFrame | None, names: tuple[str, ...]) -> dict[str, Any]:
-    """Example heads by their name, layer:head."""
-    if table is None or table.empty:
-        return {}
-    found = {}
-    for (layer, head), rows in table.groupby(["layer", "head"], sort=False):
-        first = rows[rows["example"] == rows["example"].iloc[0]]
-        once = {name: clean(first[name].iloc[0]) for name in ONCE if name in first}
-        found[f"{layer}:{head}"] = once | columns(first, names)
     return found
 
 

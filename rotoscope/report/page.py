@@ -17,7 +17,18 @@ from rotoscope import __version__, palette
 from rotoscope.errors import RotoscopeError
 
 STYLE = "page.css"
-SCRIPTS = ("base.js", "plots.js", "overview.js", "card.js", "depths.js", "writers.js", "others.js", "main.js")
+SCRIPTS = (
+    "base.js",
+    "plots.js",
+    "overview.js",
+    "shown.js",
+    "pins.js",
+    "card.js",
+    "depths.js",
+    "writers.js",
+    "others.js",
+    "main.js",
+)
 EMPTY = ""
 """Plotly makes an empty style element, to which it adds rules one by one, and clears style attributes: the
 policy allows just that."""

@@ -12,8 +12,11 @@ import pandas as pd
 from rotoscope.report.columns import clean
 from rotoscope.report.heads import heads_tab
 from rotoscope.report.salvage import Salvaged, salvage
+from rotoscope.report.shown import PAGE
 from rotoscope.report.tabs import TABS, tables_tab
 from rotoscope.results.caveats import with_missing_caveats
+from rotoscope.results.next_steps import model_argument, next_steps
+from rotoscope.results.profile import Profile
 from rotoscope.results.record import RunRecord
 from rotoscope.results.saved import SavedRun
 
@@ -35,8 +38,8 @@ TITLES = {
 }
 
 
-def run_payload(source: str | Path | SavedRun) -> dict[str, Any]:
-    """The content of one run, ready for JSON.
+def run_payload(source: str | Path | SavedRun, room: int = PAGE) -> dict[str, Any]:
+    """The content of one run, ready for JSON, with so many bytes for attention.
 
     Takes a run folder in any state, or a run in memory. Nothing about a damaged folder is an error here:
     `problems` says what is missing, and the rest is shown.
@@ -45,7 +48,7 @@ def run_payload(source: str | Path | SavedRun) -> dict[str, Any]:
     run = found.run
     tabs: dict[str, Any] = {}
     if found.kind in ("profile", "depths"):
-        tabs["overview"] = heads_tab(found)
+        tabs["overview"] = heads_tab(found, room)
     for name, make in TABS.get(found.kind, {}).items():
         tabs[name] = found.attempt(f"the tab '{name}'", partial(make, found))
     tabs["tables"] = tables_tab(found)
@@ -59,11 +62,21 @@ def run_payload(source: str | Path | SavedRun) -> dict[str, Any]:
         "warnings": _warnings(found, tabs),
         "timings": clean(run.timings, 2),
         "written": clean(run.written or None),
+        "model": found.attempt("the model's name", lambda: model_argument(run)) or "MODEL",
+        "next": _next(found),
         "subject": _subject(run),
         "proof": _proof(run),
         "tabs": {name: tab for name, tab in tabs.items() if tab},
         "problems": list(dict.fromkeys(found.problems)),
     }
+
+
+def _next(found: Salvaged) -> list[dict[str, Any]]:
+    """What to run next, where the run is whole; nothing is missing where it is not."""
+    profile = found.opened()
+    if not isinstance(profile, Profile) or not found.complete or found.problems:
+        return []
+    return [step._asdict() for step in found.attempt("what to run next", lambda: next_steps(profile)) or []]
 
 
 def _subject(run: RunRecord) -> dict[str, Any]:

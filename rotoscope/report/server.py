@@ -38,6 +38,7 @@ from rotoscope.report.found import find_runs, picture, progress_of, run_folder
 from rotoscope.report.page import hashes, render_page
 from rotoscope.report.payload import run_payload
 from rotoscope.report.runs_page import badge, rows, runs_page, version_of
+from rotoscope.report.shown import SERVED
 
 STRICT = "default-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; connect-src 'self'"
 HEADERS = {
@@ -211,7 +212,7 @@ def _stamp(folder: Path) -> tuple[tuple[str, int, int], ...]:
 @lru_cache(maxsize=8)
 def _payload_of(folder: Path, stamp: tuple[tuple[str, int, int], ...]) -> dict[str, Any]:
     """The payload of a run, made again only when one of its files has changed."""
-    return run_payload(folder)
+    return run_payload(folder, SERVED)
 
 
 class _Headers:

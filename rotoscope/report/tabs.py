@@ -228,9 +228,9 @@ TABS: dict[str, dict[str, Callable[[Salvaged], Tab | None]]] = {
 
 SHOWN_ELSEWHERE = {
     "profile": {"heads", "frequencies", "nulls", "prompts", "prompt_frequencies", "null_prompts",
-                "null_prompt_frequencies", "traces", "vectors", "queries", "known_heads", "null_known_heads",
+                "null_prompt_frequencies", "traces", "vectors", "queries", "known_heads", "attention", "shown_prompt", "null_known_heads",
                 "input_prompts", "null_input_prompts"},
-    "depths": {"heads", "turns", "prompts", "null_prompts", "writers"},
+    "depths": {"heads", "turns", "attention", "shown_prompt", "prompts", "null_prompts", "writers"},
     "theory": {"statements"},
     "ledger": {"ledger"},
     "dynamics": {"scores", "accuracy"},

@@ -41,7 +41,7 @@ def with_missing_caveats(noted: Iterable[object], null_name: str | None, heads: 
 def _caveats(profile: Profile) -> Iterator[str]:
     if profile.null_name is None:
         yield NO_NULL
-    yield from _failed(profile.accuracy, profile.chance)
+    yield from failed(profile.accuracy, profile.chance)
     heads = profile.at()
     if heads["prompts"].max() == 1:
         yield ONE_PROMPT
@@ -65,7 +65,7 @@ def _caveats(profile: Profile) -> Iterator[str]:
         yield f"{missing} heads see no swap (a sliding window hides every block) and have no score"
 
 
-def _failed(accuracy: float | None, chance: float | None) -> Iterator[str]:
+def failed(accuracy: float | None, chance: float | None) -> Iterator[str]:
     """Whether the model can do what it is profiled on."""
     if accuracy is None or accuracy >= max(FAILS, min(1.0, LITTLE_BETTER * (chance or 0.0))):
         return

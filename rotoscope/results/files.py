@@ -44,7 +44,9 @@ def write_table(path: Path, table: pd.DataFrame) -> None:
     """Parquet with zstd: dictionaries on index columns, byte-stream-split on numbers."""
     arrow = pa.Table.from_pandas(table, preserve_index=False)
     floats = [f.name for f in arrow.schema if pa.types.is_floating(f.type)]
-    others = [name for name in arrow.column_names if name not in floats]
+    lists = [f for f in arrow.schema if pa.types.is_list(f.type)]
+    others = [f.name for f in arrow.schema if f.name not in floats and f not in lists]
+    floats += [f"{f.name}.list.element" for f in lists if pa.types.is_floating(f.type.value_type)]
 
     def write(file: Path) -> None:
         pq.write_table(

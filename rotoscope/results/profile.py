@@ -23,6 +23,7 @@ from rotoscope.results.caveats import caveats
 from rotoscope.results.known import known_overview, known_table
 from rotoscope.results.notebook import profile_html
 from rotoscope.results.scored import ScoredRun
+from rotoscope.results.shown import telling_heads, traces_of, vectors_of
 from rotoscope.results.statistics import by_position, statistics
 from rotoscope.results.summary import Summary, summarise
 from rotoscope.results.table import Table
@@ -43,10 +44,6 @@ class Profile(ScoredRun):
         "The same prompts with their own words permuted: one row per (prompt, layer, head, tau).",
         made_with="input_swaps",
     )
-    traces = Table("Attention before and after a swap of the example heads.", made_with="examples=True")
-    vectors = Table(
-        "Query and keys of the example heads in the plane whose logits vary most.", made_with="examples=True"
-    )
     answers = Table("What the model itself answered; empty if the task expects nothing.", optional=True)
     known_heads = Table(
         "Previous-token, induction and other known scores: one row per (layer, head).", made_with="known=True"
@@ -66,6 +63,26 @@ class Profile(ScoredRun):
         if "prompt_frequencies" in self.tables:
             heads = heads.merge(frequency_use(self.frequencies), on=INDEX, how="left")
         return heads
+
+    @cached_property
+    def traces(self) -> pd.DataFrame:
+        """Attention before and after the heaviest swap of the example heads: one row per (example, position)."""
+        return self._of_examples("traces", traces_of)
+
+    @cached_property
+    def vectors(self) -> pd.DataFrame:
+        """Query and keys of the example heads in the plane whose logits vary most."""
+        return self._of_examples("vectors", vectors_of)
+
+    def _of_examples(self, name: str, make: Callable[..., pd.DataFrame]) -> pd.DataFrame:
+        if name in self.tables:  # of runs of earlier versions, and of the ledger
+            return self.tables[name]
+        return make(self.shown_prompt, self.attention, telling_heads(self.at()))
+
+    @property
+    def has_examples(self) -> bool:
+        """Whether there are traces and vectors to show."""
+        return bool({"traces", "attention"} & set(self.tables))
 
     @cached_property
     def frequencies(self) -> pd.DataFrame:

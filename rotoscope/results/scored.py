@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from rotoscope.results.saved import SavedRun
+from rotoscope.results.table import Table
 
 
 class ScoredRun(SavedRun):
     """A run whose tables hold scores of heads at one or several temperatures."""
+
+    shown_prompt = Table("The first prompt, one row per token.", made_with="examples=True")
+    attention = Table(
+        "Every head on the first prompt, with lists: attention before and after its heaviest swap, the swaps that are kept, "
+        "attention after each of them where content moved, and keys in the plane whose logits vary most.",
+        made_with="examples=True",
+    )
 
     @property
     def taus(self) -> list[float]:

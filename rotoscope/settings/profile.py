@@ -102,7 +102,7 @@ class ProfileSettings(Settings):
     null_per_layer: bool = False
     """Rescale the random null's logits layer by layer instead of by one factor."""
     examples: bool = True
-    """Keep attention before and after a swap, and vectors in the dominant plane, of the most telling heads."""
+    """Keep the first prompt and every head's attention on it, before and after swaps, with vectors in its dominant plane."""
     input_swaps: int = 0
     """Also swap blocks of the prompt itself, so many of the heaviest swaps of a prompt, and run the model again: tells symbolic
     heads that follow the symbol from carried ones. 64 are enough for most."""

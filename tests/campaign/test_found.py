@@ -75,7 +75,7 @@ def test_a_null_killed_after_its_draw_keeps_its_factors(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(profiling, "telling_examples", killed)
+        patch.setattr(profiling, "examples", killed)
         with pytest.raises(KeyboardInterrupt):
             rs.profile(model, out=tmp_path / "run", **wanted)
     resumed = rs.profile(model, out=tmp_path / "run", **wanted)

@@ -66,6 +66,7 @@ def test_click_opens_the_card_with_the_numbers_of_the_table(
     row = lone_head(profile)
     click_head(page, where, int(row["layer"]), int(row["head"]))
     assert title(page) == f"Head {row['layer']}:{row['head']}"
+    page.click("#side .further summary")
     value = lambda name: page.inner_text(f'#side [data-value="{name}"]')  # noqa: E731
     assert float(value("positional_score")) == pytest.approx(row["positional_score"], abs=6e-5)
     assert float(value("symbolic_score")) == pytest.approx(row["symbolic_score"], abs=6e-5)
@@ -74,12 +75,19 @@ def test_click_opens_the_card_with_the_numbers_of_the_table(
     assert float(value("effective_swaps")) == pytest.approx(row["effective_swaps"], abs=6e-3)
     known = profile.known_heads.set_index(["layer", "head"]).loc[(row["layer"], row["head"])]
     assert float(value("induction")) == pytest.approx(known["induction"], abs=6e-3)
-    gates = [f"--silence --heads {row['layer']}:{row['head']}", f"--heads-of-class {row['head_class']}"]
-    assert page.locator("#side code").all_inner_texts() == [f"rotoscope gate MODEL {gate}" for gate in gates]
-    drawn = page.evaluate("document.querySelector('#side .plot').data.map((trace) => [trace.name, trace.y])")
+    name = f"{row['layer']}:{row['head']}"
+    gates = [f"--silence --heads {name}", f"--heads-of-class {row['head_class']}"]
+    steps = page.locator("#side .next code").all_inner_texts()
+    assert steps[:2] == [f"rotoscope gate llama {gate}" for gate in gates]
+    assert all(step.startswith("rotoscope ") for step in steps)
+    below = (profile.nulls_at(1e-4)["positional_score"].round(3) < round(row["positional_score"], 4)).mean()
+    words = "all" if below == 1 else "none" if below == 0 else f"{int(100 * below)} %"
+    assert page.inner_text('[data-null="positional_score"]') == f"above {words} of the null's"
+    plot = '#side [aria-label^="Positional and symbolic score of every frequency"]'
+    drawn = page.evaluate(f"document.querySelector('{plot}').data.map((trace) => [trace.name, trace.y])")
     planes = profile.frequencies.set_index(["tau", "layer", "head"]).loc[(1e-4, row["layer"], row["head"])]
     bars = page.evaluate(
-        "document.querySelector('#side .plot').data.find((t) => t.name == 'symbolic').error_y.array"
+        f"document.querySelector('{plot}').data.find((t) => t.name == 'symbolic').error_y.array"
     )
     reach = planes["symbolic_score_high"] - planes["symbolic_score"]
     assert bars == pytest.approx(reach.tolist(), abs=1e-4)
@@ -93,36 +101,23 @@ def test_how_much_is_little_at_stake_is_said_as_a_plain_number(visit: Visit, pro
     assert "little at stake: under 5 % of their attention" in visit(profile).page.inner_text("body")
 
 
-def test_examples_are_drawn_where_there_are_any(visit: Visit, profile: rs.Profile) -> None:
-    first = profile.traces.iloc[0]
-    page = visit(profile, hash=f"#head={first['layer']}:{first['head']}").page
-    page.wait_for_selector('[aria-label^="Query and keys of head"]')
-    shown = page.evaluate(
-        """[...document.querySelectorAll("#side .plot")].find((p) => p.getAttribute("aria-label").startsWith("Attention")).data.map((t) => t.y[0])"""
-    )
-    assert shown == pytest.approx([first["attention"], first["attention_swapped"]], abs=6e-5)
-    told = set(zip(profile.traces["layer"], profile.traces["head"], strict=True))
-    plain = next(head for head in ((0, k) for k in range(4)) if head not in told)
-    page.fill("#search", f"{plain[0]}:{plain[1]}")
-    page.keyboard.press("Enter")
-    assert title(page) == f"Head {plain[0]}:{plain[1]}"
-    assert page.query_selector('[aria-label^="Query and keys of head"]') is None
-
-
 def test_keyboard(visit: Visit, profile: rs.Profile) -> None:
     page = visit(profile).page
     page.keyboard.press("/")
     assert page.evaluate("document.activeElement.id") == "search"
-    page.keyboard.type("1:2")
-    page.keyboard.press("Enter")
-    assert title(page) == "Head 1:2"
-    page.evaluate("document.activeElement.blur()")
+    for written in ("0.3", "L2H1", " l1 h2 ", "1:2"):
+        page.fill("#search", written)
+        page.keyboard.press("Enter")
+        first, second = (sign for sign in written if sign.isdigit())
+        assert title(page) == f"Head {first}:{second}"
+        page.keyboard.press("/")
+    page.keyboard.press("Enter")  # from here the arrows walk
     for key, name in (
         ("ArrowRight", "1:3"),
-        ("ArrowUp", "0:3"),
-        ("ArrowUp", "0:3"),
+        ("ArrowDown", "0:3"),
+        ("ArrowDown", "0:3"),
         ("ArrowRight", "1:0"),
-        ("ArrowDown", "2:0"),
+        ("ArrowUp", "2:0"),
         ("ArrowLeft", "1:3"),
     ):
         page.keyboard.press(key)

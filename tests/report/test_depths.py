@@ -100,7 +100,7 @@ def test_depths_in_a_browser(visit: Visit) -> None:
         "positional",
     ]
     assert float(value("input_positional_score")) == 1
-    page.keyboard.press("ArrowUp")
+    page.keyboard.press("ArrowDown")
     assert page.inner_text("#card-title") == "Head 2:0"
     assert page.evaluate("location.hash") == "#head=2:0&tau=1e-4&tab=depths"
     page.click("#panel tbody tr:has-text('3:1')")

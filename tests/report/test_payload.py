@@ -6,6 +6,7 @@ import base64
 import json
 import math
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from rotoscope.results import KINDS, Canonical, Dynamics, Gating, Lengths, Theor
 from rotoscope.results.files import write_table
 from rotoscope.results.record import RunRecord, described_checksum
 from rotoscope.results.run import Run
+from rotoscope.results.shown import shares_of
 
 KEYS = {"name", "kind", "title", "complete", "problems", "settings", "versions", "warnings", "timings", "tabs"}
 
@@ -109,14 +111,31 @@ def test_a_run_in_memory_is_a_run_in_a_folder(profile: rs.Profile, saved: Path) 
 
 def test_some_heads_have_frequencies_and_examples(profile: rs.Profile, other: rs.Profile) -> None:
     tab = run_payload(profile)["tabs"]["overview"]
-    trace = profile.traces.iloc[0]
-    name = f"{trace['layer']}:{trace['head']}"
-    np.testing.assert_allclose(tab["traces"][name]["attention"][0], trace["attention"], atol=6e-5)
-    assert tab["vectors"][name]["kind"].count("query") == 1
+    shown = tab["shown"]
+    codes = np.frombuffer(base64.b64decode(shown["attention"]), dtype=np.uint8).reshape(len(tab["layer"]), -1)
+    np.testing.assert_allclose(shares_of(codes), np.stack(profile.attention["attention"]), atol=0.004)
+    assert shown["token"] == profile.shown_prompt["token"].tolist()
+    assert shown["vectors"]["frequency_id"] == profile.attention["frequency_id"].tolist()
     bare = run_payload(other)
     assert bare["tabs"]["overview"]["frequencies"] is None
     assert bare["tabs"]["overview"]["null"] is None
     assert any("no null" in warning for warning in bare["warnings"])
+
+
+def test_attention_that_has_no_room_or_was_not_kept_is_said(profile: rs.Profile) -> None:
+    """With less room fewer swaps, then no vectors, then a sentence; older runs say why as well."""
+    whole = run_payload(profile)["tabs"]["overview"]["shown"]
+    assert whole["kept"] == whole["swaps"] == 19 * 18 // 2
+    less = run_payload(profile, 3_000)["tabs"]["overview"]["shown"]
+    assert 1 <= less["kept"] < whole["kept"]
+    assert "rotoscope serve shows more" in run_payload(profile, 100)["tabs"]["overview"]["shown"]["why"]
+    older = rs.Profile(replace(profile.run, versions={"rotoscope": "0.0.9"}), dict(profile.tables))
+    older.tables.pop("attention")
+    assert "made by rotoscope 0.0.9, which kept no" in run_payload(older)["tabs"]["overview"]["shown"]["why"]
+    refused = rs.Profile(
+        replace(profile.run, settings=profile.run.settings | {"examples": False}), older.tables
+    )
+    assert "--no-examples" in run_payload(refused)["tabs"]["overview"]["shown"]["why"]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ Object.defineProperty(COLOURS, "mixed", { enumerable: true, get: () => colour("m
 
 const state = {
   run: 0, tab: null, tau: 0, head: null, measure: "class", classes: new Set(CLASSES), low: null, high: null,
-  stability: "all", series: 0, step: null, experiment: 0, all: false, verdict: null, theme: null,
+  stability: "all", mass: null, swap: 0, pins: new Map(), further: false, series: 0, step: null, experiment: 0, all: false, verdict: null, theme: null,
 };
 
 function run() { return runs[state.run] || { tabs: {}, problems: ["there is no run"], warnings: [], settings: {}, versions: {}, timings: {} }; }
@@ -24,7 +24,7 @@ function el(tag, attributes, ...children) {
     else if (name === "value") made.value = value;
     else made.setAttribute(name, value === true ? "" : String(value));
   }
-  for (const child of children.flat()) {
+  for (const child of children.flat(Infinity)) {
     if (child === null || child === undefined) continue;
     made.append(child instanceof Node ? child : document.createTextNode(String(child)));
   }
@@ -57,6 +57,33 @@ function download(name, text, type) {
   link.click();
   link.remove();
   setTimeout(() => URL.revokeObjectURL(url), 10000);
+}
+
+/** Text that can be taken along with one click. */
+function copyable(text) {
+  const code = el("code", {}, text);
+  const button = el("button", { type: "button", class: "copy", "aria-label": "Copy: " + text, onclick: async () => {
+    try { await navigator.clipboard.writeText(text); } catch (refused) {
+      getSelection().selectAllChildren(code);
+      document.execCommand("copy");
+    }
+    button.textContent = "copied";
+    setTimeout(() => { button.textContent = "copy"; }, 1500);
+  } }, "copy");
+  return el("span", { class: "copyable" }, code, button);
+}
+
+/** A word as a shell takes it. */
+const quoted = (text) => /^[A-Za-z0-9_.:/@%+=,-]+$/.test(text) ? text : "'" + String(text).replaceAll("'", "'\\''") + "'";
+
+/** A part of the page that can fill the window, and come back. */
+function enlarge(part) {
+  return el("button", { type: "button", class: "enlarge", "aria-label": "Make this part large", "aria-pressed": String(part.classList.contains("large")), onclick: (event) => setLarge(part, !part.classList.contains("large"), event.currentTarget) }, "⤢");
+}
+function setLarge(part, large, button) {
+  document.querySelectorAll(".large").forEach((one) => one.classList.remove("large"));
+  part.classList.toggle("large", large);
+  (button || part.querySelector(".enlarge")).setAttribute("aria-pressed", String(large));
 }
 
 function csvText(names, rows) {

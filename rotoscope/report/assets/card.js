@@ -28,7 +28,7 @@ function headCard(k) {
     const ends = band(column);
     const words = label + " " + number(value(column)) + interval(column);
     return el("tr", {}, el("th", { scope: "row" }, label, strip({ value: value(column), low: value(column + "_low"), high: value(column + "_high"), nullLow: ends[0], nullHigh: ends[2], kind: which, label: words })),
-      el("td", {}, el("b", { "data-value": column }, fixed(value(column), 4)), interval(column), missing(ends[0]) ? null : [el("br"), el("span", { class: "hint" }, "null " + fixed(ends[0]) + " to " + fixed(ends[2]))]));
+      el("td", {}, el("b", { "data-value": column }, fixed(value(column), 4)), interval(column), missing(ends[0]) ? null : [el("br"), el("span", { class: "hint" }, "null " + fixed(ends[0]) + " to " + fixed(ends[2]))], column in (now.null_points || {}) ? [el("br"), el("span", { class: "hint", "data-null": column }, againstNull(column, value(column)))] : null));
   };
   const line = (label, text, title, key) => missing(text) ? null : el("tr", { title }, el("th", { scope: "row" }, label), el("td", { class: "words", "data-value": key }, text));
   const interval = (column) => missing(value(column + "_low")) ? "" : " [" + fixed(value(column + "_low"), 3) + ", " + fixed(value(column + "_high"), 3) + "]";
@@ -45,14 +45,16 @@ function headCard(k) {
     score("positional", "positional score"), score("symbolic", "symbolic score"),
     line("class at γ = " + tab.gamma, el("b", { class: kind ? "class-" + kind : null, "data-value": "head_class" }, kind ? classWords(k) : value("missing_reason") || "no score"), kind === "symbolic" ? EXPLAINED.symbolic : null),
     ...permuted,
+    missing(value("swapped_mass")) ? null : line("attention on what is swapped", Math.round(100 * value("swapped_mass")) + " %" + (value("little_at_stake") ? ", little at stake" : ""), EXPLAINED.mass, "swapped_mass"),
+    ...Object.entries(tab.known || {}).map(([kind, scores]) => missing(scores[k]) ? null : line(kind.replace("_", " "), fixed(scores[k], 2), EXPLAINED[kind], kind)),
+  ];
+  const further = [
     missing(value("class_share")) ? null : line("has it on", Math.round(100 * value("class_share")) + " % of its prompts", EXPLAINED.share, "class_share"),
     missing(stability) ? null : line("stability", Math.round(100 * stability) + " %" + (value("stable") === false ? ", unstable" : ""), EXPLAINED.stability, "class_stability"),
     missing(value("entropy")) ? null : line("entropy", number(value("entropy"), 2) + (missing(value("relative_entropy")) ? "" : " (" + Math.round(100 * value("relative_entropy")) + " % of uniform)"), EXPLAINED.entropy, "entropy"),
-    missing(value("swapped_mass")) ? null : line("attention on what is swapped", Math.round(100 * value("swapped_mass")) + " %" + (value("little_at_stake") ? ", little at stake" : ""), EXPLAINED.mass, "swapped_mass"),
     missing(value("effective_swaps")) ? null : line("effective swaps", number(value("effective_swaps"), 2), EXPLAINED.swaps, "effective_swaps"),
     missing(value("weighted_frequency_id")) ? null : line("frequency id, weighted; dominant", number(value("weighted_frequency_id"), 1) + "; " + number(value("dominant_frequency_id"), 0), "1 is the fastest plane"),
     variant("renormalised_", "renormalised"), variant("centred_", "centred"), variant("equal_symbol_", "equal symbols"),
-    ...Object.entries(tab.known || {}).map(([kind, scores]) => missing(scores[k]) ? null : line(kind.replace("_", " "), fixed(scores[k], 2), EXPLAINED[kind], kind)),
     missing(value("prompts")) ? null : line("prompts", value("prompts") + (value("prompts") === 1 ? ": no interval" : "")),
   ];
   const step = (text, label, d) => el("button", { type: "button", "aria-label": label, onclick: () => walk(0, d) }, text);
@@ -60,11 +62,49 @@ function headCard(k) {
     el("div", { class: "card-head" }, el("h2", { id: "card-title" }, "Head " + name), step("‹", "Previous head", -1), step("›", "Next head", 1),
       el("button", { type: "button", "aria-label": "Close the head card", onclick: () => choose(null) }, "×")),
     el("p", { class: "hint" }, "layer " + tab.layer[k] + ", head " + tab.head[k] + ", counted from 0; τ = " + short(tauNow())),
+    el("p", { class: "in-words", id: "in-words" }, kind ? [el("b", { class: "class-" + kind }, inWords(k)), value("little_at_stake") ? ", but little is at stake" : "", value("stable") === false ? "; unstable over prompts" : ""] : "no score"),
     el("table", { class: "measures", "aria-label": "Measures of head " + name }, el("tbody", {}, rows)),
-    el("p", { class: "hint" }, "What does the model lose without it, or without its class? ", el("code", {}, "rotoscope gate MODEL --silence --heads " + name),
-      kind ? [" ", el("code", {}, "rotoscope gate MODEL --heads-of-class " + kind)] : null),
-    ...frequencyPictures(k), ...examplePictures(name),
+    el("details", { class: "further", open: state.further, ontoggle: (event) => { state.further = event.target.open; } }, el("summary", {}, "More measures"), el("table", { class: "measures", "aria-label": "More measures of head " + name }, el("tbody", {}, further))),
+    pinField(name),
+    ...examplePictures(k, name), ...depthPicture(name), ...frequencyPictures(k),
+    el("h3", {}, "Go on with this head"), el("dl", { class: "next" }, headSteps(name, kind).flatMap(([why, command]) => [el("dt", {}, why), el("dd", {}, copyable(command))])),
   ];
+}
+
+/** What the head does when two blocks change places. */
+function inWords(k) {
+  const noun = heads().noun;
+  return { positional: "stays put", symbolic: at().at_its_layer[k] ? "follows the " + noun + " at its layer" : "follows the " + noun, carried: "follows a place that was written into the " + noun, uniform: "looks at everything", mixed: "does neither clearly" }[className(k)];
+}
+
+/** Commands about one head, with the model and the task of this run. */
+function headSteps(name, kind) {
+  const model = quoted(run().model || "MODEL"), task = (run().settings || {}).task, other = { binding: "lookup", lookup: "binding", recall: "repeats", repeats: "recall" }[task] || "binding";
+  const own = ["number", "letter"].includes(task) && run().model === task;
+  return [
+    ["What does the model lose without it?", "rotoscope gate " + model + " --silence --heads " + name],
+    ...(kind ? [["And without all " + kind + " heads?", "rotoscope gate " + model + " --heads-of-class " + kind]] : []),
+    ...(own ? [] : [["Is it the same on another task?", "rotoscope profile " + model + " --task " + other]]),
+    ["Which of its frequencies decide?", "rotoscope profile " + model + (task && !own ? " --task " + quoted(task) : "") + " --frequencies --heads " + name],
+    ["Where does the place it follows come from?", "rotoscope depths " + model + (task && !own ? " --task " + quoted(task) : "") + " --at 0 own"],
+  ];
+}
+
+/** How this head lies among the heads of the null. */
+function againstNull(score, value) {
+  const points = at().null_points;
+  if (!points || missing(value)) return null;
+  const below = points[score].filter((x) => x < value).length / points[score].length;
+  return "above " + (below === 1 ? "all" : below === 0 ? "none" : Math.floor(100 * below) + " %") + " of the null's";
+}
+
+/** The depth curve of a head, where depths were measured. */
+function depthPicture(name) {
+  if (!run().tabs.depths || state.tab === "depths") return [];
+  return [el("h3", {}, "By the depth of the swap"), picture("depth-" + name, "Both scores of head " + name + " by the depth of the swap", depthCurves, () => {
+    const { x, covered, whole } = depthPoints(name), columns = ["positional_score", "symbolic_score"];
+    return { names: ["head", "depth", ...columns, "covered_share"], rows: x.map((depth, c) => [name, depth, ...columns.map((column) => whole(column)[c]), covered[c]]) };
+  }, { size: "low", note: "0: the prompt itself; dotted: its own layer" }).root];
 }
 
 /** The planes of one head, or null. */
@@ -107,22 +147,36 @@ function frequencyPictures(k) {
   return [el("h3", {}, "Single frequencies"), scores.root, norms.root];
 }
 
-function examplePictures(name) {
-  const tab = heads(), made = [];
-  const trace = tab.traces && tab.traces[name];
-  if (trace) {
-    const positions = (block) => trace.position.filter((_, c) => trace.block[c] === block);
-    const shade = (block) => { const at = positions(block); return at.length ? [{ type: "rect", yref: "paper", x0: Math.min(...at) - 0.5, x1: Math.max(...at) + 0.5, y0: 0, y1: 1, line: { width: 0 }, fillcolor: BLOCK, opacity: 0.25, layer: "below" }] : []; };
-    const before = (y, title, own) => ({ type: "scatter", mode: "lines", x: trace.position, y, name: title, line: own });
-    made.push(el("h3", {}, "A telling swap (" + trace.example + ")"), picture("swap-" + name, "Attention of head " + name + " before and after its telling swap", () => ({
-      traces: [before(trace.attention, "before", { color: colour("ink"), width: 1.4 }), before(trace.attention_swapped, "after", { color: SWAPPED, width: 1.4, dash: "dot" })],
-      layout: { xaxis: { title: { text: "position" } }, yaxis: { title: { text: "attention" }, rangemode: "tozero" }, shapes: [...shade(trace.first_block), ...shade(trace.second_block)], showlegend: true, margin: { l: 40, r: 6, t: 22, b: 34 } },
-    }), () => ({ names: ["position", "block", "attention", "attention_swapped"], rows: trace.position.map((p, c) => [p, trace.block[c], trace.attention[c], trace.attention_swapped[c]]) }),
-    { size: "low", note: "blocks " + trace.first_block + " and " + trace.second_block + " swapped, first prompt" }).root);
-  }
-  const vectors = tab.vectors && tab.vectors[name];
+/** Attention by position before and after the swap that is chosen, and the plane that decides; or why there are none. */
+function examplePictures(k, name) {
+  const tab = shownPrompt(), whole = heads().shown;
+  if (!whole) return [];
+  if (!tab || !tab.attention) return [el("h3", {}, "Attention"), el("p", { class: "hint", id: "no-attention" }, "Not shown: " + whole.why + ".")];
+  const swap = swapNow(k), before = attentionOf(k), after = attentionAfter(k, swap), order = exchanged(tab, swap.first, swap.second), noun = heads().noun;
+  const shade = ([a, b]) => ({ type: "rect", yref: "paper", x0: a - 0.5, x1: b - 0.5, y0: 0, y1: 1, line: { width: 0 }, fillcolor: BLOCK, opacity: 0.25, layer: "below" });
+  const text = (p) => plain(JSON.stringify(tab.token[p]));
+  const line = (y, title, from, own) => ({ type: "scatter", mode: "lines", x: y.map((_, p) => p), y, name: title, line: own, text: y.map((_, p) => text(from ? from[p] : p)), hovertemplate: "position %{x}: %{text}<br>" + title + " %{y:.3f}<extra></extra>" });
+  const made = [el("h3", {}, noun[0].toUpperCase() + noun.slice(1) + "s " + swap.first + " and " + swap.second + " change places"), picture("swap-" + name, "Attention of head " + name + " before and after a swap", () => ({
+    traces: [line(before, "before", null, { color: colour("ink"), width: 1.4 }), line(after, "after", order, { color: colour("swapped"), width: 1.4, dash: "dot" })],
+    layout: { xaxis: { title: { text: "position" } }, yaxis: { title: { text: "attention" }, rangemode: "tozero" }, shapes: [shade(spans(tab)[swap.first]), shade(spans(tab)[swap.second])], showlegend: true, margin: { l: 40, r: 6, t: 22, b: 34 } },
+  }), () => ({ names: ["position", "token", "block", "attention", "token_after", "attention_after"], rows: before.map((x, p) => [p, tab.token[p], tab.block[p], x, tab.token[order[p]], after[p]]) }),
+  { size: "low", note: "first prompt; shaded: the two " + noun + "s" }).root];
+  const vectors = vectorsOf(k);
   if (vectors) made.push(el("h3", {}, "Query and keys in the plane that decides"), vectorPicture(name, vectors).root);
   return made;
+}
+
+/** The query and the keys of a head in the plane whose logits vary most, un-rotated and as they meet. */
+function vectorsOf(k) {
+  const tab = shownPrompt(), store = tab.vectors;
+  if (!store || !store.frequency_id[k]) return null;
+  const positions = tab.block.map((block, p) => p).filter((p) => tab.block[p] >= 0), codes = new Int8Array(bytesOf(store.keys).buffer), size = store.longest[k] / 127;
+  const found = { frequency_id: store.frequency_id[k], angle: store.angle[k], kind: ["query"], position: [tab.query], re: [Math.cos(store.query[k])], im: [Math.sin(store.query[k])], re_met: [Math.cos(store.query[k])], im_met: [Math.sin(store.query[k])] };
+  positions.forEach((p, c) => {
+    const at = 2 * (k * positions.length + c), re = size * codes[at], im = size * codes[at + 1], turn = (p - tab.query) * found.angle, cos = Math.cos(turn), sin = Math.sin(turn);
+    found.kind.push("key"); found.position.push(p); found.re.push(re); found.im.push(im); found.re_met.push(re * cos - im * sin); found.im_met.push(im * cos + re * sin);
+  });
+  return found;
 }
 
 function vectorPicture(name, vectors) {
@@ -134,7 +188,7 @@ function vectorPicture(name, vectors) {
       const x = keys.map((c) => vectors["re" + suffix][c]), y = keys.map((c) => vectors["im" + suffix][c]);
       const reach = 1.15 * Math.max(1e-9, ...x.map((v, c) => Math.hypot(v, y[c])));
       const axes = side ? { xaxis: "x2", yaxis: "y2" } : {};
-      traces.push({ type: "scatter", mode: "markers", x, y, ...axes, marker: { size: 5, color: keys.map((c) => vectors.position[c]), colorscale: "Cividis" }, text: keys.map((c) => "key at " + vectors.position[c]), hovertemplate: "%{text}<extra></extra>" });
+      traces.push({ type: "scatter", mode: "markers", x, y, ...axes, marker: { size: 5, color: keys.map((c) => vectors.position[c]), colorscale: "Cividis" }, text: keys.map((c) => "key at " + vectors.position[c] + ": " + plain(JSON.stringify(shownPrompt().token[vectors.position[c]]))), hovertemplate: "%{text}<extra></extra>" });
       const n = side ? "2" : "";
       layout["xaxis" + n] = { range: [-reach, reach], domain: side ? [0.54, 1] : [0, 0.46], anchor: "y" + n, zeroline: true, nticks: 4 };
       layout["yaxis" + n] = { range: [-reach, reach], anchor: "x" + n, zeroline: true, nticks: 4 };

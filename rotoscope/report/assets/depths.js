@@ -51,7 +51,7 @@ function depthMap() {
   return { traces, layout: {
     shapes: depthShapes(), margin: { l: 40, r: 8, t: 8, b: 40 },
     xaxis: { title: { text: "depth k of the swap (0: the prompt)" }, range: [-0.5, strip + 0.5], tickvals: [...ticks, own, strip], ticktext: [...ticks.map((c) => String(tab.depths[c])), "own", "class"], showgrid: false },
-    yaxis: { title: { text: "layer" }, range: [names.length - 0.5, -0.5], tickvals: layers.map(middle), ticktext: layers.map(String), showgrid: false },
+    yaxis: { title: { text: "layer" }, range: [-0.5, names.length - 0.5], tickvals: layers.map(middle), ticktext: layers.map(String), showgrid: false },
   } };
 }
 
@@ -103,7 +103,7 @@ function drawDepths(panel) {
     return { names: ["layer", "head", "depth", ...columns], rows: cells.filter((row) => !missing(row[3])) };
   };
   depths.map = picture("depths", "All heads against the depth at which blocks changed places", depthMap, table, {
-    size: "tall", note: "layers down, in a layer heads that stay in place first; upright bars: carry depth; grey: under half of the head's weight was run",
+    size: "tall", note: "layer 0 below; in a layer heads that stay in place first; upright bars: carry depth; grey: under half of the head's weight was run",
     click: (point) => { const name = depthsAt().layer[point.y] === undefined ? null : headName(depthsAt().layer[point.y], depthsAt().head[point.y]); if (name) choose(name); },
   });
   depths.map.plot.style.minHeight = Math.min(1400, Math.max(420, 3.5 * now.layer.length)) + "px";

@@ -22,6 +22,7 @@ function readHash() {
   const tau = heads().taus.findIndex((one) => Math.abs(one - Number(given.get("tau"))) <= 1e-9 * one);
   if (given.has("tau") && tau >= 0) state.tau = tau;
   state.head = headIndex(given.get("head")) >= 0 ? given.get("head") : null;
+  state.pins = readPins(given.get("pins"));
 }
 
 function writeHash() {
@@ -30,6 +31,7 @@ function writeHash() {
   if (heads()) parts.push("tau=" + short(tauNow()));
   if (state.tab === "dynamics" && state.step !== null) parts.push("step=" + state.step);
   if (state.run) parts.push("run=" + (state.run + 1));
+  if (state.pins.size) parts.push("pins=" + encodeURIComponent(JSON.stringify(Object.fromEntries(state.pins))));
   parts.push("tab=" + state.tab);
   const hash = "#" + parts.join("&");
   if (hash !== location.hash) history.replaceState(null, "", hash);
@@ -49,17 +51,25 @@ function notes() {
 
 function frame() {
   const app = document.getElementById("app"), now = run();
-  const search = el("input", { type: "search", id: "search", placeholder: "head, as 12:0", "aria-label": "Find a head, as layer:head", list: null,
-    onkeydown: (event) => { if (event.key === "Enter") find(event.target); }, onchange: (event) => find(event.target) });
+  const search = el("input", { type: "search", id: "search", placeholder: "head: 12:0 or L12H0", "aria-label": "Find a head, as layer:head", list: null,
+    onkeydown: (event) => { if (event.key === "Enter" && find(event.target)) event.target.blur(); }, onchange: (event) => find(event.target) });
   const choice = runs.length > 1 ? el("select", { "aria-label": "Run", onchange: (event) => { state.run = Number(event.target.value); build(); } },
     runs.map((one, k) => el("option", { value: k, selected: k === state.run }, (k + 1) + ": " + one.name))) : null;
   const theme = el("button", { type: "button", id: "theme", "aria-label": "Switch between light and dark", onclick: () => setTheme(isDark() ? "light" : "dark") }, "◐");
   app.replaceChildren(
-    el("header", { class: "top" }, el("h1", {}, now.title || "No run"), el("span", { class: "what" }, [now.kind, now.name, now.complete ? null : "not finished", now.written ? String(now.written).slice(0, 10) : null].filter(Boolean).join(" · ")), choice, heads() ? search : null, theme),
+    el("header", { class: "top" }, el("h1", {}, now.title || "No run"), answered(), el("span", { class: "what" }, [now.kind, now.name, now.complete ? null : "not finished", now.written ? String(now.written).slice(0, 10) : null].filter(Boolean).join(" · ")), choice, heads() ? search : null, theme),
     el("div", { class: "notes", role: "note", id: "notes" }, notes()),
     el("div", { class: "tabs", role: "tablist", "aria-label": "Parts of the report" }),
     el("div", { class: "body" }, el("main", { class: "panel", id: "panel", role: "tabpanel", tabindex: "-1" }), el("aside", { class: "side", id: "side", "aria-label": "Head card" })));
   document.title = (now.title || "No run") + " · rotoscope";
+}
+
+/** How well the model does the task it was looked at on, and what guessing gives. */
+function answered() {
+  const found = heads() && heads().accuracy;
+  if (!found) return null;
+  const share = (x) => Math.round(100 * x) + " %";
+  return el("span", { class: "answered", id: "answered" }, el("b", {}, share(found.accuracy)), " of " + found.answers + " answers right" + (missing(found.chance) ? "" : ", chance " + share(found.chance)));
 }
 
 function drawTabs() {
@@ -98,26 +108,32 @@ function drawSide() {
 function choose(name) {
   if (name !== null && headIndex(name) < 0) return;
   state.head = name;
+  state.swap = 0;
   drawSide();
-  for (const one of [...pictures]) {
-    if (!one.root.isConnected) forget(one);
-    else if (one.root.closest("#side")) one.draw();
-  }
+  redrawSide();
   remark();
   writeHash();
 }
 
-function find(field) {
-  const match = /^\s*(\d+)\s*[:., ]\s*(\d+)\s*$/.exec(field.value), name = match && headName(Number(match[1]), Number(match[2]));
-  const known = name !== null && headIndex(name) >= 0;
-  field.setAttribute("aria-invalid", String(field.value !== "" && !known));
-  field.setCustomValidity(field.value === "" || known ? "" : "There is no head " + field.value + "; heads are written layer:head.");
-  if (field.value !== "" && !known) { field.reportValidity(); return; }
-  if (!known) return;
-  if (!WITH_HEADS.includes(state.tab)) { state.tab = "overview"; state.head = name; show(); } else choose(name);
+function redrawSide() {
+  for (const one of [...pictures]) {
+    if (!one.root.isConnected) forget(one);
+    else if (one.root.closest("#side")) one.draw();
+  }
 }
 
-/** Go on to a neighbour: so many layers down, so many heads along. */
+function find(field) {
+  const match = /^\s*L?\s*(\d+)\s*(?:[:., ]|\s*H)\s*(\d+)\s*$/i.exec(field.value), name = match && headName(Number(match[1]), Number(match[2]));
+  const known = name !== null && headIndex(name) >= 0;
+  field.setAttribute("aria-invalid", String(field.value !== "" && !known));
+  field.setCustomValidity(field.value === "" || known ? "" : "There is no head " + field.value + "; heads are written 12:0, 12.0 or L12H0.");
+  if (field.value !== "" && !known) { field.reportValidity(); return false; }
+  if (!known) return false;
+  if (!WITH_HEADS.includes(state.tab)) { state.tab = "overview"; state.head = name; show(); } else if (name !== state.head) choose(name);
+  return true;
+}
+
+/** Go on to a neighbour: so many layers up, so many heads along. */
 function walk(layers, along) {
   const tab = heads(), k = headIndex(state.head);
   if (k < 0) { choose(headName(tab.layer[0], tab.head[0])); return; }
@@ -125,12 +141,17 @@ function walk(layers, along) {
   choose(headName(tab.layer[k] + layers, tab.head[k]));
 }
 
-const ARROWS = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
+const ARROWS = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [1, 0], ArrowDown: [-1, 0] };
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   const target = event.target, field = target.closest && target.closest("input, select, textarea");
-  if (event.key === "Escape") { if (field) field.blur(); if (state.head) choose(null); return; }
-  if (field) return;
+  if (event.key === "Escape") {
+    const large = document.querySelector(".large");
+    if (large) { setLarge(large, false); return; }
+    if (field) field.blur(); if (state.head) choose(null);
+    return;
+  }
+  if (field && field.type !== "range") return;
   if (event.key === "/" && document.getElementById("search")) { event.preventDefault(); const search = document.getElementById("search"); search.focus(); search.select(); return; }
   if (target.closest && target.closest('[role="tablist"]') && (event.key === "ArrowLeft" || event.key === "ArrowRight")) {
     const names = available().map(([name]) => name), next = names[(names.indexOf(state.tab) + (event.key === "ArrowRight" ? 1 : names.length - 1)) % names.length];

@@ -36,21 +36,37 @@ function headTable(keep = () => true) {
   return { names: ["layer", "head", "tau", ...names], rows };
 }
 
+/** Whether a head has so little attention on what is swapped that its scores hardly matter. */
+function leastMass() { return state.mass === null ? heads().least_mass : state.mass; }
+function faded(k) { const mass = at().swapped_mass; return Boolean(mass) && !missing(mass[k]) && mass[k] < leastMass(); }
+
+/** Where the null's heads lie, as a shade. */
+function nullShade() {
+  const { null_density: packed } = at();
+  if (!packed) return [];
+  const get = unpack(packed), cells = heads().density_cells, middles = Array.from({ length: cells }, (_, k) => (k + 0.5) / cells);
+  const z = middles.map((_, y) => middles.map((_, x) => { const share = get(y * cells + x); return share > 0.004 ? Math.sqrt(share) : 0; }));
+  return [{ type: "heatmap", x: middles, y: middles, z, zmin: 0, zmax: 1, colorscale: [[0, colour("null") + "00"], [1, colour("null")]], showscale: false, hoverinfo: "skip", zsmooth: "best", name: "null" }];
+}
+
 function planeFigure() {
   const tab = heads(), now = at();
-  const traces = [];
-  if (now.null_points) {
-    traces.push({ type: "scatter", mode: "markers", x: now.null_points.positional_score, y: now.null_points.symbolic_score, hoverinfo: "skip", name: plain(tab.null) + " null", marker: { size: 4, color: colour("null"), opacity: 0.6 } });
-  }
-  const many = tab.layer.length > 1500;
-  for (const name of CLASSES) {
-    const shownHeads = tab.layer.map((_, k) => k).filter((k) => className(k) === name && shown(k));
+  const traces = nullShade(), many = tab.layer.length > 1500;
+  for (const name of [...CLASSES].reverse()) { // mixed heads lie under the others
+    const shownHeads = tab.layer.map((_, k) => k).filter((k) => className(k) === name && shown(k)), strong = name === "mixed" ? 0.75 : 0.95;
     traces.push({
       type: "scatter", mode: "markers", name, x: shownHeads.map((k) => now.positional_score[k]), y: shownHeads.map((k) => now.symbolic_score[k]), customdata: shownHeads, text: shownHeads.map(described), hovertemplate: "%{text}<extra></extra>",
-      marker: { size: many ? 5 : 9, color: COLOURS[name], symbol: SYMBOLS[name], opacity: many ? 0.6 : 0.8, line: { width: many ? 0 : 0.6, color: colour("paper") } },
+      marker: { size: many ? 5 : name === "mixed" ? 7 : 10, color: COLOURS[name], symbol: SYMBOLS[name], opacity: shownHeads.map((k) => faded(k) ? 0.18 : many ? 0.6 : strong), line: { width: many ? 0 : 0.6, color: name === "mixed" ? colour("soft") : colour("paper") } },
     });
   }
-  return { traces, layout: { ...PLANE_AXES, shapes: planeShapes(), margin: { l: 46, r: 8, t: 8, b: 40 } } };
+  return { traces, layout: { ...PLANE_AXES, shapes: planeShapes(), annotations: [...cornerWords(tab), ...pinned()], margin: { l: 46, r: 8, t: 8, b: 40 } } };
+}
+
+/** Names of the heads that are pinned, and of the one that is chosen. */
+function pinned() {
+  return [...new Set([...state.pins.keys(), ...(state.head ? [state.head] : [])])].map((name) => [name, headIndex(name)]).filter(([, k]) => k >= 0 && !missing(at().positional_score[k])).map(([name, k]) => ({
+    x: at().positional_score[k], y: at().symbolic_score[k], text: (state.pins.has(name) ? "★ " : "") + name, showarrow: false, yshift: at().symbolic_score[k] > 0.85 ? -17 : 17, xanchor: at().positional_score[k] > 0.9 ? "right" : at().positional_score[k] < 0.1 ? "left" : "center", font: { size: 12, color: colour("ink") }, bgcolor: colour("veil"),
+  }));
 }
 
 function planeShapes() {
@@ -79,7 +95,8 @@ function mapFigure() {
     const code = now.head_class[k];
     z[layer][tab.head[k]] = measure === "class" ? (code < 0 ? null : code) : now[measure][k];
   });
-  const few = layers * wide < 1000;
+  const few = layers * wide < 1000, veil = blank();
+  tab.layer.forEach((layer, k) => { if (shown(k) && faded(k)) veil[layer][tab.head[k]] = 1; });
   const trace = { type: "heatmap", z, text, hovertemplate: "%{text}<extra></extra>", hoverongaps: true, xgap: few ? 2 : 0.5, ygap: few ? 1 : 0.5 };
   if (measure === "class") {
     trace.colorscale = CLASSES.flatMap((name, k) => [k, k + 1].map((end) => [end / CLASSES.length, COLOURS[name]]));
@@ -88,12 +105,13 @@ function mapFigure() {
     const share = measure !== "weighted_frequency_id";
     Object.assign(trace, { colorscale: [[0, colour("sheet")], [1, HUES[measure]]], zmin: share ? 0 : undefined, zmax: share ? 1 : undefined, colorbar: { thickness: 8, len: 0.6, outlinewidth: 0 } });
   }
+  const veiled = { type: "heatmap", z: veil, hoverinfo: "skip", showscale: false, opacity: 0.72, colorscale: [[0, colour("paper")], [1, colour("paper")]], xgap: trace.xgap, ygap: trace.ygap };
   return {
-    traces: [trace],
+    traces: [trace, veiled],
     layout: {
       shapes: mapShapes(), margin: { l: 40, r: 8, t: 8, b: 40 },
       xaxis: { title: { text: "head" }, range: [-0.5, wide - 0.5], dtick: wide <= 20 ? 1 : undefined, showgrid: false },
-      yaxis: { title: { text: "layer" }, range: [layers - 0.5, -0.5], showgrid: false, dtick: layers <= 14 ? 1 : undefined },
+      yaxis: { title: { text: "layer" }, range: [-0.5, layers - 0.5], showgrid: false, dtick: layers <= 14 ? 1 : undefined },
     },
   };
 }
@@ -111,6 +129,7 @@ function filterBar() {
   const members = (name) => now.head_class.map((code, k) => [code, k]).filter(([code]) => CLASSES[code] === name).map(([, k]) => k);
   const counts = (name) => members(name).length;
   const little = (name) => now.little_at_stake ? members(name).filter((k) => now.little_at_stake[k]).length : "?";
+  const massNow = () => Number((100 * leastMass()).toPrecision(3)) + " %";
   const atStake = "in brackets, little at stake: under " + Number((100 * tab.least_mass).toPrecision(3)) + " % of their attention on what is swapped";
   const symbolic = members("symbolic"), followed = symbolic.filter((k) => !now.at_its_layer[k]).length;
   const note = { symbolic: " at their layer" + (tab.permuted ? ", " + followed + " also in the prompt" : "") };
@@ -132,13 +151,14 @@ function filterBar() {
   const measures = Object.entries(MEASURES).filter(([name]) => name === "class" || now[name]);
   return el("div", { class: "bar", role: "group", "aria-label": "Filters" },
     el("fieldset", { "aria-label": "Classes shown" }, chips),
-    el("span", { id: "stake", class: "hint" }, atStake),
+    now.swapped_mass ? el("label", { title: atStake }, "fade under", el("input", { type: "range", id: "mass", min: 0, max: 50, step: 1, value: Math.round(100 * leastMass()), "aria-label": "Fade heads with less than this percentage of their attention on what is swapped",
+      oninput: (event) => { state.mass = Number(event.target.value) / 100; document.getElementById("mass-now").textContent = massNow(); refilter(); } }), el("output", { id: "mass-now" }, massNow()), "at stake") : null,
     el("label", {}, "layers", end("low", "First layer shown", state.low ?? 0), "to", end("high", "Last layer shown", state.high ?? last)),
     now.stable && now.stable.some((x) => x !== null)
       ? choose([["all", "stable or not"], ["stable", "stable classes"], ["unstable", "unstable classes"]], state.stability, (v) => { state.stability = v; refilter(); }, "Stability") : null,
     tab.taus.length > 1
       ? el("label", {}, "τ", choose(tab.taus.map((tau, k) => [k, short(tau)]), state.tau, (v) => { state.tau = Number(v); show(); }, "tau")) : null,
-    el("label", {}, "map shows", choose(measures, state.measure, (v) => { state.measure = v; overview.map.draw(); }, "What the map shows")),
+    el("label", {}, "map", choose(measures, state.measure, (v) => { state.measure = v; overview.map.draw(); }, "What the map shows")),
     el("span", { id: "count", class: "hint", role: "status" }));
 }
 
@@ -149,26 +169,35 @@ function countShown() {
 
 function refilter() { countShown(); overview.plane.draw(); overview.map.draw(); }
 
+/** What was done, in a sentence. */
+function asked() {
+  const many = at().prompts ? Math.max(...at().prompts.filter((x) => !missing(x))) : null;
+  return el("p", { class: "asked" }, el("b", {}, "Two " + heads().noun + "s of a prompt change places: does the head stay or follow?"),
+    many ? el("span", { class: "hint" }, " each point: a head on " + many + (many === 1 ? " prompt" : " prompts")) : null);
+}
+
 function drawOverview(panel) {
   const tab = heads();
   const keep = (k) => shown(k);
   overview.plane = picture("plane", "The positional-symbolic plane: one point per head. The same numbers are in the CSV and in the head card.", planeFigure, () => headTable(keep), {
-    note: tab.layer.length + " heads; squares: pure at γ = " + tab.gamma + (tab.null ? "; grey: " + tab.null + " null" : ""),
+    note: "right: keeps the place; up: goes with the " + tab.noun + "; squares: pure at γ = " + tab.gamma + (tab.null ? "; grey shade: heads of the " + tab.null + " null" : "; no null was run"),
     click: (point) => { if (point.customdata !== undefined) choose(headName(tab.layer[point.customdata], tab.head[point.customdata])); },
   });
   overview.map = picture("map", "Map of layers and heads", mapFigure, () => headTable(keep), {
-    note: "layers down, heads across, counted from 0", click: (point) => choose(headName(point.y, point.x)),
+    note: "counted from 0; faded, and in brackets above, little at stake: under " + Number((100 * tab.least_mass).toPrecision(3)) + " % of their attention on what is swapped", click: (point) => choose(headName(point.y, point.x)),
   });
-  panel.append(filterBar(), el("div", { class: "pair" }, overview.plane.root, overview.map.root));
+  panel.append(asked(), filterBar(), el("div", { class: "pair" }, overview.plane.root, overview.map.root), el("section", { class: "prompt", id: "prompt", "aria-label": "The prompt" }));
   countShown();
+  drawPrompt();
 }
 
 /** Only the marks move when another head is chosen. */
 function remark() {
   if (state.tab === "depths") remarkDepths();
   if (state.tab === "overview" && overview.plane) {
-    Plotly.relayout(overview.plane.plot, { shapes: planeShapes() });
+    Plotly.relayout(overview.plane.plot, { shapes: planeShapes(), annotations: [...cornerWords(heads()), ...pinned()] });
     Plotly.relayout(overview.map.plot, { shapes: mapShapes() });
+    drawPrompt();
   }
 }
 
@@ -188,9 +217,16 @@ function summaryCard() {
   return [
     el("h2", {}, "The model in figures"),
     el("p", { class: "hint" }, "Choose a head by click, or type its name (", el("kbd", {}, "/"), "); ", el("kbd", {}, "←"), el("kbd", {}, "→"), el("kbd", {}, "↑"), el("kbd", {}, "↓"), " walk over heads, ", el("kbd", {}, "Esc"), " comes back here."),
-    tab.accuracy ? el("p", { class: "hint" }, "The model itself answers " + Math.round(100 * tab.accuracy.accuracy) + " % of " + tab.accuracy.answers + " prompts" + (missing(tab.accuracy.chance) ? "" : ", chance " + Math.round(100 * tab.accuracy.chance) + " %") + ".") : null,
+    ...pinList(),
     rows.length ? el("table", { class: "measures", "aria-label": "Summary figures" }, el("tbody", {}, rows)) : el("p", { class: "hint" }, "The summary figures need scores per prompt, which this run does not have."),
     rows.length ? el("p", { class: "hint" }, "Dot and line: value and 95 % interval over prompts, at τ = " + short(tauNow()) + (tab.null ? "; grey: where 95 % of further draws of the " + tab.null + " null would lie (" + now.statistics[0].null_draws + " drawn)." : ".")) : null,
     unsaid.length ? el("p", { class: "hint", id: "unsaid" }, unsaid.join("; ") + ".") : null,
+    ...nextSteps(),
   ];
+}
+
+/** What to run next, as the run itself suggests it. */
+function nextSteps() {
+  const steps = run().next || [];
+  return steps.length ? [el("h3", {}, "Go on with"), el("dl", { class: "next", id: "next" }, steps.flatMap((step) => [el("dt", {}, step.why), el("dd", {}, copyable(step.command))]))] : [];
 }

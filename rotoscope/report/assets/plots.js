@@ -36,6 +36,7 @@ function picture(what, label, make, table, options = {}) {
   const note = el("span", {}, options.note || "");
   const root = el("figure", { class: "figure " + (options.size || "") }, plot,
     el("figcaption", {}, note, csvButton(what, table), image("svg"), image("png")));
+  root.lastChild.append(enlarge(root));
   const made = {
     root, plot, note,
     draw() {
@@ -64,13 +65,22 @@ function forget(one) {
   pictures.delete(one);
 }
 
-/** Paper is narrower than most windows. */
-const PAPER = 660;
+/** Paper is narrower than most windows; by night it is white, too. */
+const PAPER = { width: 660, half: 315, height: 400 };
+let screenTheme = null;
 window.addEventListener("beforeprint", () => {
-  document.querySelectorAll(".notes details").forEach((one) => { one.open = true; });
-  for (const one of pictures) if (one.plot._fullLayout) Plotly.relayout(one.plot, { width: Math.min(PAPER, one.plot.clientWidth), height: Math.min(PAPER, one.plot.clientHeight) });
+  document.querySelectorAll(".notes details, .further").forEach((one) => { one.open = true; });
+  screenTheme = state.theme;
+  if (isDark()) setTheme("light");
+  for (const one of pictures) if (one.plot._fullLayout) {
+    const beside = one.plot.closest(".pair:not(.lead), .side");
+    Plotly.relayout(one.plot, { width: Math.min(beside ? PAPER.half : PAPER.width, one.plot.clientWidth), height: Math.min(beside ? PAPER.half * 1.2 : PAPER.height, one.plot.clientHeight) });
+  }
 });
-window.addEventListener("afterprint", () => drawAll());
+window.addEventListener("afterprint", () => {
+  if (screenTheme === null) { state.theme = null; delete document.documentElement.dataset.theme; } else setTheme(screenTheme);
+  drawAll();
+});
 
 /** Draw every picture that stands in the page; forget those that do not. */
 function drawAll() {
@@ -84,14 +94,22 @@ function drawAll() {
 function corners({ gamma, pure }) {
   return Object.entries(pure).map(([name, [x, y]]) => ({
     type: "rect", x0: x, x1: x + gamma, y0: y, y1: y + gamma, layer: "below",
-    line: { width: 1, color: COLOURS[name] }, fillcolor: COLOURS[name], opacity: 0.16,
+    line: { width: 1, color: COLOURS[name] }, fillcolor: COLOURS[name], opacity: 0.2,
   }));
 }
 
+/** The plane, with room above and below for words about its corners. */
 const PLANE_AXES = {
-  xaxis: { range: [-0.03, 1.03], title: { text: "positional score" }, dtick: 0.2 },
-  yaxis: { range: [-0.03, 1.03], title: { text: "symbolic score" }, dtick: 0.2 },
+  xaxis: { range: [-0.05, 1.05], title: { text: "positional score" }, tickvals: [0, 0.2, 0.4, 0.6, 0.8, 1], constrain: "domain" },
+  yaxis: { range: [-0.1, 1.17], title: { text: "symbolic score" }, tickvals: [0, 0.2, 0.4, 0.6, 0.8, 1], scaleanchor: "x", constrain: "domain" },
 };
+
+/** What the corners of the plane mean. Plotly writes tags as styles, which the page's policy forbids: plain lines. */
+function cornerWords({ noun, permuted }) {
+  const words = (x, y, text, weight = 700) => ({ x, y, text: plain(text), xanchor: x > 0.5 ? "right" : "left", yanchor: "middle", showarrow: false, font: { size: 12, weight, color: colour(weight > 400 ? "ink" : "soft") } });
+  return [words(1.04, -0.06, "stays put"), words(1.04, 0.86, "looks at everything"), words(-0.04, permuted ? 1.125 : 1.08, "follows the " + noun),
+    ...(permuted ? [words(-0.04, 1.06, "carried: follows a place", 400)] : [])];
+}
 
 /** Text that Plotly shows as it is: it would read tags and entities. */
 const plain = (text) => String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");

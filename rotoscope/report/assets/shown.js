@@ -1,0 +1,149 @@
+// The prompt as text, with the attention of the chosen head as a heat over its tokens, before and after a swap.
+
+function shownPrompt() { const tab = heads() && heads().shown; return tab && tab.token ? tab : null; }
+
+/** Bytes that stand in the page as text, read once. */
+const decoded = new Map();
+function bytesOf(text) {
+  if (!decoded.has(text)) decoded.set(text, Uint8Array.from(atob(text), (sign) => sign.charCodeAt(0)));
+  return decoded.get(text);
+}
+const share = (code) => (code / 255) ** 2;
+const percent = (x) => x >= 0.995 ? "100 %" : x >= 0.0995 ? Math.round(100 * x) + " %" : x >= 0.0005 ? (100 * x).toFixed(1) + " %" : "0 %";
+
+/** Where every block starts and stops. */
+const spanned = new WeakMap();
+function spans(tab) {
+  if (!spanned.has(tab)) {
+    const found = [];
+    tab.block.forEach((block, p) => { if (block >= 0) { if (!found[block]) found[block] = [p, p]; found[block][1] = p + 1; } });
+    tab.short = found.map(([a, b]) => tab.token.slice(a, b).join("").length <= 40);
+    spanned.set(tab, found);
+  }
+  return spanned.get(tab);
+}
+
+/** What stands at every position after two blocks changed places; contents keep their order where lengths differ. */
+function exchanged(tab, first, second) {
+  const [a, b] = spans(tab)[first], [c, d] = spans(tab)[second], range = (from, to) => Array.from({ length: to - from }, (_, k) => from + k);
+  return [...range(0, a), ...range(c, d), ...range(b, c), ...range(a, b), ...range(d, tab.token.length)];
+}
+
+/** The swaps of a head that are in this page, heaviest first: the blocks, and where the numbers of each begin. */
+const listed = new Map();
+function swapsOf(k) {
+  const tab = shownPrompt(), key = state.run + ":" + k;
+  if (!listed.has(key)) {
+    const pairs = bytesOf(tab.pairs), view = new DataView(pairs.buffer), found = [];
+    let start = tab.starts[k];
+    for (let s = 0; s < tab.kept; s++) {
+      const at = 4 * (k * tab.kept + s), first = view.getUint16(at, true), second = view.getUint16(at + 2, true);
+      if (first === 65535) break;
+      const order = exchanged(tab, first, second), moved = order.map((c, p) => p).filter((p) => order[p] !== p);
+      found.push({ first, second, start, moved });
+      start += moved.length;
+    }
+    listed.set(key, found);
+  }
+  return listed.get(key);
+}
+
+function attentionOf(k) {
+  const tab = shownPrompt(), codes = bytesOf(tab.attention);
+  return Array.from({ length: tab.n }, (_, p) => share(codes[k * tab.n + p]));
+}
+
+/** All positions whose content did not move keep their attention, up to one factor. */
+function attentionAfter(k, swap) {
+  const before = attentionOf(k), codes = bytesOf(shownPrompt().moved), moved = swap.moved.map((_, c) => share(codes[swap.start + c]));
+  const sum = (values) => values.reduce((total, x) => total + x, 0);
+  const left = 1 - sum(swap.moved.map((p) => before[p])), factor = left > 1e-6 ? Math.max(0, 1 - sum(moved)) / left : 0;
+  const after = before.map((x) => x * factor);
+  swap.moved.forEach((p, c) => { after[p] = moved[c]; });
+  return after;
+}
+
+function swapNow(k) { const all = swapsOf(k); return all[Math.min(state.swap, all.length - 1)]; }
+
+const blockText = (tab, block) => { const [a, b] = spans(tab)[block], text = tab.token.slice(a, b).join("").trim().replace(/\s+/g, " "); return text.length > 34 ? text.slice(0, 33) + "…" : text; };
+
+/** One side: tokens in order, what is swapped in boxes; long stretches that nobody looks at are left out. */
+function tokenText(tab, order, weights, top, marked, label) {
+  const root = el("div", { class: "tokens", role: "group", "aria-label": label, tabindex: "0" });
+  const spansNow = order ? slots(tab, marked) : spans(tab), blockAt = new Map();
+  spansNow.forEach(([a, b], block) => { for (let p = a; p < b; p++) blockAt.set(p, block); });
+  const dull = (p) => weights && (weights[p] || 0) < 0.0005 && !marked.includes(blockAt.get(p)) && p !== tab.query;
+  let box = null, inBlock = -1;
+  for (let p = 0; p < tab.token.length; p++) {
+    let end = p;
+    while (end < tab.token.length && tab.token.length > 600 && dull(end)) end++;
+    if (end - p > 40) { root.append(el("span", { class: "skipped" }, " … " + (end - p) + " tokens without attention … ")); p = end - 1; box = null; inBlock = -1; continue; }
+    const block = blockAt.has(p) ? blockAt.get(p) : -1, text = tab.token[order ? order[p] : p];
+    if (block !== inBlock) {
+      box = block < 0 ? null : el("span", { class: "block" + (tab.short[block] ? " short" : "") + (marked.includes(block) ? " swapped" : ""), "data-block": block, title: heads().noun + " " + block, onclick: () => pickBlock(block) });
+      if (box) root.append(box);
+      inBlock = block;
+    }
+    const value = weights ? weights[p] || 0 : null;
+    const token = el("span", { class: "token" + (p === tab.query ? " query" : ""), "data-position": p, title: "position " + p + (block >= 0 ? ", " + heads().noun + " " + block : "") + (value === null ? "" : ", attention " + percent(value)) + (p === tab.query ? ", the query" : "") }, text.replaceAll("\n", "↵\n"));
+    if (value !== null) token.style.backgroundColor = "color-mix(in srgb, var(--heat) " + Math.round(100 * Math.sqrt(Math.min(1, value / top))) + "%, transparent)";
+    (box || root).append(token);
+  }
+  return root;
+}
+
+/** Where blocks stand after the exchange: those between two of unequal length shift. */
+function slots(tab, [first, second]) {
+  const all = spans(tab), [a, b] = all[first], [c, d] = all[second], by = d - c - (b - a);
+  return all.map(([from, to], block) => block === first ? [d - (b - a), d] : block === second ? [a, a + d - c] : block > first && block < second ? [from + by, to + by] : [from, to]);
+}
+
+/** What the two blocks got before, and where that went, in words. */
+function toldSwap(k, swap) {
+  const tab = shownPrompt(), noun = heads().noun, before = attentionOf(k), after = attentionAfter(k, swap);
+  const sum = (values, [a, b]) => values.slice(a, b).reduce((total, x) => total + x, 0), mean = (block) => sum(before, spans(tab)[block]) / (spans(tab)[block][1] - spans(tab)[block][0]);
+  const [seen, unseen] = mean(swap.first) >= mean(swap.second) ? [swap.first, swap.second] : [swap.second, swap.first];
+  const had = sum(before, spans(tab)[seen]), now = slots(tab, [swap.first, swap.second]), follows = sum(after, now[seen]), stays = sum(after, now[unseen]);
+  const verdict = had < heads().least_mass ? "too little at stake to tell" : follows >= 2 * stays ? "it follows the " + noun : stays >= 2 * follows ? "it stays put" : "neither clearly";
+  return [
+    "“" + blockText(tab, seen) + "” gets " + percent(had) + " of the attention. Once it has changed places with “" + blockText(tab, unseen) + "”, it gets " + percent(follows) + " where it now stands, and its old place gets " + percent(stays) + ": ",
+    el("b", { id: "told-verdict" }, verdict), ". One swap of one prompt; the scores weigh all.",
+  ];
+}
+
+let picked = null;
+/** Two blocks chosen one after the other: that swap is shown, if it is here. */
+function pickBlock(block) {
+  const k = headIndex(state.head);
+  if (k < 0 || picked === null || picked === block) { picked = picked === block ? null : block; markPicked(); return; }
+  const [first, second] = [Math.min(picked, block), Math.max(picked, block)], at = swapsOf(k).findIndex((one) => one.first === first && one.second === second);
+  picked = null;
+  if (at >= 0) { state.swap = at; drawPrompt(); drawSide(); redrawSide(); return; }
+  markPicked();
+  document.getElementById("told").replaceChildren("The swap of " + heads().noun + "s " + first + " and " + second + " is not among the " + swapsOf(k).length + " heaviest of " + shownPrompt().swaps + " that this page holds" + (content.live === null ? "; rotoscope serve shows more." : "."));
+}
+function markPicked() { document.querySelectorAll("#prompt .block").forEach((one) => one.classList.toggle("picked", Number(one.dataset.block) === picked)); }
+
+function drawPrompt() {
+  const place = document.getElementById("prompt"), all = heads() && heads().shown;
+  if (!place || !all) return;
+  const tab = shownPrompt(), k = headIndex(state.head), known = tab && tab.attention, noun = heads().noun;
+  const hint = (text) => el("p", { class: "hint", id: "told", role: "status" }, text);
+  if (!tab) { place.replaceChildren(el("h2", {}, "The prompt"), hint("Not shown: " + all.why + ".")); return; }
+  const title = (rest) => el("div", { class: "prompt-head" }, el("h2", {}, "What head " + (state.head || "…") + " looks at"), rest, enlarge(place));
+  if (!known || k < 0) {
+    place.replaceChildren(el("div", { class: "prompt-head" }, el("h2", {}, "The prompt"), el("span", { class: "hint" }, "the first of the run; boxes: what changes places (" + noun + "s); ▸ where the model is asked"), enlarge(place)),
+      hint(known ? "Choose a head, and see where it looks before and after a swap." : "Attention is not shown: " + tab.why + "."),
+      tokenText(tab, null, null, 1, tab.asked, "The prompt"));
+    return;
+  }
+  const swap = swapNow(k), before = attentionOf(k), after = attentionAfter(k, swap), top = Math.max(1e-6, ...before, ...after), marked = [swap.first, swap.second];
+  const named = (block) => { const text = blockText(tab, block); return block + (text.length && text.length <= 16 && text !== String(block) ? " “" + text + "”" : ""); };
+  const name = (one, s) => noun + "s " + named(one.first) + " and " + named(one.second) + (s ? "" : ", weighs most");
+  const choice = el("select", { "aria-label": "Which swap", id: "swap", onchange: (event) => { state.swap = Number(event.target.value); drawPrompt(); drawSide(); redrawSide(); } }, swapsOf(k).map((one, s) => el("option", { value: s, selected: s === Math.min(state.swap, swapsOf(k).length - 1) }, name(one, s))));
+  const side = (label, text) => el("div", { class: "side-text" }, el("h3", {}, label), text);
+  place.replaceChildren(title([el("label", {}, "swap ", choice), el("span", { class: "hint" }, "or click two boxes; darkest: " + percent(top))]), hint(toldSwap(k, swap)),
+    el("div", { class: "prompt-texts" }, side("before", tokenText(tab, null, before, top, marked, "Attention before the swap")),
+      side("after", tokenText(tab, exchanged(tab, swap.first, swap.second), after, top, marked, "Attention after the swap"))));
+  picked = null;
+}
