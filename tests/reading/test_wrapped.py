@@ -35,6 +35,13 @@ def holding(kind: Any, **parts: Any) -> Any:
     return made
 
 
+def unread(model: Any) -> Any:
+    """As in a bridge, whose attention is its own: nothing goes through transformers' interface."""
+    for layer in model.model.layers:
+        layer.self_attn.forward = lambda hidden_states, **_: (hidden_states, None)
+    return model
+
+
 def subclassed(kind: Any) -> Any:
     """A user's own class on top of a library's."""
     return type("Mine", (kind,), {"__module__": "__main__"})
@@ -73,10 +80,7 @@ def test_what_is_written_anew_is_refused_with_the_line_to_write() -> None:
 
 
 def test_a_model_inside_that_cannot_be_proven_is_refused_with_the_line_to_write(tmp_path) -> None:
-    """As a bridge whose attention is its own: nothing goes through transformers' interface."""
-    model = tiny("llama")
-    for layer in model.model.layers:
-        layer.self_attn.forward = lambda hidden_states, **_: (hidden_states, None)
+    model = unread(tiny("llama"))
     held = holding(TransformerBridge, original_model=model, cfg=SimpleNamespace(tokenizer_name="org/name"))
     with pytest.raises(
         ModelError, match=r'cannot be read as it is \(architecture.*\); write rs\.load\("hf:org/name"\)'
