@@ -110,8 +110,9 @@ def _whole(kind: Any, tokens: Sequence[Token]) -> Any:
     return convert(kind, tokens)
 
 
+@functools.cache
 def _sentences(kind: type[Settings]) -> dict[str, str]:
-    """What stands under each field, also under those a class inherits."""
+    """What stands under each field, also under those a class inherits; looked up once, since that takes a while."""
     from docstring_parser import parse_from_object
 
     found: dict[str, str] = {}
