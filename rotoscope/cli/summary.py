@@ -25,6 +25,8 @@ from rotoscope.results.verdict import BEYOND
 MOST_TELLING = 5
 MOST_ROWS = 24
 """Rows of a table that are shown; of a longer one all are in a file."""
+ASKED = ("tau", "theta", "level")
+"""Columns of numbers that say what a row is about."""
 
 
 def show_statistics(console: Console, result: Profile | SwapDepths, tau: float) -> None:
@@ -153,7 +155,7 @@ def show_table(console: Console, table: pd.DataFrame, title: str, file: Path) ->
         Column(name.replace("_", " "), [Text(cell) for cell in cells], wraps=not _is_number(cells))
         for name, cells in shown.items()
     ]
-    measured = [is_float_dtype(kind) for kind in table.dtypes]
+    measured = [is_float_dtype(table[name]) and name not in ASKED for name in table]
     show_columns(console, columns, keys=[*measured, True].index(True))
     if len(table) > MOST_ROWS:
         write_text(file, table.to_csv(index=False))
@@ -188,6 +190,8 @@ def _cell(value: object) -> str:
         return ""
     if not isinstance(value, float):
         return str(value)
+    if abs(value) >= 100:
+        return f"{value:.0f}"
     return f"{value:.2f}" if value == 0 or abs(value) >= 0.01 else f"{value:.1e}"
 
 

@@ -104,9 +104,8 @@ class Pass:
             later = torch.arange(n, device=device) > self.rows(device)[:, None]
             return mask, seen, tuple(not all_seen for all_seen in (seen | later).all(1).tolist())
 
-        return self._once(("mask", id(mask), device, both_ways), look)[
-            1:
-        ]  # the mask is kept, so its id stays its own
+        # The mask is kept, so its id stays its own.
+        return self._once(("mask", id(mask), device, both_ways), look)[1:]
 
     def rotation(self, site: Site, call: Call, layout: Layout) -> Rotation:
         """The model's tables for a layer."""
@@ -307,8 +306,8 @@ class HeadReader:
             output = self.model(tokens, **options)
         self._residual = {}
         watch.settle()
-        said: Tensor = output[0] if trims else output[0][:, positions]
-        return check_logits(said, self.model)[:, : len(keep)]
+        said: Tensor = output.logits if hasattr(output, "logits") else output[0]
+        return check_logits(said if trims else said[:, positions], self.model)[:, : len(keep)]
 
     def _learn(self, site: Site, call: Call, eager: list[Call]) -> None:
         unrotated = _again(site, call)
