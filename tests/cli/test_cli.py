@@ -34,7 +34,7 @@ def test_profile_writes_what_it_says(run, model: Path, tmp_path: Path, fine_pict
     assert code == 0
     named = [Path(line.strip()) for line in output.split("wrote\n")[1].split("\nnext\n")[0].splitlines()]
     assert {file.name for file in named} >= {
-        "answers.parquet", "heads.parquet", "prompts.parquet", "nulls.parquet", "traces.parquet", "run.json",
+        "answers.parquet", "heads.parquet", "prompts.parquet", "nulls.parquet", "attention.parquet", "run.json",
         "plane.pdf", "plane.png", "layer_map.pdf", "layer_map.png", "depth.png", "swap_traces.png", "vectors.png",
     }  # fmt: skip
     assert all(file.is_file() for file in named)
