@@ -79,7 +79,7 @@ def _bundle(hint: Any, taken: set[str]) -> _Bundle | None:
 
 def _flags(bundle: _Bundle) -> Iterator[inspect.Parameter]:
     """One optional keyword per field: nothing says that it was not used."""
-    hints, sentences = get_type_hints(bundle.kind), _sentences(bundle.kind)
+    hints, sentences = get_type_hints(bundle.kind), _sentences(bundle.kind)  # type: ignore[arg-type]
     for field in dataclasses.fields(bundle.kind):
         if field.name in bundle.names:
             options: dict[str, Any] = {
