@@ -8,10 +8,10 @@ READY  := $(VENV)/.ready
 TWO    := --numprocesses 2 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow breakages campaign bench lint types docs clean
+.PHONY: help setup demo test test-slow test-others breakages campaign bench lint types docs clean
 
 help:  ## Show this list
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(READY)  ## Make .venv with everything that demo and tests need
 
@@ -35,6 +35,9 @@ test: $(READY)  ## The quick test suite
 test-slow: $(READY)  ## Everything, minutes of work
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup -m 'slow or not slow'
 
+test-others: $(READY)  ## The pages about TransformerLens and nnsight against these packages (part of test-slow), in .venv-others
+	$(BIN)/python -m pytest -m 'slow or not slow' -rs tests/others
+
 breakages: $(READY)  ## Break the program on purpose, one place at a time: does a test notice?
 	$(BIN)/python -m tests.breakages
 
@@ -57,5 +60,5 @@ docs: $(READY)  ## Build the documentation into docs/_build, offline and strict
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build
 
 clean:  ## Remove what can be made again (not runs/)
-	rm -rf $(VENV) build dist docs/_build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-others build dist docs/_build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

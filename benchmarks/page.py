@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 import time
 from dataclasses import dataclass
@@ -16,7 +17,9 @@ from rotoscope.results import Profile
 from rotoscope.results.record import RunRecord, SubjectRecord
 
 LAYERS, HEADS, PLANES, PROMPTS = 80, 64, 64, 2
-MOST_MEGABYTES, MOST_LOAD, MOST_CLICK = 10.0, 4.0, 0.3
+MOST_MEGABYTES, MOST_LOAD, MOST_CLICK = 10.0, 3.0, 0.3
+FACTS, FACT, AROUND = 32, 6, 20
+"""Facts in the prompt, tokens in a fact, and tokens before and after all of them."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +42,52 @@ def synthetic(
         "prompt_frequencies": _frequencies(dice, layers, heads, planes, prompts),
         "null_prompts": _of_null(_scores(dice, layers, heads, prompts)),
         "null_prompt_frequencies": _of_null(_frequencies(dice, layers, heads, planes, 1)),
+        "shown_prompt": _prompt(),
+        "attention": _attention(dice, layers, heads, planes),
     }
     return Profile(run, tables)
+
+
+def _prompt() -> pd.DataFrame:
+    n = FACTS * FACT + 2 * AROUND
+    block = np.full(n, -1)
+    block[AROUND:-AROUND] = np.repeat(np.arange(FACTS), FACT)
+    words = [f" word{p}" for p in range(n)]
+    return pd.DataFrame(
+        {
+            "position": np.arange(n),
+            "token": words,
+            "block": block,
+            "is_asked": block == 3,
+            "is_query": np.arange(n) == n - 1,
+        }
+    )
+
+
+def _attention(dice: np.random.Generator, layers: int, heads: int, planes: int) -> pd.DataFrame:
+    """All swaps of every head, in an order of its own."""
+    n, pairs = FACTS * FACT + 2 * AROUND, np.array(list(itertools.combinations(range(FACTS), 2)))
+    rows = []
+    for layer, head in itertools.product(range(layers), range(heads)):
+        order = dice.permutation(len(pairs))
+        keys = dice.normal(size=(2, FACTS * FACT))
+        rows.append(
+            {
+                "layer": layer,
+                "head": head,
+                "attention": dice.dirichlet(np.full(n, 0.1)),
+                "first": pairs[order, 0],
+                "second": pairs[order, 1],
+                "moved": dice.integers(0, 60, size=len(pairs) * 2 * FACT, dtype=np.uint8),
+                "frequency_id": int(dice.integers(1, planes + 1)),
+                "angle": 0.1,
+                "query_re": 1.0,
+                "query_im": 0.5,
+                "key_re": keys[0],
+                "key_im": keys[1],
+            }
+        )
+    return pd.DataFrame(rows)
 
 
 def _of_null(table: pd.DataFrame) -> pd.DataFrame:

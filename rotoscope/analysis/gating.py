@@ -268,7 +268,10 @@ def _sweep(reader: HeadReader, wanted: GateSettings, classes: Profile | None, se
 
 
 def random_controls(condition: Condition, reader: HeadReader, count: int, seed: int) -> Iterator[Condition]:
-    """Equal numbers of heads drawn at random from the same layers; none where a layer is taken whole anyway."""
+    """Equal numbers of heads drawn at random from the same layers; none where a layer is taken whole anyway.
+
+    A draw of the very heads that are judged is drawn again: among nine heads, one in nine draws of a single head.
+    """
     per_layer: dict[int, int] = {}
     for layer, _ in condition.heads:
         per_layer[layer] = per_layer.get(layer, 0) + 1
@@ -276,11 +279,13 @@ def random_controls(condition: Condition, reader: HeadReader, count: int, seed: 
         return
     for draw in range(count):
         dice = random.Random(f"{seed} {draw} {condition.group}")
-        drawn = tuple(
-            (layer, head)
-            for layer, number in sorted(per_layer.items())
-            for head in sorted(dice.sample(range(reader.head_counts[layer]), number))
-        )
+        drawn = condition.heads
+        while set(drawn) == set(condition.heads):
+            drawn = tuple(
+                (layer, head)
+                for layer, number in sorted(per_layer.items())
+                for head in sorted(dice.sample(range(reader.head_counts[layer]), number))
+            )
         yield Condition(condition.name, condition.action, condition.group, condition.planes, drawn, draw)
 
 

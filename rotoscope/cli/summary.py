@@ -97,12 +97,12 @@ def drawn(result: SavedRun, folder: Path, printed: pd.DataFrame | None = None) -
 
 def draw_all(figures: Iterable[tuple[str, Any]], folder: Path) -> list[Path]:
     """Figures and their names, as files; how far that is is shown."""
-    from rotoscope.figures import save_figure
+    from rotoscope.figures import save
 
     written = []
     with progress_bar("drawing figures", None) as bar:
         for name, figure in figures:
-            written += save_figure(figure, folder / name)
+            written += save(figure, folder / name)
             bar.advance()
     return written
 

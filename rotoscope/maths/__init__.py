@@ -13,6 +13,7 @@ from rotoscope.maths.purity import purity_class as purity_class
 from rotoscope.maths.purity import purity_classes as purity_classes
 from rotoscope.maths.purity import purity_codes as purity_codes
 from rotoscope.maths.rotation import counterfactual_logits as counterfactual_logits
+from rotoscope.maths.rotation import split_planes as split_planes
 from rotoscope.maths.rotation import turn as turn
 from rotoscope.maths.swaps import SwapDetail as SwapDetail
 from rotoscope.maths.swaps import SwapScores as SwapScores

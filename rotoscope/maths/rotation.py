@@ -28,6 +28,20 @@ def turn(
     return torch.stack((real * cos - imaginary * sin, imaginary * cos + real * sin), dim=-1)
 
 
+def split_planes(
+    vectors: Float[Tensor, "... d"], rotated: int | None = None, *, interleaved: bool = False
+) -> Float[Tensor, "... planes 2"]:
+    """Queries or keys of a head as planes of (real, imaginary), as `counterfactual_logits` takes them.
+
+    Most models turn dimension k of the rotated ones with dimension k + rotated / 2 (Llama, Pythia); GPT-J turns
+    neighbours: `interleaved`. Dimensions from `rotated` on do not turn. They follow as planes, whose angle is 0.
+    """
+    width = vectors.shape[-1] if rotated is None else rotated
+    turning, rest = vectors[..., :width], vectors[..., width:]
+    pairs = turning.unflatten(-1, (-1, 2)) if interleaved else turning.unflatten(-1, (2, -1)).mT
+    return torch.cat((pairs, rest.unflatten(-1, (-1, 2))), dim=-2)
+
+
 def relative_phases(
     angles: Float[Tensor, "planes"], n: int, query_position: int
 ) -> Float[Tensor, "positions planes"]:

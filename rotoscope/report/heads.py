@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import partial
 from typing import Any
 
@@ -92,11 +93,12 @@ def heads_tab(found: Salvaged, room: int = PAGE) -> dict[str, Any] | None:
     tables = found.tables
     for name, title, make in (
         ("frequencies", "the frequencies", lambda: _frequencies(tables, tab["taus"])),
-        ("shown", "the prompt", lambda: shown_tab(found, places, room)),
         ("known", "the known scores", lambda: _known(tables.get("known_heads"), places)),
         ("accuracy", "the answers", lambda: _accuracy(tables.get("answers"), getattr(profile, "chance", None))),
     ):
         tab[name] = found.attempt(title, make)
+    left = room - len(json.dumps(tab, separators=(",", ":")))
+    tab["shown"] = found.attempt("the prompt", lambda: shown_tab(found, places, left))
     return tab
 
 
@@ -204,7 +206,7 @@ def _frequencies(tables: dict[str, pd.DataFrame], taus: list[float]) -> dict[str
         rows = whole[whole["tau"] == tau]
         one = {name: grid(rows, name, bits) for name in shown}
         found["at"].append(one | {"null": bands.get(tau)})
-    found["logit_norm"] = grid(whole[whole["tau"] == whole["tau"].iloc[0]], "logit_norm", 16)
+    found["logit_norm"] = grid(whole[whole["tau"] == whole["tau"].iloc[0]], "logit_norm", bits)
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import zlib
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,9 @@ from rotoscope.report.columns import clean
 from rotoscope.report.salvage import Salvaged
 from rotoscope.results.shown import ONE_HEAD, blocks_shown, codes_of, moved_by
 
-PAGE, SERVED = 2_500_000, 24_000_000
-"""Bytes for attention in a page that is sent around, and in one that a server on the same machine gives."""
+PAGE, SERVED = 4_700_000, 40_000_000
+"""Letters for all that is said of heads, in a page that is sent around and in one that a server on the same machine gives.
+Attention has what the rest leaves; the drawing script takes five million letters more."""
 NOUNS = {
     "binding": "fact",
     "groups": "fact",
@@ -27,7 +29,7 @@ NOUNS = {
 
 
 def shown_tab(found: Salvaged, places: pd.DataFrame, room: int = PAGE) -> dict[str, Any]:
-    """The first prompt, and what every head made of it; or why there is nothing to show."""
+    """The first prompt, and what every head made of it, in so many letters; or why there is nothing to show."""
     if not {"attention", "shown_prompt"} <= set(found.tables):
         return {"why": _why(found)}
     prompt = found.tables["shown_prompt"]
@@ -41,15 +43,17 @@ def shown_tab(found: Salvaged, places: pd.DataFrame, room: int = PAGE) -> dict[s
         "query": int(prompt.loc[prompt["is_query"], "position"].iloc[-1]),
         "n": n,
     }
-    size = n * len(heads)
-    if size > room:
+    swaps = Swaps(prompt, heads)
+    attention = _text(np.stack([codes_of(np.asarray(head.attention)) for head in heads]))
+    left = room - len(attention) - len(swaps.kept(1)["swaps"])
+    if left < 0:
         many = f"{n:,} tokens of {len(heads):,} heads"
         return tab | {"why": f"the attention of {many} has no room in a page; rotoscope serve shows more"}
-    tab["attention"] = _text(np.stack([codes_of(np.asarray(head.attention)) for head in heads]))
+    tab["attention"] = attention
     vectors = _vectors(heads)
-    if size + vectors["bytes"] <= room:
-        tab["vectors"], size = vectors, size + vectors["bytes"]
-    return tab | _swaps(prompt, heads, room - size)
+    if len(vectors["keys"]) <= left:
+        tab["vectors"], left = vectors, left - len(vectors["keys"])
+    return tab | swaps.within(left)
 
 
 def noun_of(found: Salvaged) -> str:
@@ -72,48 +76,61 @@ def _why(found: Salvaged) -> str:
     )
 
 
-def _swaps(prompt: pd.DataFrame, heads: list[Any], room: int) -> dict[str, Any]:
+TRIED = 8
+
+
+class Swaps:
     """Which swaps of a head are here, heaviest first, and its attention after each on the positions whose content moved."""
-    blocks = blocks_shown(prompt)
-    sizes: dict[tuple[int, int], int] = {}
 
-    def size(pair: tuple[int, int]) -> int:
-        if pair not in sizes:
-            sizes[pair] = len(moved_by(blocks, *pair)[0])
-        return sizes[pair]
+    def __init__(self, prompt: pd.DataFrame, heads: list[Any]) -> None:
+        self.heads = heads
+        self.blocks = blocks_shown(prompt)
+        sizes: dict[tuple[int, int], int] = {}
 
-    ends = [np.cumsum([size(pair) for pair in zip(h.first, h.second, strict=True)]) for h in heads]
-    most = max(len(end) for end in ends)
-    # Four bytes name the two blocks of a swap.
-    cost = np.cumsum([sum(4 + _step(end, k) for end in ends) for k in range(most)])
-    kept = max(1, int((cost <= room).sum()))
-    pairs = np.full((len(heads), kept, 2), 65535, dtype="<u2")
-    moved, starts, used = [], [], 0
-    for row, (head, end) in enumerate(zip(heads, ends, strict=True)):
-        some = min(kept, len(end))
-        pairs[row, :some] = np.stack((head.first[:some], head.second[:some]), axis=1)
-        codes = np.asarray(head.moved, dtype=np.uint8)[: end[some - 1]]
-        moved.append(codes)
-        starts.append(used)
-        used += len(codes)
-    m = len(blocks)
-    return {
-        "pairs": _text(pairs),
-        "kept": kept,
-        "swaps": m * (m - 1) // 2,
-        "moved": _text(np.concatenate(moved)),
-        "starts": starts,
-    }
+        def size(pair: tuple[int, int]) -> int:
+            if pair not in sizes:
+                sizes[pair] = len(moved_by(self.blocks, *pair)[0])
+            return sizes[pair]
 
+        self.ends = [np.cumsum([size(pair) for pair in zip(h.first, h.second, strict=True)]) for h in heads]
+        self.most = max(len(end) for end in self.ends)
 
-def _step(ends: np.ndarray, k: int) -> int:
-    return 0 if k >= len(ends) else int(ends[k] - (ends[k - 1] if k else 0))
+    def within(self, room: int) -> dict[str, Any]:
+        """As many of each head as there is room for, one at least; how small they become is tried on a few."""
+        made, most = self.kept(min(self.most, TRIED)), self.most
+        while len(made["swaps"]) > room and made["kept"] > 1:
+            made = self.kept(max(1, made["kept"] // 2))
+        if made["kept"] == TRIED:
+            most = min(most, int(0.97 * TRIED * room / len(made["swaps"])))
+            larger = self.kept(max(TRIED, most))
+            made = larger if len(larger["swaps"]) <= room else made
+        return made
+
+    def kept(self, most: int) -> dict[str, Any]:
+        """The heaviest of each head: the blocks' numbers, then attention where content moved, head by head."""
+        pairs = np.full((len(self.heads), most, 2), 65535, dtype="<u2")
+        moved, starts, used = [], [], 0
+        for row, (head, end) in enumerate(zip(self.heads, self.ends, strict=True)):
+            some = min(most, len(end))
+            pairs[row, :some] = np.stack((head.first[:some], head.second[:some]), axis=1)
+            codes = np.asarray(head.moved, dtype=np.uint8)[: end[some - 1]]
+            moved.append(codes)
+            starts.append(used)
+            used += len(codes)
+        m = len(self.blocks)
+        both = np.concatenate((np.frombuffer(pairs.tobytes(), dtype=np.uint8), *moved))
+        return {"swaps": _text(both), "kept": most, "all_swaps": m * (m - 1) // 2, "starts": starts}
 
 
 def _vectors(heads: list[Any]) -> dict[str, Any]:
     """Keys in the plane that decides, in steps of the longest; of the query the direction."""
+    width = max(len(head.key_re) for head in heads)
+    none = np.zeros(width)  # of a layer that does not rotate
     keys = np.stack(
-        [np.stack((_padded(head.key_re, heads), _padded(head.key_im, heads)), axis=1) for head in heads]
+        [
+            np.stack([part if len(part) else none for part in (head.key_re, head.key_im)], axis=1)
+            for head in heads
+        ]
     )
     longest = np.maximum(np.linalg.norm(keys, axis=2).max(1, initial=0.0), 1e-12)
     steps = np.rint(127 * keys / longest[:, None, None]).astype(np.int8)
@@ -123,15 +140,10 @@ def _vectors(heads: list[Any]) -> dict[str, Any]:
         "query": clean([float(np.arctan2(head.query_im, head.query_re)) for head in heads]),
         "longest": clean(longest),
         "keys": _text(steps),
-        "bytes": steps.size,
     }
 
 
-def _padded(values: Any, heads: list[Any]) -> np.ndarray:
-    """A layer that does not rotate has no plane; its heads have zeros."""
-    width = max(len(head.key_re) for head in heads)
-    return np.asarray(values, dtype=float) if len(values) else np.zeros(width)
-
-
 def _text(values: np.ndarray) -> str:
-    return base64.b64encode(np.ascontiguousarray(values).tobytes()).decode("ascii")
+    """Bytes as text, made small; the page unpacks them when it opens."""
+    small = zlib.compress(np.ascontiguousarray(values).tobytes(), level=6)
+    return base64.b64encode(small).decode("ascii")

@@ -27,21 +27,21 @@ class Ledger(SavedRun):
         return self.rows["verdict"].value_counts()
 
     def markdown(self) -> str:
-        """The ledger as a Markdown table."""
+        """The ledger as a Markdown table, the verdict beside the claim: in sight on a narrow screen."""
         lines = [
-            "| claim | paper | statement | paper's value | ours | null | verdict | rests on | command |",
+            "| claim | verdict | statement | paper's value | ours | null | paper | rests on | command |",
             "|---|---|---|---|---|---|---|---|---|",
         ]
         for row in self.rows.itertuples():
             ours = row.our_value + (f" ({row.note})" if row.note else "")
             cells = (
                 row.id,
-                f"{PAPERS.get(row.paper, row.paper)}, {row.place}",
+                row.verdict,
                 row.statement,
                 row.paper_value,
                 ours,
                 row.null_value,
-                row.verdict,
+                f"{PAPERS.get(row.paper, row.paper)}, {row.place}",
                 row.rests_on,
                 f"`{row.command}`",
             )

@@ -112,6 +112,10 @@ def test_controls_come_from_the_same_layers() -> None:
     assert all(sorted(layer for layer, _ in one.heads) == [0, 0, 2] for one in drawn)
     assert all(len(set(one.heads)) == 3 for one in drawn)
     assert len({one.heads for one in drawn}) > 5
+    alone = Condition("x", "silence", "listed", (), ((1, 2),))
+    assert {one.heads for one in random_controls(alone, reader, 20, seed=0)} == {
+        ((1, head),) for head in (0, 1, 3)
+    }
     whole = Condition("x", "keep", "all", (1,), parse_heads("all", reader, None))
     assert list(random_controls(whole, reader, 3, seed=0)) == []
 

@@ -43,6 +43,7 @@ LINES = {
     "calibrate": calibrate.LEAST,
     "reproduce": others.CLAIM,
     "report": "report runs/1",
+    "bundle": "bundle runs/1",
     "doctor": "doctor runs/1",
 }
 LONGER = {"lengths": "lengths stored --no-figures", "dynamics": multihop.WITH_ROLES}
@@ -64,7 +65,7 @@ def at(width: int, name: str, world: World, patch: pytest.MonkeyPatch, *, longer
     patch.setenv("COLUMNS", str(width))
     line = f"{LONGER[name] if longer else LINES[name]} --out out/{name.replace(' ', '-')}{'-longer' * longer}"
     world.known.pop(line, None)
-    if name in ("report", "doctor"):
+    if name in ("report", "bundle", "doctor"):
         world.run(f"{profile.REPEATS} --out runs/1")
         line += "/said --overwrite"
         world.known.pop(line, None)
@@ -210,7 +211,7 @@ def test_loading_is_said_before_anything_large_is_imported(name: str) -> None:
 
 
 def test_figures_are_drawn_under_a_bar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rotoscope.figures.save_figure", lambda figure, path: [path])
+    monkeypatch.setattr("rotoscope.figures.save", lambda figure, path: [path])
     monkeypatch.setattr(sys, "stderr", shown := Terminal())
     assert draw_all([("one", None), ("two", None)], tmp_path) == [tmp_path / "one", tmp_path / "two"]
     assert "drawing figures" in shown.getvalue()

@@ -3,6 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from transformers.models.gptj import modeling_gptj as gptj
+from transformers.models.llama import modeling_llama as llama
 
 import rotoscope as rs
 from tests.twin import rotate
@@ -37,3 +39,20 @@ def test_long_positions_keep_their_phase() -> None:
     logits = rs.counterfactual_logits(query, keys, torch.tensor([angle]), query_position=far)
     exact = torch.tensor(angle, dtype=torch.float32).double().item()
     assert logits[0, 0].item() == pytest.approx(np.cos(exact * far), abs=1e-6)
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_planes_are_those_of_the_models(interleaved: bool) -> None:
+    """Ours against theirs: head vectors turned by Llama or GPT-J, the last four of twelve dimensions left as they are."""
+    query, keys, angles = torch.randn(12), torch.randn(6, 12), torch.tensor([1.0, 0.3, 0.02, 0.001])
+    phases = torch.arange(6)[:, None] * angles
+    both = torch.stack((query.expand(6, 12), keys))[:, :, None, :8]  # [2, positions, heads, rotated]
+    if interleaved:
+        turned = gptj.apply_rotary_pos_emb(both, phases.sin()[None], phases.cos()[None])[:, :, 0]
+    else:
+        cos, sin = (x.tile(1, 2)[None] for x in (phases.cos(), phases.sin()))
+        turned = llama.apply_rotary_pos_emb(both, both, cos, sin, unsqueeze_dim=2)[0][:, :, 0]
+    theirs = turned[1] @ turned[0, -1] + keys[:, 8:] @ query[8:]
+    query, keys = (rs.maths.split_planes(x, 8, interleaved=interleaved) for x in (query, keys))
+    ours = rs.counterfactual_logits(query, keys, torch.cat((angles, torch.zeros(2))))
+    assert torch.allclose(ours.diagonal(), theirs, atol=1e-5)

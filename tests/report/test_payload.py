@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import json
 import math
+import os
 import shutil
+import zlib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -112,7 +114,9 @@ def test_a_run_in_memory_is_a_run_in_a_folder(profile: rs.Profile, saved: Path) 
 def test_some_heads_have_frequencies_and_examples(profile: rs.Profile, other: rs.Profile) -> None:
     tab = run_payload(profile)["tabs"]["overview"]
     shown = tab["shown"]
-    codes = np.frombuffer(base64.b64decode(shown["attention"]), dtype=np.uint8).reshape(len(tab["layer"]), -1)
+    codes = np.frombuffer(zlib.decompress(base64.b64decode(shown["attention"])), dtype=np.uint8).reshape(
+        len(tab["layer"]), -1
+    )
     np.testing.assert_allclose(shares_of(codes), np.stack(profile.attention["attention"]), atol=0.004)
     assert shown["token"] == profile.shown_prompt["token"].tolist()
     assert shown["vectors"]["frequency_id"] == profile.attention["frequency_id"].tolist()
@@ -125,10 +129,12 @@ def test_some_heads_have_frequencies_and_examples(profile: rs.Profile, other: rs
 def test_attention_that_has_no_room_or_was_not_kept_is_said(profile: rs.Profile) -> None:
     """With less room fewer swaps, then no vectors, then a sentence; older runs say why as well."""
     whole = run_payload(profile)["tabs"]["overview"]["shown"]
-    assert whole["kept"] == whole["swaps"] == 19 * 18 // 2
-    less = run_payload(profile, 3_000)["tabs"]["overview"]["shown"]
+    assert whole["kept"] == whole["all_swaps"] == 19 * 18 // 2
+    rest = len(json.dumps(run_payload(profile, 0)["tabs"]["overview"]))
+    less = run_payload(profile, rest + 4_000)["tabs"]["overview"]["shown"]
     assert 1 <= less["kept"] < whole["kept"]
-    assert "rotoscope serve shows more" in run_payload(profile, 100)["tabs"]["overview"]["shown"]["why"]
+    assert len(less["swaps"]) <= 4_000
+    assert "rotoscope serve shows more" in run_payload(profile, 0)["tabs"]["overview"]["shown"]["why"]
     older = rs.Profile(replace(profile.run, versions={"rotoscope": "0.0.9"}), dict(profile.tables))
     older.tables.pop("attention")
     assert "made by rotoscope 0.0.9, which kept no" in run_payload(older)["tabs"]["overview"]["shown"]["why"]
@@ -242,7 +248,13 @@ def test_half_written_profile_shows_its_pieces(profile: rs.Profile, saved: Path,
     next(folder.glob("pieces/*/real-000002.prompts.parquet")).write_bytes(b"PAR1 half")
     payload = strict(run_payload(folder))
     assert payload["complete"] is False
-    assert "the run is not finished; this is what there is so far" in payload["problems"]
+    assert payload["running"] == ["4 parts finished"]
+    assert not any("not finished" in problem for problem in payload["problems"])
+    for file in (*folder.rglob("*"), folder):
+        os.utime(file, (1e9, 1e9))
+    stopped = run_payload(folder)
+    assert stopped["running"] == []
+    assert "the run is not finished; this is what there is so far: 4 parts finished" in stopped["problems"]
     now = payload["tabs"]["overview"]["at"][0]
     assert set(now["prompts"]) == {2}
     assert now["null_heads"] == 12

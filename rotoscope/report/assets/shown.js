@@ -2,12 +2,18 @@
 
 function shownPrompt() { const tab = heads() && heads().shown; return tab && tab.token ? tab : null; }
 
-/** Bytes that stand in the page as text, read once. */
-const decoded = new Map();
-function bytesOf(text) {
-  if (!decoded.has(text)) decoded.set(text, Uint8Array.from(atob(text), (sign) => sign.charCodeAt(0)));
-  return decoded.get(text);
+/** Bytes that stand in the page as text, deflated: inflated once, before the page is drawn. */
+const inflated = new Map();
+async function inflate(some) {
+  const shown = some.map((one) => one.tabs.overview && one.tabs.overview.shown).filter(Boolean);
+  const texts = shown.flatMap((tab) => [tab.attention, tab.swaps, tab.vectors && tab.vectors.keys]).filter((text) => text && !inflated.has(text));
+  await Promise.all(texts.map(async (text) => {
+    const packed = Uint8Array.from(atob(text), (sign) => sign.charCodeAt(0));
+    const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
+    inflated.set(text, new Uint8Array(await new Response(stream).arrayBuffer()));
+  }));
 }
+const bytesOf = (text) => inflated.get(text);
 const share = (code) => (code / 255) ** 2;
 const percent = (x) => x >= 0.995 ? "100 %" : x >= 0.0995 ? Math.round(100 * x) + " %" : x >= 0.0005 ? (100 * x).toFixed(1) + " %" : "0 %";
 
@@ -34,8 +40,8 @@ const listed = new Map();
 function swapsOf(k) {
   const tab = shownPrompt(), key = state.run + ":" + k;
   if (!listed.has(key)) {
-    const pairs = bytesOf(tab.pairs), view = new DataView(pairs.buffer), found = [];
-    let start = tab.starts[k];
+    const view = new DataView(bytesOf(tab.swaps).buffer), found = [];
+    let start = 4 * tab.kept * tab.starts.length + tab.starts[k];
     for (let s = 0; s < tab.kept; s++) {
       const at = 4 * (k * tab.kept + s), first = view.getUint16(at, true), second = view.getUint16(at + 2, true);
       if (first === 65535) break;
@@ -55,7 +61,7 @@ function attentionOf(k) {
 
 /** All positions whose content did not move keep their attention, up to one factor. */
 function attentionAfter(k, swap) {
-  const before = attentionOf(k), codes = bytesOf(shownPrompt().moved), moved = swap.moved.map((_, c) => share(codes[swap.start + c]));
+  const before = attentionOf(k), codes = bytesOf(shownPrompt().swaps), moved = swap.moved.map((_, c) => share(codes[swap.start + c]));
   const sum = (values) => values.reduce((total, x) => total + x, 0);
   const left = 1 - sum(swap.moved.map((p) => before[p])), factor = left > 1e-6 ? Math.max(0, 1 - sum(moved)) / left : 0;
   const after = before.map((x) => x * factor);
@@ -120,7 +126,7 @@ function pickBlock(block) {
   picked = null;
   if (at >= 0) { state.swap = at; drawPrompt(); drawSide(); redrawSide(); return; }
   markPicked();
-  document.getElementById("told").replaceChildren("The swap of " + heads().noun + "s " + first + " and " + second + " is not among the " + swapsOf(k).length + " heaviest of " + shownPrompt().swaps + " that this page holds" + (content.live === null ? "; rotoscope serve shows more." : "."));
+  document.getElementById("told").replaceChildren("The swap of " + heads().noun + "s " + first + " and " + second + " is not among the " + swapsOf(k).length + " heaviest of " + shownPrompt().all_swaps + " that this page holds" + (content.live === null ? "; rotoscope serve shows more." : "."));
 }
 function markPicked() { document.querySelectorAll("#prompt .block").forEach((one) => one.classList.toggle("picked", Number(one.dataset.block) === picked)); }
 

@@ -1,0 +1,63 @@
+"""The ledger's verdicts are in sight on a screen of 1,280 pixels: on the page, and in the documentation as built."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from rotoscope.papers import VERDICTS
+from rotoscope.results import Ledger, RunRecord
+from tests.report.test_browser import Visit
+from tests.test_docs import build_site
+
+DOCS = Path(__file__).parents[2] / "docs"
+COLUMNS = [
+    "id",
+    "verdict",
+    "statement",
+    "paper_value",
+    "our_value",
+    "null_value",
+    "place",
+    "rests_on",
+    "command",
+]
+WIDTH = 1280
+CELLS = """(table) => {
+  const titles = [...table.rows[0].cells].map((cell) => cell.innerText.trim().toLowerCase()), at = titles.indexOf("verdict");
+  return [...table.rows].slice(1).map((row) => row.cells[at]).map((cell) => {
+    const inside = document.createRange(); inside.selectNodeContents(cell);
+    const box = inside.getBoundingClientRect(); return [cell.innerText.trim(), box.left, box.right];
+  });
+}"""
+
+
+def check(cells: list[tuple[str, float, float]]) -> None:
+    """A hundred verdicts, each whole between the screen's edges."""
+    assert len(cells) == 100
+    assert {verdict for verdict, _, _ in cells} <= set(VERDICTS)
+    assert all(0 <= left < right <= WIDTH for _, left, right in cells)
+
+
+def test_on_the_page(visit: Visit) -> None:
+    rows = [
+        re.split(r"(?<!\\)\|", line)[1:-1]
+        for line in (DOCS / "ledger.md").read_text(encoding="utf-8").splitlines()
+    ]
+    whole = [[cell.strip() for cell in row] for row in rows if len(row) == len(COLUMNS)][2:]
+    table = pd.DataFrame(whole, columns=COLUMNS).assign(paper="p1", note="")
+    page = visit(Ledger(RunRecord(kind="ledger"), {"ledger": table}), size=(WIDTH, 800)).page
+    check(page.eval_on_selector("#panel table", CELLS))
+
+
+@pytest.mark.slow
+def test_in_the_documentation(browser: Any, tmp_path: Path) -> None:
+    build_site(tmp_path)
+    page = browser.new_page(viewport={"width": WIDTH, "height": 800})
+    page.goto((tmp_path / "ledger.html").as_uri())
+    check(page.eval_on_selector("#the-ledger table:has(th:nth-child(9))", CELLS))
+    page.close()
