@@ -97,7 +97,7 @@ def heads_tab(found: Salvaged, room: int = PAGE) -> dict[str, Any] | None:
         ("accuracy", "the answers", lambda: _accuracy(tables.get("answers"), getattr(profile, "chance", None))),
     ):
         tab[name] = found.attempt(title, make)
-    left = room - len(json.dumps(tab, separators=(",", ":")))
+    left = min(room - len(json.dumps(tab, separators=(",", ":"))), 2 * room // 5)
     tab["shown"] = found.attempt("the prompt", lambda: shown_tab(found, places, left))
     return tab
 

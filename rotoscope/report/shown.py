@@ -15,7 +15,7 @@ from rotoscope.results.shown import ONE_HEAD, blocks_shown, codes_of, moved_by
 
 PAGE, SERVED = 4_700_000, 40_000_000
 """Letters for all that is said of heads, in a page that is sent around and in one that a server on the same machine gives.
-Attention has what the rest leaves; the drawing script takes five million letters more."""
+Attention has what the rest leaves, and two fifths at most; the drawing script takes five million letters more."""
 NOUNS = {
     "binding": "fact",
     "groups": "fact",
