@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from rotoscope.maths import swap_scores as swap_scores
     from rotoscope.reading import Subject as Subject
     from rotoscope.reading import load as load
+    from rotoscope.report import write_bundle as bundle
     from rotoscope.results import Profile as Profile
     from rotoscope.results import open as open
     from rotoscope.tasks import Prompt as Prompt

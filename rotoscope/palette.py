@@ -12,6 +12,8 @@ from typing import Any
 POSITIONAL, SYMBOLIC, CARRIED, UNIFORM = "#D55E00", "#0072B2", "#009E73", "#8A8A8A"
 MIXED = "#D9C6D6"
 """Pale: a mixed head is neither, and most heads are."""
+MIXED_EDGE = "#8F6C8A"
+"""The same, dark enough for lines and for the edges of marks."""
 AMBER, SKY, VIOLET, OLIVE, SLATE = "#E69F00", "#56B4E9", "#7A3E9D", "#8A6D00", "#56708A"
 BROWN, ROSE = "#7A3E00", "#B5446E"
 NULL = "#9A9A9A"
@@ -27,6 +29,7 @@ CLASS_COLOURS = {
     "uniform": UNIFORM,
     "mixed": MIXED,
 }
+LINE_COLOURS = CLASS_COLOURS | {"mixed": MIXED_EDGE}
 CLASS_MARKERS = {"positional": "s", "symbolic": "o", "carried": "P", "uniform": "D", "mixed": "^"}
 CLASS_SYMBOLS = {
     "positional": "square",
@@ -59,7 +62,6 @@ MEASURE_COLOURS = {
 }
 KIND_COLOURS = (SLATE, OLIVE, VIOLET, AMBER, SKY, ROSE)
 """Kinds of runs in a list."""
-STATE_COLOURS = {"running": SKY, "damaged": QUERY}
 
 _TABLES: dict[str, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 TERMINAL_VERDICTS: dict[str, str] = _TABLES["terminal_verdicts"]

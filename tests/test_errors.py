@@ -132,6 +132,10 @@ SITUATIONS: dict[str, Callable[[Scene], Any]] = {
     "NumberError": Scene.not_a_number,
     "A run with other settings is there": Scene.other_settings,
     "A folder that is no run": Scene.no_run,
+    "A folder that is no bundle": lambda s: s.bundled(out=s.folder("model")),
+    "A bundle is there already": lambda s: s.bundled(s.bundled()),
+    "Something else in a bundle": lambda s: s.bundled(s.bundled(), "CNAME", overwrite=True),
+    "No run to bundle": lambda s: rs.bundle(s.folder("model"), show_progress=False),
     "A run where several should be": lambda s: rs.lab.train("number", seeds=2, out=s.run("runs/first")),
     "No such run": lambda s: rs.open("runs/frist"),
     "Nothing to open": lambda s: rs.open(s.folder("model")),
@@ -173,6 +177,9 @@ SITUATIONS: dict[str, Callable[[Scene], Any]] = {
     "Writers were not asked for": lambda s: rs.figures.writer_graph(s.depths(at=(0,))),
     "Nobody to ask": lambda s: rs.figures.writer_graph(s.depths(at=(0,), writers=True)),
     "The prompt was not permuted": lambda s: rs.figures.depth_ends(s.profile(null="none")),
+    "A format that figures do not have": lambda s: rs.figures.save(
+        rs.figures.plane(s.profile(null="none")), "plane", formats=("tiff",)
+    ),
     "A setting that does not exist": lambda s: s.profile(gama=0.2),
     "A claim that is not in the ledger": lambda s: rs.papers.reproduce("p2-number-oder", out="runs/ledger"),
     "An option that does not exist": lambda s: s.command("profile", "--pair", "3"),

@@ -13,7 +13,6 @@ def test_no_task_series_hop_or_kind_wears_the_colour_of_a_class() -> None:
         "hops": palette.HOP_COLOURS,
         "series": palette.SERIES,
         "kinds of runs": palette.KIND_COLOURS,
-        "states": palette.STATE_COLOURS.values(),
         "a swap": (palette.SWAPPED, palette.BLOCK, palette.QUERY),
         "measures that are no score": [
             colour for name, colour in palette.MEASURE_COLOURS.items() if not name.endswith("_score")

@@ -16,6 +16,7 @@ from cyclopts.config import Env, Toml
 
 from rotoscope import __version__
 from rotoscope.cli.ask import ask
+from rotoscope.cli.bundle import bundle
 from rotoscope.cli.calibrate import calibrate
 from rotoscope.cli.canonical import canonical
 from rotoscope.cli.command import check_environment, check_file
@@ -41,7 +42,7 @@ COMMANDS = {
     run.__name__: run
     for run in (
         profile, depths, gate, theory, canonical, data, train, dynamics, lengths, ask, calibrate, reproduce, report,
-        serve, doctor,
+        serve, bundle, doctor,
     )
 }  # fmt: skip
 

@@ -137,5 +137,5 @@ def _roles(
             ("frequency_use", draw.frequency_use(shape, printed=TABLE_1)),
             ("dominant_planes", draw.dominant_planes(shape)),
         ):
-            written += draw.save_figure(figure, folder / title)
+            written += draw.save(figure, folder / title)
     return written

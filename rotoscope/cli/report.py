@@ -8,7 +8,7 @@ from rotoscope.errors import RotoscopeError
 
 
 def report(run: Path, other: Path | None = None, *, out: Path | None = None, overwrite: bool = False) -> int:
-    """Write a run as one HTML page that works offline; two profiles are compared too.
+    """Write a run as one HTML page that works offline; of two, the heads are compared.
 
     Example: rotoscope report runs/demo
 
@@ -26,20 +26,21 @@ def report(run: Path, other: Path | None = None, *, out: Path | None = None, ove
     from rich.markup import escape
 
     from rotoscope.cli.summary import new_console, say, show_written
-    from rotoscope.report import PAGE, run_payload, write_page
+    from rotoscope.report import PAGE, write_page
+    from rotoscope.report.side_by_side import payloads_of, side_of
 
     file = out or run / "report.html"
     if out is not None:
         check_file_out(out, overwrite=overwrite)
     folders = [folder for folder in (run, other) if folder is not None]
-    payloads = [run_payload(folder, PAGE // len(folders)) for folder in folders]
+    payloads = payloads_of([side_of(folder, PAGE // len(folders)) for folder in folders])
     for payload in payloads:
         if payload["kind"] == "unknown" and not payload["tabs"]:
             raise RotoscopeError(payload["problems"][0])
     write_page(file, payloads)
     console = new_console()
     for payload in payloads:
-        for problem in payload["problems"]:
+        for problem in (*payload["running"], *payload["problems"]):
             say(console, f"[yellow]{escape(payload['name'])}:[/] {escape(problem)}")
     show_written(console, [file])
     say(console, f"open it in any browser, no server needed: {file.resolve().as_uri()}", markup=False)

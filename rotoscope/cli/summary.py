@@ -90,10 +90,10 @@ def end(
 
 def drawn(result: SavedRun, folder: Path, printed: pd.DataFrame | None = None) -> list[Path]:
     """The files of the figures of a run, drawn into a folder."""
-    from rotoscope.figures import save_figure
+    from rotoscope.figures import save
     from rotoscope.figures.gallery import figures_of
 
-    return [file for name, figure in figures_of(result, printed) for file in save_figure(figure, folder / name)]
+    return [file for name, figure in figures_of(result, printed) for file in save(figure, folder / name)]
 
 
 def _draws(found: pd.DataFrame) -> str:

@@ -81,7 +81,7 @@ def theory(
             ("target_weights", draw.target_weights()),
             ("permuted_logits", draw.permuted_logits(seed or 0)),
         ):
-            written += draw.save_figure(figure, folder / title)
+            written += draw.save(figure, folder / title)
     show_written(console, written)
     return 0
 

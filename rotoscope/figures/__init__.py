@@ -48,7 +48,7 @@ from rotoscope.figures.roles import answer_arrival as answer_arrival
 from rotoscope.figures.roles import decodable_flow as decodable_flow
 from rotoscope.figures.roles import information_flow as information_flow
 from rotoscope.figures.roles import role_attention as role_attention
-from rotoscope.figures.style import save_figure as save_figure
+from rotoscope.figures.style import save as save
 from rotoscope.figures.theory import construction_vectors as construction_vectors
 from rotoscope.figures.theory import discrepancies as discrepancies
 from rotoscope.figures.theory import hop_path as hop_path
@@ -60,6 +60,8 @@ from rotoscope.results.depths import SwapDepths
 from rotoscope.results.dynamics import Dynamics
 from rotoscope.results.profile import Profile
 
+save_figure = save
+"""As it was called before."""
 PLACES = 24  # answers from which it makes sense to ask where the fact stood
 
 
@@ -98,7 +100,9 @@ def training_figures(run: Dynamics) -> Iterator[tuple[str, Figure]]:
     if len(run.steps) > 1:
         yield from _named(run, purity_over_training)
     if run.accuracy is not None:
-        yield from _named(run, training_accuracy, waiting)
+        yield from _named(run, training_accuracy)
+        if run.learned().notna().any() or run.pure_from()["first_pure"].notna().any():
+            yield from _named(run, waiting)
 
 
 def _named(run: Any, *figures: Callable[[Any], Figure]) -> Iterator[tuple[str, Figure]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
-from rotoscope.figures.style import caption, drawing
+from rotoscope.figures.style import TEXT_WIDTH, caption, drawing, shared_legend
 from rotoscope.palette import AMBER, INK, NULL, ROSE, SKY, VIOLET
 from rotoscope.results.agreement import Agreement
 from rotoscope.results.components import COMPONENTS
@@ -17,7 +17,7 @@ def task_agreement(run: Agreement) -> Figure:
     """Left, the share of heads with the same class on two tasks beside shuffled labels; right, variance by its source."""
     pairs, components = run.pairs, run.components
     rows = range(len(pairs))
-    with drawing(8.6, 1.6 + 0.3 * max(4, len(pairs)), 1, 2) as (figure, (left, right)):
+    with drawing(TEXT_WIDTH, 1.8 + 0.28 * max(4, len(pairs)), 1, 2) as (figure, (left, right)):
         left.hlines(rows, pairs["null_low"], pairs["null_high"], color=NULL, linewidth=6, alpha=0.6)
         left.plot(pairs["share"], rows, "o", color=INK, markersize=5)
         left.set_yticks(rows, [f"{row.task}, {row.other_task}" for row in pairs.itertuples()])
@@ -32,10 +32,10 @@ def task_agreement(run: Agreement) -> Figure:
                 right.barh(range(len(wide)), wide[name], left=before, color=colour, label=name, height=0.6)
                 before = before + wide[name]
             right.set_yticks(range(len(wide)), [SCORE_NAMES[score] for score in wide.index])
-            right.set_ylim(1.6, -1.4)
-            right.legend(loc="upper center", ncols=3, fontsize=7.5)
+            right.set_ylim(1.6, -0.6)
+            shared_legend(figure, right, ncols=5)
         else:
-            right.set_axis_off()
+            right.remove()
     prompts = ", ".join(f"{row.task} ({row.prompts} prompts)" for row in run.tasks.itertuples())
     return caption(
         figure,

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
-from rotoscope.figures.style import caption, drawing, median_band
+from rotoscope.figures.style import TEXT_WIDTH, caption, drawing, median_band, under
 from rotoscope.figures.words import measured
-from rotoscope.palette import NULL, SCORE_COLOURS
+from rotoscope.palette import INK, NULL, SCORE_COLOURS
 from rotoscope.results.profile import Profile
 
 
 def depth(profile: Profile, tau: float | None = None) -> Figure:
     """Median and middle half of both scores per layer; grey: the null."""
-    with drawing(7.2, 3.6, 1, 2, sharey=True) as (figure, axes):
+    with drawing(TEXT_WIDTH, 3.0, 1, 2, sharey=True) as (figure, axes):
         for ax, (score, hue) in zip(axes, SCORE_COLOURS.items(), strict=True):
             if profile.null_name is not None:
                 median_band(
@@ -21,7 +21,7 @@ def depth(profile: Profile, tau: float | None = None) -> Figure:
             median_band(ax, profile.at(tau), "layer", f"{score}_score", hue, profile.name)
             ax.set(xlabel="layer", ylim=(-0.02, 1.02))
             ax.set_title(f"{score} score", loc="left")
-            ax.legend(loc="upper left", bbox_to_anchor=(0, -0.2), fontsize=7.5, ncols=2)
+            under(ax, ncols=2)
         axes[0].set_ylabel("median over heads, middle half")
     return caption(figure, measured(profile, tau))
 
@@ -35,11 +35,11 @@ def by_position(profile: Profile, bins: int = 8) -> Figure:
         ("log-likelihood of the answer", table["log_likelihood"], table["log_likelihood_sem"]),
         ("attention on the fact", table["asked_attention"], table["asked_attention_sem"]),
     )
-    with drawing(8.6, 3.0, 1, 3) as (figure, axes):
+    with drawing(TEXT_WIDTH, 2.6, 1, 3) as (figure, axes):
         for ax, (title, values, bars) in zip(axes, panels, strict=True):
-            ax.errorbar(table["place"], values, yerr=bars, color="#333333", marker="o", ms=4, capsize=2)
-            ax.set(xlabel="place of the fact (0 first, 1 last)", xlim=(0, 1))
-            ax.set_title(title, loc="left", fontsize=9)
+            ax.errorbar(table["place"], values, yerr=bars, color=INK, marker="o", ms=4, capsize=2)
+            ax.set(xlabel="place of the fact\n(0 first, 1 last)", xlim=(0, 1))
+            ax.set_title(title, loc="left")
             if title != "log-likelihood of the answer":
                 ax.set_ylim(bottom=0)
     return caption(figure, measured(profile) + "; bars: standard error over prompts")

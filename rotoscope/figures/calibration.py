@@ -6,7 +6,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from rotoscope.figures.style import caption, drawing
+from rotoscope.figures.style import TEXT_WIDTH, caption, drawing
 from rotoscope.palette import INK, NULL
 from rotoscope.results.calibration import Calibration
 from rotoscope.results.verdict import LEVEL
@@ -16,7 +16,7 @@ def false_verdicts(run: Calibration) -> Figure:
     """Shares of random subjects beyond the null with their intervals: in any statistic, and in each by itself."""
     errors, each = run.errors(), run.by_statistic()
     cells = [f"scale {row.scale:g}, {row.prompts} prompts" for row in errors.itertuples()]
-    with drawing(8.6, 3.4, 1, 2, sharex=True) as (figure, axes):
+    with drawing(TEXT_WIDTH, 3.2, 1, 2, sharex=True) as (figure, axes):
         _shares(axes[0], errors, cells)
         axes[0].set_title("any statistic", loc="left")
         _shares(axes[1], each, each["statistic"].tolist())
@@ -36,6 +36,4 @@ def _shares(ax: Axes, table: pd.DataFrame, names: list[str]) -> None:
     ax.axvline(LEVEL, color=NULL, linestyle="--", linewidth=1)
     ax.set_yticks(rows, names)
     ax.invert_yaxis()
-    ax.set(
-        xlabel="share of random subjects beyond the null", xlim=(-0.01, max(0.25, 1.05 * table["high"].max()))
-    )
+    ax.set(xlabel="share beyond the null", xlim=(-0.01, max(0.25, 1.05 * table["high"].max())))

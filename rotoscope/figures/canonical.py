@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from rotoscope.figures.style import caption, drawing, headline, shared_legend
+from rotoscope.figures.style import (
+    COLUMN_WIDTH,
+    TEXT_WIDTH,
+    axis_break,
+    caption,
+    drawing,
+    shade,
+    shared_legend,
+    top_legend,
+    under,
+)
 from rotoscope.palette import EXPERIMENT_COLOURS as HUES
 from rotoscope.palette import INK, QUERY, SCORE_COLOURS
 from rotoscope.results.canonical import Canonical
 
+RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 MARKERS = {"index": "s", "retrieval": "o", "induction": "^", "induction, two angles": "D"}
 
 
@@ -26,14 +38,26 @@ def _caption(found: Canonical) -> str:
     )
 
 
+def _width(panels: Sequence[object]) -> float:
+    return TEXT_WIDTH if len(panels) > 1 else COLUMN_WIDTH
+
+
+def _title(experiment: str) -> str:
+    """In two lines where one is too long for a panel."""
+    return experiment.replace(", ", ",\n")
+
+
 def _angle_axis(axes: Axes, thetas: np.ndarray, label: bool = True) -> None:
-    """Logarithmic, fast angles right, with NoPE (0) set apart at the left."""
-    positive = thetas[thetas > 0]
+    """Logarithmic, fast angles right, with NoPE (0) set apart at the left, beyond a break of the axis."""
+    least, most = thetas[thetas > 0].min(), thetas.max()
     axes.set_xscale("log")
+    powers = range(math.ceil(np.log10(least)), math.floor(np.log10(most)) + 1)
+    ticks = {10.0**k: f"10{str(k).translate(RAISED)}" for k in powers[:: -1 if len(powers) < 4 else -2]}
     if (thetas == 0).any():
-        axes.axvline(positive.min() / 2.2, color="#DDDDDD", linewidth=0.8)
-        axes.annotate("NoPE", (positive.min() / 4, 0), xycoords=("data", "axes fraction"), xytext=(0, -12),
-                      textcoords="offset points", ha="center", va="top", fontsize=7)  # fmt: skip
+        axis_break(axes, least / 2)
+        ticks = {least / 4: "NoPE"} | {at: label for at, label in ticks.items() if at > 2 * least}
+    axes.set_xticks(list(ticks), list(ticks.values()))
+    axes.minorticks_off()
     if label:
         axes.set_xlabel("angle θ per position")
 
@@ -50,7 +74,7 @@ def canonical_accuracy(found: Canonical) -> Figure:
     """Accuracy against frequency at the end of training, band over seeds (P1 Fig. 2A-C)."""
     table = found.final()
     thetas = table["theta"].unique()
-    with drawing(6.4, 4.2) as (figure, [axes]):
+    with drawing(COLUMN_WIDTH, 3.3) as (figure, [axes]):
         for name in found.experiments:
             rows = table[table["experiment"] == name].sort_values("theta")
             x, spread = _x(rows["theta"], thetas), rows["std"].fillna(0)
@@ -58,7 +82,7 @@ def canonical_accuracy(found: Canonical) -> Figure:
             axes.plot(x, rows["mean"], color=HUES[name], marker=MARKERS[name], markersize=4, label=name)
         _angle_axis(axes, thetas)
         axes.set(ylabel="accuracy", ylim=(-0.02, 1.03))
-        axes.legend(loc="upper left", bbox_to_anchor=(0, -0.16), ncols=2)
+        shared_legend(figure, axes, ncols=2)
     return caption(figure, _caption(found))
 
 
@@ -68,15 +92,15 @@ def canonical_steps(found: Canonical) -> Figure:
     # Panels share their rows: an angle that one experiment leaves out stays empty there.
     thetas = np.sort(found.accuracy["theta"].unique())
     ticks = list(range(0, len(thetas), max(1, len(thetas) // 7)))
-    with drawing(3.1 * len(names) + 0.8, 3.4, 1, len(names), sharey=True) as (figure, axes):
+    with drawing(_width(names), 2.9, 1, len(names), sharey=True) as (figure, axes):
         for ax, name in zip(axes, names, strict=True):
             rows = found.accuracy[found.accuracy["experiment"] == name]
             grid = rows.pivot_table(index="theta", columns="step", values="accuracy").reindex(thetas)
             drawn = ax.imshow(grid.to_numpy(), aspect="auto", origin="lower", cmap="cividis", vmin=0, vmax=1)
             ax.set_yticks(ticks, ["NoPE" if thetas[k] == 0 else f"{thetas[k]:.2g}" for k in ticks])
-            steps = range(0, len(grid.columns), max(1, len(grid.columns) // 4))
+            steps = range(0, len(grid.columns), max(1, (len(grid.columns) - 1) // 2))
             ax.set_xticks(list(steps), [str(grid.columns[k]) for k in steps])
-            ax.set_title(name, loc="left", fontsize=9)
+            ax.set_title(_title(name), loc="left")
             ax.set_xlabel("training step")
         axes[0].set_ylabel("angle θ")
         figure.colorbar(drawn, ax=list(axes), label="accuracy", pad=0.01)
@@ -90,7 +114,7 @@ def canonical_positions(found: Canonical) -> Figure:
         (n, c) for n, c in (("index", "target_weight"), ("retrieval", "accuracy")) if n in found.experiments
     ]
     wanted = wanted or [(found.experiments[0], "accuracy")]
-    with drawing(3.9 * len(wanted) + 0.3, 3.9, 1, len(wanted)) as (figure, axes):
+    with drawing(_width(wanted), 3.1, 1, len(wanted)) as (figure, axes):
         for ax, (name, column) in zip(axes, wanted, strict=True):
             rows = last[(last["experiment"] == name) & (last["theta"] > 0)]
             thetas = np.sort(rows["theta"].unique())
@@ -98,7 +122,7 @@ def canonical_positions(found: Canonical) -> Figure:
             shown = middle[:: max(1, len(middle) // 5)]
             for k, theta in enumerate(shown):
                 groups = rows[rows["theta"] == theta].groupby("position")[column]
-                colour = _shade(HUES[name], k, len(shown))
+                colour = shade(HUES[name], k, len(shown))
                 mean, std = groups.mean(), groups.std().fillna(0)
                 _band(ax, mean.index + 1, mean, std, color=colour, alpha=0.15)
                 ax.plot(mean.index + 1, mean, color=colour, label=f"θ = {theta:.2g}")
@@ -106,13 +130,8 @@ def canonical_positions(found: Canonical) -> Figure:
             ax.set(xlabel="position of the answer", ylabel=shown_as)
             ax.set_ylim(bottom=0)
             ax.set_title(name, loc="left")
-            ax.legend(fontsize=7.5, loc="upper left", bbox_to_anchor=(0, -0.17), ncols=3)
+            under(ax, ncols=3)
     return caption(figure, _caption(found) + "; band: standard deviation over seeds")
-
-
-def _shade(hue: str, k: int, count: int) -> tuple[float, float, float]:
-    light = 0.6 * (1 - (k + 1) / count)
-    return tuple(channel + (1 - channel) * light for channel in to_rgb(hue))  # type: ignore[return-value]
 
 
 def canonical_vectors(found: Canonical, experiment: str | None = None, theta: float = 0.1) -> Figure:
@@ -123,7 +142,7 @@ def canonical_vectors(found: Canonical, experiment: str | None = None, theta: fl
     table = table[table["theta"] == nearest]
     steps = sorted(table["step"].unique())
     shown = [steps[0], steps[len(steps) // 4], steps[-1]]
-    with drawing(2.5 * (len(shown) + 1) + 0.6, 3.2, 1, len(shown) + 1) as (figure, axes):
+    with drawing(TEXT_WIDTH, 2.5, 1, len(shown) + 1) as (figure, axes):
         for ax, step in zip(axes, shown, strict=False):
             rows = table[table["step"] == step]
             for kind, colour, marker in (("query", QUERY, "x"), ("key", INK, "o")):
@@ -132,8 +151,7 @@ def canonical_vectors(found: Canonical, experiment: str | None = None, theta: fl
                 look: dict[str, Any] = {"s": 14, "marker": marker, "color": colour, "alpha": 0.7}
                 ax.scatter(part["re"] / size, part["im"] / size, label=f"{kind} directions", **look)
             ax.set(xlim=(-1.25, 1.25), ylim=(-1.25, 1.25), aspect="equal", xticks=[], yticks=[])
-            ax.set_title(f"step {step}", loc="left", fontsize=9)
-        axes[0].legend(fontsize=7, loc="upper left", bbox_to_anchor=(0, -0.02))
+            ax.set_title(f"step {step}", loc="left")
         final = table[table["step"] == steps[-1]]
         keys, query = final[final["kind"] == "key"], final[final["kind"] == "query"]
         shared = np.arctan2(keys["im"].mean(), keys["re"].mean())
@@ -145,15 +163,15 @@ def canonical_vectors(found: Canonical, experiment: str | None = None, theta: fl
         axes[-1].plot(position, expected, color="#999999", lw=1, label="θ · j")
         axes[-1].plot(position, expected + off, "x", ms=4, color=QUERY, label="query, relative to keys")
         axes[-1].set(xlabel="named position j" if name == "index" else "asked entity", ylabel="angle")
-        axes[-1].set_title("angle of the query", loc="left", fontsize=9)
-        axes[-1].legend(fontsize=7, loc="upper left", bbox_to_anchor=(0, -0.2))
+        axes[-1].set_title("angle of the query", loc="left")
+        top_legend(figure, [*axes[0].get_legend_handles_labels()[0], *axes[-1].lines])
     return caption(figure, f"{name}, θ = {nearest:.2g}, seed 0; " + _caption(found))
 
 
 def canonical_scores(found: Canonical) -> Figure:
     """The metric on heads whose mechanism is known; open: swaps between equal entities alone."""
     names = found.experiments
-    with drawing(2.9 * len(names) + 0.4, 3.5, 1, len(names), sharey=True) as (figure, axes):
+    with drawing(_width(names), 2.8, 1, len(names), sharey=True) as (figure, axes):
         thetas = found.scores["theta"].unique()
         for ax, name in zip(axes, names, strict=True):
             rows = found.scores[found.scores["experiment"] == name]
@@ -166,7 +184,7 @@ def canonical_scores(found: Canonical) -> Figure:
                     label = f"{score}, equal entities"
                     ax.plot(x, means[column], ".--", color=hue, mfc="white", lw=0.9, label=label)
             _angle_axis(ax, thetas)
-            ax.set_title(name, loc="left", fontsize=9)
+            ax.set_title(_title(name), loc="left")
         axes[0].set_ylabel("score (τ = 1e-4)")
-        shared_legend(figure, axes[-1], loc="outside lower center", ncols=4)
-    return headline(figure, _caption(found))
+        shared_legend(figure, axes[-1])
+    return caption(figure, _caption(found))

@@ -14,15 +14,23 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from rotoscope.errors import RotoscopeError
-from rotoscope.figures.plane_of_heads import corners
+from rotoscope.figures.plane_of_heads import corner_words, corners, square
 from rotoscope.figures.style import (
+    COLUMN_WIDTH,
+    SMALLEST,
+    TEXT_WIDTH,
+    OneSquare,
     blank,
     caption,
     class_patches,
     diverging,
     drawing,
-    drawing_grid,
+    drawing_many,
+    every,
     shared_legend,
+    token_text,
+    top_legend,
+    under,
 )
 from rotoscope.figures.words import class_labels, measured
 from rotoscope.maths.purity import COVERED
@@ -36,9 +44,9 @@ HEAD = ["layer", "head"]
 TELLING = 6
 THIN = "#C4C4C4"
 """Where the swaps that were run hold too little of a head's weight."""
-ROW, LEAST, MOST = 0.029, 3.0, 9.0
+ROW, LEAST, MOST = 0.029, 2.4, 7.6
 """Height of a head's row in inches, and of the whole map."""
-LABEL = 0.095
+LABEL = 0.115
 """Height of a head's name beside the map, in inches."""
 
 
@@ -54,9 +62,9 @@ def depth_map(run: SwapDepths, tau: float | None = None) -> Figure:
     leaning = (below["positional_score"] - below["symbolic_score"]).unstack().reindex(rows, columns=run.depths)
     covered = below["covered_share"].unstack().reindex(rows, columns=run.depths)
     tall = min(max(ROW * len(heads), LEAST), MOST)
-    wide = max(3.4, min(5.2, 0.34 * len(run.depths)))
+    wide = max(3.0, min(4.6, 0.34 * len(run.depths)))
     ratios = {"width_ratios": [wide, 0.34, 0.2], "wspace": 0.02}
-    with drawing(wide + 2.6, tall + 1.5, 1, 3, sharey=True, gridspec_kw=ratios) as (
+    with drawing(wide + 2.4, tall + 1.6, 1, 3, sharey=True, gridspec_kw=ratios) as (
         figure,
         (left, middle, right),
     ):
@@ -73,23 +81,23 @@ def depth_map(run: SwapDepths, tau: float | None = None) -> Figure:
             codes.to_numpy(dtype=float)[:, None], cmap=classes, vmin=-0.5, vmax=len(CLASS_COLOURS) - 0.5, **look
         )
         _carry_marks(left, heads, run.depths)
-        _rows(left, heads["layer"], (left, middle, right))
+        _rows(left, heads["layer"], (left, middle, right), tall)
         _columns(left, run.depths)
         middle.set_xticks([0], ["own"])
         right.set_xticks([0], ["class"])
         if heads["head"].max() > 0:
             _name_carried(right, heads, most=int(tall / LABEL))
         bar = figure.colorbar(drawn, ax=right, shrink=0.5, aspect=28, pad=0.5, ticks=[-1, 0, 1])
-        bar.ax.set_yticklabels(["follows", "neither\nor both", "stays"], fontsize=7.5)
+        bar.ax.set_yticklabels(["follows", "neither\nor both", "stays"])
         bar.outline.set_visible(False)
-        left.set_title(f"{run.name}: {len(heads)} heads by depth of the swap", loc="left")
+        left.set_title(f"{run.name}: {len(heads)} heads", loc="left")
         handles: list[Any] = [
             *class_patches(class_labels(0 in run.depths)),
             Line2D([], [], color=INK, lw=2, label="carry depth"),
         ]
         if thin.any():
             handles.append(Patch(color=THIN, label="under half of its weight run"))
-        figure.legend(handles=handles, loc="outside upper left", ncols=4, fontsize=7.5, columnspacing=1.2)
+        top_legend(figure, handles, columnspacing=1.2)
     note = "; heads of a layer in the order in which they stay in place" if heads["head"].max() else ""
     return caption(figure, measured(run, tau) + note)
 
@@ -101,11 +109,11 @@ def _carry_marks(axes: Axes, heads: pd.DataFrame, depths: Sequence[int]) -> None
     axes.vlines(edges, rows - 0.5, rows + 0.5, color=INK, linewidth=1.8)
 
 
-def _rows(axes: Axes, layers: pd.Series, panels: Sequence[Axes]) -> None:
+def _rows(axes: Axes, layers: pd.Series, panels: Sequence[Axes], tall: float) -> None:
     """Layers named at the middle of their heads, with thin lines between them."""
     middles = layers.index.to_series().groupby(layers.to_numpy()).mean()
-    every = max(1, -(-len(middles) // 32))
-    axes.set_yticks(middles.to_numpy()[::every], [str(layer) for layer in middles.index[::every]], fontsize=7.5)
+    step = every(len(middles), tall)
+    axes.set_yticks(middles.to_numpy()[::step], [str(layer) for layer in middles.index[::step]])
     axes.set_ylabel("layer of the head")
     starts = np.flatnonzero(np.diff(layers.to_numpy())) + 0.5
     for panel in panels:
@@ -114,8 +122,8 @@ def _rows(axes: Axes, layers: pd.Series, panels: Sequence[Axes]) -> None:
 
 
 def _columns(axes: Axes, depths: Sequence[int]) -> None:
-    every = max(1, -(-len(depths) // 16))
-    axes.set_xticks(range(0, len(depths), every), [str(depth) for depth in depths[::every]])
+    step = max(1, -(-len(depths) // 16))
+    axes.set_xticks(range(0, len(depths), step), [str(depth) for depth in depths[::step]])
     axes.set_xlabel("depth k: swapped where layer k begins (0: the prompt)")
 
 
@@ -137,7 +145,7 @@ def _name_carried(axes: Axes, heads: pd.DataFrame, most: int) -> None:
             f"{layer}:{head}",
             xy=(0.5, row),
             xytext=(1.6, place),
-            fontsize=6,
+            fontsize=SMALLEST,
             color=CARRIED,
             va="center",
             annotation_clip=False,
@@ -157,26 +165,13 @@ def depth_curves(
     unknown = [head for head in shown if head not in found.index]
     if unknown:
         raise RotoscopeError(f"no head {unknown[0][0]}:{unknown[0][1]} in this run")
-    columns = min(3, len(shown))
-    rows = -(-len(shown) // columns)
-    with drawing_grid(2.5 * columns + 0.6, 1.75 * rows + 1.1, rows, columns, sharex=True, sharey=True) as (
-        figure,
-        axes,
-    ):
-        for ax, head in zip(axes.flat, shown, strict=False):
+    with drawing_many(len(shown), 1.75, 1.0, ("depth k of the swap", "score")) as (figure, axes):
+        for ax, head in zip(axes, shown, strict=True):
             _curve(ax, curves, head)
             _null_band(ax, run, head, tau)
-            ax.set_title(_title(head, found.loc[head]), loc="left", fontsize=9)
-        for empty in axes.flat[len(shown) :]:
-            empty.set_visible(False)
-        axes[0, 0].set(ylim=(-0.04, 1.04), xlim=(-0.5, float(curves["layer"].max()) + 0.5))
-        for ax in axes[:, 0]:
-            ax.set_ylabel("score")
-        for k in range(columns):
-            lowest = (len(shown) - 1 - k) // columns
-            axes[lowest, k].set_xlabel("depth k of the swap")
-            axes[lowest, k].tick_params(labelbottom=True)
-        shared_legend(figure, axes[0, 0], ncols=4)
+            ax.set_title(_title(head, found.loc[head]), loc="left")
+        axes[0].set(ylim=(-0.04, 1.04), xlim=(-0.5, float(curves["layer"].max()) + 0.5))
+        shared_legend(figure, axes[0])
     return caption(figure, measured(run, tau) + "; bands: 95 % over prompts")
 
 
@@ -205,7 +200,7 @@ def _title(head: tuple[int, int], row: pd.Series) -> str:
     name = row["head_class"]
     words = class_words(name, row.get("input_class")) if isinstance(name, str) else "no score"
     depth = "" if pd.isna(row["carry_depth"]) else f", carry depth {row['carry_depth']}"
-    return f"{head[0]}:{head[1]} {words}{depth}"
+    return f"{head[0]}:{head[1]} {words}{depth}".replace(" at its layer,", "\nat its layer,")
 
 
 def _curve(axes: Axes, curves: pd.DataFrame, head: tuple[int, int]) -> None:
@@ -257,8 +252,9 @@ def depth_ends(run: SwapDepths | Profile, tau: float | None = None) -> Figure:
         raise RotoscopeError(
             "the prompt itself was not permuted: depths(..., at=0) or profile(..., input_swaps=64)"
         )
-    draw = _ends_by_layer if heads["head"].max() == 0 else _ends_in_the_plane
-    return caption(draw(run, heads, _null_ends(run, tau)), measured(run, tau))
+    if heads["head"].max() == 0:
+        return caption(_ends_by_layer(run, heads, _null_ends(run, tau)), measured(run, tau))
+    return OneSquare().fit(caption(_ends_in_the_plane(run, heads, _null_ends(run, tau)), measured(run, tau)))
 
 
 def _ends_in_the_plane(run: SwapDepths | Profile, heads: pd.DataFrame, null: pd.DataFrame) -> Figure:
@@ -270,13 +266,14 @@ def _ends_in_the_plane(run: SwapDepths | Profile, heads: pd.DataFrame, null: pd.
         "symbolic": "symbolic, also in the prompt",
         "symbolic at its layer": "symbolic at their layer alone",
     }
-    with drawing(5.2, 5.5) as (figure, [axes]):
+    with drawing(COLUMN_WIDTH, 6.0) as (figure, [axes]):
         corners(axes, run.gamma)
+        corner_words(axes, run.gamma, carried=True)
         permuted = null.dropna(subset=INPUT_SCORES)
         if len(permuted):
             label = "the null's pure symbolic heads" if len(permuted) < len(null) else "the null's heads"
             axes.scatter(
-                *permuted[INPUT_SCORES].to_numpy().T, s=30, color=NULL, marker=".", linewidths=0, label=label
+                *permuted[INPUT_SCORES].to_numpy().T, s=16, color=NULL, marker=".", linewidths=0, label=label
             )
         for name, label in groups.items():
             kind, rows = name.split()[0], told[np.array([one == name for one in kinds], dtype=bool)]
@@ -290,30 +287,24 @@ def _ends_in_the_plane(run: SwapDepths | Profile, heads: pd.DataFrame, null: pd.
                 )
             axes.scatter(
                 *rows[INPUT_SCORES].to_numpy().T,
-                s=24,
+                s=16,
                 marker=CLASS_MARKERS[kind],
                 label=f"{len(rows)} {label}",
                 clip_on=False,
                 zorder=3,
                 **style,
             )
-        axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), aspect="equal")
-        axes.set(xlabel="positional score", ylabel="symbolic score")
-        axes.set_title(f"{run.name}: {len(pure)} pure symbolic heads", loc="left")
+        square(axes)
+        axes.set_title(f"{token_text(run.name, 34)}\n{len(pure)} pure symbolic heads", loc="left")
         if len(told) < len(pure):
             axes.scatter([], [], color=THIN, label=f"{len(pure) - len(told)} without a verdict")
-        axes.legend(
-            loc="upper center",
-            bbox_to_anchor=(0.5, -0.11),
-            ncols=2,
-            title="lines: from swaps at the head's own layer to the permuted prompt",
-            title_fontsize="small",
-        )
+        lines = "lines: from swaps at the head's own layer\nto the permuted prompt"
+        under(axes, title=lines, alignment="left")
     return figure
 
 
 def _ends_by_layer(run: SwapDepths | Profile, heads: pd.DataFrame, null: pd.DataFrame) -> Figure:
-    with drawing(7.2, 3.6, 1, 2, sharey=True) as (figure, panels):
+    with drawing(TEXT_WIDTH, 3.0, 1, 2, sharey=True) as (figure, panels):
         for axes, scores, title in zip(
             panels, (SCORES, INPUT_SCORES), ("blocks swapped at its own layer", "prompt permuted"), strict=True
         ):
@@ -336,7 +327,7 @@ def _ends_by_layer(run: SwapDepths | Profile, heads: pd.DataFrame, null: pd.Data
             axes.set(xlabel="layer", ylim=(-0.04, 1.04))
             axes.set_title(title, loc="left")
         panels[0].set_ylabel(f"score, {run.name}")
-        shared_legend(figure, panels[0], ncols=4)
+        shared_legend(figure, panels[0])
     return figure
 
 

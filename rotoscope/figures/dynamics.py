@@ -9,28 +9,51 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 
 from rotoscope.figures.plane_of_heads import corners
-from rotoscope.figures.style import caption, class_patches, drawing, drawing_many, shared_legend
+from rotoscope.figures.style import (
+    COLUMN_WIDTH,
+    SMALLEST,
+    TEXT_WIDTH,
+    axis_break,
+    caption,
+    class_patches,
+    drawing,
+    drawing_many,
+    every,
+    shared_legend,
+    top_legend,
+)
 from rotoscope.figures.words import class_labels
 from rotoscope.maths.purity import AT_ITS_LAYER, GAMMA
 from rotoscope.palette import CLASS_COLOURS, CLASS_MARKERS, HOP_COLOURS, SCORE_COLOURS
 from rotoscope.results.dynamics import GAMMAS, Dynamics
 
+LONG, LINEAR = 4000, 2000
+"""Trainings of more steps than the first have an axis that is linear up to the second."""
+MOVED = 0.02
+"""By so much of a score heads move, on average, between a step that is shown and the last: else it is the same picture."""
 COUNTED = "layers and heads count from 0"
 
 
 def training_accuracy(*runs: Dynamics) -> Figure:
     """Accuracy by number of hops over training, one panel per run (P2 Fig. 2A)."""
-    with drawing(4.6 * len(runs), 3.2, 1, len(runs), sharey=True) as (figure, panels):
+    with drawing(TEXT_WIDTH if len(runs) > 1 else COLUMN_WIDTH, 2.9, 1, len(runs), sharey=True) as (
+        figure,
+        panels,
+    ):
         for axes, run in zip(panels, runs, strict=True):
             _hop_curves(axes, run)
             axes.set(title=f"{run.task} task", xlabel="training step")
         panels[0].set_ylabel("accuracy on held-out sequences")
-        panels[-1].legend(title="hops", fontsize=8, loc="lower right")
+        shared_legend(figure, panels[-1], ncols=8, title="hops")
         inputs = int(runs[0].accuracy["inputs"].iloc[0]) if runs[0].accuracy is not None else 0
     return caption(
-        figure, f"{inputs} held-out sequences of each hop count; ticks: first step with at least 95 %"
+        figure,
+        f"{inputs} held-out sequences of each hop count; strokes above: first step with at least 95 %"
+        + _scale_words(*runs),
     )
 
 
@@ -47,35 +70,42 @@ def _hop_curves(axes: Axes, run: Dynamics) -> None:
 
 
 def _early(axes: Axes, run: Dynamics) -> None:
-    """Steps on a scale that leaves room for the beginning, where everything happens."""
+    """Steps on a scale that leaves room for the beginning, where everything happens: where it changes, the axis is broken."""
     last = max(run.steps)
-    if last > 4000:
-        axes.set_xscale("symlog", linthresh=2000, linscale=2)
-        ticks = [t for t in (0, 500, 1000, 1500, 2000, 5000, 10_000, 20_000, 50_000) if t <= last]
-        axes.set_xticks(ticks, [str(t) if t < 2000 else f"{t // 1000}k" for t in ticks])
+    axes.set_xlim(0, max(last, 1))
+    if last > LONG:
+        axes.set_xscale("symlog", linthresh=LINEAR, linscale=2)
+        ticks = [t for t in (0, 1000, LINEAR, 5000, 20_000, 100_000) if t <= last]
+        axes.set_xticks(ticks, [f"{t // 1000}k" if t else "0" for t in ticks])
         axes.minorticks_off()
-    axes.set_xlim(0, last)
+        axis_break(axes, LINEAR)
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+
+
+def _scale_words(*runs: Dynamics) -> str:
+    long = any(max(run.steps) > LONG for run in runs)
+    return f"; steps: linear up to {LINEAR:,}, logarithmic from there (//)" if long else ""
 
 
 def plane_over_training(run: Dynamics, steps: Sequence[int] | None = None, gamma: float = GAMMA) -> Figure:
     """All heads in the plane at some steps (P2 Fig. 2B): coloured by layer, sized by entropy."""
     chosen = list(steps) if steps is not None else _telling_steps(run)
     table = run.at(gamma=gamma)
-    with drawing_many(len(chosen), (2.6, 2.7), (0.8, 0.3)) as (figure, panels):
-        for axes, step in zip(panels.flat, chosen, strict=False):
+    names, margin = ("positional score", "symbolic score"), 0.5 if len(chosen) > 1 else 0.9
+    with drawing_many(len(chosen), None, margin, names) as (figure, panels):
+        for axes, step in zip(panels, chosen, strict=True):
             now = table[table["step"] == step]
             corners(axes, gamma)
             shades: dict[str, Any] = {"cmap": "viridis", "vmin": 0, "vmax": max(run.layers - 1, 1)}
             look: dict[str, Any] = {"alpha": 0.85, "edgecolors": "white", "linewidths": 0.6}
-            size, scores = 14 + 90 * now["relative_entropy"], (now["positional_score"], now["symbolic_score"])
-            points = axes.scatter(*scores, s=size, c=now["layer"], **shades, **look)
-            axes.set_title(f"step {step:,}" + _accuracy_then(run, step), fontsize=9)
+            x, y, size = now["positional_score"], now["symbolic_score"], 8 + 45 * now["relative_entropy"]
+            points = axes.scatter(x, y, s=size, c=now["layer"], **shades, **look)
+            axes.set_title(f"step {step:,}" + _accuracy_then(run, step))
             axes.set(xlim=(-0.04, 1.04), ylim=(-0.04, 1.04), aspect="equal")
-        for axes in panels[-1]:
-            axes.set_xlabel("positional score")
-        for axes in panels[:, 0]:
-            axes.set_ylabel("symbolic score")
-        figure.colorbar(points, ax=panels, label="layer", shrink=0.7)
+            axes.set(xticks=(0, 0.5, 1), yticks=(0, 0.5, 1))
+        bar = figure.colorbar(points, ax=panels, label="layer", shrink=0.7)
+        bar.locator = MaxNLocator(6, integer=True)
     return caption(
         figure,
         f"{run.task} task, queries: {table['queries'].iloc[0]}, tau = {table['tau'].iloc[0]:g}; larger "
@@ -87,7 +117,7 @@ def _accuracy_then(run: Dynamics, step: int) -> str:
     if run.accuracy is None:
         return ""
     now = run.accuracy.loc[run.accuracy["step"] == step, "accuracy"]
-    return f", accuracy {now.mean():.2f}" if len(now) else ""
+    return f"\naccuracy {now.mean():.2f}" if len(now) else ""
 
 
 def _telling_steps(run: Dynamics, most: int = 8) -> list[int]:
@@ -97,41 +127,43 @@ def _telling_steps(run: Dynamics, most: int = 8) -> list[int]:
     )
     moved = np.concatenate(([0.0], np.abs(np.diff(track.to_numpy(), axis=0)).mean(1).cumsum()))
     goals = np.linspace(0, moved[-1], most)
-    return sorted({int(track.index[int(np.argmin(np.abs(moved - goal)))]) for goal in goals} | {max(run.steps)})
+    places = sorted({int(np.argmin(np.abs(moved - goal))) for goal in goals} | {len(moved) - 1})
+    found = [place for place in places if moved[-1] - moved[place] >= MOVED] + places[-1:]
+    # Rows of three or four that are full: of five and seven one is left out, the last but one.
+    found = [*found[:-2], found[-1]] if len(found) in (5, 7) else found
+    return [int(track.index[place]) for place in found]
 
 
 def scores_over_training(run: Dynamics) -> Figure:
     """Both scores and the entropy of every head over training (P2 Fig. 6)."""
     table = run.at()
     heads = list(table.groupby(["layer", "head"]))
-    with drawing_many(len(heads), (2.5, 1.6), (0.0, 0.5)) as (figure, panels):
-        for axes, ((layer, head), track) in zip(panels.flat, heads, strict=False):
+    with drawing_many(len(heads), 1.3, 1.0, ("training step", "")) as (figure, panels):
+        for axes, ((layer, head), track) in zip(panels, heads, strict=True):
             for score, colour in SCORE_COLOURS.items():
                 axes.plot(track["step"], track[f"{score}_score"], color=colour, lw=1.3, label=score)
             axes.plot(track["step"], track["relative_entropy"], ":", color="#555555", lw=0.9, label="entropy")
-            axes.set_title(f"{layer}:{head}", fontsize=8)
+            axes.set_title(f"{layer}:{head}")
             axes.set_ylim(-0.03, 1.03)
             _early(axes, run)
-            axes.tick_params(labelsize=7)
-            axes.tick_params("x", labelrotation=60)
-        shared_legend(figure, panels.flat[0], ncols=3, fontsize=8)
+        shared_legend(figure, panels[0])
     return caption(
         figure,
-        f"{run.task} task; entropy relative to uniform attention; layer:head, {COUNTED}; x: training step",
+        f"{run.task} task; entropy relative to uniform attention; layer:head, {COUNTED}" + _scale_words(run),
     )
 
 
 def purity_over_training(run: Dynamics, gammas: Sequence[float] = GAMMAS) -> Figure:
     """The class of every head at every step, for several tolerances, under the accuracy (P2 Figs. 2C and 7)."""
     colours = ListedColormap([CLASS_COLOURS[name] for name in AT_ITS_LAYER])
-    height = 1.5 + 0.16 * (run.layers + 4) * len(gammas)
+    height = 1.5 + 0.14 * (run.layers + 4) * len(gammas)
     has = run.accuracy is not None
     ratios = ([1.4] if has else []) + [1.0 + 0.07 * run.layers] * len(gammas)
-    with drawing(7.2, height, len(ratios), 1, sharex=True, height_ratios=ratios) as (figure, panels):
+    with drawing(TEXT_WIDTH, height, len(ratios), 1, sharex=True, height_ratios=ratios) as (figure, panels):
         if has:
             _hop_curves(panels[0], run)
             panels[0].set_ylabel("accuracy")
-            panels[0].legend(title="hops", fontsize=7, title_fontsize=7, loc="lower right", ncols=2)
+            panels[0].legend(title="hops", loc="lower right", ncols=2)
         for axes, gamma in zip(panels[1 if has else 0 :], gammas, strict=True):
             table = run.at(gamma=gamma)
             grid = table.assign(code=table["head_class"].map(AT_ITS_LAYER.index)).pivot(
@@ -147,41 +179,49 @@ def purity_over_training(run: Dynamics, gammas: Sequence[float] = GAMMAS) -> Fig
                 vmin=0,
                 vmax=len(AT_ITS_LAYER) - 1,
             )
+            step = every(len(grid), 0.14 * run.layers)
             names = [f"{layer}:{head}" for layer, head in grid.index]
-            axes.set_yticks(np.arange(len(grid)) + 0.5, names, fontsize=6.5)
-            axes.set_title(f"gamma = {gamma:g}", fontsize=8.5, loc="left")
-            axes.invert_yaxis()
+            axes.set_yticks(np.arange(len(grid))[::step] + 0.5, names[::step])
+            axes.set_title(f"gamma = {gamma:g}", loc="left")
             _early(axes, run)
         panels[-1].set_xlabel("training step")
-        figure.legend(
-            handles=class_patches(class_labels(False)), loc="outside upper center", ncols=4, fontsize=8
-        )
-    return caption(figure, f"{run.task} task; class of every head (layer:head) by tolerance; {COUNTED}")
+        top_legend(figure, class_patches(class_labels(False)))
+    words = f"{run.task} task; class of every head (layer:head) by tolerance; {COUNTED}"
+    return caption(figure, words + _scale_words(run))
 
 
 def waiting(*runs: Dynamics, gamma: float = GAMMA) -> Figure:
     """When each number of hops is learned, beside when every head became pure (P2 section 3.3)."""
-    with drawing(7.2, 1.0 + 2.3 * len(runs), len(runs), 1) as (figure, panels):
+    kinds: dict[str, Line2D] = {}
+    with drawing(TEXT_WIDTH, 1.1 + 2.1 * len(runs), len(runs), 1) as (figure, panels):
         for axes, run in zip(panels, runs, strict=True):
-            pure = run.pure_from(gamma)
-            for row in pure.dropna(subset=["first_pure"]).itertuples():
-                marker, colour = CLASS_MARKERS[row.head_class], CLASS_COLOURS[row.head_class]
-                axes.plot(row.first_pure, row.layer, marker, color=colour, ms=6)
-            axes.set_ylim(run.layers, -5.0)
-            for hops, step in run.learned().items():
-                if not np.isnan(step):
-                    colour = HOP_COLOURS[(hops - 1) % len(HOP_COLOURS)]
-                    axes.axvline(step, color=colour, lw=1.2)
-                    axes.text(step, -0.9 - 1.1 * (hops - 1), f" {hops}", color=colour, fontsize=8, va="center")
-            shown = [float(s) for s in pure["first_pure"].dropna()] + list(run.learned().dropna())
+            pure = run.pure_from(gamma).dropna(subset=["first_pure"])
+            for row in pure.itertuples():
+                look: dict[str, Any] = {"color": CLASS_COLOURS[row.head_class], "ms": 5, "ls": "", "zorder": 3}
+                [mark] = axes.plot(row.first_pure, row.layer, CLASS_MARKERS[row.head_class], **look)
+                kinds.setdefault(f"head that ends {row.head_class}, first pure", mark)
+            learned = run.learned().dropna()
+            for hops, step in learned.items():
+                colour = HOP_COLOURS[(hops - 1) % len(HOP_COLOURS)]
+                line = axes.axvline(step, color=colour, lw=1.2)
+                axes.text(step, run.layers + hops - 0.8, f" {hops}", color=colour, fontsize=8, va="center")
+                kinds.setdefault("hops learned (95 %), numbered", line)
+            axes.set_ylim(-0.7, run.layers + max(learned.index, default=0))
+            shown = [*pure["first_pure"].astype(float), *learned]
             low, high = min(shown, default=0.0), max(shown, default=1.0)
             axes.set_xlim(low - 0.15 * (high - low + 1), high + 0.15 * (high - low + 1))
-            axes.set_yticks(range(0, run.layers, 2))
+            axes.set_yticks(range(0, run.layers, max(1, run.layers // 6)))
+            axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+            axes.ticklabel_format(axis="x", useOffset=False)
             axes.set_title(f"{run.task} task", loc="left")
             axes.set_ylabel("layer")
+            if not shown:
+                words = f"no number of hops learned,\nno head that ends pure at gamma = {gamma:g}"
+                axes.text(
+                    0.5, 0.5, words, transform=axes.transAxes, ha="center", va="center", fontsize=SMALLEST
+                )
+                axes.set_xticks([])
         panels[-1].set_xlabel("training step")
-    return caption(
-        figure,
-        "lines: hops learned (95 %), numbered; points: first step at which a head that ends pure was "
-        f"pure at gamma = {gamma:g} (square: positional, circle: symbolic); {COUNTED}",
-    )
+        if kinds:
+            top_legend(figure, list(kinds.values()), list(kinds))
+    return caption(figure, f"pure at gamma = {gamma:g}; {COUNTED}")

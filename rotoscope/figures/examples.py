@@ -2,46 +2,119 @@
 
 from __future__ import annotations
 
-import numpy as np
-from matplotlib.figure import Figure
+from typing import Any
 
-from rotoscope.figures.style import around_origin, caption, drawing, drawing_grid
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from rotoscope.figures.style import (
+    SMALLEST,
+    TEXT_WIDTH,
+    around_origin,
+    caption,
+    drawing,
+    drawing_grid,
+    every,
+    shade,
+    token_text,
+    top_legend,
+)
 from rotoscope.figures.words import measured
-from rotoscope.palette import INK, QUERY, SWAPPED
+from rotoscope.palette import BLOCK, INK, QUERY, SWAPPED
 from rotoscope.results.profile import Profile
+
+MOST_CUT = 3
+"""Peaks above the picture whose values are written."""
+SWAPPED_BLOCK: dict[str, Any] = {"color": shade(BLOCK, 0, 4)}
+QUERY_MARK: dict[str, Any] = {"marker": "^", "color": QUERY, "markersize": 5, "linestyle": ""}
 
 
 def swap_traces(profile: Profile) -> Figure:
-    """Attention before and after a head's most telling swap (P1 Fig. 1).
+    """Attention over the whole prompt before and after a head's most telling swap (P1 Fig. 1).
 
-    A symbolic peak moves with the content, a positional one stays.
+    A symbolic peak moves with the content, a positional one stays. What lies outside the blocks and rises above all that
+    lies in them is cut, with its value beside it.
     """
-    table = profile.traces
-    groups = list(table.groupby("example", sort=False))
-    with drawing(7.2, 1.75 * len(groups) + 0.7, len(groups), 1, sharex=True) as (figure, axes):
+    groups = list(profile.traces.groupby("example", sort=False))
+    each = 2.0 if "token" in profile.traces else 1.6
+    with drawing(TEXT_WIDTH, each * len(groups) + 0.9, len(groups), 1) as (figure, axes):
         for ax, (title, rows) in zip(axes, groups, strict=True):
-            swapped = rows[rows["block"] >= 0]
+            rows = rows.sort_values("position")
             first, second = int(rows["first_block"].iloc[0]), int(rows["second_block"].iloc[0])
-            for block in (first, second):
-                inside = swapped[swapped["block"] == block]["position"]
-                ax.axvspan(inside.min() - 0.5, inside.max() + 0.5, color="#F2E6A0", linewidth=0, zorder=0)
-            ax.plot(swapped["position"], swapped["attention"], color=INK, linewidth=1.2, label="before")
-            after = swapped["position"], swapped["attention_swapped"]
+            spans = rows[rows["block"] >= 0].groupby("block")["position"].agg(["min", "max"])
+            bars = {
+                block: (row["min"] - 0.45, row["max"] - row["min"] + 0.9) for block, row in spans.iterrows()
+            }
+            for look, blocks in (({"color": "#F1F1F1"}, [*bars]), (SWAPPED_BLOCK, [first, second])):
+                place = {"transform": ax.get_xaxis_transform(), "linewidth": 0, "zorder": 0}
+                ax.broken_barh([bars[block] for block in blocks], (0, 1), **place, **look)
+            ax.plot(rows["position"], rows["attention"], color=INK, linewidth=1.2, label="before")
+            after = rows["position"], rows["attention_swapped"]
             ax.plot(*after, "--", color=SWAPPED, linewidth=1.2, label="after the swap")
             name = f"{rows['layer'].iloc[0]}:{rows['head'].iloc[0]}, {title}"
-            ax.set_title(f"{name}: blocks {first} and {second} swapped", loc="left", fontsize=9)
+            ax.set_title(f"{name}: {_swapped(rows, first, second)} swapped", loc="left")
             ax.set_ylabel("attention")
-            ax.set_ylim(bottom=0)
-        axes[0].legend(loc="upper left", fontsize=7.5, ncols=2)
-        axes[-1].set_xlabel("position (swapped blocks shaded)")
+            _cut(ax, rows)
+            _tokens(ax, rows, (first, second))
+        axes[-1].set_xlabel("token" if "token" in profile.traces else "position")
+        key = [
+            Patch(**SWAPPED_BLOCK, label="swapped blocks"),
+            Patch(color="#F1F1F1", label="other blocks"),
+        ]
+        top_legend(figure, [*axes[0].lines[:2], *key, Line2D([], [], **QUERY_MARK, label="query")], ncols=5)
     return caption(figure, measured(profile) + "; first prompt")
+
+
+def _swapped(rows: pd.DataFrame, first: int, second: int) -> str:
+    """Both blocks as text where it is known, else by their numbers."""
+    if "token" not in rows:
+        return f"blocks {first} and {second}"
+    texts = ("".join(rows["token"][rows["block"] == block]) for block in (first, second))
+    return " and ".join(f"“{token_text(text, 24)}”" for text in texts)
+
+
+def _cut(axes: Axes, rows: pd.DataFrame) -> None:
+    """As high as the blocks need; what is higher outside them says how high."""
+    height = rows[["attention", "attention_swapped"]].max(axis=1)
+    top = max(1.2 * float(height[rows["block"] >= 0].max()), 0.05 * float(height.max()))
+    axes.set(xlim=(rows["position"].min() - 0.8, rows["position"].max() + 0.8), ylim=(0, top))
+    for row, value in height[height > top].nlargest(MOST_CUT).items():
+        position = rows.loc[row, "position"]
+        late = position > rows["position"].mean()
+        axes.annotate(f"{value:.2f} ↑", (position, top), (-4 if late else 4, 0), textcoords="offset points",
+                      fontsize=SMALLEST, ha="right" if late else "left", va="top", color="#555555",
+                      bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5})  # fmt: skip
+
+
+def _tokens(axes: Axes, rows: pd.DataFrame, swapped: tuple[int, int]) -> None:
+    """Tokens under the axis: all of them where there is room, else those of the swapped blocks and those most looked at."""
+    query = int(rows["position"].max())
+    axes.plot([query], [0], clip_on=False, zorder=4, **QUERY_MARK)
+    if "token" not in rows:
+        return
+    room = every(len(rows), TEXT_WIDTH - 0.7)
+    ahead = rows["block"].isin(swapped) | (rows["position"] == query)
+    shown: list[int] = []
+    looked_at = rows.assign(height=rows[["attention", "attention_swapped"]].max(axis=1))
+    looked_at = looked_at.sort_values("height", ascending=False, kind="stable")
+    for position in (*rows["position"][ahead], *looked_at["position"]):
+        if all(abs(position - other) >= room for other in shown):
+            shown.append(int(position))
+    texts = rows.set_index("position")["token"]
+    axes.set_xticks(sorted(shown), [token_text(texts[k]) for k in sorted(shown)], rotation=90)
+    for label, position in zip(axes.get_xticklabels(), sorted(shown), strict=True):
+        label.set_color(QUERY if position == query else INK)
 
 
 def vectors(profile: Profile) -> Figure:
     """Query and keys of each example head in the plane that decides (P1 Fig. 3C), un-rotated and met."""
     table = profile.vectors
     groups = list(table.groupby("example", sort=False))
-    with drawing_grid(2.6 * max(len(groups), 2) + 0.8, 5.4, 2, len(groups)) as (figure, axes):
+    with drawing_grid(TEXT_WIDTH, 4.9, 2, len(groups)) as (figure, axes):
         for c, (title, rows) in enumerate(groups):
             keys, query = rows[rows["kind"] == "key"], rows[rows["kind"] == "query"].iloc[0]
             for r, suffix in enumerate(("", "_met")):
@@ -56,7 +129,7 @@ def vectors(profile: Profile) -> Figure:
                 around_origin(ax, reach)
             layer, head, number, angle = rows[["layer", "head", "frequency_id", "angle"]].iloc[0]
             plane = f"id {number:.0f}, {angle:.2g} rad"
-            axes[0, c].set_title(f"{layer:.0f}:{head:.0f}, {title}\n{plane}", loc="left", fontsize=8)
+            axes[0, c].set_title(f"{layer:.0f}:{head:.0f}, {title}\n{plane}", loc="left")
         axes[0, 0].set_ylabel("un-rotated")
         axes[1, 0].set_ylabel("as query and keys meet")
         figure.colorbar(drawn, ax=axes, label="key position", shrink=0.6, pad=0.02)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
-from rotoscope.figures.style import drawing_grid, headline, shared_legend
-from rotoscope.palette import GATE_COLOURS, UNIFORM
+from rotoscope.figures.style import TEXT_WIDTH, caption, drawing_grid, shared_legend
+from rotoscope.palette import GATE_COLOURS, SLATE
 from rotoscope.results.gating import Gating
 
 MARKERS = {"all": "o", "positional": "s", "symbolic": "D"}
@@ -14,7 +14,7 @@ MARKERS = {"all": "o", "positional": "s", "symbolic": "D"}
 def gate_bands(gating: Gating) -> Figure:
     """Loss against the band that is kept, and that is removed, on the task and on plain text."""
     table = gating.summary
-    with drawing_grid(7.4, 6.0, 2, 2, sharey="row", sharex=True) as (figure, axes):
+    with drawing_grid(TEXT_WIDTH, 5.2, 2, 2, sharey="row", sharex=True) as (figure, axes):
         for r, source in enumerate(("task", "text")):
             rows = table[table["source"] == source]
             untouched = rows[rows["condition"] == "nothing gated"]["loss"].iloc[0]
@@ -29,7 +29,7 @@ def gate_bands(gating: Gating) -> Figure:
                         (line["first_id"] + line["last_id"]) / 2,
                         line["loss"],
                         yerr=[line["loss"] - line["loss_low"], line["loss_high"] - line["loss"]],
-                        color=GATE_COLOURS.get(group, UNIFORM),
+                        color=GATE_COLOURS.get(group, SLATE),
                         marker=MARKERS.get(group, "^"),
                         markerfacecolor="white" if control else None,
                         linestyle="--" if control else "-",
@@ -44,9 +44,9 @@ def gate_bands(gating: Gating) -> Figure:
                 if r == 1:
                     ax.set_xlabel("middle of the band, frequency id (1 = fastest)")
             axes[r, 0].set_ylabel(f"loss, {gating.run.settings['task'] if source == 'task' else 'plain text'}")
-        shared_legend(figure, axes[0, 0], loc="outside lower center", ncols=2)
+        shared_legend(figure, axes[0, 0], ncols=3)
     settings = gating.run.settings
-    return headline(
+    return caption(
         figure,
         f"{gating.name}; {settings['task']}, {settings['prompts']} prompts, {settings['passages']} passages; "
         "95 % bootstrap intervals over prompts",

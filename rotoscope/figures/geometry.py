@@ -5,10 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
 
-from rotoscope.figures.style import around_origin, caption, colour_map, drawing, drawing_grid, shared_legend
-from rotoscope.palette import INK, POSITIONAL, SYMBOLIC
+from rotoscope.figures.style import (
+    COLUMN_WIDTH,
+    TEXT_WIDTH,
+    around_origin,
+    caption,
+    colour_map,
+    drawing,
+    drawing_grid,
+    shared_legend,
+)
+from rotoscope.palette import AMBER, INK, SKY
 from rotoscope.results.geometry import Geometry
 
 
@@ -17,26 +28,25 @@ def frequency_use(*runs: Geometry, printed: Mapping[str, Sequence[float]] | None
 
     `printed` gives ids per layer of a paper by task, to be drawn beside ours.
     """
-    with drawing(4.6 * len(runs), 3.4, 1, len(runs)) as (figure, panels):
+    with drawing(TEXT_WIDTH if len(runs) > 1 else COLUMN_WIDTH, 3.3, 1, len(runs)) as (figure, panels):
         for axes, run in zip(panels, runs, strict=True):
             grid = run.use.pivot_table(index=["layer", "head"], columns="frequency_id", values="max_logit")
             # Layers differ in size; what matters is which planes stand out.
             scaled = grid.div(grid.max(axis=1), axis=0)
-            extent = (0.5, grid.columns.max() + 0.5, len(grid) - 0.5, -0.5)
-            image = axes.imshow(scaled, cmap=colour_map(INK), vmin=0, vmax=1, aspect="auto", extent=extent)
+            extent = (0.5, grid.columns.max() + 0.5, -0.5, len(grid) - 0.5)
+            look = {"cmap": colour_map(INK), "vmin": 0, "vmax": 1, "aspect": "auto", "origin": "lower"}
+            image = axes.imshow(scaled, extent=extent, **look)
             ids = run.weighted_ids()["product_weighted_id"]
-            axes.plot(ids, range(len(ids)), "o", color=POSITIONAL, ms=4, label="weighted average")
+            axes.plot(ids, range(len(ids)), "o", color=AMBER, ms=4, label="weighted average")
             theirs = (printed or {}).get(run.task, ())
             if len(theirs) == len(ids):
-                axes.plot(theirs, range(len(ids)), "x", color=SYMBOLIC, ms=5, label="P2 Table 1")
+                axes.plot(theirs, range(len(ids)), "x", color=SKY, ms=5, mew=1.6, label="P2 Table 1")
             axes.set(title=f"{run.task} task", xlabel="frequency id (1: fastest)", ylabel="layer")
-        shared_legend(figure, panels[-1], fontsize=8, ncols=2)
-        figure.colorbar(
-            image, ax=panels, label="largest logit over keys,\nrelative to the layer's largest", shrink=0.8
-        )
+        shared_legend(figure, panels[-1], ncols=2)
+        figure.colorbar(image, ax=panels, label="largest logit of the layer = 1", shrink=0.8)
     return caption(
         figure,
-        "mean over inputs at the last token; average weighted by the softmax of unscaled products; "
+        "largest logit over keys, mean over inputs at the last token; average weighted by the softmax of unscaled products; "
         "layers count from 0",
     )
 
@@ -45,7 +55,7 @@ def dominant_planes(run: Geometry, layers: Sequence[int] | None = None) -> Figur
     """Mean query and key vector of every token in the plane each layer uses most (P2 Figs. 4B and 4C)."""
     ids = run.weighted_ids()
     chosen = list(layers) if layers is not None else list(ids["layer"].unique()[:4])
-    with drawing_grid(2.7 * len(chosen) + 0.7, 5.2, 2, len(chosen)) as (figure, panels):
+    with drawing_grid(TEXT_WIDTH, 1.0 + 2 * 5.6 / max(len(chosen), 3), 2, len(chosen)) as (figure, panels):
         for column, layer in enumerate(chosen):
             top = ids[ids["layer"] == layer].iloc[0]
             rows = run.vectors[(run.vectors["layer"] == layer) & (run.vectors["head"] == top["head"])]
@@ -55,20 +65,34 @@ def dominant_planes(run: Geometry, layers: Sequence[int] | None = None) -> Figur
                 order, label = _ordered(run.task, kind, points["token"].tolist())
                 known, rest = points[order >= 0], points[order < 0]
                 axes.plot(rest["re"], rest["im"], ".", color="#CFCFCF", ms=3)
-                shown = axes.scatter(known["re"], known["im"], c=order[order >= 0], cmap="turbo", s=14)
+                values = order[order >= 0]
+                shown = axes.scatter(known["re"], known["im"], c=values, cmap="turbo", s=9)
+                if run.task == "letter":
+                    for letter, group in known.groupby(np.array([chr(ord("a") + k) for k in values])):
+                        _letter(axes, letter, group["re"].mean(), group["im"].mean())
                 around_origin(axes, reach)
                 if kind == "query":
                     title = f"layer {layer}, id {int(top['dominant_id'])}\nangle {top['dominant_angle']:.3g}"
-                    axes.set_title(title, fontsize=8.5)
+                    axes.set_title(title)
                 if column == 0:
                     axes.set_ylabel({"query": "queries", "key": "keys"}[kind])
                 if column == len(chosen) - 1:
-                    figure.colorbar(shown, ax=axes, label=label, shrink=0.8)
+                    bar = figure.colorbar(shown, ax=axes, label=label, shrink=0.9)
+                    if run.task == "letter":
+                        bar.set_ticks(
+                            np.unique(values).tolist(), labels=[chr(ord("a") + k) for k in np.unique(values)]
+                        )
     return caption(
         figure,
         f"{run.task} task; mean un-rotated vectors by token; grey: tokens of the other kind; ids count "
         "from 1, layers from 0",
     )
+
+
+def _letter(axes: Axes, letter: str, x: float, y: float) -> None:
+    """A letter in the middle of its vectors, readable over them."""
+    halo = [withStroke(linewidth=2, foreground="white")]
+    axes.annotate(letter, (x, y), ha="center", va="center", fontweight="bold", path_effects=halo)
 
 
 def _ordered(task: str, kind: str, tokens: Sequence[str]) -> tuple[np.ndarray, str]:

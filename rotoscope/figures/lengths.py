@@ -3,27 +3,39 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
-from rotoscope.figures.style import caption, drawing, drawing_grid, plain_steps, shared_legend
+from rotoscope.figures.style import (
+    COLUMN_WIDTH,
+    TEXT_WIDTH,
+    caption,
+    drawing,
+    drawing_grid,
+    plain_steps,
+    shared_legend,
+    top_legend,
+)
 from rotoscope.maths.head_discrepancy import index_worst, index_worst_bound
-from rotoscope.palette import BROWN, CLASS_COLOURS
+from rotoscope.palette import BROWN, INK, LINE_COLOURS
 from rotoscope.palette import TASK_COLOURS as HUES
 from rotoscope.results.lengths import Lengths
 
 LACKING = {
-    "attention": "attention on the token pointed at",
-    "gap_loss": "-log p lost to the best competitor",
-    "dispersion_loss": "-log p lost to dispersion",
+    "attention": "attention on the\ntoken pointed at",
+    "gap_loss": "−log p lost to the\nbest competitor",
+    "dispersion_loss": "−log p lost to\ndispersion",
 }
 
 
 def length_accuracy(run: Lengths) -> Figure:
     """Accuracy by length over all hop counts, with intervals (P2 Fig. 5B)."""
-    with drawing(5.6, 3.5) as (figure, [axes]):
+    with drawing(COLUMN_WIDTH, 2.9) as (figure, [axes]):
         curves = run.curve()
         for (_, task), rows in curves.groupby(["model", "task"], sort=False):
             first = task not in axes.get_legend_handles_labels()[1]
@@ -31,9 +43,9 @@ def length_accuracy(run: Lengths) -> Figure:
             axes.plot(rows["length"], rows["accuracy"], "o-", **look)
             axes.fill_between(rows["length"], rows["low"], rows["high"], color=HUES[task], alpha=0.12, lw=0)
         axes.axvline(int(curves["length"].min()), color="#999999", lw=0.8, ls=":")
-        plain_steps(axes, curves["length"], fontsize=7)
+        plain_steps(axes, _few(curves["length"]))
         axes.set(ylim=(-0.02, 1.03), xlabel="length of the input in tokens", ylabel="accuracy")
-        axes.legend(title="task")
+        shared_legend(figure, axes)
         models = curves["model"].nunique()
     return caption(
         figure,
@@ -51,27 +63,39 @@ def length_discrepancy(run: Lengths) -> Figure:
     classes = run.classes.set_index(["model", "layer", "head"])["head_class"]
     tasks = [t for t in HUES if t in set(gaps["task"])]
     shown = {"discrepancy": "mean", "low": "10 % quantile", "worst": "worst query"}
-    size = (4.6 * len(tasks), 2.5 * len(shown) + 1, len(shown), len(tasks))
+    size = (TEXT_WIDTH if len(tasks) > 1 else COLUMN_WIDTH, 1.8 * len(shown) + 1.6, len(shown), len(tasks))
     with drawing_grid(*size, sharex="col", sharey=True) as (figure, grid):
         for column, task in zip(grid.T, tasks, strict=True):
             own_task = gaps[gaps["task"] == task].sort_values("length")
             for axes, name in zip(column, shown, strict=True):
                 for key, rows in own_task.groupby(["model", "layer", "head"]):
                     relative = rows[name] / rows["discrepancy"].iloc[0]
-                    axes.plot(rows["length"], relative, color=CLASS_COLOURS[classes[key]], lw=1.0, alpha=0.6)
+                    axes.plot(rows["length"], relative, color=LINE_COLOURS[classes[key]], lw=1.0, alpha=0.6)
                 _theory(axes, run, task, np.array(sorted(own_task["length"].unique()), dtype=float))
                 axes.set(yscale="log", ylim=(0.0003, 6))
             column[0].set_title(f"{task} task")
             column[-1].set_xlabel("length of the input in tokens")
-            plain_steps(column[-1], own_task["length"], fontsize=7)
+            plain_steps(column[-1], _few(own_task["length"]))
         for axes, words in zip(grid[:, 0], shown.values(), strict=True):
-            axes.set_ylabel(f"discrepancy, {words},\nrelative to the mean in training", fontsize=8)
-        shared_legend(figure, grid[0, 0], ncols=2)
+            axes.set_ylabel(f"discrepancy, {words}")
+        drawn = [name for name in LINE_COLOURS if name in set(classes)]
+        heads = [Line2D([], [], color=LINE_COLOURS[name], lw=1.2, label=f"{name} head") for name in drawn]
+        theory, labels = grid[0, 0].get_legend_handles_labels()
+        top_legend(figure, [*heads, *theory], [*(f"{name} head" for name in drawn), *labels], ncols=3)
     return caption(
         figure,
-        "one line per layer and model, coloured by the head's class at training length (orange "
-        "positional, blue symbolic, pink mixed)",
+        "relative to the mean at the length of training; one line per layer and model, coloured by the head's class at "
+        "that length",
     )
+
+
+def _few(lengths: pd.Series) -> list[int]:
+    """Lengths to be named along a logarithmic axis: at least a factor of 1.9 apart."""
+    shown: list[int] = []
+    for length in sorted(set(lengths)):
+        if not shown or length >= 1.9 * shown[-1]:
+            shown.append(int(length))
+    return shown
 
 
 def _theory(axes: Axes, run: Lengths, task: str, n: np.ndarray) -> None:
@@ -91,14 +115,14 @@ def length_attention(run: Lengths, model: str | None = None) -> Figure:
     gaps = run.gaps()
     chosen = model or str(gaps["model"].iloc[0])
     rows = gaps[gaps["model"] == chosen]
-    with drawing(8.2, 3.3, 1, 3) as (figure, panels):
+    with drawing(TEXT_WIDTH, 2.9, 1, 3) as (figure, panels):
         for axes, (name, label) in zip(panels, LACKING.items(), strict=True):
             grid = rows.pivot_table(index="layer", columns="length", values=name)
             colours = "viridis" if name == "attention" else "magma_r"
-            image = axes.imshow(grid, aspect="auto", cmap=colours, vmin=0)
-            axes.set_xticks(range(len(grid.columns)), [f"{n:,}" for n in grid.columns], fontsize=7, rotation=60)
+            image = axes.imshow(grid, aspect="auto", cmap=colours, vmin=0, origin="lower")
+            axes.set_xticks(range(len(grid.columns)), [f"{n:,}" for n in grid.columns], rotation=90)
             axes.set_yticks(range(0, len(grid), 2), [str(k) for k in grid.index[::2]])
-            axes.set_title(label, fontsize=8.5)
+            axes.set_title(label)
             axes.set_xlabel("length")
             figure.colorbar(image, ax=axes, shrink=0.85)
         panels[0].set_ylabel("layer")
@@ -109,7 +133,7 @@ def length_prediction(run: Lengths) -> Figure:
     """Predicted against measured lengths at which accuracy falls below 90 % and 50 %."""
     table = run.predictions()
     table = table[np.isfinite(table["predicted"]) & np.isfinite(table["measured"])]
-    with drawing(4.4, 4.2) as (figure, [axes]):
+    with drawing(COLUMN_WIDTH, 4.2) as (figure, [axes]):
         for row in table.itertuples():
             filled = row.level == 0.5
             high = row.measured_high if math.isfinite(row.measured_high) else row.measured
@@ -123,7 +147,7 @@ def length_prediction(run: Lengths) -> Figure:
                 fmt="o" if filled else "s",
                 mfc=HUES[row.task] if filled else "white",
                 color=HUES[row.task],
-                ms=5,
+                ms=4,
                 lw=0.8,
             )
         both = [float(x) for x in (*table["measured"], *table["predicted"])] or [10.0, 100.0]
@@ -131,11 +155,23 @@ def length_prediction(run: Lengths) -> Figure:
         axes.plot(ends, ends, color="#777777", lw=0.8)
         axes.set(xscale="log", yscale="log")
         axes.set(xlabel="measured length", ylabel="length predicted from training length alone")
+        top_legend(figure, _prediction_key([task for task in HUES if task in set(table["task"])]), ncols=2)
     return caption(
         figure,
-        "orange: number, blue: letter; filled: accuracy below 50 %, open: below 90 %; thin: 95 % intervals "
-        "over inputs; broad: where the errors for other trainings let one expect the measured length; line: equality",
+        "thin bars: 95 % intervals over inputs; broad ones: where the errors for other trainings let one expect the "
+        "measured length",
     )
+
+
+def _prediction_key(tasks: list[str]) -> list[Line2D]:
+    dots: dict[str, Any] = {"linestyle": "", "markersize": 5}
+    return [
+        *(Line2D([], [], marker="o", color=HUES[task], label=f"{task} task", **dots) for task in tasks),
+        Line2D([], [], marker="o", color=INK, label="accuracy below 50 %", **dots),
+        Line2D([], [], marker="s", color=INK, mfc="white", label="accuracy below 90 %", **dots),
+        Line2D([], [], color="#777777", lw=0.8, label="equality"),
+        Line2D([], [], color=INK, lw=4, alpha=0.15, label="expected"),
+    ]
 
 
 def _reach(value: float, low: float, high: float) -> list[list[float]]:

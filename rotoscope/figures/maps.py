@@ -10,7 +10,16 @@ from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
-from rotoscope.figures.style import blank, caption, class_patches, colour_map, drawing
+from rotoscope.figures.style import (
+    TEXT_WIDTH,
+    blank,
+    caption,
+    class_patches,
+    colour_map,
+    drawing,
+    every,
+    top_legend,
+)
 from rotoscope.figures.words import class_labels, measured
 from rotoscope.palette import CLASS_COLOURS, SCORE_COLOURS
 from rotoscope.results.profile import Profile
@@ -20,8 +29,8 @@ def layer_map(profile: Profile, tau: float | None = None) -> Figure:
     """Positional score, symbolic score and class of every head, layers upward (P1 Fig. 1)."""
     heads = profile.at(tau)
     layers, width = heads["layer"].max() + 1, heads["head"].max() + 1
-    size = (max(6.6, 3 * (0.24 * width) + 2.2), max(3.2, 0.15 * layers + 1.7))
-    with drawing(*size, 1, 3, sharey=True) as (figure, (left, middle, right)):
+    tall = min(max(1.6, 0.14 * layers), 7.0)
+    with drawing(TEXT_WIDTH, tall + 1.4, 1, 3, sharey=True) as (figure, (left, middle, right)):
         upward: dict[str, Any] = {"aspect": "auto", "origin": "lower"}
         for axes, (score, hue) in zip((left, middle), SCORE_COLOURS.items(), strict=True):
             grid = _grid(heads, f"{score}_score")
@@ -34,9 +43,9 @@ def layer_map(profile: Profile, tau: float | None = None) -> Figure:
         right.imshow(_grid(numbers, "number"), cmap=colours, vmin=-0.5, vmax=len(names) - 0.5, **upward)
         right.set_title("class", loc="left")
         words = class_labels("input_class" in heads)
-        right.legend(handles=class_patches(words), loc="center left", bbox_to_anchor=(1.02, 0.5))
+        top_legend(figure, class_patches(words), ncols=5)
         for axes in (left, middle, right):
-            _ticks(axes, int(layers), int(width))
+            _ticks(axes, int(layers), int(width), tall)
         left.set_ylabel("layer")
     return caption(figure, measured(profile, tau))
 
@@ -47,8 +56,8 @@ def _grid(heads: pd.DataFrame, column: str) -> np.ndarray:
     return grid
 
 
-def _ticks(axes: Axes, layers: int, heads: int) -> None:
+def _ticks(axes: Axes, layers: int, heads: int, tall: float) -> None:
     axes.set_xlabel("head")
     axes.set_xticks(range(0, heads, max(1, heads // 8)))
-    axes.set_yticks(range(0, layers, max(1, layers // 10)))
+    axes.set_yticks(range(0, layers, every(layers, tall)))
     blank(axes)

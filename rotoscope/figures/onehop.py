@@ -7,7 +7,15 @@ from itertools import cycle
 import pandas as pd
 from matplotlib.figure import Figure
 
-from rotoscope.figures.style import LINES, caption, drawing, plain_steps, shared_legend
+from rotoscope.figures.style import (
+    COLUMN_WIDTH,
+    LINES,
+    TEXT_WIDTH,
+    caption,
+    drawing,
+    plain_steps,
+    shared_legend,
+)
 from rotoscope.palette import NULL
 from rotoscope.palette import TASK_COLOURS as HUES
 from rotoscope.results.onehop import OneHopRun
@@ -23,7 +31,10 @@ def one_hop_accuracy(run: OneHopRun, printed: pd.DataFrame | None = None) -> Fig
     """
     table = run.accuracy()
     tasks = [task for task in HUES if task in set(table["task"])]
-    with drawing(3.7 * len(tasks), 3.6, 1, len(tasks), sharey=True) as (figure, axes):
+    with drawing(TEXT_WIDTH if len(tasks) > 1 else COLUMN_WIDTH, 3.4, 1, len(tasks), sharey=True) as (
+        figure,
+        axes,
+    ):
         for ax, task in zip(axes, tasks, strict=True):
             rows = table[table["task"] == task]
             reference = pd.DataFrame() if printed is None else printed[printed["task"] == task]
@@ -53,7 +64,7 @@ def one_hop_accuracy(run: OneHopRun, printed: pd.DataFrame | None = None) -> Fig
             ax.set(xlim=(min(ends) * 0.9, max(ends) * 1.1), ylim=(-0.03, 1.03), xlabel="length of the sequence")
             ax.set_title(TITLES[task], loc="left")
         axes[0].set_ylabel("accuracy")
-        shared_legend(figure, axes[0], ncols=3)
+        shared_legend(figure, axes[0])
     runs, questions = int(table["runs"].max()), int(table["questions"].max())
     return caption(
         figure,

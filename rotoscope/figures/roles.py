@@ -9,7 +9,17 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, Rectangle
 
-from rotoscope.figures.style import blank, caption, colour_map, drawing, shared_legend
+from rotoscope.figures.style import (
+    COLUMN_WIDTH,
+    SMALLEST,
+    TEXT_WIDTH,
+    blank,
+    caption,
+    colour_map,
+    drawing,
+    every,
+    shared_legend,
+)
 from rotoscope.palette import HOP_COLOURS, INK, TASK_COLOURS
 from rotoscope.results.roles import ARRIVED, Roles
 from rotoscope.tasks.multihop import MultiHop
@@ -44,7 +54,7 @@ def information_flow(trace: Traced) -> Figure:
     one, layers, n = trace.sequence, trace.attention.shape[0], len(trace.sequence.tokens)
     shades = colour_map(TASK_COLOURS[one.task])
     most = max(one.hops, 1)
-    with drawing(0.46 * n + 1.2, 0.42 * (layers + 1) + 1.5) as (figure, [axes]):
+    with drawing(TEXT_WIDTH, 0.36 * (layers + 1) + 1.3) as (figure, [axes]):
         for cell in trace.cells.itertuples():
             unread = pd.isna(cell.ahead)
             face = "#FFFFFF" if unread else shades(0.08 + 0.75 * min(cell.ahead, most) / most)
@@ -55,7 +65,7 @@ def information_flow(trace: Traced) -> Figure:
             dark = not unread and cell.ahead / most > 0.6
             axes.text(
                 cell.position, cell.layer, "?" if unread else cell.token,
-                ha="center", va="center", fontsize=7, color="white" if dark else INK, zorder=4,
+                ha="center", va="center", fontsize=SMALLEST, color="white" if dark else INK, zorder=4,
                 fontweight="bold" if on_path else "normal",
             )  # fmt: skip
         weights = trace.attention.mean(1).numpy()  # over heads
@@ -69,13 +79,12 @@ def information_flow(trace: Traced) -> Figure:
                     )  # fmt: skip
                     axes.add_patch(arrow)
         axes.set(xlim=(-0.7, n - 0.3), ylim=(-0.6, layers + 0.6))
-        axes.set_xticks(range(n), one.tokens, fontsize=8)
-        axes.set_yticks(range(layers + 1), ["input", *(f"after {k}" for k in range(layers))], fontsize=7)
+        axes.set_xticks(range(n), one.tokens)
+        axes.set_yticks(range(layers + 1), ["input", *(f"after {k}" for k in range(layers))])
         blank(axes)
         right = "right" if trace.answered == one.answer else "wrong"
         axes.set_title(
-            f"{one.task} task, {_hops(one.hops)}: answer {one.answer}, the model says {trace.answered} "
-            f"({right})"
+            f"{one.task} task, {_hops(one.hops)}: answer {one.answer}, the model says {trace.answered} ({right})"
         )
     return caption(
         figure,
@@ -88,7 +97,10 @@ def information_flow(trace: Traced) -> Figure:
 def answer_arrival(roles: Roles) -> Figure:
     """Accuracy when one place on the path may look only at itself from a layer on."""
     kinds = sorted(int(hops) for hops in roles.arrival["hops"].unique())
-    with drawing(2.5 * len(kinds) + 0.6, 2.9, 1, len(kinds), sharey=True) as (figure, panels):
+    with drawing(TEXT_WIDTH if len(kinds) > 1 else COLUMN_WIDTH, 2.7, 1, len(kinds), sharey=True) as (
+        figure,
+        panels,
+    ):
         for axes, hops in zip(panels, kinds, strict=True):
             rows = roles.arrival[roles.arrival["hops"] == hops]
             for step, curve in rows.groupby("path_index"):
@@ -97,9 +109,10 @@ def answer_arrival(roles: Roles) -> Figure:
                 axes.plot(curve["layer"], curve["accuracy"], ".-", color=colour, ms=4, lw=1.3, label=label)
             axes.axhline(ARRIVED, color="#999999", lw=0.7, ls="--")
             axes.set(ylim=(0, 1.03), title=_hops(hops), xlabel="attends to itself only\nfrom this layer on")
-            axes.set_xticks(range(0, int(rows["layer"].max()) + 1, 2))
+            last = int(rows["layer"].max())
+            axes.set_xticks(range(0, last + 1, every(last + 1, 1.3, 0.2)))
         panels[0].set_ylabel("accuracy")
-        panels[-1].legend(fontsize=7, title="blocked place", title_fontsize=7)
+        shared_legend(figure, panels[-1], ncols=6, title="blocked place")
     return caption(
         figure,
         f"{roles.task} task; dashed: 95 %; a curve that is high everywhere: nothing passes through that "
@@ -113,16 +126,14 @@ def decodable_flow(roles: Roles) -> Figure:
     most = int(places["hops"].max())
     longest = roles.flow[roles.flow["hops"] == most]
     shades = colour_map(TASK_COLOURS[roles.task])
-    with drawing(2.2 * most + 0.9, 3.4, 1, most, sharey=True) as (figure, panels):
+    with drawing(TEXT_WIDTH if most > 1 else COLUMN_WIDTH, 2.9, 1, most, sharey=True) as (figure, panels):
         for axes, step in zip(panels, reversed(range(most)), strict=True):
             grid = longest[longest["path_index"] == step].pivot(
                 index="layer", columns="ahead", values="accuracy"
             )
             image = axes.imshow(grid, cmap=shades, vmin=0, vmax=1, aspect="auto", origin="lower")
-            axes.set_xticks(
-                range(len(grid.columns)), ["itself", *(f"+{k}" for k in grid.columns[1:])], fontsize=7.5
-            )
-            axes.set_title("last token" if step == 0 else f"{_hops(step)} on", fontsize=9)
+            axes.set_xticks(range(len(grid.columns)), ["itself", *(f"+{k}" for k in grid.columns[1:])])
+            axes.set_title("last token" if step == 0 else f"{_hops(step)} on")
             axes.set_xlabel("token read")
         panels[0].set_ylabel("layers passed")
         figure.colorbar(image, ax=panels, label="probe accuracy", shrink=0.8)
@@ -134,7 +145,10 @@ def decodable_flow(roles: Roles) -> Figure:
 
 def role_attention(*runs: Roles) -> Figure:
     """Where every layer's head looks from positions that point on."""
-    with drawing(4.4 * len(runs), 3.1, 1, len(runs), sharey=True) as (figure, panels):
+    with drawing(TEXT_WIDTH if len(runs) > 1 else COLUMN_WIDTH, 3.1, 1, len(runs), sharey=True) as (
+        figure,
+        panels,
+    ):
         for axes, run in zip(panels, runs, strict=True):
             table = run.table()
             names = [
@@ -154,7 +168,7 @@ def role_attention(*runs: Roles) -> Figure:
                 floor = floor + share.to_numpy()
             for x, role in enumerate(table["role"]):
                 if role != "none":
-                    axes.text(x, 1.02, role[:3], ha="center", fontsize=7)
+                    axes.text(x, 1.02, role[:3], ha="center", fontsize=SMALLEST)
             axes.set(ylim=(0, 1.1), title=f"{run.task} task", xlabel="layer")
         panels[0].set_ylabel("share of attention")
         shared_legend(figure, panels[0], ncols=4)

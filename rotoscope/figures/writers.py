@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from rotoscope.errors import RotoscopeError
-from rotoscope.figures.style import blank, caption, drawing
+from rotoscope.figures.style import SMALLEST, TEXT_WIDTH, blank, caption, drawing, top_legend
 from rotoscope.figures.words import measured
 from rotoscope.palette import CARRIED, INK, NULL, POSITIONAL
 from rotoscope.results.depths import SwapDepths
@@ -42,7 +42,7 @@ def writer_graph(run: SwapDepths) -> Figure:
     readers = found[READER].drop_duplicates().itertuples(index=False, name=None)
     right = {reader: (3.0, height) for reader, height in _spread(sorted(readers)).items()}
     tall = max(height for _, height in (*left.values(), *right.values()))
-    with drawing(7.2, max(3.2, 0.24 * tall + 1.6)) as (figure, [axes]):
+    with drawing(TEXT_WIDTH, max(3.2, 0.24 * tall + 1.6)) as (figure, [axes]):
         for row in single.sort_values("effect").to_dict("records"):
             reader, writer = (row[READER[0]], row[READER[1]]), (row["layer"], row["head"])
             (x0, y0), (x1, y1) = left[writer], right[reader]
@@ -62,11 +62,13 @@ def writer_graph(run: SwapDepths) -> Figure:
         for (layer, head), place in left.items():
             if any((layer, head) == edge[2:] for edge in edges):
                 axes.annotate(
-                    f"{layer}:{head}", place, (0, 5), textcoords="offset points", fontsize=7, ha="center"
+                    f"{layer}:{head}", place, (0, 5), textcoords="offset points", fontsize=SMALLEST, ha="center"
                 )
         for reader, place in right.items():
             text = "{}:{}".format(*reader) + _all_below(found, reader)
-            axes.annotate(text, place, (8, 0), textcoords="offset points", fontsize=7.5, va="center", color=INK)
+            axes.annotate(
+                text, place, (8, 0), textcoords="offset points", fontsize=SMALLEST, va="center", color=INK
+            )
         layers = sorted({layer for layer, _ in left})
         axes.set_yticks(layers, [str(layer) for layer in layers])
         axes.set(xlim=(min(x for x, _ in left.values()) - 0.3, 5.6), ylim=(min(layers) - 0.8, tall + 1))
@@ -78,7 +80,7 @@ def writer_graph(run: SwapDepths) -> Figure:
             Line2D([], [], color=POSITIONAL, lw=3, label="takes more of the place than other heads there"),
             Line2D([], [], color=NULL, lw=1.5, label="does not"),
         ]
-        figure.legend(handles=lines, loc="outside upper left", ncols=2, fontsize=7.5)
+        top_legend(figure, lines, ncols=2)
     return caption(figure, measured(run) + "; width: effect of silencing one head")
 
 

@@ -5,20 +5,22 @@ from pathlib import Path
 from typing import Any
 
 from rotoscope.errors import RotoscopeError
+from rotoscope.report.bundle import write_bundle
 from rotoscope.report.page import render_page
 from rotoscope.report.payload import run_payload
 from rotoscope.report.shown import PAGE
+from rotoscope.report.side_by_side import payloads_of, side_of
 from rotoscope.results.files import replace_file
 from rotoscope.results.saved import SavedRun
 
-__all__ = ["PAGE", "render_page", "run_payload", "write_page", "write_report"]
+__all__ = ["PAGE", "render_page", "run_payload", "write_bundle", "write_page", "write_report"]
 
 
 def write_report(path: str | Path, *runs: str | Path | SavedRun) -> Path:
     """Write the page of one run, or of two with a comparison; returns the file."""
     if not 1 <= len(runs) <= 2:
         raise RotoscopeError(f"a report is about one run or two, not {len(runs)}")
-    return write_page(path, [run_payload(run, PAGE // len(runs)) for run in runs])
+    return write_page(path, payloads_of([side_of(run, PAGE // len(runs)) for run in runs]))
 
 
 def write_page(path: str | Path, payloads: Sequence[dict[str, Any]]) -> Path:

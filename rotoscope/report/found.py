@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import json
-import math
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from rotoscope.errors import RotoscopeError
-from rotoscope.results.files import plain
-from rotoscope.results.place import LOG, PIECES
+from rotoscope.report.glimpse import accuracy_of, classes_of
+from rotoscope.report.running import how_far, is_recent, last_change
+from rotoscope.results.place import PIECES
 from rotoscope.results.record import RUN, RunRecord
 
 DEPTH = 3
 MOST_FOLDERS = 5_000
 """Folders looked into: whoever serves a whole disk is told, and does not wait for ever."""
-RECENT_S = 15 * 60
-"""An unfinished run that has written nothing for this long is not called going on."""
 PICTURES = (
     "plane",
     "depth_map",
@@ -30,19 +27,30 @@ PICTURES = (
     "one_hop_accuracy",
     "gate_bands",
 )
+MOST_SIGNS = 80
+"""Of a name in the list; the run's page has it whole."""
 READ = (".json", ".jsonl", ".parquet")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Found:
     """One run: `path` is relative to the folder served, empty for that folder itself."""
 
     path: str
     name: str
-    kind: str
-    state: str
+    kind: str = "unknown"
+    state: str = "damaged"
+    """finished, running, unfinished or damaged."""
     written: str
-    about: str
+    model: str = ""
+    task: str = ""
+    accuracy: float | None = None
+    chance: float | None = None
+    classes: dict[str, int] = field(default_factory=dict)
+    """Heads by class."""
+    progress: str = ""
+    """How far a run is that is not finished."""
+    share: float | None = None
     picture: bool
     problem: str = ""
 
@@ -120,76 +128,44 @@ def picture(root: Path, folder: Path) -> Path | None:
     return None
 
 
-def progress_of(folder: Path) -> list[dict[str, Any]]:
-    """The evaluations of a training run so far; a line still being written is left for the next time."""
-    rows = []
-    try:
-        lines = plain(folder / LOG).read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return []
-    for line in lines:
-        try:
-            row = json.loads(line, parse_float=_number, parse_constant=_number)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(row, dict) and isinstance(row.get("step"), int):
-            rows.append(row)
-    return rows
-
-
-def _number(text: str) -> float | None:
-    """NaN and infinity are no JSON, though Python writes them."""
-    value = float(text)
-    return value if math.isfinite(value) else None
-
-
 def _describe(folder: Path, root: Path) -> Found:
     path = folder.relative_to(root).as_posix()
     path = "" if path == "." else path
-    name, changed = path or root.name, _changed(folder)
-    has_picture = picture(root, folder) is not None
+    changed = _moment(last_change(folder))
+    about: dict[str, Any] = {"path": path, "name": path or root.name, "written": changed}
+    about["picture"] = picture(root, folder) is not None
     try:
         run = RunRecord.read(folder)
     except (RotoscopeError, OSError, RecursionError) as damage:
-        return Found(path, name, "unknown", "damaged", _moment(changed), "", has_picture, str(damage))
+        return Found(**about, problem=str(damage).replace(f"{folder}/", "").replace(str(folder), about["name"]))
     if _leads_out(folder, root):
-        problem = "a file in it is a link that leads outside the folder shown"
-        return Found(path, name, "unknown", "damaged", _moment(changed), "", has_picture, problem)
-    about = _about(run.settings)
-    if not run.complete and (rows := progress_of(folder)):
-        about += f"{' · ' if about else ''}step {rows[-1]['step']} of {run.settings.get('steps', '?')}"
-    written = _stated(run.written) if run.complete else ""
-    state = "finished" if run.complete else "going on" if _recent(changed) else "unfinished"
-    return Found(path, name, run.kind, state, written or _moment(changed), about, has_picture)
+        return Found(**about, problem="a file in it is a link that leads outside the folder shown")
+    about |= {"kind": run.kind, "model": _model(run), "task": _named(run, "task", "tasks", "preset")}
+    if not run.complete:
+        progress, share = how_far(folder, run.settings)
+        state = "running" if is_recent(folder) else "unfinished"
+        return Found(**about, state=state, progress=progress, share=share)
+    about["written"] = _stated(run.written) or changed
+    accuracy, chance = accuracy_of(folder, run), run.settings.get("chance")
+    chance = float(chance) if isinstance(chance, int | float) and 0 <= chance <= 1 else None
+    return Found(**about, state="finished", accuracy=accuracy, chance=chance, classes=classes_of(folder, run))
 
 
-def _about(settings: dict[str, Any]) -> str:
-    """The subject and the task."""
+def _model(run: RunRecord) -> str:
+    known = run.subject.name if run.subject is not None else ""
+    return known[:MOST_SIGNS] if isinstance(known, str) and known else _named(run, "model", "models")
+
+
+def _named(run: RunRecord, *keys: str) -> str:
+    """What the settings say, as text."""
     parts = []
-    for key in ("model", "models", "task", "tasks", "preset"):
-        value = settings.get(key)
+    for key in keys:
+        value = run.settings.get(key)
         if isinstance(value, dict | list | tuple):
             value = ", ".join(map(str, value))
         if value:
-            parts.append(str(value)[:80])
+            parts.append(str(value)[:MOST_SIGNS])
     return " · ".join(parts)
-
-
-def _changed(folder: Path) -> float:
-    """When anything in the folder was last written."""
-    latest = 0.0
-    for file in (RUN, LOG, PIECES, "."):
-        try:
-            latest = max(latest, (folder / file).stat().st_mtime)
-            if file == PIECES:
-                latest = max([latest, *(piece.stat().st_mtime for piece in (folder / file).iterdir())])
-        except OSError:
-            continue
-    return latest
-
-
-def _recent(changed: float) -> bool:
-    return datetime.now(UTC).timestamp() - changed < RECENT_S
 
 
 def _moment(seconds: float) -> str:

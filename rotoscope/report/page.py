@@ -27,6 +27,7 @@ SCRIPTS = (
     "depths.js",
     "writers.js",
     "others.js",
+    "compare.js",
     "main.js",
 )
 EMPTY = ""
@@ -46,35 +47,35 @@ PALETTE = {
 """What the script draws with."""
 
 
-def render_page(payloads: Sequence[dict[str, Any]], *, live: str | None = None) -> str:
+def render_page(payloads: Sequence[dict[str, Any]], *, live: str | None = None, home: str | None = None) -> str:
     """A page about one run, or about two side by side.
 
     `live` is an address of the same server that gives a fresh list of payloads as JSON; the page asks it every
-    two seconds. Without it the page makes no request at all and works from a file.
+    two seconds. Without it the page makes no request at all and works from a file. `home` is where the list of runs is.
     """
-    style, script, plotly = _style(), _own_script(), _plotly()
+    style, script, plotly = page_style(), page_script(), plotly_script()
     policy = _policy([plotly, script], [style, EMPTY], live)
     title = " and ".join(str(payload.get("title", "A run")) for payload in payloads) or "No run"
-    content = {"runs": list(payloads), "live": live, "version": __version__, "palette": PALETTE}
+    content = {"runs": list(payloads), "live": live, "home": home, "version": __version__, "palette": PALETTE}
     return Template(asset("page.html")).substitute(
         policy=policy,
         title=html.escape(title),
         style=style,
-        spared="\n".join(_spared(plotly)),
+        spared="\n".join(spared(plotly)),
         waiting=WAITING,
-        content=_json(content),
+        content=embedded_json(content),
         plotly=plotly,
         script=script,
     )
 
 
-def _spared(plotly: str) -> list[str]:
+def spared(plotly: str) -> list[str]:
     """Plotly brings a style sheet for maps, which we do not draw, unless an element of its name is there."""
     names = sorted(set(re.findall(r'document\.getElementById\("([0-9a-f]{64})"\)', plotly)))
     return [f'<template id="{name}"></template>' for name in names]
 
 
-def _json(content: dict[str, Any]) -> str:
+def embedded_json(content: dict[str, Any]) -> str:
     """JSON that cannot end the element it stands in."""
     text = json.dumps(content, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
     # A surrogate without its partner has no place in UTF-8.
@@ -114,7 +115,7 @@ def asset(name: str) -> str:
 
 
 @cache
-def _style() -> str:
+def page_style() -> str:
     """The colours as variables, for day and for night, and our style sheet."""
     light, dark = palette.THEMES["light"], palette.THEMES["dark"]
     return "\n".join(
@@ -135,14 +136,14 @@ def _variables(selector: str, scheme: str, colours: dict[str, str]) -> str:
 
 
 @cache
-def _own_script() -> str:
+def page_script() -> str:
     """Our files as one strict script of its own scope."""
     body = "\n".join(asset(name) for name in SCRIPTS)
     return f'(function () {{\n"use strict";\n{body}\n}})();'
 
 
 @cache
-def _plotly() -> str:
+def plotly_script() -> str:
     try:
         from plotly.offline import get_plotlyjs
     except ImportError as missing:

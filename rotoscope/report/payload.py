@@ -44,7 +44,11 @@ def run_payload(source: str | Path | SavedRun, room: int = PAGE) -> dict[str, An
     Takes a run folder in any state, or a run in memory. Nothing about a damaged folder is an error here:
     `problems` says what is missing, and the rest is shown.
     """
-    found = salvage(source)
+    return payload_of(salvage(source), room)
+
+
+def payload_of(found: Salvaged, room: int = PAGE) -> dict[str, Any]:
+    """The content of what is left of a run."""
     run = found.run
     tabs: dict[str, Any] = {}
     if found.kind in ("profile", "depths"):
@@ -68,6 +72,7 @@ def run_payload(source: str | Path | SavedRun, room: int = PAGE) -> dict[str, An
         "proof": _proof(run),
         "tabs": {name: tab for name, tab in tabs.items() if tab},
         "problems": list(dict.fromkeys(found.problems)),
+        "running": found.running,
     }
 
 

@@ -1,41 +1,48 @@
-"""The list of runs as a page: rows that refresh themselves, boxes to tick two and compare them.
+"""The list of runs as a page: in the server its rows refresh themselves; boxes to tick two and compare them.
 
-Everything that comes from a folder is escaped here, once; the script puts in place what the server wrote.
+Everything that comes from a folder is escaped here, once; the script puts in place what was written here.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable
+from dataclasses import dataclass
 from html import escape
-from pathlib import Path
-from urllib.parse import quote
 
-from rotoscope.palette import KIND_COLOURS, STATE_COLOURS
+from rotoscope.palette import KIND_COLOURS
 from rotoscope.report.found import Found
-from rotoscope.report.page import asset
 
-REFRESH_MS = 3000
+COLUMNS = ("Run", "Kind", "Model", "Task", "Accuracy", "Heads by class", "State")
+NOTHING = "No runs yet. To make one: rotoscope profile smollm2 --out runs/first"
 
 
-def runs_page(root: Path, runs: Sequence[Found], note: str, nonce: str) -> str:
-    body = rows(runs)
-    states = "".join(
-        f".{state} {{ color: {hue}; font-weight: 600; }}\n" for state, hue in STATE_COLOURS.items()
-    )
-    style, script = asset("runs.css") + states, asset("runs.js").replace("REFRESH_MS", str(REFRESH_MS))
-    return f"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>{shown(root.name)} · rotoscope</title><style nonce="{nonce}">
-{style}</style></head><body>
-<h1>Runs in {shown(str(root))}</h1><p id="note" role="status">{escape(note)}</p>
-<form id="compare" action="/compare">
-<div class="bar"><button id="go" disabled>Compare the two ticked</button></div>
-<table><thead><tr><th><span>Pick</span></th><th></th><th>Run</th><th>Kind</th><th>State</th>
-<th>Written (UTC)</th><th>Subject and task</th></tr></thead>
-<tbody id="rows" data-version="{version_of(body)}">{body}</tbody></table></form>
-<script nonce="{nonce}">
-{script}</script></body></html>
+@dataclass(frozen=True)
+class Links:
+    """Where the parts of a run are."""
+
+    value: str
+    """What the compare page calls it."""
+    page: str
+    picture: str
+
+
+def runs_page(title: str, head: str, body: str, note: str, compare: str, scripts: str, *, live: bool) -> str:
+    """The page around the rows; `head` and `scripts` bring style and script, in the page or beside it."""
+    return f"""<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8">{head}
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="referrer" content="no-referrer">
+<title>{shown(title)} · rotoscope</title></head><body>
+<form id="compare" action="{escape(compare)}"{" data-live" if live else ""}>
+<header class="top"><h1>Runs in {shown(title)}</h1><span class="what" id="note" role="status">{escape(note)}</span>
+<button id="go" disabled>Tick two to compare</button>
+<button type="button" id="theme" aria-label="Switch between light and dark">◐</button></header>
+<main class="panel"><table class="runs"><thead><tr><th scope="col"><span class="unseen">Compare</span></th><th></th>
+{"".join(f'<th scope="col">{name}</th>' for name in COLUMNS)}</tr></thead>
+<tbody id="rows" data-version="{version_of(body)}">{body}</tbody></table>
+<p class="hint" id="nothing"{" hidden" if body else ""}>{NOTHING}</p></main></form>
+{scripts}</body></html>
 """
 
 
@@ -43,25 +50,63 @@ def version_of(body: str) -> str:
     return hashlib.sha256(body.encode("utf-8", "replace")).hexdigest()[:16]
 
 
-def rows(runs: Sequence[Found]) -> str:
-    return "".join(_row(run) for run in runs)
+def rows(runs: Iterable[tuple[Found, Links | None]]) -> str:
+    """Every run with where it is; one that has no page cannot be opened or compared."""
+    return "".join(_row(run, links) for run, links in runs)
 
 
-def _row(run: Found) -> str:
-    name, kind = shown(run.name), shown(run.kind)
-    if shown(run.path) == escape(run.path):
-        link = quote(run.path)
-        tick = f'<input type="checkbox" value="{escape(run.path)}" aria-label="compare {name}">'
-        name = f'<a href="/run/{link}">{name}</a>'
-        image = f'<img src="/thumb/{link}" alt="" loading="lazy">' if run.picture else badge(run.kind)
-    else:  # a name that is no text cannot be asked for
-        tick, image = "", badge(run.kind)
-    colour = {"going on": "running", "damaged": "damaged"}.get(run.state, "")
+def _row(run: Found, links: Links | None) -> str:
+    name, tick, image = shown(run.name), "", badge(run.kind)
+    if links is not None:
+        tick = f'<input type="checkbox" value="{escape(links.value)}" aria-label="compare {name}"><b></b>'
+        name = f'<a href="{escape(links.page)}">{name}</a>'
+        if run.picture:
+            image = f'<img src="{escape(links.picture)}" alt="" loading="lazy">'
+    cells = (
+        name,
+        shown(run.kind),
+        shown(run.model),
+        shown(run.task),
+        _accuracy(run),
+        _classes(run),
+        _state(run),
+    )
+    named = "".join(f'<td data-label="{label}">{cell}</td>' for label, cell in zip(COLUMNS, cells, strict=True))
+    return f'<tr><td class="tick">{tick}</td><td class="picture">{image}</td>{named}</tr>\n'
+
+
+def _accuracy(run: Found) -> str:
+    if run.accuracy is None:
+        return ""
+    chance = "" if run.chance is None else f' <span class="hint">chance {run.chance:.0%}</span>'
+    return f"{run.accuracy:.0%}{chance}".replace("%", " %")
+
+
+def _classes(run: Found) -> str:
+    """A bar with a part for every class, and the same in words."""
+    whole, parts, before = sum(run.classes.values()), [], 0.0
+    if not whole:
+        return ""
+    for name, count in run.classes.items():
+        width = 100 * count / whole
+        parts.append(f'<rect class="{name}" x="{before:.2f}" width="{width:.2f}" height="10"/>')
+        before += width
+    words = " · ".join(
+        f'<span class="class-{name}">{count} {name}</span>' for name, count in run.classes.items()
+    )
+    return (
+        f'<svg class="classes" viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true">{"".join(parts)}</svg>'
+        f'<span class="counts">{words}</span>'
+    )
+
+
+def _state(run: Found) -> str:
+    how_far = f" <span>{shown(run.progress)}</span>" if run.progress else ""
+    bar = "" if run.share is None else f'<progress max="1" value="{run.share:.3f}"></progress>'
     problem = f'<div class="problem">{shown(run.problem)}</div>' if run.problem else ""
     return (
-        f'<tr><td>{tick}</td><td class="picture">{image}</td><td>{name}</td><td>{kind}</td>'
-        f'<td><span class="state {colour}">{escape(run.state)}</span>{problem}</td>'
-        f'<td class="when">{escape(run.written)}</td><td>{shown(run.about)}</td></tr>\n'
+        f'<span class="state {run.state}">{run.state}</span>{how_far}{bar}{problem}'
+        f'<time class="when">{escape(run.written)} UTC</time>'
     )
 
 
@@ -72,7 +117,7 @@ def badge(kind: str) -> str:
         '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 104 66" role="img" aria-hidden="true">'
         f'<rect x="1" y="1" width="102" height="64" rx="6" fill="{colour}" fill-opacity=".15" '
         f'stroke="{colour}"/>'
-        f'<text x="52" y="38" text-anchor="middle" font-size="14" font-family="sans-serif" fill="{colour}">'
+        f'<text x="52" y="38" text-anchor="middle" font-size="14" font-family="sans-serif" fill="currentColor">'
         f"{shown(kind[:12])}</text></svg>"
     )
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rotoscope.errors import RunError
+from rotoscope.report.running import is_recent, so_far
 from rotoscope.results import KINDS
 from rotoscope.results.files import plain, read_table
 from rotoscope.results.record import RUN, RunRecord
@@ -25,6 +26,8 @@ class Salvaged:
     run: RunRecord = field(default_factory=RunRecord)
     tables: Tables = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+    running: list[str] = field(default_factory=list)
+    """How far a run is that is going on; empty where it is not."""
 
     @property
     def kind(self) -> str:
@@ -82,8 +85,11 @@ def _describe(found: Salvaged, folder: Path) -> None:
     found.problems += problems
     if found.run.begun_by_another_version:
         found.problems.append(f"the run was {found.run.begun_by_another_version}")
+    elif not found.complete and is_recent(folder):
+        found.running.append(so_far(folder, found.run.settings))
     elif not found.complete:
-        found.problems.append("the run is not finished; this is what there is so far")
+        reached = so_far(folder, found.run.settings)
+        found.problems.append(f"the run is not finished; this is what there is so far: {reached}")
     if found.kind not in KINDS:
         found.problems.append(
             f"this version does not know runs of kind '{found.kind}'; their tables are shown as they are"

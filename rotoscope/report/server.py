@@ -34,11 +34,12 @@ except ImportError as _missing:
     raise RotoscopeError("showing runs in a browser needs: pip install 'rotoscope[report]'") from _missing
 
 from rotoscope.report.address import LOCAL, is_local, listening, named, trusted
-from rotoscope.report.found import find_runs, picture, progress_of, run_folder
-from rotoscope.report.page import hashes, render_page
-from rotoscope.report.payload import run_payload
-from rotoscope.report.runs_page import badge, rows, runs_page, version_of
+from rotoscope.report.found import Found, find_runs, picture, run_folder
+from rotoscope.report.page import asset, hashes, page_style, render_page
+from rotoscope.report.running import is_recent, progress_of
+from rotoscope.report.runs_page import Links, badge, rows, runs_page, version_of
 from rotoscope.report.shown import SERVED
+from rotoscope.report.side_by_side import Side, payloads_of, side_of
 
 STRICT = "default-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; connect-src 'self'"
 HEADERS = {
@@ -128,13 +129,16 @@ class _Pages:
     def runs(self, request: Request) -> Response:
         nonce = secrets.token_urlsafe(16)
         found, whole = find_runs(self.root)
-        page = runs_page(self.root, found, self._note(len(found), whole), nonce)
+        head = f'<style nonce="{nonce}">{page_style()}\n{asset("runs.css")}</style>'
+        script = f'<script nonce="{nonce}">{asset("runs.js")}</script>'
+        note, body = self._note(len(found), whole), rows((run, _links(run)) for run in found)
+        page = runs_page(str(self.root), head, body, note, "/compare", script, live=True)
         allowed = f"{STRICT}; img-src 'self'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'"
         return HTMLResponse(_sent(page), headers={"content-security-policy": allowed})
 
     def runs_data(self, request: Request) -> Response:
         found, whole = find_runs(self.root)
-        body = rows(found)
+        body = rows((run, _links(run)) for run in found)
         note = self._note(len(found), whole)
         return _json(
             {
@@ -147,17 +151,17 @@ class _Pages:
 
     def run(self, request: Request) -> Response:
         path = request.path_params["path"]
-        return _report([self._payload(path)], f"/data/{quote(path)}")
+        return _report(self._payloads(path), f"/data/{quote(path)}")
 
     def compare(self, request: Request) -> Response:
         a, b = self._two(request)
-        return _report([self._payload(a), self._payload(b)], f"/data?{urlencode({'a': a, 'b': b})}")
+        return _report(self._payloads(a, b), f"/data?{urlencode({'a': a, 'b': b})}")
 
     def data(self, request: Request) -> Response:
-        return _json([self._payload(request.path_params["path"])])
+        return _json(self._payloads(request.path_params["path"]))
 
     def data_of_two(self, request: Request) -> Response:
-        return _json([self._payload(path) for path in self._two(request)])
+        return _json(self._payloads(*self._two(request)))
 
     def thumb(self, request: Request) -> Response:
         file = picture(self.root, self._folder(request.path_params["path"]))
@@ -184,10 +188,13 @@ class _Pages:
             raise HTTPException(404, "there is no such run in the folder that is shown")
         return folder
 
-    def _payload(self, path: str) -> dict[str, Any]:
-        folder = self._folder(path)
-        payload = _payload_of(folder, _stamp(folder))
-        return payload if payload.get("complete") else _with_progress(payload, folder)
+    def _payloads(self, *paths: str) -> list[dict[str, Any]]:
+        folders = [self._folder(path) for path in paths]
+        payloads = _payloads_of(tuple((folder, _stamp(folder)) for folder in folders))
+        return [
+            payload if payload["complete"] else payload | _progress(folder)
+            for payload, folder in zip(payloads, folders, strict=True)
+        ]
 
     def _note(self, count: int, whole: bool) -> str:
         if not self.root.is_dir():
@@ -197,9 +204,21 @@ class _Pages:
         return f"{count} runs." if count != 1 else "1 run."
 
 
-def _stamp(folder: Path) -> tuple[tuple[str, int, int], ...]:
-    """What tells one state of a run's files from another."""
-    found = []
+def _links(run: Found) -> Links | None:
+    """Where the server has a run; a name that is no text cannot be asked for."""
+    try:
+        link = quote(run.path)
+    except UnicodeEncodeError:
+        return None
+    return Links(run.path, f"/run/{link}", f"/thumb/{link}")
+
+
+Stamp = tuple[tuple[str, int, int], ...]
+
+
+def _stamp(folder: Path) -> Stamp:
+    """What tells one state of a run from another: its files, and whether it seems to be going on."""
+    found = [("", 0, int(is_recent(folder)))]
     for file in sorted(folder.rglob("*")):
         try:
             about = file.stat()
@@ -210,9 +229,20 @@ def _stamp(folder: Path) -> tuple[tuple[str, int, int], ...]:
 
 
 @lru_cache(maxsize=8)
-def _payload_of(folder: Path, stamp: tuple[tuple[str, int, int], ...]) -> dict[str, Any]:
-    """The payload of a run, made again only when one of its files has changed."""
-    return run_payload(folder, SERVED)
+def _side(folder: Path, stamp: Stamp) -> Side:
+    """A run, read again only when one of its files has changed."""
+    return side_of(folder, SERVED)
+
+
+@lru_cache(maxsize=8)
+def _payloads_of(runs: tuple[tuple[Path, Stamp], ...]) -> list[dict[str, Any]]:
+    return payloads_of([_side(folder, stamp) for folder, stamp in runs])
+
+
+def _progress(folder: Path) -> dict[str, Any]:
+    """What a training run that is not finished has said of itself."""
+    steps = progress_of(folder)
+    return {"progress": steps} if steps else {}
 
 
 class _Headers:
@@ -275,7 +305,7 @@ async def _fail(request: Request, problem: Exception) -> Response:
 def _report(payloads: list[dict[str, Any]], live: str) -> Response:
     """The report's own page; it asks again as long as a run is not finished."""
     going = any(not payload.get("complete") for payload in payloads)
-    page = render_page(payloads, live=live if going else None)
+    page = render_page(payloads, live=live if going else None, home="/")
     return HTMLResponse(_sent(page), headers={"content-security-policy": _allowed(page)})
 
 
@@ -287,30 +317,6 @@ def _allowed(page: str) -> str:
         f"{STRICT}; script-src {allowed}; style-src 'unsafe-inline'; img-src 'self' data: blob:; "
         "font-src data:; worker-src blob:"
     )
-
-
-def _with_progress(payload: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """What a training run that is going on has said of itself: its evaluations, and the last one as a sentence."""
-    steps = progress_of(folder)
-    if not steps:
-        return payload
-    sentence = _so_far(steps[-1], payload.get("settings"))
-    return {**payload, "progress": steps, "problems": [*payload.get("problems", []), sentence]}
-
-
-def _so_far(last: dict[str, Any], settings: object) -> str:
-    whole = settings.get("steps", "?") if isinstance(settings, dict) else "?"
-    sentence = f"so far: step {last['step']} of {whole}"
-    accuracy = last.get("accuracy")
-    if isinstance(accuracy, dict) and accuracy:
-        sentence += "; accuracy by hops " + ", ".join(f"{h}: {_short(a)}" for h, a in accuracy.items())
-    if last.get("loss") is not None:
-        sentence += f"; loss {_short(last['loss'])}"
-    return sentence
-
-
-def _short(value: object) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def _json(content: object) -> Response:

@@ -175,18 +175,19 @@ def goes_on(before: RunRecord, now: RunRecord) -> bool:
 
 def differences(before: RunRecord, now: RunRecord) -> str:
     """The first settings that are not the same, hashes last."""
-    old = _flat({**before.settings, "kind": before.kind})
-    new = _flat({**now.settings, "kind": now.kind})
+    old = flat({**before.settings, "kind": before.kind})
+    new = flat({**now.settings, "kind": now.kind})
     changed = [key for key in {**old, **new} if old.get(key) != new.get(key)]
     changed.sort(key=lambda key: (key.endswith("_hash"), key))
     return "; ".join(f"{key}: {old.get(key)} there, {new.get(key)} now" for key in changed[:3])
 
 
-def _flat(settings: dict[str, Any], front: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
+def flat(settings: dict[str, Any], front: str = "") -> dict[str, Any]:
+    """Settings within settings by their whole name, as `task_settings.seed`."""
+    found: dict[str, Any] = {}
     for key, value in settings.items():
-        flat |= _flat(value, f"{front}{key}.") if isinstance(value, dict) else {front + key: value}
-    return flat
+        found |= flat(value, f"{front}{key}.") if isinstance(value, dict) else {front + key: value}
+    return found
 
 
 def _is_file(path: Path) -> bool:

@@ -3,6 +3,7 @@ all come from them. Nothing heavy is imported here, so that `rotoscope --help` a
 
 from rotoscope.settings.ask import AskSettings as AskSettings
 from rotoscope.settings.base import Settings as Settings
+from rotoscope.settings.bundle import BundleSettings as BundleSettings
 from rotoscope.settings.calibrate import CalibrateSettings as CalibrateSettings
 from rotoscope.settings.canonical import CanonicalSettings as CanonicalSettings
 from rotoscope.settings.canonical import ToyTraining as ToyTraining

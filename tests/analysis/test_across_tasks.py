@@ -16,7 +16,7 @@ from rotoscope.figures.gallery import figures_of
 from rotoscope.results import Agreement
 from rotoscope.results.components import variance_components
 from rotoscope.tasks import Prompts, from_tokens
-from tests.figures.drawn import ticks
+from tests.figures.drawn import footer, ticks
 from tests.models import tiny, tokens
 from tests.reading.test_load import word_tokenizer
 
@@ -146,4 +146,4 @@ def test_figure(found: tuple[dict[str, rs.Profile], Agreement]) -> None:
     shares = result.components.pivot(index="component", columns="score", values="share")
     names = [bars.get_label() for bars in right.containers]
     assert np.allclose(widths, shares.loc[names].to_numpy())
-    assert "tiny; repeats (4 prompts)" in figure.get_supxlabel()
+    assert "tiny; repeats (4 prompts)" in footer(figure)

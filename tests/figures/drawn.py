@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 
 def line(axes: Axes, label: str) -> np.ndarray:
@@ -41,3 +42,8 @@ def bars(axes: Axes, which: int = 0) -> np.ndarray:
 
 def names(axes: Axes) -> tuple[str, str]:
     return axes.get_xlabel(), axes.get_ylabel()
+
+
+def footer(figure: Figure) -> str:
+    """The lines under a figure as one."""
+    return " ".join(figure.get_supxlabel().split())

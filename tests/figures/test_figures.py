@@ -11,7 +11,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 import rotoscope as rs
-from rotoscope.errors import RunError
+from rotoscope.errors import RotoscopeError, RunError
 from rotoscope.figures import (
     all_figures,
     by_position,
@@ -23,30 +23,19 @@ from rotoscope.figures import (
     head_paths,
     layer_map,
     plane,
-    save_figure,
+    save,
     style,
     swap_traces,
     vectors,
 )
-from rotoscope.palette import CLASS_COLOURS, NULL, POSITIONAL, SYMBOLIC
+from rotoscope.figures.plane_of_heads import density
+from rotoscope.palette import CLASS_COLOURS, MIXED_EDGE, NULL, POSITIONAL, QUERY, SYMBOLIC
 from rotoscope.reading import HeadReader
 from tests.disk import full_disk
-from tests.figures.drawn import bars, image, line, names, points, ticks
+from tests.figures.drawn import bars, footer, image, line, names, points, ticks
 from tests.models import tiny, tokens
 
 SCORES = ["positional_score", "symbolic_score"]
-
-
-@pytest.fixture(scope="module")
-def found() -> rs.Profile:
-    return rs.profile(tiny("llama"), tokens=tokens(3, 14), null="none")
-
-
-@pytest.fixture(scope="module")
-def full() -> rs.Profile:
-    return rs.profile(
-        tiny("llama"), tokens=tokens(3, 14), frequencies=True, null="random", null_draws=2, examples=True
-    )
 
 
 def same_points(drawn: np.ndarray, expected: np.ndarray) -> None:
@@ -70,9 +59,56 @@ def test_plane_shows_every_head_in_its_colour(found: rs.Profile) -> None:
 
 
 def test_plane_shows_the_null_behind(full: rs.Profile) -> None:
+    """As an area, not as dots among dots: nine of ten heads of the null lie in it, half of them in its darker part."""
     axes = plane(full).axes[0]
-    assert axes.collections[0].get_label() == "random null"
-    same_points(points(axes), full.nulls[SCORES].to_numpy())
+    outer, inner = axes.collections[0].get_paths()
+    null = full.nulls[SCORES].to_numpy()
+    dark = inner.contains_points(null)
+    light = outer.contains_points(null) & ~dark
+    assert dark.mean() >= 0.4
+    assert (dark | light).mean() >= 0.85
+    corners = [(0.01, 0.01), (0.99, 0.01)]
+    assert not (outer.contains_points(corners) | inner.contains_points(corners)).any()
+    assert axes.get_legend().get_texts()[0].get_text() == "random null: half of its heads"
+    drawn = sum(len(one.get_offsets()) for one in axes.collections[1:])
+    assert drawn == len(full.at())
+
+
+@pytest.mark.parametrize("count", [0, 1, 50])
+def test_a_null_in_one_place_is_a_spot_there(count: int) -> None:
+    axes = Figure().subplots()
+    density(axes, pd.DataFrame([(0.5, 0.25)] * count, columns=SCORES))
+    inside = [path.contains_point((0.5, 0.25)) for group in axes.collections for path in group.get_paths()]
+    assert any(inside) == (count > 0)
+
+
+def test_plane_says_what_its_corners_mean_and_is_square(found: rs.Profile) -> None:
+    axes = plane(found).axes[0]
+    words = {text.get_text().replace("\n", " "): tuple(text.xy) for text in axes.texts}
+    assert words == {
+        "stays put": pytest.approx((0.88, 0)),
+        "follows the fact": pytest.approx((0, 0.88)),
+        "looks at everything": pytest.approx((0.88, 1)),
+    }
+    axes.figure.draw_without_rendering()
+    assert axes.bbox.width == pytest.approx(axes.bbox.height)
+
+
+def test_heads_with_little_at_stake_are_faded_and_mixed_ones_have_an_edge(found: rs.Profile) -> None:
+    rows = found.prompts
+    rows = rows.assign(swapped_mass=rows["swapped_mass"].where(rows["head"] % 2 == 0, 0.01))
+    run = rs.Profile(found.run, {**found.tables, "prompts": rows})
+    heads, axes = run.at(), plane(run).axes[0]
+    assert heads["little_at_stake"].sum() == 6
+    assert "mixed" in set(heads["head_class"])
+    for group in axes.collections:
+        name = group.get_label().split()[1]
+        rows = heads[heads["head_class"] == name]
+        faded = np.atleast_1d(group.get_alpha() if len(rows) else []) < 0.5
+        np.testing.assert_array_equal(faded, rows["little_at_stake"].astype(bool))
+        if len(rows):
+            edge = to_hex(group.get_edgecolor()[0]).upper()
+            assert edge == (MIXED_EDGE if name == "mixed" else "#FFFFFF")
 
 
 def test_map_shows_scores_where_heads_stand(found: rs.Profile) -> None:
@@ -87,19 +123,44 @@ def test_map_shows_scores_where_heads_stand(found: rs.Profile) -> None:
 
 
 def test_caption_says_what_was_measured(found: rs.Profile, full: rs.Profile) -> None:
-    text = plane(found).get_supxlabel()
+    text = footer(plane(found))
     assert "3 prompts" in text
     assert "τ = 0.0001" in text
     assert "no null" in text
-    assert "null: random, 2 draws" in plane(full).get_supxlabel()
+    assert "null: random, 2 draws" in footer(plane(full))
 
 
 def test_vector_and_pixels(found: rs.Profile, tmp_path: Path, fine_pictures: None) -> None:
-    files = save_figure(plane(found), tmp_path / "plane")
+    files = save(plane(found), tmp_path / "plane")
     assert [file.suffix for file in files] == [".pdf", ".png"]
     assert files[0].read_bytes().startswith(b"%PDF")
     assert b"/Type3" not in files[0].read_bytes()  # fonts are embedded as TrueType, editable
     assert files[1].read_bytes().startswith(b"\x89PNG")
+
+
+def test_formats_and_no_footer(found: rs.Profile, tmp_path: Path) -> None:
+    """Text stays text in SVG, so that what is and is not written can be read there."""
+    figure = plane(found)
+    height = figure.get_figheight()
+    files = save(figure, tmp_path / "with", formats=("svg", "pdf"))
+    assert [file.name for file in files] == ["with.svg", "with.pdf"]
+    [bare] = save(figure, tmp_path / "without", footer=False, formats=("svg",))
+    said, unsaid = files[0].read_text(), bare.read_text()
+    for words, kept in (("3 prompts", False), ("positional score", True), ("stays put", True)):
+        assert words in said
+        assert (words in unsaid) == kept
+    heights = [float(text.split('height="')[1].split("pt")[0]) for text in (said, unsaid)]
+    assert heights[0] == pytest.approx(72 * height)
+    assert heights[1] < heights[0] - 20
+    assert figure.get_figheight() == height  # and as it was afterwards
+    assert "3 prompts" in save(figure, tmp_path / "again", formats=("svg",))[0].read_text()
+
+
+@pytest.mark.parametrize("formats", [("pdf", "tiff"), ()])
+def test_unknown_formats_write_nothing(tmp_path: Path, formats: tuple[str, ...]) -> None:
+    with pytest.raises(RotoscopeError, match="expected some of pdf, svg, png"):
+        save(Figure(), tmp_path / "dots", formats=formats)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("name", ["pdf", "png"])
@@ -109,7 +170,7 @@ def test_on_a_full_disk(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPat
     figure = Figure()
     figure.subplots().plot(np.random.default_rng(0).random(200))
     with full_disk(2000), pytest.raises(RunError, match=rf"dots\.{name} cannot be written"):
-        save_figure(figure, tmp_path / "dots")
+        save(figure, tmp_path / "dots")
     assert not list(tmp_path.iterdir())
 
 
@@ -125,7 +186,7 @@ def test_every_figure_of_a_full_profile_can_be_written(full: rs.Profile, tmp_pat
         "plane", "layer_map", "depth", "swap_traces", "vectors", "frequency_summary", "frequency_profiles",
         "frequency_norms", "head_paths", "frequency_grid",
     ]  # fmt: skip
-    save_figure(made["frequency_grid"], tmp_path / "grid")
+    save(made["frequency_grid"], tmp_path / "grid")
 
 
 @pytest.mark.parametrize("score", SCORES)
@@ -188,7 +249,7 @@ def test_the_grid_has_every_head_in_its_cell(full: rs.Profile) -> None:
     for curves, score in ((positional, SCORES[0]), (symbolic, SCORES[1])):
         curve = curves.get_segments()[4 * 1 + 2]  # layer 1, head 2 of four heads
         rows = full.frequencies.query("layer == 1 and head == 2")
-        np.testing.assert_allclose(1 + 0.9 - 0.8 * rows[score], curve[:, 1])
+        np.testing.assert_allclose(1 + 0.1 + 0.8 * rows[score], curve[:, 1])
         assert ((curve[:, 0] > 2) & (curve[:, 0] < 3)).all()
 
 
@@ -199,7 +260,10 @@ def test_traces_draw_attention_before_and_after_the_swap(full: rs.Profile) -> No
         int(rows[name].iloc[0]) for name in ("layer", "head", "first_block", "second_block")
     )
     axes = next(ax for ax in swap_traces(full).axes if "most symbolic" in ax.get_title(loc="left"))
-    assert axes.get_title(loc="left") == f"{layer}:{head}, most symbolic: blocks {first} and {second} swapped"
+    moved = [
+        rows["token"][rows["block"] == block].item() for block in (first, second)
+    ]  # every token is a block
+    assert axes.get_title(loc="left") == f"{layer}:{head}, most symbolic: “{moved[0]}” and “{moved[1]}” swapped"
     grids: list[np.ndarray] = []
     HeadReader(tiny("llama")).read(
         tokens(3, 14)[:1],
@@ -207,11 +271,59 @@ def test_traces_draw_attention_before_and_after_the_swap(full: rs.Profile) -> No
         lambda one: grids.append(one.at(0).logits()[0, head].numpy()) if one.layer == layer else None,
     )
     order = np.arange(14)
-    order[[first, second]] = second, first  # every token is a block
+    order[[first, second]] = second, first
     for label, contents in (("before", np.arange(14)), ("after the swap", order)):
         weights = np.exp(grids[0][np.arange(14), contents])
-        np.testing.assert_allclose(line(axes, label)[:, 1], (weights / weights.sum())[:13], rtol=1e-4)
+        np.testing.assert_allclose(line(axes, label)[:, 1], weights / weights.sum(), rtol=1e-4)
     assert not np.allclose(line(axes, "before"), line(axes, "after the swap"), atol=1e-3)
+
+
+def test_traces_show_the_whole_prompt_as_text(full: rs.Profile) -> None:
+    rows = full.traces
+    words = ["<|im_start|>", "\n", *(f" w{k}" for k in range(2, 13)), "颜"]
+    run = rs.Profile(
+        full.run, {**full.tables, "traces": rows.assign(token=[words[k] for k in rows["position"]])}
+    )
+    for axes in swap_traces(run).axes:
+        assert line(axes, "before")[:, 0].tolist() == list(range(14))
+        shown = ticks(axes, "x")
+        assert list(shown.values()) == ["<|im_sta…", "⏎", *(f"w{k}" for k in range(2, 13)), "□"]
+        colours = [label.get_color() for label in axes.get_xticklabels()]
+        assert [k for k, colour in enumerate(colours) if colour == QUERY] == [13]
+
+
+def test_runs_without_tokens_show_positions(full: rs.Profile) -> None:
+    older = full.traces.drop(columns="token")
+    axes = swap_traces(rs.Profile(full.run, {**full.tables, "traces": older})).axes[-1]
+    first, second = (older[name].iloc[-1] for name in ("first_block", "second_block"))
+    assert axes.get_title(loc="left").endswith(f": blocks {first} and {second} swapped")
+    assert (axes.get_xlabel(), ticks(axes, "x")[10.0]) == ("position", "10")
+
+
+def test_where_there_is_no_room_the_tokens_of_the_swap_come_first(full: rs.Profile) -> None:
+    rows = full.traces.assign(position=full.traces["position"] * 9, token="w")
+    table = pd.concat([rows.assign(position=rows["position"] + k) for k in range(9)])
+    for axes, (_, one) in zip(
+        swap_traces(rs.Profile(full.run, {**full.tables, "traces": table})).axes,
+        table.groupby("example", sort=False),
+        strict=True,
+    ):
+        shown = sorted(ticks(axes, "x"))
+        assert np.diff(shown).min() > 1
+        swapped = one[one["block"].isin([one["first_block"].iloc[0], one["second_block"].iloc[0]])]
+        assert {swapped["position"].min(), one["position"].max()} <= set(shown)
+
+
+def test_attention_above_all_blocks_is_cut_and_said(full: rs.Profile) -> None:
+    rows = full.traces.copy()
+    outside = rows["position"] == 0
+    rows.loc[outside, ["block", "attention", "attention_swapped"]] = -1, 7.5, 7.5
+    axes = swap_traces(rs.Profile(full.run, {**full.tables, "traces": rows})).axes[0]
+    assert [text.get_text() for text in axes.texts] == ["7.50 ↑"]
+    assert axes.get_ylim()[1] < 2
+    rows.loc[~outside, ["attention", "attention_swapped"]] = 0.0  # a head that looks at nothing else
+    axes = swap_traces(rs.Profile(full.run, {**full.tables, "traces": rows})).axes[0]
+    assert axes.get_ylim() == (0, 0.05 * 7.5)
 
 
 def test_vectors_meet_after_turning_by_their_distance(full: rs.Profile) -> None:

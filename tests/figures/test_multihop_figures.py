@@ -2,46 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
-import pandas as pd
-import pytest
-import torch
 from matplotlib.colors import to_hex
 
 import rotoscope as rs
 from rotoscope import figures as draw
-from rotoscope.analysis.lengths import stored_lengths
 from rotoscope.maths.purity import AT_ITS_LAYER
-from rotoscope.palette import CLASS_COLOURS, TASK_COLOURS
+from rotoscope.palette import CLASS_COLOURS, LINE_COLOURS, TASK_COLOURS
 from rotoscope.papers.tables import TABLE_1
 from rotoscope.results import Dynamics, Geometry, Lengths, Roles
-from rotoscope.results.record import RunRecord
-from rotoscope.tasks import letter
-from tests.figures.drawn import image, line, names, points, ticks
+from tests.figures.drawn import footer, image, line, names, points, ticks
 
-MODELS = Path(rs.__file__).parent / "models"
 SCORES = ["positional_score", "symbolic_score"]
-
-
-@pytest.fixture(scope="module")
-def number() -> Dynamics:
-    return rs.dynamics("number")
-
-
-@pytest.fixture(scope="module")
-def roles() -> Roles:
-    return Roles.open(MODELS / "letter" / "roles")
-
-
-@pytest.fixture(scope="module")
-def lengths() -> Lengths:
-    """Two models of the stored measurement."""
-    whole = stored_lengths()
-    kept = {name: t[t["model"].isin(["letter-0-22500", "number-0-22500"])] for name, t in whole.tables.items()}
-    return Lengths(whole.run, kept)
 
 
 def test_accuracy_curves_are_the_tables(number: Dynamics) -> None:
@@ -97,7 +71,30 @@ def test_waiting_marks_when_heads_became_pure(number: Dynamics) -> None:
     assert marks == {(row.first_pure, row.layer, signs[row.head_class]) for row in pure.itertuples()}
     hops = [float(one.get_xdata()[0]) for one in axes.lines if len(one.get_xdata()) == 2]
     assert hops == number.learned().tolist()
-    assert axes.yaxis_inverted()
+    assert not axes.yaxis_inverted()
+
+
+def test_an_axis_that_changes_its_scale_is_marked_there(number: Dynamics) -> None:
+    for figure in (draw.scores_over_training(number), draw.purity_over_training(number, (0.1,))):
+        for axes in figure.axes:
+            [mark] = [text for text in axes.texts if text.get_text() == "//"]
+            assert mark.get_position() == (2000, 0)
+            assert axes.get_xscale() == "symlog"
+        assert "linear up to 2,000, logarithmic from there" in footer(figure)
+    early = {name: table[table["step"] <= 2000] for name, table in number.tables.items()}
+    short = draw.scores_over_training(Dynamics(number.run, early))
+    assert short.axes[0].get_xscale() == "linear"
+    assert not short.axes[0].texts
+
+
+def test_a_run_in_which_nothing_happened_has_no_panels_without_a_point(number: Dynamics) -> None:
+    """As long as nothing is learned and no head has moved, there is nothing to wait for and one picture of the plane."""
+    first = {name: table[table["step"] <= 100] for name, table in number.tables.items()}
+    run = Dynamics(number.run, first)
+    made = dict(draw.training_figures(run))
+    assert "waiting" not in made
+    assert len(made["plane_over_training"].axes) == 2  # and the bar of colours
+    assert "no number of hops learned" in draw.waiting(run).axes[0].texts[0].get_text()
 
 
 def test_every_figure_of_a_run_has_its_name(number: Dynamics) -> None:
@@ -130,19 +127,8 @@ def test_arrival_and_what_is_decodable(roles: Roles) -> None:
         assert list(ticks(panels[title], "x").values())[:2] == ["itself", "+1"]
 
 
-def test_information_flow_labels_states_and_draws_attention() -> None:
-    one = letter(hops=2, count=1, seed=0)[0]
-    last = len(one.tokens) - 1
-    cells = pd.DataFrame(
-        [
-            {"layer": layer, "position": p, "token": one.tokens[p], "ahead": None if p == 0 else 0}
-            for layer in range(3)
-            for p in range(len(one.tokens))
-        ]
-    )
-    attention = torch.zeros(2, 1, last + 1, last + 1)
-    attention[1, 0, last, one.path[1]] = 1.0
-    flow = SimpleNamespace(sequence=one, answered=one.answer, cells=cells, attention=attention)
+def test_information_flow_labels_states_and_draws_attention(flow: SimpleNamespace) -> None:
+    one, last = flow.sequence, len(flow.sequence.tokens) - 1
     axes = draw.information_flow(flow).axes[0]
     texts = {tuple(text.get_position()): text.get_text() for text in axes.texts}
     assert texts[(0, 1)] == "?"
@@ -150,32 +136,6 @@ def test_information_flow_labels_states_and_draws_attention() -> None:
     (arrow,) = [patch for patch in axes.patches if hasattr(patch, "get_arrowstyle")]
     assert arrow._posA_posB == [(float(one.path[1]), 1.3), (last, 1.7)]
     assert "right" in axes.get_title()
-
-
-@pytest.fixture(scope="module")
-def shape() -> Geometry:
-    """Twelve layers of one head, four planes each; layer l uses plane 1 + l % 4 most."""
-    rows = [
-        {
-            "layer": layer,
-            "head": 0,
-            "frequency_id": f,
-            "angle": 1 / f,
-            "max_logit": 3.0 if f == 1 + layer % 4 else 1.0,
-        }
-        for layer in range(12)
-        for f in range(1, 5)
-    ]
-    use = pd.DataFrame(rows)
-    use = use.assign(weight=0.25, product_weight=np.where(use["max_logit"] == 3, 1.0, 0.0))
-    vectors = pd.DataFrame(
-        [
-            {"layer": 3, "head": 0, "kind": kind, "token": token, "re": re, "im": 0.5}
-            for kind in ("query", "key")
-            for token, re in (("a3", 1.0), ("ab", 2.0))
-        ]
-    )
-    return Geometry(RunRecord(settings={"task": "letter"}), {"use": use, "vectors": vectors})
 
 
 def test_frequency_use_and_planes(shape: Geometry) -> None:
@@ -189,6 +149,10 @@ def test_frequency_use_and_planes(shape: Geometry) -> None:
     assert points(queries).tolist() == [[2.0, 0.5]]  # what looks for a letter
     assert points(keys).tolist() == [[1.0, 0.5], [2.0, 0.5]]
     assert "layer 3, id 4" in queries.get_title()
+    assert [text.get_text() for text in queries.texts] == ["b"]
+    assert [text.get_text() for text in keys.texts] == ["a"]
+    bars = draw.dominant_planes(shape, layers=[3]).axes[2:]
+    assert [list(ticks(bar, "y").values()) for bar in bars] == [["b"], ["a"]]
 
 
 def test_accuracy_by_length(lengths: Lengths) -> None:
@@ -208,7 +172,7 @@ def test_discrepancy_attention_and_prediction_by_length(lengths: Lengths) -> Non
     for drawn, layer in zip(panel.lines, range(12), strict=False):
         rows = gaps[gaps["layer"] == layer]
         np.testing.assert_allclose(drawn.get_ydata(), rows["discrepancy"] / rows["discrepancy"].iloc[0])
-        assert drawn.get_color() == CLASS_COLOURS[kinds[("number-0-22500", layer)]]
+        assert drawn.get_color() == LINE_COLOURS[kinds[("number-0-22500", layer)]]
     attention, lost = draw.length_attention(lengths, "number-0-22500").axes[:2]
     for axes, column in ((attention, "attention"), (lost, "gap_loss")):
         np.testing.assert_allclose(image(axes), gaps.set_index(["layer", "length"])[column].unstack())
@@ -216,4 +180,9 @@ def test_discrepancy_attention_and_prediction_by_length(lengths: Lengths) -> Non
     assert names(axes) == ("measured length", "length predicted from training length alone")
     drawn_points = {tuple(np.concatenate(bars.lines[0].get_data())) for bars in axes.containers}
     table = lengths.predictions().query("measured < inf and predicted < inf")
+    key = [text.get_text() for text in axes.figure.legends[0].get_texts()]
+    assert key[:4] == ["number task", "letter task", "accuracy below 50 %", "accuracy below 90 %"]
+    assert {"positional head", "symbolic head", "mixed head"} <= {
+        text.get_text() for text in panel.figure.legends[0].get_texts()
+    }
     assert drawn_points == set(table[["measured", "predicted"]].itertuples(index=False, name=None))

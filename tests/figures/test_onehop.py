@@ -5,6 +5,7 @@ import numpy as np
 from rotoscope.figures import one_hop_accuracy
 from rotoscope.palette import TASK_COLOURS
 from rotoscope.papers.tables import TABLE_3
+from tests.figures.drawn import footer
 from tests.results.test_onehop import made
 
 
@@ -20,4 +21,4 @@ def test_draws_accuracy_chance_and_the_papers_curves() -> None:
         lines = {line.get_label(): line for line in ax.lines}
         assert np.allclose(lines["chance"].get_ydata(), table.loc[task, "chance"])
         assert len(lines["GPT 5.4 (P2)"].get_xdata()) == 10
-    assert "knows; 2 runs, 8 questions per point" in figure.get_supxlabel()
+    assert "knows; 2 runs, 8 questions per point" in footer(figure)

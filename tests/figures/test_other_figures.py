@@ -76,7 +76,7 @@ def test_every_row_of_steps_stands_at_its_own_angle(canonical: Canonical) -> Non
     """Panels share their axis, so an angle that one experiment leaves out is an empty row there."""
     panels = draw.canonical_steps(canonical).axes[:2]
     for axes, name in zip(panels, THETAS, strict=True):
-        assert axes.get_title(loc="left") == name
+        assert axes.get_title(loc="left").replace("\n", " ") == name
         grid, marks = image(axes), ticks(axes, "y")
         assert list(marks.values()) == ["NoPE", "0.01", "0.1", "1"]
         for row, mark in marks.items():
@@ -101,19 +101,7 @@ def test_positions_scores_and_vectors(canonical: Canonical) -> None:
     assert points(first, 1).tolist() == [[1.0, 0.0]] * 3
 
 
-def test_loss_by_band() -> None:
-    rows = [
-        {"condition": f"{action} {first}", "action": action, "head_group": "all", "control": False, "first_id": first,
-         "last_id": first + 1, "gated_heads": 3, "source": source, "prompt": 0, "loss": loss + first, "accuracy": 0.0}
-        for source in ("task", "text")
-        for action, loss in (("keep", 1.0), ("remove", 5.0))
-        for first in (1, 3)
-    ]  # fmt: skip
-    rows += [rows[k] | {"condition": "nothing gated", "first_id": 0, "last_id": 0, "loss": 0.5} for k in (0, 4)]
-    gating = Gating(
-        RunRecord(settings={"model": "m", "task": "binding", "prompts": 1, "passages": 1}),
-        {"conditions": pd.DataFrame(rows)},
-    )
+def test_loss_by_band(gating: Gating) -> None:
     axes = draw.gate_bands(gating).axes
     for panel, action, loss in ((axes[0], "kept", 1.0), (axes[1], "removed", 5.0)):
         assert panel.get_title(loc="left") == f"one band {action}"

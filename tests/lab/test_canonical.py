@@ -204,7 +204,7 @@ def test_figures_draw_what_was_measured(quick, tmp_path) -> None:
     expected = quick.final().query("experiment == 'index'").sort_values("theta")["mean"]
     assert np.allclose(drawn["index"], expected)
     for draw in (canonical_steps, canonical_positions, canonical_scores, canonical_vectors):
-        rs.figures.save_figure(draw(quick), tmp_path / draw.__name__)
+        rs.figures.save(draw(quick), tmp_path / draw.__name__)
 
 
 def test_index_keys_collapse_and_queries_count(quick) -> None:

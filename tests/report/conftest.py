@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 
 import rotoscope as rs
 from rotoscope.report import write_report
+from rotoscope.results.aggregate import SCORES
 from tests.models import tiny, tokens
 from tests.report.browser import SETTINGS, Watched, chromium
 
@@ -54,6 +58,22 @@ def other() -> rs.Profile:
     """The same heads with other weights, without a null."""
     torch.manual_seed(0)
     return rs.profile(tiny("llama", seed=1), tokens=tokens(4, 20), tau=1e-4, gamma=0.3, null="none")
+
+
+@pytest.fixture(scope="session")
+def changed(profile: rs.Profile) -> tuple[rs.Profile, rs.Profile]:
+    """A run on eight prompts with some noise, and again with head 2:1 made positional."""
+    dice = np.random.default_rng(0)
+    four = profile.prompts[profile.prompts["tau"] == 1e-4]
+    rows = pd.concat([four, four.assign(prompt=four["prompt"] + 4, input_id=four["input_id"] + 4)])
+    made = []
+    for name in ("before", "after"):
+        scores = np.clip(rows[SCORES] + dice.normal(0, 0.01, (len(rows), 2)), 0, 1)
+        if name == "after":
+            scores[(rows["layer"] == 2) & (rows["head"] == 1)] = [1.0, 0.0]
+        settings = {**profile.run.settings, "tau": [1e-4], "least_mass": 0.1 if made else 0.05}
+        made.append(rs.Profile(replace(profile.run, settings=settings), {"prompts": rows.assign(**scores)}))
+    return made[0], made[1]
 
 
 @pytest.fixture(scope="session")

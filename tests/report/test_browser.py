@@ -11,12 +11,14 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import rotoscope as rs
 from benchmarks import page as benchmark
 from rotoscope.report import render_page, run_payload, write_report
 from rotoscope.results import Profile
+from rotoscope.results.aggregate import SCORES
 from rotoscope.results.record import SubjectRecord
 from tests.report.browser import Watched, chromium, until
 from tests.report.test_page import EVIL
@@ -198,28 +200,56 @@ def test_overview_fits_a_laptop_and_a_telephone(visit: Visit, profile: rs.Profil
         assert narrow.evaluate(size)[0] == 390, tab
 
 
-def test_compare(visit: Visit, profile: rs.Profile, other: rs.Profile) -> None:
-    page = visit(profile, other, hash="#tab=compare").page
-    both = profile.at(1e-4).merge(other.at(1e-4), on=["layer", "head"])
-    changed = both[both["head_class_x"] != both["head_class_y"]]
-    assert 0 < len(changed) < 12
-    assert page.inner_text("#panel").startswith(f"{len(changed)} of 12 heads changed class")
-    shown = page.eval_on_selector_all(
-        "#panel tbody tr", "rows => rows.map((row) => [...row.cells].slice(0, 3).map((c) => c.innerText))"
+def test_compare(visit: Visit, changed: tuple[rs.Profile, rs.Profile]) -> None:
+    """Two runs open on Compare: words first, strong arrows for what differs, heads in order of their difference."""
+    before, after = changed
+    page = visit(before, after).page
+    assert page.get_attribute("#tab-compare", "aria-selected") == "true"
+    both = before.at().merge(after.at(), on=["layer", "head"], suffixes=("_a", "_b"))
+    both["moved"] = np.hypot(*(both[f"{score}_b"] - both[f"{score}_a"] for score in SCORES))
+    heads = {f"{r.layer}:{r.head}": r for r in both.itertuples()}
+    told = page.inner_text("#differences")
+    assert "They differ in least mass: 0.05 → 0.1." in told
+    other_class = int((both["head_class_a"] != both["head_class_b"]).sum())
+    assert f"{other_class} of 12 heads changed class" in told
+    assert "1 of 12 heads differ" in told
+    assert "paired over 8 prompts" in told
+    rows = page.eval_on_selector_all(
+        "#panel tbody tr", "rows => rows.map((row) => [...row.cells].slice(0, 6).map((c) => c.innerText))"
     )
-    expected = {(f"{r.layer}:{r.head}", r.head_class_x, r.head_class_y) for r in changed.itertuples()}
-    assert set(map(tuple, shown)) == expected
-    ends = page.evaluate(
-        "document.querySelector('#panel .plot').data.filter((t) => t.mode === 'markers').flatMap((t) => t.x)"
+    assert {row[0] for row in rows} == set(heads)
+    assert [row[4:] for row in rows] == [
+        [heads[row[0]].head_class_a, heads[row[0]].head_class_b] for row in rows
+    ]
+    moved = [float(row[1]) for row in rows]
+    assert moved == pytest.approx([heads[row[0]].moved for row in rows], abs=6e-4)
+    assert moved == sorted(moved, reverse=True)
+    assert [row[0] for row in rows if row[3] == "yes"] == ["2:1"]
+    drawn = page.evaluate(
+        """document.querySelector("#panel .plot").data.filter((t) => t.mode === "markers").map((t) => [t.name, t.customdata, t.marker.opacity])"""
     )
-    assert sorted(ends) == pytest.approx(sorted(changed["positional_score_y"]), abs=6e-5)
-    page.click("#panel thead button:has-text('moved')")
-    first = page.inner_text("#panel tbody tr td")
+    assert [(name, heads) for name, heads, opacity in drawn if opacity > 0.9] == [("1 to positional", ["2:1"])]
+    faint = next(heads for name, heads, opacity in drawn if opacity < 0.5)
+    assert sorted([*faint, "2:1"]) == sorted(row[0] for row in rows)
+    rings = "document.querySelector('#panel .plot').layout.shapes.filter((one) => one.type === 'circle').map((one) => [one.xanchor, one.yanchor])"
+    assert page.evaluate(rings) == []
     page.click("#panel tbody tr")
-    assert title(page) == f"Head {first}"
+    assert title(page) == "Head 2:1"
+    assert page.evaluate(rings) == [[1, 0]]
     page.select_option('select[aria-label="Run"]', "1")
     page.click("#tab-overview")
     assert page.inner_text(".top .what").split(" · ")[1] == "llama"
+
+
+def test_compare_says_what_it_cannot_say(visit: Visit, profile: rs.Profile, other: rs.Profile) -> None:
+    told = visit(profile, other).page.inner_text("#differences")
+    assert "paired over 4 prompts; too few to tell any difference from chance" in told
+    assert "The models are not the same: heads are matched by layer and number alone." in told
+    page = visit(profile, rs.dynamics("number")).page
+    assert page.get_attribute("#tab-compare", "aria-selected") == "true"
+    assert "Not both runs have heads, so only their settings are compared." in page.inner_text("#differences")
+    page.click("#differences summary")
+    assert "kind: profile → dynamics" in page.inner_text("#differences")
 
 
 def test_dark_and_light(visit: Visit, profile: rs.Profile) -> None:

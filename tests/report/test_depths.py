@@ -43,7 +43,8 @@ def test_the_page_has_both_ends_of_every_head(tmp_path: Path) -> None:
     assert depths["at"][0]["head"] == [0, 1, 0, 1, 0, 1, 1, 0]  # in layer 3 the second head stays in place more
     assert depths["at"][0]["turning"]["columns"][0] == ["2:0", "3:0", "3:1"]
     (listed,), _ = find_runs(tmp_path)
-    assert (listed.kind, listed.state, listed.about) == ("depths", "finished", "made · tokens")
+    assert (listed.kind, listed.state, listed.model, listed.task) == ("depths", "finished", "made", "tokens")
+    assert listed.classes == heads["head_class"].value_counts().to_dict()
 
 
 def test_the_page_has_who_writes_the_place() -> None:

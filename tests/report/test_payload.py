@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import math
+import os
 import shutil
 import zlib
 from dataclasses import replace
@@ -247,7 +248,13 @@ def test_half_written_profile_shows_its_pieces(profile: rs.Profile, saved: Path,
     next(folder.glob("pieces/*/real-000002.prompts.parquet")).write_bytes(b"PAR1 half")
     payload = strict(run_payload(folder))
     assert payload["complete"] is False
-    assert "the run is not finished; this is what there is so far" in payload["problems"]
+    assert payload["running"] == ["4 parts finished"]
+    assert not any("not finished" in problem for problem in payload["problems"])
+    for file in (*folder.rglob("*"), folder):
+        os.utime(file, (1e9, 1e9))
+    stopped = run_payload(folder)
+    assert stopped["running"] == []
+    assert "the run is not finished; this is what there is so far: 4 parts finished" in stopped["problems"]
     now = payload["tabs"]["overview"]["at"][0]
     assert set(now["prompts"]) == {2}
     assert now["null_heads"] == 12

@@ -74,13 +74,13 @@ def test_list_names_every_run(client: TestClient, runs: Path) -> None:
     assert set(entries) == {"first", "deeper/second", "a/b/c"}
     assert entries["first"]["kind"] == "profile"
     assert entries["first"]["state"] == "finished"
-    assert entries["a/b/c"]["state"] == "going on"
-    assert entries["a/b/c"]["about"] == "number · mini"
+    assert entries["a/b/c"]["state"] == "running"
+    assert entries["a/b/c"]["task"] == "number · mini"
     stated = json.loads((runs / "first" / "run.json").read_text())["written"]
     assert entries["first"]["written"] == stated[:19].replace("T", " ")
 
 
-def test_a_run_that_stopped_long_ago_is_not_called_going_on(client: TestClient, runs: Path) -> None:
+def test_a_run_that_stopped_long_ago_is_not_called_running(client: TestClient, runs: Path) -> None:
     training(runs / "old")
     for file in (*(runs / "old").rglob("*"), runs / "old"):
         os.utime(file, (1e9, 1e9))
@@ -189,7 +189,7 @@ def test_headers_stand_on_every_answer(client: TestClient) -> None:
 
 
 def test_a_mistake_of_ours_is_a_sentence(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rotoscope.report.server.run_payload", lambda folder: 1 / 0)
+    monkeypatch.setattr("rotoscope.report.server.side_of", lambda *_: 1 / 0)
     browser = TestClient(make_app(runs, TOKEN), base_url="http://127.0.0.1", raise_server_exceptions=False)
     answer = browser.get("/run/first", params={"token": TOKEN})
     assert answer.status_code == 500
@@ -342,7 +342,8 @@ def test_a_training_run_grows(client: TestClient, runs: Path) -> None:
     evaluated(run.folder, 50, 0.5)
     seen.append(client.get("/data/going").json())
     assert seen[1][0]["progress"][-1]["accuracy"] == {"1": 0.5, "2": 0.25}
-    assert "so far: step 50 of 100; accuracy by hops 1: 0.5, 2: 0.25; loss 1.5" in seen[1][0]["problems"]
+    assert seen[1][0]["running"] == ["step 50 of 100; accuracy by hops 1: 0.5, 2: 0.25; loss 1.5"]
+    assert seen[1][0]["problems"] == []
     evaluated(run.folder, 100, 1.0)
     with (run.folder / "metrics.jsonl").open("a", encoding="utf-8") as file:
         file.write('{"step": 150, "accur')  # being written
@@ -350,7 +351,7 @@ def test_a_training_run_grows(client: TestClient, runs: Path) -> None:
     assert [row["step"] for row in seen[2][0]["progress"]] == [50, 100]
     assert not any(payload["complete"] for (payload,) in seen)
     assert "/data/going" in client.get("/run/going").text
-    assert listed(client)["going"]["about"].endswith("step 100 of 100")
+    assert (listed(client)["going"]["progress"], listed(client)["going"]["share"]) == ("step 100 of 100", 1.0)
     before = client.get("/runs").json()["version"]
     run.add("test", {"test": pd.DataFrame({"hops": [1, 2], "accuracy": [1.0, 0.25]})})
     run.finish()

@@ -1,7 +1,8 @@
 // What everything else uses: the content, the state, elements made of text, numbers as words, files to keep.
 
 const content = JSON.parse(document.getElementById("content").textContent);
-let runs = content.runs;
+/** In a bundle a run is named, and its data are in a script of their own. */
+let runs = content.runs.map((one) => typeof one === "string" ? window.rotoscopeData[one] : one);
 
 const { classes: COLOURS, symbols: SYMBOLS, series: PALETTE, measures: HUES, verdicts: VERDICTS, query: QUERY, swapped: SWAPPED, block: BLOCK } = content.palette;
 const CLASSES = Object.keys(COLOURS);
@@ -10,7 +11,7 @@ Object.defineProperty(COLOURS, "mixed", { enumerable: true, get: () => colour("m
 
 const state = {
   run: 0, tab: null, tau: 0, head: null, measure: "class", classes: new Set(CLASSES), low: null, high: null,
-  stability: "all", mass: null, swap: 0, pins: new Map(), further: false, series: 0, step: null, experiment: 0, all: false, verdict: null, theme: null,
+  stability: "all", mass: null, swap: 0, pins: new Map(), further: false, series: 0, step: null, experiment: 0, verdict: null, theme: null,
 };
 
 function run() { return runs[state.run] || { tabs: {}, problems: ["there is no run"], warnings: [], settings: {}, versions: {}, timings: {} }; }

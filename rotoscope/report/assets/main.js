@@ -1,6 +1,6 @@
 // The frame: header, notes, tabs, the side card, keys, the address, and a server that is asked again.
 
-const both = () => runs.length > 1 && runs[0].tabs.overview && runs[1].tabs.overview;
+const both = () => runs.length > 1 && runs[1].comparison;
 const WITH_HEADS = ["overview", "compare", "depths", "writers"];
 const TABS = [
   ["depths", "Depths", () => run().tabs.depths && heads(), drawDepths],
@@ -44,6 +44,7 @@ function notes() {
     const rest = lines.length > 1 ? " (and " + (lines.length - 1) + " more)" : "";
     made.push(el("details", { class: kind }, el("summary", {}, title + rest + ": " + lines[0]), lines.length > 1 ? el("ul", {}, lines.map((text) => el("li", {}, text))) : el("p", {}, lines[0])));
   };
+  block("running", "Running", now.running || []);
   block("problems", "Missing", now.problems);
   block("warnings", "Careful", now.warnings);
   return made;
@@ -57,7 +58,7 @@ function frame() {
     runs.map((one, k) => el("option", { value: k, selected: k === state.run }, (k + 1) + ": " + one.name))) : null;
   const theme = el("button", { type: "button", id: "theme", "aria-label": "Switch between light and dark", onclick: () => setTheme(isDark() ? "light" : "dark") }, "◐");
   app.replaceChildren(
-    el("header", { class: "top" }, el("h1", {}, now.title || "No run"), answered(), el("span", { class: "what" }, [now.kind, now.name, now.complete ? null : "not finished", now.written ? String(now.written).slice(0, 10) : null].filter(Boolean).join(" · ")), choice, heads() ? search : null, theme),
+    el("header", { class: "top" }, el("h1", {}, now.title || "No run"), answered(), el("span", { class: "what" }, [now.kind, now.name, now.complete ? null : (now.running || []).length ? "running" : "not finished", now.written ? String(now.written).slice(0, 10) : null].filter(Boolean).join(" · ")), choice, heads() ? search : null, content.home ? el("a", { href: content.home, id: "home" }, "all runs") : null, theme),
     el("div", { class: "notes", role: "note", id: "notes" }, notes()),
     el("div", { class: "tabs", role: "tablist", "aria-label": "Parts of the report" }),
     el("div", { class: "body" }, el("main", { class: "panel", id: "panel", role: "tabpanel", tabindex: "-1" }), el("aside", { class: "side", id: "side", "aria-label": "Head card" })));
@@ -83,7 +84,7 @@ function drawTabs() {
 /** Draw the tab that is chosen. */
 function show() {
   const names = available().map(([name]) => name);
-  if (!names.includes(state.tab)) state.tab = names[0];
+  if (!names.includes(state.tab)) state.tab = names.includes("compare") ? "compare" : names[0];
   drawTabs();
   const panel = document.getElementById("panel"), draw = TABS.find(([name]) => name === state.tab)[3];
   panel.replaceChildren();

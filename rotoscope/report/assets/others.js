@@ -1,4 +1,4 @@
-// The other tabs: dynamics, lengths, canonical, theory, compare, tables, how it was measured.
+// The other tabs: dynamics, lengths, canonical, theory, tables, how it was measured.
 
 function chooser(label, options, value, change) {
   return el("label", {}, label, el("select", { "aria-label": label, onchange: (event) => change(Number(event.target.value)) },
@@ -141,45 +141,6 @@ const drawVerdicts = (which) => (panel) => {
   panel.append(el("div", { class: "bar" }, chips, csvButton("statements", rows), el("span", { class: "hint" }, "click a row for its rule, its note and its command")), place);
   fill();
 };
-
-/** Heads of two profiles, matched by layer and head. */
-function compared() {
-  const [a, b] = [runs[0].tabs.overview, runs[1].tabs.overview];
-  const tau = a.taus[Math.min(state.tau, a.taus.length - 1)], same = b.taus.indexOf(tau);
-  const [p, q] = [a.at[a.taus.indexOf(tau)], b.at[same >= 0 ? same : 0]];
-  const where = places(b), rows = [];
-  a.layer.forEach((layer, k) => {
-    const m = where.get(headName(layer, a.head[k]));
-    if (m === undefined || missing(p.positional_score[k]) || missing(q.positional_score[m])) return;
-    rows.push({ name: headName(layer, a.head[k]), layer, head: a.head[k], from: [p.positional_score[k], p.symbolic_score[k]], to: [q.positional_score[m], q.symbolic_score[m]], was: CLASSES[p.head_class[k]], is: CLASSES[q.head_class[m]] });
-  });
-  for (const row of rows) row.moved = Math.hypot(row.to[0] - row.from[0], row.to[1] - row.from[1]);
-  return { rows, tau, other: same >= 0 ? tau : b.taus[0], alone: a.layer.length + b.layer.length - 2 * rows.length };
-}
-
-function drawCompare(panel) {
-  const found = compared(), changed = found.rows.filter((row) => row.was !== row.is).sort((x, y) => y.moved - x.moved);
-  const table = {
-    title: "Heads that changed class", rows: changed.length, names: ["head", "class before", "class after", "moved", "positional before", "positional after", "symbolic before", "symbolic after"],
-    columns: [changed.map((r) => r.name), changed.map((r) => r.was), changed.map((r) => r.is), changed.map((r) => r.moved), changed.map((r) => r.from[0]), changed.map((r) => r.to[0]), changed.map((r) => r.from[1]), changed.map((r) => r.to[1])],
-  };
-  const plane = picture("compare", "Heads in the plane, from the first run to the second", () => {
-    const rows = state.all ? found.rows : changed, traces = [];
-    for (const name of CLASSES) {
-      const members = rows.filter((row) => row.is === name);
-      traces.push({ type: "scatter", mode: "lines", x: members.flatMap((r) => [r.from[0], r.to[0], null]), y: members.flatMap((r) => [r.from[1], r.to[1], null]), line: { color: COLOURS[name], width: 1 }, opacity: 0.5, hoverinfo: "skip", showlegend: false });
-      traces.push({ type: "scatter", mode: "markers", name: "to " + name, x: members.map((r) => r.to[0]), y: members.map((r) => r.to[1]), customdata: members.map((r) => r.name), text: members.map((r) => r.name + ": " + r.was + " → " + r.is), hovertemplate: "%{text}<extra></extra>", marker: { size: 9, color: COLOURS[name], symbol: "arrow", angle: members.map((r) => Math.atan2(r.to[0] - r.from[0], r.to[1] - r.from[1]) * 180 / Math.PI), angleref: "up" } });
-    }
-    return { traces, layout: { ...PLANE_AXES, shapes: corners(runs[0].tabs.overview), showlegend: true, margin: { l: 46, r: 8, t: 26, b: 40 } } };
-  }, () => ({ names: ["layer", "head", "class_before", "class_after", "positional_before", "symbolic_before", "positional_after", "symbolic_after"], rows: found.rows.map((r) => [r.layer, r.head, r.was, r.is, ...r.from, ...r.to]) }),
-  { size: "tall", note: "arrows from the first run to the second", click: (point) => { if (point.customdata) choose(point.customdata); } });
-  const check = el("input", { type: "checkbox", onchange: (event) => { state.all = event.target.checked; plane.draw(); } });
-  check.checked = state.all;
-  const sentence = changed.length + " of " + found.rows.length + " heads changed class from “" + runs[0].name + "” to “" + runs[1].name + "” at τ = " + short(found.tau) + (found.other !== found.tau ? " (second run: " + short(found.other) + ")" : "") + (found.alone ? "; " + found.alone + " heads have no partner" : "") + ".";
-  panel.append(el("div", { class: "bar" }, el("span", {}, sentence), el("label", {}, check, "arrows of heads that kept their class too")),
-    el("div", { class: "pair" }, plane.root, el("div", {}, changed.length ? [el("div", { class: "section-head" }, el("h2", {}, table.title), csvButton("changed", () => ({ names: table.names, rows: changed.map((_, k) => table.columns.map((column) => column[k])) }))),
-      grid(table, { go: (k) => choose(changed[k].name), what: table.title, render: (name, value) => name.startsWith("class") ? el("span", { class: "class-" + value }, value) : null })] : el("p", { class: "hint" }, "No head changed its class."))));
-}
 
 function drawTables(panel) { panel.append(...run().tabs.tables.tables.map(tableSection)); }
 

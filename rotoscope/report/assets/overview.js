@@ -72,11 +72,7 @@ function pinned() {
 function planeShapes() {
   const shapes = corners(heads()), k = headIndex(state.head);
   if (k < 0 || missing(at().positional_score[k])) return shapes;
-  shapes.push({
-    type: "circle", xsizemode: "pixel", ysizemode: "pixel", xanchor: at().positional_score[k], yanchor: at().symbolic_score[k], x0: -9, x1: 9, y0: -9, y1: 9,
-    line: { color: colour("ink"), width: 2.5 },
-  });
-  return shapes;
+  return [...shapes, ringed(at().positional_score[k], at().symbolic_score[k])];
 }
 
 const MEASURES = {
@@ -194,6 +190,7 @@ function drawOverview(panel) {
 /** Only the marks move when another head is chosen. */
 function remark() {
   if (state.tab === "depths") remarkDepths();
+  if (state.tab === "compare") remarkCompare();
   if (state.tab === "overview" && overview.plane) {
     Plotly.relayout(overview.plane.plot, { shapes: planeShapes(), annotations: [...cornerWords(heads()), ...pinned()] });
     Plotly.relayout(overview.map.plot, { shapes: mapShapes() });

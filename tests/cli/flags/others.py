@@ -1,4 +1,4 @@
-"""The commands with few flags: `theory`, `report`, `reproduce`, `serve`, `doctor`."""
+"""The commands with few flags: `theory`, `report`, `reproduce`, `serve`, `bundle`, `doctor`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def what_is_drawn_is_what_was_asked_for(world: World) -> None:
         return []
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rotoscope.figures, "save_figure", kept)
+        patch.setattr(rotoscope.figures, "save", kept)
         for more in ("--number 'a b c 1 2' --seed 5", "--letter 'a1 b2 ca dc' --seed 6"):
             drawn.append({})
             found = world.run(f"{CHECKED} --figures {more}")
@@ -143,6 +143,24 @@ SERVE: Table = {
     "host": f"{SERVED}::test_other_machines_only_with_a_warning",
     "open": f"{SERVED}::test_the_browser_is_opened_when_asked",
 }
+
+
+@once
+def one_folder_about(world: World) -> None:
+    """One run, two runs, a folder of one's own, and one that is not replaced unasked."""
+    first, second = world.run(REPEATS).folder, world.run(f"{REPEATS} --seed 1").folder
+    site = world.place / "site"
+    assert world.run(f"bundle {first} --out {site}").code == 0
+    assert len(list(site.glob("run-*.html"))) == 1
+    again = world.run(f"bundle {first} {second} --out {site}")
+    assert (again.code, again.problem.count("\n")) == (2, 1)
+    assert "--overwrite" in again.problem
+    assert len(list(site.glob("run-*.html"))) == 1
+    assert world.run(f"bundle {first} {second} --out {site} --overwrite").code == 0
+    assert len(list(site.glob("run-*.html"))) == 2
+
+
+BUNDLE: Table = dict.fromkeys(("runs", "out", "overwrite"), one_folder_about)
 
 DOCTOR: Table = dict.fromkeys(("out", "seed", "device"), "tests/cli/test_cli.py::test_doctor") | dict.fromkeys(
     ("run", "overwrite"), "tests/cli/test_cli.py::test_doctor_of_a_run"

@@ -1,0 +1,81 @@
+"""What a list says of a finished run without opening it: its classes and its accuracy, from two small tables.
+
+Files may be anybody's: what is large, damaged or not what the run wrote is not read, and the list says nothing of it. A file
+that has not changed is read once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from rotoscope.maths.purity import CLASSES
+from rotoscope.results.files import checksum, plain
+from rotoscope.results.record import RunRecord
+
+MOST_BYTES = 16_000_000
+MOST_ROWS = 500_000
+CLASSED = {"profile": "heads.parquet", "depths": "turns.parquet"}
+"""Where the classes of heads stand, by kind of run."""
+ANSWERS = "answers.parquet"
+
+
+def classes_of(folder: Path, run: RunRecord) -> dict[str, int]:
+    """How many heads of each class there are at the first tau, classes without any left out."""
+    file, taus = CLASSED.get(run.kind), run.settings.get("tau")
+    counted: dict[Any, Counter[Any]] = (_seen(folder, file, run, _classes) if file else None) or {}
+    first = taus[0] if isinstance(taus, list) and taus and isinstance(taus[0], float) else None
+    counts = counted.get(first) or next(iter(counted.values()), Counter())
+    return {name: counts[name] for name in CLASSES if counts[name]}
+
+
+def accuracy_of(folder: Path, run: RunRecord) -> float | None:
+    """How often the model itself answered rightly."""
+    found: float | None = _seen(folder, ANSWERS, run, _accuracy)
+    return found
+
+
+def _classes(file: Path) -> dict[Any, Counter[Any]]:
+    """Heads by class, by tau."""
+    counted: dict[Any, Counter[Any]] = {}
+    for tau, name in zip(*_columns(file, "tau", "head_class"), strict=True):
+        counted.setdefault(tau, Counter())[name] += 1
+    return counted
+
+
+def _accuracy(file: Path) -> float | None:
+    (answers,) = _columns(file, "correct")
+    return sum(answers) / len(answers) if answers and set(answers) <= {0, 1} else None
+
+
+def _columns(file: Path, *names: str) -> list[list[Any]]:
+    with pq.ParquetFile(file) as table:
+        about = table.metadata
+        sizes = [about.row_group(k).total_byte_size for k in range(about.num_row_groups)]
+        if about.num_rows > MOST_ROWS or sum(sizes) > MOST_BYTES:
+            raise ValueError("too large for a glimpse")
+        read = table.read(list(names), use_threads=False)
+        return [read[name].to_pylist() for name in names]
+
+
+def _seen(folder: Path, name: str, run: RunRecord, look: Callable[[Path], Any]) -> Any:
+    """What a table says, if it is one of this run's."""
+    expected = run.files.get(name)
+    if not run.complete or expected is None:
+        return None
+    file = folder / name
+    try:
+        about = plain(file).stat()
+        return _looked(file, look, expected, about.st_mtime_ns, about.st_size)
+    except Exception:  # a file made by a stranger: the run's page says what is wrong with it
+        return None
+
+
+@lru_cache(maxsize=20_000)
+def _looked(file: Path, look: Callable[[Path], Any], expected: str, changed: int, size: int) -> Any:
+    return look(file) if size <= MOST_BYTES and checksum(file) == expected else None

@@ -1,0 +1,91 @@
+"""A run that is not finished: whether it is going on, and how far it is."""
+
+from __future__ import annotations
+
+import json
+import math
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rotoscope.results.files import plain
+from rotoscope.results.place import LOG, PIECES
+from rotoscope.results.record import RUN
+from rotoscope.results.run import DONE
+
+RECENT_S = 15 * 60
+"""An unfinished run that has written nothing for this long is not called running."""
+MOST_LOG_BYTES = 64_000_000
+
+
+def last_change(folder: Path) -> float:
+    """When anything in the folder was last written."""
+    latest = 0.0
+    for file in (RUN, LOG, PIECES, "."):
+        try:
+            latest = max(latest, (folder / file).stat().st_mtime)
+            if file == PIECES:
+                latest = max([latest, *(piece.stat().st_mtime for piece in (folder / file).iterdir())])
+        except OSError:
+            continue
+    return latest
+
+
+def is_recent(folder: Path) -> bool:
+    """Whether something was written a short while ago: who writes may still be at work."""
+    return datetime.now(UTC).timestamp() - last_change(folder) < RECENT_S
+
+
+def progress_of(folder: Path) -> list[dict[str, Any]]:
+    """The evaluations of a training run so far; a line still being written is left for the next time."""
+    rows = []
+    try:
+        file = plain(folder / LOG)
+        if file.stat().st_size > MOST_LOG_BYTES:
+            return []
+        lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+    for line in lines:
+        try:
+            row = json.loads(line, parse_float=_number, parse_constant=_number)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(row, dict) and isinstance(row.get("step"), int):
+            rows.append(row)
+    return rows
+
+
+def _number(text: str) -> float | None:
+    """NaN and infinity are no JSON, though Python writes them."""
+    value = float(text)
+    return value if math.isfinite(value) else None
+
+
+def how_far(folder: Path, settings: dict[str, Any]) -> tuple[str, float | None]:
+    """How far an unfinished run is, in words, and as a share where the run says how long it will be."""
+    rows, steps = progress_of(folder), settings.get("steps")
+    if rows:
+        step = rows[-1]["step"]
+        known = isinstance(steps, int) and steps > 0
+        return f"step {step} of {steps if known else '?'}", max(0, min(step, steps)) / steps if known else None
+    try:
+        parts = sum(1 for _ in (folder / PIECES).glob(f"*/*{DONE}"))
+    except OSError:
+        parts = 0
+    return f"{parts} part{'' if parts == 1 else 's'} finished", None
+
+
+def so_far(folder: Path, settings: dict[str, Any]) -> str:
+    """The same as a sentence, with what the last evaluation gave."""
+    sentence, rows = how_far(folder, settings)[0], progress_of(folder)
+    accuracy = rows[-1].get("accuracy") if rows else None
+    if isinstance(accuracy, dict) and accuracy:
+        sentence += "; accuracy by hops " + ", ".join(f"{h}: {_short(a)}" for h, a in accuracy.items())
+    if rows and rows[-1].get("loss") is not None:
+        sentence += f"; loss {_short(rows[-1]['loss'])}"
+    return sentence
+
+
+def _short(value: object) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
