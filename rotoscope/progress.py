@@ -29,7 +29,7 @@ class _Lines:
     """For logs: short work says nothing, long work where it stands now and then, and when it is done."""
 
     def __init__(
-        self, title: str, total: float, clock: Callable[[], float], write: Callable[[str], object]
+        self, title: str, total: float | None, clock: Callable[[], float], write: Callable[[str], object]
     ) -> None:
         self.title, self.total, self.clock, self.write = title, total, clock, write
         self.done = 0.0
@@ -40,22 +40,38 @@ class _Lines:
     def advance(self, amount: float = 1) -> None:
         self.done += amount
         now = self.clock()
-        if self.done > 0 and (now >= self.due or (self.written and self.done >= self.total)):
+        over = self.total is not None and self.done >= self.total
+        if self.done > 0 and (now >= self.due or (self.written and over)):
             self.due, self.written = now + EVERY_S, True
             self.write(self.line(now))
 
     def line(self, now: float) -> str:
+        if self.total is None:
+            return f"{self.title}: {self.done:.0f} done\n"
         share = min(self.done / self.total, 1.0) if self.total else 1.0
         left = timedelta(seconds=round((now - self.began) * (1 - share) / share))
         return f"{self.title}: {self.done:.0f}/{self.total:.0f} ({share:.0%}), {left} left\n"
 
 
 @contextmanager
+def says_loading() -> Iterator[None]:
+    """A word on a terminal while libraries and a model are read, which takes seconds; it is gone when they are there."""
+    shown = sys.stderr.isatty()
+    if shown:
+        print("loading…", end="", file=sys.stderr, flush=True)
+    try:
+        yield
+    finally:
+        if shown:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+@contextmanager
 def progress_bar(
-    title: str, total: float, show: bool | None = None, *, clock: Callable[[], float] = time.monotonic
+    title: str, total: float | None, show: bool | None = None, *, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[Progress]:
     """Progress on standard error: a bar where a person is looking, a line now and then elsewhere, nothing if `show`
-    is False."""
+    is False. Without a `total`, nobody knows how much there is to do."""
     if show is False:
         yield _Silent()
         return

@@ -89,6 +89,48 @@ ARCHITECTURES: dict[str, Callable[[], Any]] = {
     "codegen": lambda: tf.CodeGenConfig(**GPTJ, rotary_dim=8),
 }
 
+PICTURES = {
+    "hidden_size": 32,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 48,
+    "image_size": 28,
+    "patch_size": 14,
+}
+THREE_AXES = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 3, 3]}
+QWEN_PICTURES = {"depth": 1, "embed_dim": 32, "hidden_size": 64, "num_heads": 2, "mlp_ratio": 2}
+OTHERS: dict[str, Callable[[], Any]] = {
+    "modernbert": lambda: tf.ModernBertForMaskedLM(encoder()),
+    "modernbert without a head": lambda: tf.ModernBertModel(encoder()),
+    "llama without a head": lambda: tf.LlamaModel(tf.LlamaConfig(**GROUPED)),
+    "llava": lambda: tf.LlavaForConditionalGeneration(
+        tf.LlavaConfig(
+            text_config=tf.LlamaConfig(**GROUPED), vision_config=tf.CLIPVisionConfig(**PICTURES), image_token_index=5
+        )
+    ),
+    "smolvlm": lambda: tf.SmolVLMForConditionalGeneration(
+        tf.SmolVLMConfig(text_config=tf.LlamaConfig(**GROUPED), vision_config=PICTURES, image_token_id=5)
+    ),
+    "qwen2_vl": lambda: tf.Qwen2VLForConditionalGeneration(
+        tf.Qwen2VLConfig(
+            text_config={**GROUPED, "rope_parameters": THREE_AXES}, vision_config=QWEN_PICTURES, image_token_id=5,
+            video_token_id=6, vision_start_token_id=7, vision_end_token_id=8,
+        )
+    ),
+}  # fmt: skip
+"""Models that are no plain language models: encoders, backbones, models of pictures and text."""
+
+
+def encoder(**changes: Any) -> Any:
+    """Sees 4 positions to each side in two layers of three, everything in the first."""
+    return tf.ModernBertConfig(**SIZES, local_attention=8, cls_token_id=1, sep_token_id=2, **changes)
+
+
+def other(name: str, *, seed: int = 0, sharp: float = 5.0) -> Any:
+    """One of `OTHERS`, as far from uniform as `tiny`."""
+    torch.manual_seed(seed)
+    return sharpened(OTHERS[name]().eval(), sharp)
+
 
 def tiny(name: str, *, seed: int = 0, sharp: float = 5.0, **changes: Any) -> Any:
     """A random model whose attention is far from uniform, so that a wrong reading cannot look right."""
@@ -100,7 +142,10 @@ def tiny(name: str, *, seed: int = 0, sharp: float = 5.0, **changes: Any) -> Any
 
 def from_config(config: Any, seed: int = 0, sharp: float = 5.0) -> Any:
     torch.manual_seed(seed)
-    model = tf.AutoModelForCausalLM.from_config(config).eval()
+    return sharpened(tf.AutoModelForCausalLM.from_config(config).eval(), sharp)
+
+
+def sharpened(model: Any, sharp: float) -> Any:
     with torch.no_grad():
         for weight in model.parameters():
             if weight.ndim >= 2:

@@ -6,6 +6,7 @@ import re
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,10 +20,12 @@ from rotoscope.cli.doctor import EXTRAS
 from rotoscope.reading import HeadReader
 from rotoscope.reading.rerun import Reruns
 from tests.constructed import first_for_last, remembering
-from tests.models import GROUPED, from_config, tokens
+from tests.models import GROUPED, from_config, other, tokens
+from tests.reading.test_wrapped import HookedTransformer, LanguageModel, TransformerBridge, holding, unread
 from tests.scene import Said, Scene
 
 ROOT = Path(__file__).parents[1]
+PYTHIA = SimpleNamespace(tokenizer_name="EleutherAI/pythia-70m", model_name="pythia-70m")
 
 
 def read(page: str) -> str:
@@ -88,6 +91,24 @@ SITUATIONS: dict[str, Callable[[Scene], Any]] = {
     "Too few letters for one path": lambda s: rs.tasks.letter(8, alphabet=4),
     "A template without its places": lambda s: rs.tasks.one_hop(
         "letter", 12, template="Which begins with {query}?"
+    ),
+    "A query that an encoder sees past": lambda s: rs.profile(
+        other("modernbert"), tokens=tokens(1, 12), queries="all", null="none"
+    ),
+    "A model that gives no answers": lambda s: rs.gate(
+        rs.load((s.model.model, s.tokenizer)), rs.tasks.repeats(s.subject, 8, 1), silence=True, heads="0:0"
+    ),
+    "A model that writes no text": lambda s: rs.analysis.onehop.one_hop_local((s.model.model, s.tokenizer)),
+    "A model that reads no text": lambda s: s.changed("seeing", "config.json", model_type="vit"),
+    "A part that is not in the folder": lambda s: s.changed(
+        "parted", "config.json", model_type="llava", vision_config={"model_type": "timm_wrapper"}
+    ),
+    "A model that another library wrote anew": lambda s: rs.load(holding(HookedTransformer, cfg=PYTHIA)),
+    "A model that another library has changed": lambda s: rs.load(
+        holding(TransformerBridge, original_model=unread(s.model), cfg=PYTHIA)
+    ),
+    "Weights that another library has not read yet": lambda s: rs.load(
+        holding(LanguageModel, _module=s.model.to("meta"))
     ),
     "A name that leads nowhere": lambda s: rs.load("smolm2"),
     "A folder that is not there": lambda s: rs.load(s.made("models") + "/typo"),

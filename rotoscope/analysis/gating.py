@@ -183,6 +183,7 @@ def gate(
     subject = load(subject)
     gates_cost(subject, prompts[0], len(prompts), wanted).check(subject.device, force=force)
     reader = HeadReader(subject.model)
+    reader.check_predicts("a gate is judged by what the model answers")
     one_group = wanted.heads_of_class or wanted.heads
     by_class = set(wanted.groups if wanted.case == "a sweep" else (one_group,)) & set(CLASSES)
     if classes is None and by_class:

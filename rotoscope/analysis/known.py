@@ -80,6 +80,7 @@ def known_heads(
     check_prompts(shown)
     known_cost(subject, shown).check(subject.device, force=force)
     reader = HeadReader(subject.model)
+    reader.check_predicts("copying heads are told by what the model says")
     with progress_bar("known heads", sum(len(some) for some in shown), show_progress) as bar:
         return scores_of_heads(reader, shown, subject.tokenizer, bar=bar)
 

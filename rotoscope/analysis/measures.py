@@ -279,7 +279,7 @@ def score_batch(reader: HeadReader, batch: Batch, scoring: Scoring, tokenizer: A
     logits = reader.read(batch.tokens, batch.queries, scores.visit, keep=batch.asked_at)
     found = {
         **scores.tables(),
-        "answers": attention.answers(logits, tokenizer),
+        "answers": attention.answers(logits, tokenizer) if reader.predicts else pd.DataFrame(),
         "sinks": attention.sinks(tokenizer),
     }
     return {name: table for name, table in found.items() if len(table)}

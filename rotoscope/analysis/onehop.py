@@ -67,6 +67,8 @@ def one_hop_local(
         raise TaskError(
             f"{subject.name} knows only the words of its {own} task; follow it with rotoscope lengths instead"
         )
+    if not subject.model.can_generate():
+        raise TaskError(f"{type(subject.model).__name__} writes no text, so it cannot be asked anything")
     turns = bool(getattr(subject.tokenizer, "chat_template", None)) if chat is None else chat
     if turns and not getattr(subject.tokenizer, "chat_template", None):
         raise TaskError("this tokenizer has no chat template; ask with chat=False")
@@ -96,7 +98,13 @@ def one_hop_local(
                 journal.append(_answer(subject, front, one, turns, answer_tokens))
                 bar.advance()
     run.add("answers", {"answers": answers_table(journal.rows)})
-    about = SubjectRecord(subject.name, subject.fingerprint, source=subject.source, device=subject.device.type)
+    about = SubjectRecord(
+        subject.name,
+        subject.fingerprint,
+        dtype=str(subject.model.dtype).removeprefix("torch."),
+        source=subject.source,
+        device=subject.device.type,
+    )
     return run.finish(subject=about, warnings=[*subject.warnings, *warnings])
 
 

@@ -75,6 +75,10 @@ def profile(
 
     run.record.warnings += subject.warnings
     reader = HeadReader(subject.model, prove=wanted.prove)
+    if wanted.known:
+        reader.check_predicts("leave --known out")
+    if not reader.predicts and any(answer is not None for prompt in shown for answer in prompt.answers):
+        run.record.warnings.append(f"no accuracy: {reader.no_answers}")
     read_in = run.seconds
     scoring = Scoring(wanted.tau, _single_frequencies(wanted, subject, reader))
     work = batches(shown, wanted.positions, most_tokens(subject, wanted))

@@ -6,7 +6,9 @@ Nothing heavy is imported before a command runs, so that `--help` answers at onc
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import textwrap
 import tomllib
 from pathlib import Path
 from typing import Annotated
@@ -141,4 +143,8 @@ def _check_text(tokens: list[str]) -> None:
 
 
 def _complain(message: str) -> None:
-    print(f"rotoscope: {' '.join(message.splitlines())}", file=sys.stderr)
+    said = f"rotoscope: {' '.join(message.splitlines())}"
+    if sys.stderr.isatty():
+        width = shutil.get_terminal_size().columns
+        said = textwrap.fill(said, width, break_long_words=False, break_on_hyphens=False)
+    print(said, file=sys.stderr)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from rotoscope.cli.command import Given, command
 from rotoscope.errors import RotoscopeError
+from rotoscope.progress import says_loading
 from rotoscope.settings import AskSettings, ModelSettings, Output
 
 if TYPE_CHECKING:
@@ -41,12 +42,13 @@ def ask(
         raise RotoscopeError("say what to ask: a model to run here, or --endpoint URL --model NAME")
     case = "a model that runs here" if endpoint is None else "an endpoint"
     wanted.check_meant([*settings, *loading, *output], case)
-    from rotoscope.analysis.endpoints import BODY, one_hop_endpoint
-    from rotoscope.analysis.onehop import one_hop_local
-    from rotoscope.analysis.prompts import read_text
-    from rotoscope.cli.summary import new_console, say
-    from rotoscope.reading import load
-    from rotoscope.tasks.onehop import LENGTHS, ONE_HOP, OneHopPlan
+    with says_loading():
+        from rotoscope.analysis.endpoints import BODY, one_hop_endpoint
+        from rotoscope.analysis.onehop import one_hop_local
+        from rotoscope.analysis.prompts import read_text
+        from rotoscope.cli.terminal import as_flags, new_console, say, show_next
+        from rotoscope.reading import load
+        from rotoscope.tasks.onehop import LENGTHS, ONE_HOP, OneHopPlan
 
     console = new_console()
     plan = OneHopPlan(
@@ -60,7 +62,8 @@ def ask(
     folder = written.folder(Path(model).stem if endpoint is None else model.replace("/", "-"), "ask")
     place: dict[str, Any] = {"out": folder, "overwrite": written.overwrite, "force": written.force}
     if endpoint is None:
-        subject = load(model, device=written.device, **loading)
+        with says_loading():
+            subject = load(model, device=written.device, **loading)
         result = one_hop_local(subject, plan, chat=wanted.chat, answer_tokens=wanted.answer_tokens, **place)
         return _show(console, result, folder, draw=written.figures)
     given = ("concurrency", "timeout", "patience", "price_in", "price_out")
@@ -68,20 +71,22 @@ def ask(
     expected = one_hop_endpoint(endpoint, model, plan, dry_run=True, **requests)
     say(console, f"to be asked: {expected}", markup=False)
     if wanted.dry_run:
-        console.print("dry run: nothing was sent", highlight=False)
+        say(console, "dry run: nothing was sent")
+        show_next(console, ["ask", model, "--endpoint", endpoint, *as_flags(settings | output, ["dry_run"])])
         return 0
     answered: Any = one_hop_endpoint(endpoint, model, plan, **requests)
     return _show(console, answered, folder, draw=written.figures)
 
 
 def _show(console: Any, result: OneHopRun, folder: Path, draw: bool) -> int:
-    from rotoscope.cli.summary import end, say, show_table
+    from rotoscope.cli.summary import end, show_table
+    from rotoscope.cli.terminal import say
     from rotoscope.papers.tables import TABLE_3, beside_table_3
     from rotoscope.papers.tables import screening as screened
 
     title = "accuracy, mean and standard deviation over runs, Wilson's 95 % interval"
-    show_table(console, result.accuracy(), title)
-    show_table(console, beside_table_3(result), "beside P2's Table 3")
+    show_table(console, result.accuracy(), title, folder / "accuracy.csv")
+    show_table(console, beside_table_3(result), "beside P2's Table 3", folder / "beside_table_3.csv")
     screening = screened(result)
     if screening["selected"] is None:
         verdict = f"not decided: {screening['reason']}"
@@ -92,7 +97,8 @@ def _show(console: Any, result: OneHopRun, folder: Path, draw: bool) -> int:
             f"{screening['single_answers']:.0%} single answers"
         )
     say(console, f"\nP2's screening rule: {verdict}", markup=False)
-    return end(console, result, folder, draw=draw, printed=TABLE_3)
+    then = [["reproduce", "p2", "--one-hop", folder]]
+    return end(console, result, folder, draw=draw, printed=TABLE_3, then=then)
 
 
 def _body(given: str | None) -> dict[str, Any] | None:

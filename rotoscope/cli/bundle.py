@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rotoscope.cli.command import command
+from rotoscope.progress import progress_bar, says_loading
 from rotoscope.settings import BundleSettings
 
 
@@ -19,10 +20,12 @@ def bundle(*runs: Path, settings: BundleSettings) -> int:
     runs
         Run folders, or folders of runs, up to three folders deep. Default: runs.
     """
-    from rotoscope.cli.summary import new_console, say
-    from rotoscope.report.bundle import write_bundle
+    with says_loading():
+        from rotoscope.cli.terminal import new_console, say, show_next
+        from rotoscope.report.bundle import write_bundle
 
-    place = write_bundle(*(runs or (Path("runs"),)), settings=settings)
+    with progress_bar("writing pages", None):
+        place = write_bundle(*(runs or (Path("runs"),)), settings=settings)
     console = new_console()
     pages = len(list(place.glob("run-*.html")))
     say(console, f"wrote {place}: {pages} run{'' if pages == 1 else 's'}", markup=False)
@@ -31,4 +34,5 @@ def bundle(*runs: Path, settings: BundleSettings) -> int:
         f"put the folder on any web space, or open {(place / 'index.html').resolve().as_uri()}",
         markup=False,
     )
+    show_next(console, ["serve", *(runs or ["runs"])[:1]])
     return 0

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from rotoscope.cli.command import command
+from rotoscope.progress import says_loading
 from rotoscope.settings import CalibrateSettings, Output
 
 TRAINED = ["statistic", "value", "low", "high", "null_value", "null_low", "null_high", "p_value", "verdict"]
@@ -17,9 +18,11 @@ def calibrate(*, settings: CalibrateSettings, output: Output) -> int:
 
     Example: rotoscope calibrate --repetitions 40
     """
-    from rotoscope.analysis.calibration import HEADS, LAYERS, SECONDS
-    from rotoscope.analysis.calibration import calibrate as judge
-    from rotoscope.cli.summary import end, new_console, say, show_table
+    with says_loading():
+        from rotoscope.analysis.calibration import HEADS, LAYERS, SECONDS
+        from rotoscope.analysis.calibration import calibrate as judge
+        from rotoscope.cli.summary import end, show_table
+        from rotoscope.cli.terminal import new_console, say
 
     console = new_console()
     folder = output.folder("calibration")
@@ -34,8 +37,10 @@ def calibrate(*, settings: CalibrateSettings, output: Output) -> int:
     place: dict[str, Any] = {"out": folder, "overwrite": output.overwrite, "force": output.force}
     result = judge(settings, device=output.device, **place)
     title = "random subjects with any statistic beyond the null: at most 5 % should have one (95 % intervals)"
-    show_table(console, result.errors(), title)
-    show_table(console, result.by_statistic(), "the same for every statistic by itself, over all of them")
+    show_table(console, result.errors(), title, folder / "errors.csv")
+    title = "the same for every statistic by itself, over all of them"
+    show_table(console, result.by_statistic(), title, folder / "by_statistic.csv")
     if len(result.trained):
-        show_table(console, result.trained[TRAINED], f"{settings.trained}, which learned something")
+        title = f"{settings.trained}, which learned something"
+        show_table(console, result.trained[TRAINED], title, folder / "trained.csv")
     return end(console, result, folder, draw=output.figures)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from rotoscope.cli.command import Given, command
+from rotoscope.progress import says_loading
 from rotoscope.settings import CanonicalSettings, Output
 
 
@@ -27,8 +28,10 @@ def canonical(
     preset
         quick: under a minute, for a first look. paper: 22 angles, 3 seeds, 2,500 steps. The defaults below are those of paper.
     """
-    from rotoscope.analysis.canonical import canonical_experiments
-    from rotoscope.cli.summary import end, new_console, show_table
+    with says_loading():
+        from rotoscope.analysis.canonical import canonical_experiments
+        from rotoscope.cli.summary import end, show_table
+        from rotoscope.cli.terminal import new_console
 
     console = new_console()
     folder = output.folder("canonical", task, preset)
@@ -39,5 +42,7 @@ def canonical(
         console,
         result.table().reset_index(),
         f"accuracy after {budget['steps']} steps of {budget['batch']}, mean of {budget['seeds']} seeds (theta = 0: NoPE)",
+        folder / "table.csv",
     )
-    return end(console, result, folder, draw=output.figures)
+    then = [["canonical", task, "--preset", "paper"]] if preset == "quick" else []
+    return end(console, result, folder, draw=output.figures, then=then)

@@ -79,7 +79,7 @@ def _bundle(hint: Any, taken: set[str]) -> _Bundle | None:
 
 def _flags(bundle: _Bundle) -> Iterator[inspect.Parameter]:
     """One optional keyword per field: nothing says that it was not used."""
-    hints, sentences = get_type_hints(bundle.kind), _sentences(bundle.kind)
+    hints, sentences = get_type_hints(bundle.kind), _sentences(bundle.kind)  # type: ignore[arg-type]
     for field in dataclasses.fields(bundle.kind):
         if field.name in bundle.names:
             options: dict[str, Any] = {
@@ -110,8 +110,9 @@ def _whole(kind: Any, tokens: Sequence[Token]) -> Any:
     return convert(kind, tokens)
 
 
+@functools.cache
 def _sentences(kind: type[Settings]) -> dict[str, str]:
-    """What stands under each field, also under those a class inherits."""
+    """What stands under each field, also under those a class inherits; looked up once, since that takes a while."""
     from docstring_parser import parse_from_object
 
     found: dict[str, str] = {}

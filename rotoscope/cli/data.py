@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from rotoscope.cli.command import Given, command
+from rotoscope.progress import progress_bar, says_loading
 from rotoscope.settings import Output, TrainSettings
 
 
@@ -35,9 +36,11 @@ def data(
         same sequence can be; how many are is said at the end and in the card.
     """
     TrainSettings.check_meant(sizes, task)
-    from rotoscope.cli.summary import new_console, show_written
-    from rotoscope.lab.data import export_dataset, known_sequences
-    from rotoscope.reading.devices import pick_device
+    with says_loading():
+        from rotoscope.cli.summary import show_written
+        from rotoscope.cli.terminal import as_flags, new_console, say, show_next
+        from rotoscope.lab.data import export_dataset, known_sequences
+        from rotoscope.reading.devices import pick_device
 
     settings = TrainSettings.make(
         task=task,
@@ -50,9 +53,12 @@ def data(
     place = Output.make(**output)
     device = pick_device(place.device or "cpu")
     how: dict[str, Any] = {"overwrite": place.overwrite, "force": place.force, "device": device}
-    files = export_dataset(settings, place.folder("data", task), **how)
+    with progress_bar("writing sequences", None):
+        files = export_dataset(settings, place.folder("data", task), **how)
+        known_to_train = known_sequences(settings, device)
     console = new_console()
-    for part, (different, known) in known_sequences(settings, device).items():
-        console.print(f"{part}: {different:,} different sequences, {known:,} of them also in train")
+    for part, (different, known) in known_to_train.items():
+        say(console, f"{part}: {different:,} different sequences, {known:,} of them also in train")
     show_written(console, files)
+    show_next(console, ["train", task, *as_flags(sizes)])
     return 0

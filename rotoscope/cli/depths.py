@@ -8,12 +8,11 @@ from typing import Annotated, Any
 
 from rotoscope.cli.command import Given, command
 from rotoscope.errors import RotoscopeError
+from rotoscope.progress import says_loading
 from rotoscope.settings import DepthsSettings, ModelSettings, Output, PromptSettings
 from rotoscope.settings.prompts import DRAWN
 
 USUAL = {"prompts": 8}
-SHOWN = 12
-"""Heads in the table of those that turn."""
 
 
 @command
@@ -22,7 +21,7 @@ def depths(
     *,
     prompts: Annotated[Given, PromptSettings],
     settings: Annotated[Given, DepthsSettings],
-    loading: ModelSettings,
+    loading: Annotated[Given, ModelSettings],
     output: Output,
 ) -> int:
     """Swap blocks at the input of some layers: where does a head's place come from?
@@ -41,18 +40,20 @@ def depths(
     if "answer" in prompts:
         raise RotoscopeError("--answer means nothing here: no answer is asked for")
     wanted, sizes = DepthsSettings.make(**settings), PromptSettings.make(**(USUAL | prompts))
-    import pandas as pd
-    from rich.markup import escape
+    with says_loading():
+        import pandas as pd
+        from rich.markup import escape
 
-    from rotoscope.analysis.depth_curves import depths as measure
-    from rotoscope.analysis.depth_curves import depths_cost
-    from rotoscope.analysis.prompts import make_prompts
-    from rotoscope.cli.summary import end, new_console, say, show_statistics, show_table
-    from rotoscope.reading import load
-    from rotoscope.results.writers import ONE, writers_in_words
+        from rotoscope.analysis.depth_curves import depths as measure
+        from rotoscope.analysis.depth_curves import depths_cost
+        from rotoscope.analysis.prompts import make_prompts
+        from rotoscope.cli.summary import end, show_statistics, show_table
+        from rotoscope.cli.terminal import as_flags, new_console, say
+        from rotoscope.reading import load
+        from rotoscope.results.writers import ONE, writers_in_words
 
+        subject = load(model, device=output.device, **loading)
     console = new_console()
-    subject = load(model, device=output.device, allow_missing=loading.allow_missing)
     one = make_prompts(subject, replace(sizes, prompts=1), given=prompts)
     cost = depths_cost(subject, one, wanted, sizes.prompts if one.task in DRAWN else 1)
     cost.check(subject.device, force=output.force)
@@ -64,13 +65,16 @@ def depths(
     result = measure(subject, shown, wanted, seed=sizes.seed, **place)
     for tau in result.taus:
         show_statistics(console, result, tau)
-    turning = result.turning().head(SHOWN)
+    turning = result.turning()
     if len(turning):
         title = "heads that follow at their own layer and stay in place below it (positional / symbolic; layer:head)"
-        show_table(console, turning, title)
+        show_table(console, turning, title, folder / "turning.csv")
     if len(result.writers):
         found = result.writers_summary()
-        edges = pd.concat([found[found["condition"] != ONE], result.writer_graph().head(SHOWN)])
+        edges = pd.concat([found[found["condition"] != ONE], result.writer_graph()])
         title = "what carried heads lose of their place without positional heads below them (controls: other heads there)"
-        show_table(console, writers_in_words(edges), title)
-    return end(console, result, folder, draw=output.figures)
+        show_table(console, writers_in_words(edges), title, folder / "edges.csv")
+    carried = (result.turns["head_class"] == "carried").any() and not wanted.writers
+    again = [model, *as_flags({"task": shown.task} | prompts | settings | loading), "--writers"]
+    then = [["depths", *again, "--out", f"{folder}-writers"]] if carried else []
+    return end(console, result, folder, draw=output.figures, then=then)

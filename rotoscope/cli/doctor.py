@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rotoscope.cli.command import command
+from rotoscope.progress import says_loading
 from rotoscope.settings.bounds import SEED
 
 if TYPE_CHECKING:
@@ -48,66 +49,73 @@ def doctor(
         Where to run the self-check: cpu, cuda, ... Default: a GPU where there is one.
     """
     SEED.check("seed", seed)
-    from rich.console import Console
-
-    from rotoscope.cli.report import check_file_out
-    from rotoscope.results.files import write_text
+    with says_loading():
+        from rotoscope.cli.report import check_file_out
+        from rotoscope.cli.terminal import new_console, say, show_next
+        from rotoscope.results.files import write_text
 
     if out is not None:
         check_file_out(out, overwrite=overwrite)
-    console = Console(highlight=False, record=out is not None, soft_wrap=True)
+    console = new_console(record=out is not None)
     sound = _installation(console, seed, device) if run is None else _run(console, run)
     if out is not None:
         write_text(out, console.export_text())
-        console.print(f"wrote {out}", markup=False)
+        say(console, f"wrote {out}", markup=False)
+    first = ["profile", "smollm2", "--pairs", 8, "--prompts", 4, "--out", "runs/first"]
+    show_next(console, ["report", run] if run is not None else first if sound else ["doctor"])
     return 0 if sound else 1
 
 
 def _run(console: Console, folder: Path) -> bool:
     from rich.markup import escape
 
+    from rotoscope.cli.terminal import say
     from rotoscope.results.record import RunRecord
 
     record = RunRecord.read(folder)
     damage = record.damage(folder)
     for problem in damage:
-        console.print(f"[red]damaged[/]: {escape(problem)}")
+        say(console, f"[red]damaged[/]: {escape(problem)}")
     if not record.files:
-        console.print("this run has no checksums: it is not finished, or an older rotoscope wrote it")
+        say(console, "this run has no checksums: it is not finished, or an older rotoscope wrote it")
     elif not damage:
-        console.print(f"{len(record.files)} files, all as they were written")
+        say(console, f"{len(record.files)} files, all as they were written")
     return not damage
 
 
 def _installation(console: Console, seed: int, device: str | None) -> bool:
-    import torch
+    with says_loading():
+        import torch
     from rich.markup import escape
 
+    from rotoscope.cli.terminal import say
     from rotoscope.errors import RotoscopeError
     from rotoscope.reading import EMBEDDED, HeadReader, load
     from rotoscope.reading.complaints import cache_folder
     from rotoscope.reading.loading import embedded_file
     from rotoscope.results.record import versions
 
-    console.print(", ".join(f"{name} {version}" for name, version in versions().items()))
+    say(console, ", ".join(f"{name} {version}" for name, version in versions().items()))
     for extra, module in EXTRAS.items():
         installed = importlib.util.find_spec(module) is not None
         state = "installed" if installed else f"not installed (pip install 'rotoscope[{extra}]')"
-        console.print(f"extra {extra}: {state}")
+        say(console, f"extra {extra}: {state}", markup=False)
     gpus = [torch.cuda.get_device_name(k) for k in range(torch.cuda.device_count())]
-    console.print(f"GPU: {', '.join(gpus) or 'none'}; CPU threads: {torch.get_num_threads()}")
-    console.print(f"cache: {cache_folder()}", markup=False)
+    say(console, f"GPU: {', '.join(gpus) or 'none'}; CPU threads: {torch.get_num_threads()}")
+    say(console, f"cache: {cache_folder()}", markup=False)
     sound = True
     for name in EMBEDDED:
         try:
             file = embedded_file(name)
-            console.print(f"embedded model {name}: {file.name}, {file.stat().st_size / 1e6:.0f} MB")
-            reader = HeadReader(load(name, device=device).model, seed=seed)
-            console.print(
+            say(console, f"embedded model {name}: {file.name}, {file.stat().st_size / 1e6:.0f} MB")
+            with says_loading():
+                reader = HeadReader(load(name, device=device).model, seed=seed)
+            say(
+                console,
                 f"self-check on {name}: [green]passed[/], {reader.layers} layers rebuilt after a permutation, "
-                f"largest difference {max(reader.proof):.1e}; queries and keys are read {reader.way}"
+                f"largest difference {max(reader.proof):.1e}; queries and keys are read {reader.way}",
             )
         except RotoscopeError as problem:
             sound = False
-            console.print(f"embedded model {name}: [red]failed[/]: {escape(str(problem))}")
+            say(console, f"embedded model {name}: [red]failed[/]: {escape(str(problem))}")
     return sound

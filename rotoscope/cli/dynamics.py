@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from rotoscope.cli.command import command
+from rotoscope.cli.command import Given, command
 from rotoscope.errors import RotoscopeError
+from rotoscope.progress import progress_bar, says_loading
 from rotoscope.settings import ModelSettings, Output, ProfileSettings, PromptSettings, WatchSettings
 from rotoscope.settings.bounds import SEED
 
@@ -23,7 +24,7 @@ def dynamics(
     roles: bool = True,
     sequence: str | None = None,
     seed: int = 0,
-    loading: ModelSettings,
+    loading: Annotated[Given, ModelSettings, "allow_missing"],
     output: Output,
 ) -> int:
     """Score all heads along training, then say which layer does what in the trained model.
@@ -55,12 +56,14 @@ def dynamics(
         )
     SEED.check("seed", seed)
     WatchSettings.bounds["inputs"].check("inputs", inputs)
-    from rotoscope.analysis.dynamics import measure_dynamics
-    from rotoscope.analysis.estimate import check_prompts
-    from rotoscope.analysis.prompts import make_prompts
-    from rotoscope.cli.summary import end, new_console
-    from rotoscope.cli.train import show_dynamics
-    from rotoscope.reading import load
+    with says_loading():
+        from rotoscope.analysis.dynamics import measure_dynamics
+        from rotoscope.analysis.estimate import check_prompts
+        from rotoscope.analysis.prompts import make_prompts
+        from rotoscope.cli.summary import end
+        from rotoscope.cli.terminal import new_console
+        from rotoscope.cli.train import show_dynamics
+        from rotoscope.reading import load
 
     queries = queries or ("last" if inputs is not None else None)
     inputs = INPUTS if inputs is None else inputs
@@ -69,7 +72,7 @@ def dynamics(
     prompts = None
     if task in ("binding", "repeats"):  # in the words of the last checkpoint's tokenizer
         sizes, queries = PromptSettings(task=task, pairs=PAIRS, prompts=inputs, seed=seed), queries or "last"
-        subject = load(source, device="cpu", allow_missing=loading.allow_missing)
+        subject = load(source, device="cpu", **loading)
         asked = ProfileSettings(null="none", queries="last" if queries == "last" else "all")
         check_prompts(subject, sizes, asked, force=output.force)
         prompts, task = make_prompts(subject, sizes), None
@@ -83,13 +86,14 @@ def dynamics(
         out=folder if queries is not None else None,
         overwrite=output.overwrite,
         force=output.force,
-        allow_missing=loading.allow_missing,
+        **loading,
     )
     if queries is None:
         result.save(folder, overwrite=output.overwrite)
-    show_dynamics(console, result)
+    show_dynamics(console, result, folder)
     beside = _roles(console, source, folder, sequence, seed, loading, output) if roles else []
-    return end(console, result, folder, draw=output.figures, beside=beside)
+    then = [["lengths", source]] if beside else []
+    return end(console, result, folder, draw=output.figures, beside=beside, then=then)
 
 
 def _roles(
@@ -98,44 +102,50 @@ def _roles(
     folder: Path,
     sequence: str | None,
     seed: int,
-    loading: ModelSettings,
+    loading: Given,
     output: Output,
 ) -> list[Path]:
     """Roles, arrival, flow and geometry of the trained model; nothing for models that are not ours."""
     from rotoscope.analysis.geometry import find_geometry
     from rotoscope.analysis.roles import find_roles, trace
-    from rotoscope.cli.summary import show_table
+    from rotoscope.cli.summary import draw_all, show_table
+    from rotoscope.cli.terminal import say
     from rotoscope.lab.checkpoints import own_task
     from rotoscope.papers.tables import TABLE_1, beside_table_1
     from rotoscope.reading import load
 
-    subject = load(source, device=output.device, allow_missing=loading.allow_missing)
+    subject = load(source, device=output.device, **loading)
     if own_task(subject) is None:
-        console.print(
-            "\nroles are found in models trained on the multi-hop tasks; this one says nothing of them"
+        say(
+            console, "\nroles are found in models trained on the multi-hop tasks; this one says nothing of them"
         )
         return []
     # Before the roles, which take longer: a wrong sequence is refused at once.
-    flow = trace(subject, sequence, seed=seed) if output.figures else None
+    flow = None
+    if output.figures:
+        with progress_bar("following the answer", None):
+            flow = trace(subject, sequence, seed=seed)
     found = find_roles(subject, seed=seed, out=folder / "roles", overwrite=output.overwrite)
     title = "where every head looks from positions that point on, and the role it has earned"
-    show_table(console, found.table(), title)
+    show_table(console, found.table(), title, folder / "roles.csv")
     order = "in hop order" if found.in_hop_order() else "NOT in hop order"
     title = f"where the answer is along the path ({order}); path index 0 is the last token"
-    show_table(console, found.arrivals(), title)
-    shape = find_geometry(subject, seed=seed, out=folder / "geometry", overwrite=output.overwrite)
-    show_table(console, beside_table_1(shape), "frequencies in use (ids count from 1), beside P2's Table 1")
+    show_table(console, found.arrivals(), title, folder / "arrivals.csv")
+    with progress_bar("finding the frequencies in use", None):
+        shape = find_geometry(subject, seed=seed, out=folder / "geometry", overwrite=output.overwrite)
+    title = "frequencies in use (ids count from 1), beside P2's Table 1"
+    show_table(console, beside_table_1(shape), title, folder / "frequencies_in_use.csv")
     written = [folder / "roles" / "run.json", folder / "geometry" / "run.json"]
     if flow is not None:
         from rotoscope import figures as draw
 
-        for title, figure in (
-            ("role_attention", draw.role_attention(found)),
-            ("answer_arrival", draw.answer_arrival(found)),
-            ("decodable_flow", draw.decodable_flow(found)),
-            ("information_flow", draw.information_flow(flow)),
-            ("frequency_use", draw.frequency_use(shape, printed=TABLE_1)),
-            ("dominant_planes", draw.dominant_planes(shape)),
-        ):
-            written += draw.save(figure, folder / title)
+        made: dict[str, Any] = {
+            "role_attention": lambda: draw.role_attention(found),
+            "answer_arrival": lambda: draw.answer_arrival(found),
+            "decodable_flow": lambda: draw.decodable_flow(found),
+            "information_flow": lambda: draw.information_flow(flow),
+            "frequency_use": lambda: draw.frequency_use(shape, printed=TABLE_1),
+            "dominant_planes": lambda: draw.dominant_planes(shape),
+        }
+        written += draw_all(((name, one()) for name, one in made.items()), folder)
     return written

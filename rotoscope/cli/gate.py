@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from rotoscope.cli.command import Given, command
 from rotoscope.errors import RotoscopeError
+from rotoscope.progress import says_loading
 from rotoscope.settings import GateSettings, ModelSettings, Output, PromptSettings
 from rotoscope.settings.prompts import DRAWN
 
@@ -22,7 +23,7 @@ def gate(
     prompts: Annotated[Given, PromptSettings],
     settings: Annotated[Given, GateSettings],
     classes: Path | None = None,
-    loading: ModelSettings,
+    loading: Annotated[Given, ModelSettings],
     output: Output,
 ) -> int:
     """Gate frequencies or heads while the model runs, and measure task loss, text loss and the heads' scores.
@@ -42,15 +43,17 @@ def gate(
     """
     wanted, sizes = GateSettings.make(**settings), PromptSettings.make(**(USUAL | prompts))
     wanted.check_meant(settings, wanted.case)
-    from rotoscope.analysis.gating import gate as close_gate
-    from rotoscope.analysis.gating import gates_cost
-    from rotoscope.analysis.prompts import make_prompts
-    from rotoscope.cli.summary import end, new_console, show_table
-    from rotoscope.reading import load
-    from rotoscope.results import Profile
+    with says_loading():
+        from rotoscope.analysis.gating import gate as close_gate
+        from rotoscope.analysis.gating import gates_cost
+        from rotoscope.analysis.prompts import make_prompts
+        from rotoscope.cli.summary import end, show_table
+        from rotoscope.cli.terminal import as_flags, new_console, say
+        from rotoscope.reading import load
+        from rotoscope.results import Profile
 
+        subject = load(model, device=output.device, **loading)
     console = new_console()
-    subject = load(model, device=output.device, allow_missing=loading.allow_missing)
     one = make_prompts(subject, replace(sizes, prompts=1), given=prompts, usual="repeats")
     count = sizes.prompts if one.task in DRAWN else 1
     gates_cost(subject, one[0], count, wanted).check(subject.device, force=output.force)
@@ -67,17 +70,19 @@ def gate(
     result = close_gate(subject, shown, wanted, classes=known, seed=sizes.seed, **place)
     columns = ["condition", "head_group", "control", "gated_heads", "source"]
     numbers = ["loss", "loss_low", "loss_high", "accuracy"]
-    show_table(console, result.summary[columns + numbers], "loss and accuracy, 95 % intervals over prompts")
+    title = "loss and accuracy, 95 % intervals over prompts"
+    show_table(console, result.summary[columns + numbers], title, folder / "summary.csv")
     if not result.sweep:
-        shown = result.effects.rename(columns={"null_value": "random_heads"})
+        effects = result.effects.rename(columns={"null_value": "random_heads"})
         title = "what the gate changes, beside random heads of the same layers"
-        show_table(console, shown[["source", "measure", *EFFECT]], title)
-        for reason in dict.fromkeys(reason for reason in shown["reason"] if reason):
-            console.print(reason, style="dim", highlight=False)
+        show_table(console, effects[["source", "measure", *EFFECT]], title, folder / "effects.csv")
+        for reason in dict.fromkeys(reason for reason in effects["reason"] if reason):
+            say(console, reason, markup=False)
     moved = result.gated_heads
     for kind in ("positional", "symbolic") if len(moved) else ():
         before, after = moved[f"{kind}_score"].median(), moved[f"{kind}_score_gated"].median()
-        console.print(
-            f"median {kind} score over heads: {before:.2f} before, {after:.2f} gated", highlight=False
-        )
-    return end(console, result, folder, draw=output.figures)
+        say(console, f"median {kind} score over heads: {before:.2f} before, {after:.2f} gated")
+    then = (
+        [] if classes is not None else [["profile", model, *as_flags({"task": shown.task} | prompts | loading)]]
+    )
+    return end(console, result, folder, draw=output.figures, then=then)

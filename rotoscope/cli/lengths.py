@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from rotoscope.cli.command import Given, command
 from rotoscope.errors import RotoscopeError
+from rotoscope.progress import says_loading
 from rotoscope.settings import LengthsSettings, ModelSettings, Output
 
 STORED = "stored"
@@ -14,7 +15,11 @@ STORED = "stored"
 
 @command
 def lengths(
-    source: str, *, settings: Annotated[Given, LengthsSettings], loading: ModelSettings, output: Output
+    source: str,
+    *,
+    settings: Annotated[Given, LengthsSettings],
+    loading: Annotated[Given, ModelSettings, "allow_missing"],
+    output: Output,
 ) -> int:
     """Measure the accuracy of a trained multi-hop model on longer and longer inputs.
 
@@ -30,8 +35,10 @@ def lengths(
     if source == STORED and settings:
         flag = next(iter(settings)).replace("_", "-")
         raise RotoscopeError(f"--{flag} means nothing for stored measurements: they are shown as they are")
-    from rotoscope.analysis.lengths import measure_lengths, stored_lengths
-    from rotoscope.cli.summary import end, new_console, show_table
+    with says_loading():
+        from rotoscope.analysis.lengths import measure_lengths, stored_lengths
+        from rotoscope.cli.summary import end, show_table
+        from rotoscope.cli.terminal import new_console
 
     console = new_console()
     folder = output.folder(Path(source).name, "lengths")
@@ -40,20 +47,22 @@ def lengths(
         result.save(folder, overwrite=output.overwrite)
     else:
         place: dict[str, Any] = {"out": folder, "overwrite": output.overwrite, "force": output.force}
-        missing = loading.allow_missing
-        result = measure_lengths(source, wanted, device=output.device, allow_missing=missing, **place)
+        result = measure_lengths(source, wanted, device=output.device, **loading, **place)
     curve = result.curve().pivot(index="length", columns="model", values="accuracy").reset_index()
-    show_table(console, curve.rename_axis(columns=None), "accuracy by length, all hop counts together")
+    title = "accuracy by length, all hop counts together"
+    show_table(console, curve.rename_axis(columns=None), title, folder / "curve.csv")
     title = (
         "lengths at which accuracy falls below a level: predicted from training length, measured, and where the errors "
         "for other trainings let one expect it"
     )
-    show_table(console, result.predictions(known=None if source == STORED else stored_lengths()), title)
+    expected = result.predictions(known=None if source == STORED else stored_lengths())
+    show_table(console, expected, title, folder / "predictions.csv")
     if "heads" in result.tables:
         title = "power of the length with which discrepancy and gap change, with 95 % intervals"
-        show_table(console, result.exponents(), title)
+        show_table(console, result.exponents(), title, folder / "exponents.csv")
         title = '"decays for positional, stays for symbolic": heads by class at training length'
-        show_table(console, result.decay(), title)
+        show_table(console, result.decay(), title, folder / "decay.csv")
         title = "discrepancy by class at training length: mean, worst query, 10 %, 50 % and 90 % of all queries"
-        show_table(console, result.discrepancies(), title)
-    return end(console, result, folder, draw=output.figures)
+        show_table(console, result.discrepancies(), title, folder / "discrepancies.csv")
+    then = [["reproduce", "p2"]] if source == STORED else [["lengths", STORED]]
+    return end(console, result, folder, draw=output.figures, then=then)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
 from rotoscope.cli.command import Given, command
 from rotoscope.errors import RotoscopeError
+from rotoscope.progress import says_loading
 from rotoscope.settings import ModelSettings, Output, ProfileSettings, PromptSettings
 from rotoscope.settings.prompts import Task
 
@@ -21,7 +23,7 @@ def profile(
     task: tuple[Task, ...] | None = None,
     prompts: Annotated[Given, PromptSettings],
     settings: Annotated[Given, ProfileSettings],
-    loading: ModelSettings,
+    loading: Annotated[Given, ModelSettings],
     output: Output,
 ) -> int:
     """Score every head of a model: does it attend by position or by symbol?
@@ -42,16 +44,19 @@ def profile(
         return _several(model, task, prompts, settings, loading, output)
     prompts |= {"task": task[0]} if task else {}
     wanted, sizes = ProfileSettings.make(**settings), PromptSettings.make(**prompts)
-    from rich.markup import escape
+    with says_loading():
+        from rich.markup import escape
 
-    from rotoscope.analysis.estimate import check_prompts, estimate
-    from rotoscope.analysis.profiling import profile as score
-    from rotoscope.analysis.prompts import make_prompts
-    from rotoscope.cli.summary import end, new_console, say, show_summary, show_table
-    from rotoscope.reading import load
+        from rotoscope.analysis.estimate import check_prompts, estimate
+        from rotoscope.analysis.profiling import profile as score
+        from rotoscope.analysis.prompts import make_prompts
+        from rotoscope.cli.summary import end, show_summary, show_table
+        from rotoscope.cli.terminal import as_flags, new_console, say
+        from rotoscope.reading import load
+        from rotoscope.results.next_steps import next_steps
 
+        subject = load(model, device=output.device, **loading)
     console = new_console()
-    subject = load(model, device=output.device, allow_missing=loading.allow_missing)
     given = [*prompts, *settings]
     check_prompts(subject, sizes, wanted, given=given, force=output.force)
     shown = make_prompts(subject, sizes, given=given)
@@ -62,12 +67,14 @@ def profile(
     show_summary(console, result)
     if "known_heads" in result.tables:
         title = "heads of known kinds by class (in brackets: classes shuffled within layers; *: beyond that)"
-        show_table(console, result.known_overview(), title)
+        show_table(console, result.known_overview(), title, folder / "known_overview.csv")
     if "variations" in result.tables:
-        show_table(
-            console, result.tables["variations"][VARIATIONS], "which conclusions change with the settings"
-        )
-    return end(console, result, folder, draw=output.figures)
+        found = result.tables["variations"][VARIATIONS]
+        show_table(console, found, "which conclusions change with the settings", folder / "variations.csv")
+    same = [model, *as_flags({"task": shown.task} | prompts | loading)]
+    steps = [shlex.split(step.command)[1:] for step in next_steps(result, same)]
+    then = [[*words, "--out", f"{folder}-{words[0]}"] for words in steps[:1]]
+    return end(console, result, folder, draw=output.figures, then=then)
 
 
 def _several(
@@ -75,7 +82,7 @@ def _several(
     tasks: tuple[Task, ...],
     prompts: Given,
     settings: Given,
-    loading: ModelSettings,
+    loading: Given,
     output: Output,
 ) -> int:
     """A run per task, and one over them; a size is taken by the tasks that it means something for."""
@@ -93,16 +100,18 @@ def _several(
         for task in tasks
     }
     sizes = {task: PromptSettings.make(task=task, **own) for task, own in given.items()}
-    from rich.markup import escape
+    with says_loading():
+        from rich.markup import escape
 
-    from rotoscope.analysis.across_tasks import profile_tasks
-    from rotoscope.analysis.estimate import check_prompts, estimate
-    from rotoscope.analysis.prompts import make_prompts
-    from rotoscope.cli.summary import drawn, end, new_console, say, show_table
-    from rotoscope.reading import load
+        from rotoscope.analysis.across_tasks import profile_tasks
+        from rotoscope.analysis.estimate import check_prompts, estimate
+        from rotoscope.analysis.prompts import make_prompts
+        from rotoscope.cli.summary import drawn, end, show_table
+        from rotoscope.cli.terminal import new_console, say
+        from rotoscope.reading import load
 
+        subject = load(model, device=output.device, **loading)
     console = new_console()
-    subject = load(model, device=output.device, allow_missing=loading.allow_missing)
     for task in tasks:
         check_prompts(subject, sizes[task], wanted, given=given[task], force=output.force)
     shown = [make_prompts(subject, sizes[task], given=given[task]) for task in tasks]
@@ -111,15 +120,16 @@ def _several(
         say(console, f"[bold]{escape(subject.name)}[/], {one.task}: {estimate(subject, one, wanted)}")
     how: dict[str, Any] = {"out": folder, "overwrite": output.overwrite, "force": output.force}
     found, result = profile_tasks(subject, shown, wanted, seed=sizes[tasks[0]].seed, **how)
-    show_table(console, result.tasks, "the tasks, and the heads of each class")
-    show_table(
-        console, result.pairs, "heads with the same class on two tasks; null: labels shuffled within layers"
-    )
+    show_table(console, result.tasks, "the tasks, and the heads of each class", folder / "tasks.csv")
+    title = "heads with the same class on two tasks; null: labels shuffled within layers"
+    show_table(console, result.pairs, title, folder / "pairs.csv")
     if len(result.components):
-        show_table(console, result.components, "variance of the scores over heads, tasks and prompts")
+        title = "variance of the scores over heads, tasks and prompts"
+        show_table(console, result.components, title, folder / "components.csv")
     beside = []
     for name, profiled in found.items():
         for caveat in profiled.run.warnings:
             say(console, f"[yellow]caveat, {name}:[/] {escape(caveat)}")
         beside += [folder / name / "run.json", *(drawn(profiled, folder / name) if output.figures else [])]
-    return end(console, result, folder, draw=output.figures, beside=beside)
+    then = [["report", *(folder / task for task in tasks[:2])]]
+    return end(console, result, folder, draw=output.figures, beside=beside, then=then)

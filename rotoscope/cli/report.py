@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rotoscope.errors import RotoscopeError
+from rotoscope.progress import progress_bar, says_loading
 
 
 def report(run: Path, other: Path | None = None, *, out: Path | None = None, overwrite: bool = False) -> int:
@@ -23,17 +24,20 @@ def report(run: Path, other: Path | None = None, *, out: Path | None = None, ove
     overwrite
         Replace the file that --out names.
     """
-    from rich.markup import escape
+    with says_loading():
+        from rich.markup import escape
 
-    from rotoscope.cli.summary import new_console, say, show_written
-    from rotoscope.report import PAGE, write_page
-    from rotoscope.report.side_by_side import payloads_of, side_of
+        from rotoscope.cli.summary import show_written
+        from rotoscope.cli.terminal import new_console, say, show_next
+        from rotoscope.report import PAGE, write_page
+        from rotoscope.report.side_by_side import payloads_of, side_of
 
     file = out or run / "report.html"
     if out is not None:
         check_file_out(out, overwrite=overwrite)
     folders = [folder for folder in (run, other) if folder is not None]
-    payloads = payloads_of([side_of(folder, PAGE // len(folders)) for folder in folders])
+    with progress_bar("reading the run", None):
+        payloads = payloads_of([side_of(folder, PAGE // len(folders)) for folder in folders])
     for payload in payloads:
         if payload["kind"] == "unknown" and not payload["tabs"]:
             raise RotoscopeError(payload["problems"][0])
@@ -44,6 +48,7 @@ def report(run: Path, other: Path | None = None, *, out: Path | None = None, ove
             say(console, f"[yellow]{escape(payload['name'])}:[/] {escape(problem)}")
     show_written(console, [file])
     say(console, f"open it in any browser, no server needed: {file.resolve().as_uri()}", markup=False)
+    show_next(console, ["serve", run.parent])
     return 0
 
 

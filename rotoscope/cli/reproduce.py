@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from rotoscope.cli.command import Given, command
 from rotoscope.errors import RotoscopeError
 from rotoscope.palette import TERMINAL_VERDICTS
+from rotoscope.progress import says_loading
 from rotoscope.settings import Output
 
 SHOWN = {
@@ -54,8 +55,10 @@ def reproduce(
     if seed:
         raise RotoscopeError(f"--seed {seed} means nothing here: the claims are judged on fixed seeds")
     place = Output.make(**output)
-    from rotoscope.cli.summary import new_console, say, show_written
-    from rotoscope.papers import reproduce as judge
+    with says_loading():
+        from rotoscope.cli.summary import show_written
+        from rotoscope.cli.terminal import new_console, say, show_next
+        from rotoscope.papers import reproduce as judge
 
     console = new_console()
     folder = place.folder("ledger", which or "all", cost)
@@ -63,14 +66,14 @@ def reproduce(
     ledger = judge(which, cost, subject=model, one_hop=list(one_hop), **made)
     for row in ledger.rows.itertuples():
         colour = TERMINAL_VERDICTS.get(row.verdict, "dim")
-        console.print(
-            f"[bold]{row.id}[/] [{colour}]{row.verdict}[/] [dim]{row.paper.upper()}, {row.place}[/]",
-            highlight=False,
-        )
+        say(console, f"[bold]{row.id}[/] [{colour}]{row.verdict}[/] [dim]{row.paper.upper()}, {row.place}[/]")
         for title, column in SHOWN.items():
             if text := getattr(row, column):
                 say(console, f"  {title}: {text}", markup=False)
-    console.print("\n" + ", ".join(f"{n} {verdict}" for verdict, n in ledger.counts().items()), highlight=False)
+    say(console, "\n" + ", ".join(f"{n} {verdict}" for verdict, n in ledger.counts().items()))
     names = ("ledger.parquet", "ledger.md", "run.json", "report.html")
     show_written(console, [folder / name for name in names if (folder / name).exists()])
+    more = {"quick": "cpu", "cpu": "gpu"}.get(cost)
+    again = ["reproduce", *([which] if which else []), "--cost", more]
+    show_next(console, again if more else ["report", folder])
     return 0

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from rotoscope.cli.command import command
+from rotoscope.progress import says_loading
 
 
 @command
@@ -30,7 +32,8 @@ def serve(
     open
         Open the browser.
     """
-    from rotoscope.report.server import serve as serve_runs
+    with says_loading():
+        from rotoscope.report.server import serve as serve_runs
 
     try:
         serve_runs(folder, host, port, open_browser=open, say=_print)
@@ -41,4 +44,7 @@ def serve(
 
 def _print(sentence: str) -> None:
     """At once, also into a pipe."""
-    print(sentence, flush=True)
+    from rotoscope.cli.terminal import new_console, say
+
+    say(new_console(), sentence, markup=False)
+    sys.stdout.flush()

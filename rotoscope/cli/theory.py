@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from rotoscope.cli.command import Given, command
 from rotoscope.errors import RotoscopeError
 from rotoscope.palette import TERMINAL_VERDICTS
+from rotoscope.progress import says_loading
 from rotoscope.settings import Output
 from rotoscope.settings.bounds import SEED
 
@@ -47,10 +48,12 @@ def theory(
         if given is not None and not figures:
             raise RotoscopeError(f"--{flag} says what is drawn: give --figures too")
     SEED.check("seed", seed)
-    from rich.markup import escape
+    with says_loading():
+        from rich.markup import escape
 
-    from rotoscope.analysis.theory import run_theory
-    from rotoscope.cli.summary import new_console, say, show_written
+        from rotoscope.analysis.theory import run_theory
+        from rotoscope.cli.summary import draw_all, show_written
+        from rotoscope.cli.terminal import new_console, say, show_next
 
     console = new_console()
     folder = place.folder("theory", name or "")
@@ -58,9 +61,9 @@ def theory(
     result = run_theory(name, out=folder, overwrite=place.overwrite)
     for row in result.statements.to_dict("records"):
         colour = TERMINAL_VERDICTS[row["verdict"]]
-        console.print(
+        say(
+            console,
             f"[bold]{row['name']}[/] [{colour}]{row['verdict']}[/] [dim]({row['source']}, {row['seconds']:.1f} s)[/]",
-            highlight=False,
         )
         lines = [("claim", row["claim"])]
         if row["verdict"] != "holds":
@@ -69,20 +72,26 @@ def theory(
         for title, text in (*lines, ("checked", row["checked"]), ("found", row["figure"])):
             say(console, f"  [dim]{title}:[/] {escape(text)}")
     counts = result.statements["verdict"].value_counts()
-    console.print("\n" + ", ".join(f"{n} {verdict}" for verdict, n in counts.items()), highlight=False)
+    say(console, "\n" + ", ".join(f"{n} {verdict}" for verdict, n in counts.items()))
     written = [folder / "statements.parquet", folder / "run.json"]
     if figures:
         from rotoscope import figures as draw
 
-        for title, figure in (
-            ("hop_path", draw.hop_path(*sequences)),
-            ("construction_vectors", draw.construction_vectors()),
-            ("discrepancies", draw.discrepancies()),
-            ("target_weights", draw.target_weights()),
-            ("permuted_logits", draw.permuted_logits(seed or 0)),
-        ):
-            written += draw.save(figure, folder / title)
+        made: dict[str, Any] = {
+            "hop_path": lambda: draw.hop_path(*sequences),
+            "construction_vectors": draw.construction_vectors,
+            "discrepancies": draw.discrepancies,
+            "target_weights": draw.target_weights,
+            "permuted_logits": lambda: draw.permuted_logits(seed or 0),
+        }
+        written += draw_all(((title, one()) for title, one in made.items()), folder)
     show_written(console, written)
+    show_next(
+        console,
+        ["reproduce"]
+        if figures
+        else ["theory", *([name] if name else []), "--figures", "--out", f"{folder}-figures"],
+    )
     return 0
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from rotoscope.cli.command import Given, command
+from rotoscope.progress import says_loading
 from rotoscope.settings import Output, TrainSettings, WatchSettings
 
 
@@ -35,9 +36,10 @@ def train(
         Train so many models of each task as one, with --seed and the seeds after it. Default: one, whose run is --out itself.
     """
     TrainSettings.check_meant(settings, *task)
-    from rotoscope.analysis.dynamics import Watch
-    from rotoscope.cli.summary import new_console
-    from rotoscope.lab.training import train as train_models
+    with says_loading():
+        from rotoscope.analysis.dynamics import Watch
+        from rotoscope.cli.terminal import new_console
+        from rotoscope.lab.training import train as train_models
 
     console = new_console()
     alone = len(task) == 1 and seeds is None
@@ -63,15 +65,17 @@ def train(
 
 def _show(console: Any, result: Any, folder: Path, draw: bool) -> int:
     """What came of one model."""
-    from rotoscope.cli.summary import end, say, show_table
+    from rotoscope.cli.summary import end, show_table
+    from rotoscope.cli.terminal import say
     from rotoscope.results import Dynamics
 
     test = result.test.assign(learned_at=result.learned().reindex(result.test["hops"]).to_numpy())
     after = (
         f"{result.task} task, seed {result.run.settings['seed']}, after {result.run.settings['steps']:,} steps"
     )
-    show_table(console, test, f"{after}: accuracy by hops, and the step 95 % was reached")
-    show_dynamics(console, Dynamics.of_training(result))
+    title = f"{after}: accuracy by hops, and the step 95 % was reached"
+    show_table(console, test, title, folder / "test.csv")
+    show_dynamics(console, Dynamics.of_training(result), folder)
     spent, others = result.run.timings, result.run.details.get("trained_as_one")
     say(
         console,
@@ -80,16 +84,18 @@ def _show(console: Any, result: Any, folder: Path, draw: bool) -> int:
         f"{spent['accuracy_s']:.1f} s, saving {spent['saving_s']:.1f} s{' for this one' if others else ''}",
     )
     kept = sorted(folder.glob("checkpoint-*"), key=lambda place: int(place.name.split("-")[1]))
-    return end(console, result, folder, draw=draw, beside=kept)
+    then = [["dynamics", folder], ["lengths", folder]]
+    return end(console, result, folder, draw=draw, beside=kept, then=then)
 
 
-def show_dynamics(console: Any, result: Any) -> None:
+def show_dynamics(console: Any, result: Any, folder: Path) -> None:
     """Which heads ended pure and since when, and what each hop waited for."""
     from rotoscope.cli.summary import show_table
 
     title = "heads at the end (gamma = 0.1), and the steps at which they became pure"
-    show_table(console, result.pure_from(), title)
+    show_table(console, result.pure_from(), title, folder / "pure_from.csv")
     if result.accuracy is not None:
-        show_table(console, result.waiting(), "what each hop waits for: pure heads by the step it is learned")
+        title = "what each hop waits for: pure heads by the step it is learned"
+        show_table(console, result.waiting(), title, folder / "waiting.csv")
         title = "over training, accuracy against the number of heads in each class"
-        show_table(console, result.alignment(), title)
+        show_table(console, result.alignment(), title, folder / "alignment.csv")

@@ -73,7 +73,8 @@ def all_figures(profile: Profile) -> Iterator[tuple[str, Figure]]:
     if len(profile.answers) >= PLACES and len(profile.by_position()) > 2:
         yield from _named(profile, by_position)
     if profile.has_examples:
-        yield from _named(profile, swap_traces, *([vectors] if len(profile.vectors) else []))
+        tables = {swap_traces: profile.traces, vectors: profile.vectors}  # none where no head sees a swap
+        yield from _named(profile, *(draw for draw, table in tables.items() if len(table)))
     if "prompt_frequencies" in profile.tables:
         known = set(profile.frequencies[["layer", "head"]].itertuples(index=False, name=None))
         heads = {name: head for name, head in example_heads(profile).items() if head in known}

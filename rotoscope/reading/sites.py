@@ -154,15 +154,21 @@ class Call:
     def mask(self) -> Any:
         return self.arguments.get("attention_mask", self.extra.get("attention_mask"))
 
-    def visible(self, rows: Tensor) -> Bool[Tensor, "rows n"]:
-        """Which key positions each query position may see: the model's own mask, or plain causality."""
-        return visible_under(self.mask, rows, self.hidden.shape[1])
+    def visible(self, rows: Tensor, module: Any) -> Bool[Tensor, "rows n"]:
+        """Which key positions each query position of a module may see: the model's own mask, or what it does without one."""
+        return visible_under(self.mask, rows, self.hidden.shape[1], both_ways=looks_both_ways(module))
 
 
-def visible_under(mask: Any, rows: Tensor, n: int) -> Bool[Tensor, "rows n"]:
-    """Which key positions each query position may see under a mask; without one, all that do not come later."""
+def looks_both_ways(module: Any) -> bool:
+    """Whether a module, given no mask, attends to what comes later as well: it or its configuration says so."""
+    return not all(getattr(one, "is_causal", True) for one in (module, getattr(module, "config", None)))
+
+
+def visible_under(mask: Any, rows: Tensor, n: int, *, both_ways: bool = False) -> Bool[Tensor, "rows n"]:
+    """Which key positions each query position may see under a mask; without one, all, or all that do not come later."""
     if mask is None:
-        return torch.arange(n, device=rows.device)[None, :] <= rows[:, None]
+        seen = torch.arange(n, device=rows.device)[None, :] <= rows[:, None]
+        return torch.ones_like(seen) if both_ways else seen
     if not isinstance(mask, Tensor) or mask.ndim != 4:
         raise UnprovenError(f"an attention mask of an unknown form ({type(mask).__name__})")
     row = mask[0, 0, rows.to(mask.device), :n]

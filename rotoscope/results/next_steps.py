@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from rotoscope.results.caveats import failed
@@ -52,17 +52,17 @@ def _meant(name: str, task: str) -> tuple[str, ...]:
     return PromptSettings.meant_for.get(name, (task,))
 
 
-def next_steps(profile: Profile) -> list[Step]:
-    """The first few questions that a profile leaves open."""
-    return list(_steps(profile))[:MOST]
+def next_steps(profile: Profile, same: Sequence[str] = ()) -> list[Step]:
+    """The first few questions that a profile leaves open; `same` is the model and the prompts as somebody typed them."""
+    return list(_steps(profile, same))[:MOST]
 
 
-def _steps(profile: Profile) -> Iterator[Step]:
+def _steps(profile: Profile, same: Sequence[str]) -> Iterator[Step]:
     run, heads = profile.run, profile.at()
     task = str(run.settings.get("task"))
 
     def again(command: str, *more: str) -> str:
-        return asked_again(run, command, *more)
+        return shlex.join(["rotoscope", command, *same, *more]) if same else asked_again(run, command, *more)
 
     if any(failed(profile.accuracy, profile.chance)) and task in EASIER:
         why = "The model hardly does this task. What do its heads do on one that it does?"

@@ -22,6 +22,7 @@ class AskSettings(Settings):
         "answer_tokens": LOCAL,
         "device": LOCAL,
         "allow_missing": LOCAL,
+        "dtype": LOCAL,
         "model_name": ENDPOINT,
         "body": ENDPOINT,
         "concurrency": ENDPOINT,

@@ -41,7 +41,7 @@ def test_local_model(run, model: Path, tmp_path: Path) -> None:
     assert code == 0, problem
     assert "beside P2's Table 3" in told
     assert "P2's screening rule: not selected: " in told
-    named = [Path(line.strip()) for line in told.split("wrote\n")[1].splitlines()]
+    named = [Path(line.strip()) for line in told.split("wrote\n")[1].split("\nnext\n")[0].splitlines()]
     assert {file.name for file in named} == {
         "answers.parquet", "run.json", "one_hop_accuracy.png",
     }  # fmt: skip

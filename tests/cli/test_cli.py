@@ -32,9 +32,9 @@ def test_profile_writes_what_it_says(run, model: Path, tmp_path: Path, fine_pict
     out = tmp_path / "run"
     code, output, _ = run("profile", model, "--task", "repeats", "--length", 8, "--prompts", 2, "--out", out)
     assert code == 0
-    named = [Path(line.strip()) for line in output.split("wrote\n")[1].splitlines()]
+    named = [Path(line.strip()) for line in output.split("wrote\n")[1].split("\nnext\n")[0].splitlines()]
     assert {file.name for file in named} >= {
-        "answers.parquet", "heads.parquet", "prompts.parquet", "nulls.parquet", "traces.parquet", "run.json",
+        "answers.parquet", "heads.parquet", "prompts.parquet", "nulls.parquet", "attention.parquet", "run.json",
         "plane.pdf", "plane.png", "layer_map.pdf", "layer_map.png", "depth.png", "swap_traces.png", "vectors.png",
     }  # fmt: skip
     assert all(file.is_file() for file in named)
@@ -224,7 +224,7 @@ def test_doctor(run, tmp_path: Path, smollm2: rs.Subject) -> None:
     assert code == 0
     assert "largest difference" in other
     assert output not in other  # other tokens, another difference
-    assert (tmp_path / "doctor.txt").read_text() == other.removesuffix(f"wrote {tmp_path / 'doctor.txt'}\n")
+    assert (tmp_path / "doctor.txt").read_text() == other.partition(f"wrote {tmp_path / 'doctor.txt'}\n")[0]
     code, output, _ = run("doctor", "--device", "nowhere")
     assert code == 1
     assert "device 'nowhere' cannot be used" in output
@@ -295,7 +295,7 @@ def test_train_then_dynamics_from_the_command_line(
     assert code == 0
     assert "accuracy by hops" in output
     assert "has not learned the whole task" in output
-    named = [Path(line.strip()) for line in output.split("wrote\n")[1].splitlines()]
+    named = [Path(line.strip()) for line in output.split("wrote\n")[1].split("\nnext\n")[0].splitlines()]
     assert {
         "metrics.jsonl",
         "metrics.parquet",

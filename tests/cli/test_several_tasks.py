@@ -33,7 +33,7 @@ def test_several_tasks(run, model: Path, tmp_path: Path) -> None:
     assert found.tasks["task"].tolist() == ["repeats", "binding"]
     assert rs.open(out / "repeats").run.settings["task_settings"]["length"] == 6
     assert rs.open(out / "binding").run.settings["task_settings"]["pairs"] == 4
-    named = [Path(line.strip()) for line in output.split("wrote\n")[1].splitlines()]
+    named = [Path(line.strip()) for line in output.split("wrote\n")[1].split("\nnext\n")[0].splitlines()]
     assert all(file.is_file() for file in named)
     assert {"task_agreement.png", "pairs.parquet", "plane.png", "run.json"} <= {file.name for file in named}
 

@@ -90,8 +90,8 @@ def test_a_misread_window_does_not_pass(name: str, mistake: str, monkeypatch: py
     """The model attends under the mask it made itself, so a reader that sees other keys is found out."""
     right = heads.visible_under
 
-    def misread(mask: object, rows: torch.Tensor, n: int) -> torch.Tensor:
-        seen = right(mask, rows, n)
+    def misread(mask: object, rows: torch.Tensor, n: int, **how: bool) -> torch.Tensor:
+        seen = right(mask, rows, n, **how)
         causal = torch.arange(seen.shape[1])[None, :] <= rows[:, None]
         if mistake == "no window":
             return causal

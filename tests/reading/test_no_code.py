@@ -19,7 +19,7 @@ from transformers.integrations import hub_kernels
 import rotoscope as rs
 from rotoscope.errors import ModelError
 from rotoscope.reading.clean_room import clean_room
-from tests.models import tiny
+from tests.models import GROUPED, PICTURES, tiny
 from tests.reading.test_load import word_tokenizer
 from tests.tiny_gguf import write_gguf
 
@@ -96,15 +96,35 @@ def test_model_of_its_own(hostile: Hostile) -> None:
 def test_model_of_its_own_for_a_type_that_is_no_language_model(hostile: Hostile) -> None:
     hostile.code("mine.py", *CUSTOM)
     hostile.change("config.json", model_type="vit", auto_map={"AutoModelForCausalLM": "mine.Model"})
-    hostile.refused("cannot be loaded")
+    hostile.refused("has no class that reads text")
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"model_type": "timm_wrapper", "architecture": "resnet18"},
+        {"model_type": "detr", "backbone": "somebody/model"},
+        {"model_type": "detr", "use_pretrained_backbone": True},
+        {"model_type": "detr", "use_timm_backbone": True},
+        {"model_type": "clip_vision_model", "further": {"architecture": "hf-hub:somebody/model"}},
+    ],
+)
+def test_a_part_that_is_made_or_fetched_elsewhere(part: dict[str, Any], hostile: Hostile) -> None:
+    """A model of pictures may name one of another library, or of the hub, as the part that sees."""
+    hostile.change("config.json", model_type="llava", text_config={"model_type": "llama"}, vision_config=part)
+    hostile.refused("has a part that is not in the folder")
 
 
 def test_model_of_its_own_further_down(hostile: Hostile) -> None:
     """A configuration within the configuration."""
     hostile.code("mine.py", *CUSTOM)
-    inner = {"model_type": "llama", "auto_map": {"AutoModel": "mine.Model"}}
-    hostile.change("config.json", model_type="llava", text_config=inner, vision_config=inner)
-    hostile.refused("lacks|cannot be loaded")
+    inner = {"auto_map": {"AutoModel": "mine.Model", "AutoModelForCausalLM": "mine.Model"}}
+    text, pictures = (
+        {**GROUPED, **inner, "model_type": "llama"},
+        {**PICTURES, **inner, "model_type": "clip_vision_model"},
+    )
+    hostile.change("config.json", model_type="llava", text_config=text, vision_config=pictures)
+    hostile.refused(r"lacks \d+ \(model\.")
 
 
 def test_code_of_another_repository(hostile: Hostile) -> None:

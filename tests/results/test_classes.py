@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import rotoscope as rs
-from rotoscope.cli.summary import new_console, show_summary
+from rotoscope.cli.summary import show_summary
+from rotoscope.cli.terminal import new_console
 from rotoscope.errors import RotoscopeError
 from rotoscope.report import run_payload
 from rotoscope.results.aggregate import head_table

@@ -58,7 +58,7 @@ function drawCompare(panel) {
         return members.length ? arrows(members, members.length + " to " + name, { colour: colour(name + "-text"), width: 2, opacity: 0.95, size: 11 }) : [];
       }),
     ],
-    layout: { ...PLANE_AXES, shapes: compareShapes(), showlegend: true, margin: { l: 46, r: 8, t: 26, b: 40 } },
+    layout: { ...PLANE_AXES, shapes: compareShapes(), annotations: cornerWords(heads()), showlegend: true, margin: { l: 46, r: 8, t: 26, b: 40 } },
   }), () => ({ names: ["layer", "head", "differs", "p_value", "class_a", "class_b", "positional_a", "symbolic_a", "positional_b", "symbolic_b"], rows: rows.map((r) => [r.layer, r.head, r.differs, r.p, r.was, r.is, ...r.from, ...r.to]) }),
   { size: "tall", note: "arrows from A to B; strong: the head differs; grey: it could be chance", click: (point) => { if (point.customdata) choose(point.customdata); } });
   Object.assign(comparing, { plane, rows });

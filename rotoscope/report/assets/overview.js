@@ -212,14 +212,29 @@ function summaryCard() {
   });
   const unsaid = [...new Set((now.statistics || []).map((row) => row.reason).filter((reason) => reason && reason !== "undefined"))];
   return [
-    el("h2", {}, "The model in figures"),
+    el("h2", {}, "What the heads do"),
+    ...whichHeads(),
     el("p", { class: "hint" }, "Choose a head by click, or type its name (", el("kbd", {}, "/"), "); ", el("kbd", {}, "←"), el("kbd", {}, "→"), el("kbd", {}, "↑"), el("kbd", {}, "↓"), " walk over heads, ", el("kbd", {}, "Esc"), " comes back here."),
-    ...pinList(),
+    ...pinList(), ...nextSteps(),
+    el("h2", { class: "apart" }, "The model in figures"),
     rows.length ? el("table", { class: "measures", "aria-label": "Summary figures" }, el("tbody", {}, rows)) : el("p", { class: "hint" }, "The summary figures need scores per prompt, which this run does not have."),
     rows.length ? el("p", { class: "hint" }, "Dot and line: value and 95 % interval over prompts, at τ = " + short(tauNow()) + (tab.null ? "; grey: where 95 % of further draws of the " + tab.null + " null would lie (" + now.statistics[0].null_draws + " drawn)." : ".")) : null,
     unsaid.length ? el("p", { class: "hint", id: "unsaid" }, unsaid.join("; ") + ".") : null,
-    ...nextSteps(),
   ];
+}
+
+/** The heads of every class, those first that put most attention on what is swapped. */
+function whichHeads() {
+  const tab = heads(), now = at(), weight = (k) => now.swapped_mass && !missing(now.swapped_mass[k]) ? now.swapped_mass[k] : 0;
+  const kinds = new Map(); // symbolic heads that follow in the prompt, too, stand by themselves
+  tab.layer.map((_, k) => k).filter((k) => className(k) !== null && className(k) !== "mixed").sort((a, b) => now.head_class[a] - now.head_class[b] || now.at_its_layer[a] - now.at_its_layer[b] || weight(b) - weight(a))
+    .forEach((k) => { const words = inWords(k); if (!kinds.has(words)) kinds.set(words, []); kinds.get(words).push(k); });
+  const button = (k) => el("button", { type: "button", class: "head", onclick: () => choose(headName(tab.layer[k], tab.head[k])) }, headName(tab.layer[k], tab.head[k]));
+  const few = 8;
+  return [el("dl", { class: "which", id: "which" }, [...kinds].flatMap(([words, members]) => [
+    el("dt", {}, el("span", { class: "dot " + className(members[0]) }), el("b", { class: "class-" + className(members[0]) }, words), " " + members.length + " " + className(members[0])),
+    el("dd", { "data-class": className(members[0]) }, members.slice(0, few).map(button), members.length > few ? el("details", {}, el("summary", {}, "and " + (members.length - few) + " more"), members.slice(few).map(button)) : null),
+  ])), kinds.size ? null : el("p", { class: "hint" }, "No head is of a pure class.")];
 }
 
 /** What to run next, as the run itself suggests it. */

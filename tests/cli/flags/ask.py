@@ -84,5 +84,6 @@ FLAGS: Table = {
     "figures": Undrawn(HERE, drawn="tests/cli/test_ask.py::test_local_model"),
     "device": on_device(HERE),
     "force": Forced(HERE, "--questions 1000000 --runs 1000 --lengths 5 6 7 8 9"),
+    "dtype": Effect(HERE, "--dtype bfloat16", lambda o: o.result.run.subject.dtype, "bfloat16"),
     "allow_missing": "tests/cli/test_loading.py::test_allow_missing",
 }  # fmt: skip

@@ -111,5 +111,6 @@ FLAGS: Table = {
     "force": Forced(
         NULL, "--null-draws 1000 --null-heads all --swaps 10000 --prompts 1000 --length 40 --at all"
     ),
+    "dtype": Effect(REPEATS, "--dtype bfloat16", lambda o: o.result.run.subject.dtype, "bfloat16"),
     "allow_missing": "tests/cli/test_loading.py::test_allow_missing",
 }

@@ -135,5 +135,6 @@ FLAGS: Table = {
     "figures": Undrawn(ONE, drawn="tests/cli/test_cli.py::test_gate"),
     "device": on_device(ONE),
     "force": Forced(SWEEP, "--bands 10000 --controls 1000 --prompts 500", "planes can be cut into 1 to"),
+    "dtype": Effect(ONE, "--dtype bfloat16", lambda o: o.result.run.subject.dtype, "bfloat16"),
     "allow_missing": "tests/cli/test_loading.py::test_allow_missing",
 }

@@ -125,7 +125,7 @@ FLAGS: Table = {
     "null": Effect(NULL, "--null gaussian", lambda o: o.result.null_name, "gaussian"),
     "null_draws": Effect(NULL, DRAWS, draws_differ, [0, 1]),
     "null_per_layer": Effect(NULL, DRAWS, lambda o: every(o, "null_factors", "part"), [0, 1]),
-    "examples": Effect(REPEATS, MUCH, has("traces"), expected=True),
+    "examples": Effect(REPEATS, MUCH, has("attention"), expected=True),
     "input_swaps": Effect(REPEATS, MUCH, has("input_prompts"), expected=True),
     "known": Effect(REPEATS, MUCH, lambda o: (has("known_heads")(o), "of known kinds" in o.told), (True, True)),
     "vary": Effect(BINDING, "--vary tau", has("variations"), expected=True),
@@ -138,5 +138,6 @@ FLAGS: Table = {
     "force": Forced(
         NULL, "--null-draws 1000 --queries all --prompts 1000 --length 40 --tau 1 2 3 4 5 6 7 8 9 10"
     ),
+    "dtype": Effect(REPEATS, "--dtype bfloat16", lambda o: o.result.run.subject.dtype, "bfloat16"),
     "allow_missing": "tests/cli/test_loading.py::test_allow_missing",
 }

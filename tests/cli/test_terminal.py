@@ -1,0 +1,236 @@
+"""What a person at a terminal of 80 columns sees: whole words, short lines, what to type next, and that something goes on."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import io
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import chdir
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from rich.console import Console
+from rich.text import Text
+
+import rotoscope.cli
+from rotoscope.cli import COMMANDS, app, main
+from rotoscope.cli.summary import MOST_ROWS, draw_all, show_table
+from rotoscope.cli.terminal import as_flags, in_lines, new_console, show_next
+from rotoscope.progress import progress_bar, says_loading
+from tests.cli.flags import ask, calibrate, canonical, depths, gate, multihop, others, profile, train
+from tests.cli.flags.effect import Outcome, World, with_flags
+
+LINES = {
+    "profile": with_flags(profile.REPEATS, "--null random --null-draws 2 --input-swaps 4 --known"),
+    "profile text": profile.TEXT,
+    "profile tasks": f"profile {{model}} --task repeats text --text {{text}} --length 6 --prompts 2 {profile.PLAIN}",
+    "depths": f"{depths.REPEATS} --writers",
+    "gate": gate.SWEEP,
+    "gate one": gate.ONE,
+    "theory": others.CHECKED,
+    "canonical": canonical.INDEX,
+    "data": train.NUMBERS,
+    "train": train.LETTER,
+    "dynamics": multihop.SCORED,
+    "lengths": multihop.LENGTHS,
+    "ask": ask.HERE,
+    "ask dry": ask.DRY,
+    "calibrate": calibrate.LEAST,
+    "reproduce": others.CLAIM,
+    "report": "report runs/1",
+    "bundle": "bundle runs/1",
+    "doctor": "doctor runs/1",
+}
+LONGER = {"lengths": "lengths stored --no-figures", "dynamics": multihop.WITH_ROLES}
+"""The same with more to show, which takes longer."""
+HOME = Path(str(rotoscope.cli.__file__)).parent
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """Short names, so that only what we say can be too long."""
+    with chdir(tmp_path_factory.mktemp("terminal")):
+        made = World(Path())
+        multihop.trained(made, "trained", train.LETTER)
+        yield made
+
+
+def at(width: int, name: str, world: World, patch: pytest.MonkeyPatch, *, longer: bool) -> Outcome:
+    """A command on a terminal so wide, in a folder of its own that it finds finished the second time."""
+    patch.setenv("COLUMNS", str(width))
+    line = f"{LONGER[name] if longer else LINES[name]} --out out/{name.replace(' ', '-')}{'-longer' * longer}"
+    world.known.pop(line, None)
+    if name in ("report", "bundle", "doctor"):
+        world.run(f"{profile.REPEATS} --out runs/1")
+        line += "/said --overwrite"
+        world.known.pop(line, None)
+        Path(line.split()[3]).parent.mkdir(parents=True, exist_ok=True)
+    found = world.run(line)
+    assert found.code == 0, found.problem
+    return found
+
+
+def typed_next(told: str) -> list[list[str]]:
+    """The commands that an output ends with."""
+    _, _, last = told.rpartition("\nnext\n")
+    return [shlex.split(command) for command in last.replace("\\\n", "").strip().splitlines()]
+
+
+def parses(words: list[str]) -> bool:
+    """A command of ours, with flags that it has and values that they take."""
+    name, *arguments = words
+    command, _, unknown = app.parse_args(arguments, exit_on_error=False, print_error=False)[:3]
+    return name == "rotoscope" and command is COMMANDS[arguments[0]] and not unknown
+
+
+@pytest.mark.parametrize("name", LONGER)
+@pytest.mark.slow
+def test_no_word_is_broken_in_more(name: str, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_words(name, world, monkeypatch, longer=True)
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_no_word_is_broken_and_no_line_too_long(
+    name: str, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_words(name, world, monkeypatch, longer=False)
+
+
+def check_words(name: str, world: World, patch: pytest.MonkeyPatch, *, longer: bool) -> None:
+    narrow, wide = (at(width, name, world, patch, longer=longer).told for width in (80, 200))
+    assert max(len(line) for line in narrow.splitlines()) <= 80
+    assert set(narrow.split()) - {"\\"} == set(wide.split()) - {"\\"}
+    found = typed_next(narrow)
+    assert found
+    assert found == typed_next(wide)
+    assert all(parses(words) for words in found)
+
+
+def test_every_command_is_looked_at() -> None:
+    """`serve` goes on until it is stopped: tests/report/test_real_server.py reads what it says."""
+    assert {name.split()[0] for name in LINES} == set(COMMANDS) - {"serve"}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_at_80_columns_has_an_example_of_its_own(name: str, run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    code, told, _ = run(name, "--help")
+    assert code == 0
+    assert max(len(line) for line in told.splitlines()) <= 80
+    documented = {
+        other: re.findall(r"Example: (.+)", inspect.getdoc(one) or "") for other, one in COMMANDS.items()
+    }
+    examples = documented.pop(name)
+    assert examples
+    for example in examples:
+        assert " ".join(example.split()) in " ".join(told.split())
+        assert example.startswith(f"rotoscope {name}")
+        assert parses(shlex.split(example))
+        assert not any(example in others for others in documented.values())
+
+
+def test_lines_end_between_words() -> None:
+    text = Text("  a sentence with /a/path/that/is/longer/than/the/line and more")
+    lines = [line.plain for line in in_lines(text, 16, 4)]
+    assert lines == ["  a sentence", "    with", "    /a/path/that/is/longer/than/the/line", "    and more"]
+    assert [line.plain for line in in_lines(Text("short"), 16)] == ["short"]
+
+
+def test_a_command_that_is_longer_than_a_line_can_be_pasted() -> None:
+    told = io.StringIO()
+    words = [
+        "profile",
+        "a folder with spaces/model",
+        *as_flags({"pairs": 8, "at": (0, "own"), "known": True, "figures": False}),
+    ]
+    show_next(Console(file=told, width=40), words)
+    assert max(len(line) for line in told.getvalue().splitlines()) <= 40
+    assert told.getvalue().count(" \\\n") == 3
+    expected = ["rotoscope", *words[:2], "--pairs", "8", "--at", "0", "own", "--known", "--no-figures"]
+    assert typed_next(f"\n{told.getvalue()}") == [expected]
+
+
+def test_a_long_table_ends_with_where_all_of_it_is(tmp_path: Path) -> None:
+    told = io.StringIO()
+    table = pd.DataFrame(
+        {"head": range(100), "score": 0.5, "score_low": 0.25, "score_high": 0.75, "why": "it is so"}
+    )
+    show_table(Console(file=told, width=80, soft_wrap=True), table, "a title", tmp_path / "all.csv")
+    lines = told.getvalue().splitlines()
+    assert lines[1:4] == ["a title", "head  score              why", "0     0.50 [0.25, 0.75]  it is so"]
+    assert len(lines) == 3 + MOST_ROWS + 1
+    assert lines[-1] == f"all 100 rows: {tmp_path / 'all.csv'}"
+    assert pd.read_csv(tmp_path / "all.csv").equals(table)
+    show_table(Console(file=told, width=80), table.head(3), "a title", tmp_path / "short.csv")
+    assert not (tmp_path / "short.csv").exists()
+
+
+def test_columns_that_do_not_fit_stand_below(tmp_path: Path) -> None:
+    told = io.StringIO()
+    table = pd.DataFrame({"head": ["1:0", "1:1"]} | {f"{'x' * 20}{k}": [k, k + 1] for k in range(5)})
+    show_table(Console(file=told, width=50), table, "a title", tmp_path / "all.csv")
+    lines = told.getvalue().splitlines()
+    assert max(len(line) for line in lines) <= 50
+    assert [line.split()[0] for line in lines[2:]] == ["head", "1:0", "1:1"] * 3
+
+
+def test_where_nobody_looks_a_sentence_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert new_console(file=io.StringIO()).soft_wrap
+    monkeypatch.setenv("COLUMNS", "80")
+    assert not new_console(file=io.StringIO()).soft_wrap
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_loading_is_said_on_a_terminal_and_gone_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    for stream, expected in ((Terminal(), "loading…\r\x1b[K"), (io.StringIO(), "")):
+        monkeypatch.setattr(sys, "stderr", stream)
+        with says_loading():
+            assert stream.getvalue() == expected[:8]
+        assert stream.getvalue() == expected
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_loading_is_said_before_anything_large_is_imported(name: str) -> None:
+    """What a command imports first, it imports while that is said."""
+    tree = ast.parse((HOME / f"{name}.py").read_text(encoding="utf-8"))
+    (function,) = (one for one in tree.body if isinstance(one, ast.FunctionDef) and one.name == name)
+    first = next(one for one in ast.walk(function) if isinstance(one, ast.With | ast.Import | ast.ImportFrom))
+    assert isinstance(first, ast.With)
+    assert ast.unparse(first.items[0].context_expr) == "says_loading()"
+    assert not any(isinstance(one, ast.Import | ast.ImportFrom) for one in function.body)
+
+
+def test_figures_are_drawn_under_a_bar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rotoscope.figures.save", lambda figure, path: [path])
+    monkeypatch.setattr(sys, "stderr", shown := Terminal())
+    assert draw_all([("one", None), ("two", None)], tmp_path) == [tmp_path / "one", tmp_path / "two"]
+    assert "drawing figures" in shown.getvalue()
+    assert "2/?" in shown.getvalue()
+
+
+def test_work_of_unknown_size_in_a_log(capsys: pytest.CaptureFixture) -> None:
+    times = iter([0.0, 11.0, 12.0])
+    with progress_bar("drawing", None, clock=lambda: next(times)) as bar:
+        bar.advance()
+        bar.advance()
+    assert capsys.readouterr().err == "drawing: 1 done\n"
+
+
+def test_complaints_on_a_terminal_end_lines_between_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setattr(sys, "stderr", said := Terminal())
+    with pytest.raises(SystemExit):
+        main(["profile", "nowhere", "--null", "none", "--null-draws", "7"])
+    lines = said.getvalue().replace("loading…\r\x1b[K", "").splitlines()
+    assert max(len(line) for line in lines) <= 40
+    assert " ".join(lines) == "rotoscope: --null-draws and --null-per-layer mean nothing without a null"
