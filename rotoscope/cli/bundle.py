@@ -31,7 +31,7 @@ def bundle(*runs: Path, settings: BundleSettings) -> int:
     say(console, f"wrote {place}: {pages} run{'' if pages == 1 else 's'}", markup=False)
     say(
         console,
-        f"put the folder on any web space, or open {(place / 'index.html').resolve().as_uri()}",
+        f"put the folder on any web space, or open {place / 'index.html'} in a browser",
         markup=False,
     )
     show_next(console, ["serve", *(runs or ["runs"])[:1]])

@@ -16,6 +16,7 @@ from rotoscope.analysis.variation import vary
 from rotoscope.errors import RotoscopeError
 from rotoscope.reading import HeadReader
 from rotoscope.results.aggregate import frequency_use
+from rotoscope.results.shown import vectors_of
 from rotoscope.settings import ProfileSettings
 from tests.models import ARCHITECTURES, tiny, tokens
 from tests.twin import model_planes
@@ -82,8 +83,8 @@ def test_vectors_meet_as_the_model_multiplies_them(name: str) -> None:
     model, ids = tiny(name), tokens(1, 9)
     reader = HeadReader(model)
     batch = batches(rs.tasks.from_tokens(ids), "last", 100)[0]
-    heads = [(f"{layer}:{head}", (layer, head)) for layer in range(3) for head in range(4)]
-    vectors = examples(reader, batch, heads)["vectors"]
+    heads = {f"{layer}:{head}": (layer, head) for layer in range(3) for head in range(4)}
+    vectors = vectors_of(*examples(reader, batch).values(), heads)
     planes = model_planes(reader, ids, PAIRS[name])
     assert len(vectors) == 12 * 9  # the query and its eight keys
     for (layer, head), rows in vectors.groupby(["layer", "head"]):

@@ -20,6 +20,7 @@ BASES = {
     "report": ["report", "profile"],
     "doctor": ["doctor", "profile"],
     "serve": ["serve", "nowhere"],
+    "bundle": ["bundle", "profile"],
     "reproduce": ["reproduce", "p2-nothing"],
 }
 """What an odd flag is added to: small, or refused by itself where it would not end or take minutes."""

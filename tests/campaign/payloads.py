@@ -10,7 +10,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from rotoscope.report.page import _plotly
+from rotoscope.report.page import plotly_script
 from tests.campaign.damage import HOSTILE
 from tests.campaign.kinds import made
 from tests.campaign.runner import Case, Part
@@ -100,7 +100,7 @@ class _read(HTMLParser):
         self.tags: list[str] = []
         self.title = self.content = ""
         self._within = ""
-        self.feed(page.replace(_plotly(), "").replace("\x00", "\ufffd"))
+        self.feed(page.replace(plotly_script(), "").replace("\x00", "\ufffd"))
         self.close()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:

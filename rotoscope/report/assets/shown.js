@@ -110,10 +110,10 @@ function toldSwap(k, swap) {
   const sum = (values, [a, b]) => values.slice(a, b).reduce((total, x) => total + x, 0), mean = (block) => sum(before, spans(tab)[block]) / (spans(tab)[block][1] - spans(tab)[block][0]);
   const [seen, unseen] = mean(swap.first) >= mean(swap.second) ? [swap.first, swap.second] : [swap.second, swap.first];
   const had = sum(before, spans(tab)[seen]), now = slots(tab, [swap.first, swap.second]), follows = sum(after, now[seen]), stays = sum(after, now[unseen]);
-  const verdict = had < heads().least_mass ? "too little at stake to tell" : follows >= 2 * stays ? "it follows the " + noun : stays >= 2 * follows ? "it stays put" : "neither clearly";
+  const verdict = had < heads().least_mass ? "too little at stake to tell" : follows + stays < had / 2 ? "it lets go of both" : follows >= 2 * stays ? "it follows the " + noun : stays >= 2 * follows ? "it stays put" : "neither clearly";
   return [
-    "“" + blockText(tab, seen) + "” gets " + percent(had) + " of the attention. Once it has changed places with “" + blockText(tab, unseen) + "”, it gets " + percent(follows) + " where it now stands, and its old place gets " + percent(stays) + ": ",
-    el("b", { id: "told-verdict" }, verdict), ". One swap of one prompt; the scores weigh all.",
+    "“" + blockText(tab, seen) + "” gets " + percent(had) + " of the attention. Once it has changed places with “" + blockText(tab, unseen) + "” at this layer, it gets " + percent(follows) + " where it now stands, and its old place gets " + percent(stays) + ": ",
+    el("b", { id: "told-verdict" }, verdict), ". One swap of one prompt; the scores weigh all" + (heads().permuted ? ", and the card says what the head does when the prompt itself is permuted." : "."),
   ];
 }
 
@@ -150,6 +150,6 @@ function drawPrompt() {
   const side = (label, text) => el("div", { class: "side-text" }, el("h3", {}, label), text);
   place.replaceChildren(title([el("label", {}, "swap ", choice), el("span", { class: "hint" }, "or click two boxes; darkest: " + percent(top))]), hint(toldSwap(k, swap)),
     el("div", { class: "prompt-texts" }, side("before", tokenText(tab, null, before, top, marked, "Attention before the swap")),
-      side("after", tokenText(tab, exchanged(tab, swap.first, swap.second), after, top, marked, "Attention after the swap"))));
+      side("after, swapped at layer " + heads().layer[k], tokenText(tab, exchanged(tab, swap.first, swap.second), after, top, marked, "Attention after the swap"))));
   picked = null;
 }

@@ -29,7 +29,7 @@ ENDPOINTS = "tests/analysis/test_endpoints.py"
 
 
 def cost(outcome: Outcome) -> float | None:
-    found = re.search(r"at most about ([\d.]+) at these prices", outcome.told)
+    found = re.search(r"at most about ([\d.]+) at these prices", " ".join(outcome.told.split()))
     return None if found is None else float(found[1])
 
 
