@@ -78,6 +78,8 @@ def _attention(dice: np.random.Generator, layers: int, heads: int, planes: int) 
                 "attention": dice.dirichlet(np.full(n, 0.1)),
                 "first": pairs[order, 0],
                 "second": pairs[order, 1],
+                "attention_swapped": dice.dirichlet(np.full(n, 0.1)),
+                "sink": 0.0,
                 "moved": dice.integers(0, 60, size=len(pairs) * 2 * FACT, dtype=np.uint8),
                 "frequency_id": int(dice.integers(1, planes + 1)),
                 "angle": 0.1,

@@ -86,20 +86,21 @@ class Shown:
         sink = None if query.sinks is None else query.sinks[0].double()
         log_z = log_normaliser(real, sink)
         before = (real - log_z[:, None]).exp().cpu().numpy()
+        drawn = np.zeros(query.heads) if sink is None else (sink - log_z).exp().cpu().numpy()
         swaps = {head: self.heaviest(before[head]) for head in chosen}
-        after = self._moved(query, log_z.cpu().numpy(), before, swaps)
+        after = self._moved(query, log_z.cpu().numpy(), before, drawn, swaps)
         vectors = self._vectors(layer, query) if layer.layout.planes else None
         rows = []
         for head in chosen:
-            first = self._move(*swaps[head][0])[0]
-            moved = after[head]
-            swapped = before[head] * (1 - moved[0].sum()) / max(1 - before[head][first].sum(), 1e-300)
-            swapped[first] = moved[0]
+            moved, factor = after[head]
+            swapped = before[head] * factor
+            swapped[self._move(*swaps[head][0])[0]] = moved[0]
             about = {
                 "layer": layer.layer,
                 "head": head,
                 "attention": before[head].astype(np.float32),
                 "attention_swapped": swapped.astype(np.float32),
+                "sink": float(drawn[head]),
                 "first": np.array([a for a, _ in swaps[head]], dtype=np.int32),
                 "second": np.array([b for _, b in swaps[head]], dtype=np.int32),
                 "moved": codes_of(np.concatenate(moved)),
@@ -148,9 +149,11 @@ class Shown:
         query: QueryHeads,
         log_z: Float[np.ndarray, "heads"],
         before: Float[np.ndarray, "heads n"],
+        drawn: Float[np.ndarray, "heads"],
         swaps: dict[int, list[tuple[int, int]]],
-    ) -> dict[int, list[np.ndarray]]:
-        """For every head and swap, the attention after it on the positions whose content moved."""
+    ) -> dict[int, tuple[list[np.ndarray], float]]:
+        """For every head and swap, the attention after it on the positions whose content moved; and by what factor the heaviest
+        swap changes all the others. `drawn` is what goes to a sink that is no token."""
         moves = {head: [self._move(*pair) for pair in pairs] for head, pairs in swaps.items()}
         ends = {head: np.cumsum([len(p) for p, _ in found]) for head, found in moves.items()}
         longest = max(int(end[-1]) for end in ends.values())
@@ -163,9 +166,12 @@ class Shown:
         made = {}
         for head, end in ends.items():
             starts = np.concatenate(([0], end[:-1]))
-            rest = 1 - np.add.reduceat(before[head][entries[0, head, : end[-1]]], starts)
-            after = _normalised(logits[head, : end[-1]] - log_z[head], rest, starts)
-            made[head] = np.split(after, end[:-1])
+            # Summed, since one less what moved would lose its digits where nearly all of it moves.
+            stays = np.ones((len(end), before.shape[1]))
+            stays[np.repeat(np.arange(len(end)), np.diff(end, prepend=0)), entries[0, head, : end[-1]]] = 0
+            rest = stays @ before[head] + drawn[head]
+            after, factors = _normalised(logits[head, : end[-1]] - log_z[head], rest, starts)
+            made[head] = np.split(after, end[:-1]), float(factors[0])
         return made
 
     def _vectors(self, layer: LayerHeads, query: QueryHeads) -> list[dict[str, Any]]:
@@ -199,10 +205,11 @@ NO_PLANE: dict[str, Any] = {"frequency_id": 0, "angle": 0.0, "query_re": 0.0, "q
 
 def _normalised(
     logits: Float[np.ndarray, "moved"], rest: Float[np.ndarray, "swaps"], starts: Int[np.ndarray, "swaps"]
-) -> Float[np.ndarray, "moved"]:
-    """For each swap the softmax of its logits, less the old normaliser, together with what was left to all other positions."""
+) -> tuple[Float[np.ndarray, "moved"], Float[np.ndarray, "swaps"]]:
+    """For each swap the softmax of its logits, less the old normaliser, together with what was left to all other positions;
+    and what those are multiplied with."""
     sizes = np.diff([*starts, len(logits)])
     largest = np.maximum(np.maximum.reduceat(logits, starts), 0.0)
     weights = np.exp(logits - np.repeat(largest, sizes))
-    whole = np.add.reduceat(weights, starts) + np.maximum(rest, 0.0) * np.exp(-largest)
-    return weights / np.repeat(np.maximum(whole, 1e-300), sizes)
+    whole = np.maximum(np.add.reduceat(weights, starts) + rest * np.exp(-largest), 1e-300)
+    return weights / np.repeat(whole, sizes), np.exp(-largest) / whole

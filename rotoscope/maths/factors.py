@@ -101,6 +101,10 @@ class Factors:
         n, d = self.keys.shape[2:]
         if n * n <= positions.shape[1] * d:  # the whole matrix is less work
             return self.logits()[:, own, positions, contents]
+        size = max(1, ROOM // (16 * len(self.keys) * self.heads * d))  # queries, keys, products: at a time
+        if positions.shape[1] > size:
+            parts = zip(positions.split(size, 1), contents.split(size, 1), strict=True)
+            return torch.cat([self.entries(*part) for part in parts], dim=-1)
         width = 2 * self.planes
         query = self.query.flatten(1, 2)[:, :, None]  # [batch, heads, 1, d]
         pairs = query[..., :width].unflatten(-1, (-1, 2))

@@ -166,12 +166,7 @@ def clean_config(folder: Path) -> dict[str, Any]:
     if kind not in transformers.CONFIG_MAPPING:
         reason = "the code that comes with it is not run" if own_code else "a newer version of it may"
         raise ModelError(f"transformers does not know models of type '{kind}' ({file}); {reason}")
-    part = _fetched_part(config)
-    if part is not None:
-        raise ModelError(
-            f"{file} has a part that is not in the folder: {part}, which another library would make or fetch; save the "
-            "text model alone (its language_model) and give that folder"
-        )
+    refuse_fetched(_fetched_part(config), file)
     method = _quantised(config)
     if method is not None:
         raise ModelError(
@@ -193,8 +188,31 @@ def without_code(settings: Any) -> Any:
     return [without_code(value) for value in settings] if isinstance(settings, list) else settings
 
 
+def refuse_fetched(part: str | None, file: Path | str) -> None:
+    """Nothing is loaded of which a part would come from elsewhere."""
+    if part is not None:
+        raise ModelError(
+            f"{file} has a part that is not in the folder: {part}, which another library would make or fetch; save the "
+            "text model alone (its language_model) and give that folder"
+        )
+
+
+def part_made_elsewhere(config: Any) -> str | None:
+    """The same of a configuration as transformers has understood it: it fills in what a folder does not say."""
+    from transformers import AutoModel
+
+    made = str(AutoModel._model_mapping._model_mapping.get(config.model_type, ""))
+    if "Timm" in made:
+        return str(config.model_type)
+    parts = (getattr(config, name, None) for name in getattr(config, "sub_configs", {}))
+    inner = (part_made_elsewhere(part) for part in parts if hasattr(part, "model_type"))
+    return _fetched_part(config.to_dict()) or next(filter(None, inner), None)
+
+
 def _fetched_part(settings: Any) -> str | None:
     """The first part of a model, also further down, that transformers would get from timm or from the hub."""
+    if isinstance(settings, list):
+        return next(filter(None, map(_fetched_part, settings)), None)
     if not isinstance(settings, dict):
         return None
     if str(settings.get("model_type", "")).startswith("timm"):

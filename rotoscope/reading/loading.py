@@ -17,7 +17,7 @@ import torch
 from rotoscope.errors import ModelError
 from rotoscope.reading.checkpoints import find_checkpoints
 from rotoscope.reading.classes import model_class
-from rotoscope.reading.clean_room import clean_room, weight_files
+from rotoscope.reading.clean_room import clean_room, part_made_elsewhere, refuse_fetched, weight_files
 from rotoscope.reading.complaints import folded
 from rotoscope.reading.complete import check_complete, same_random_numbers
 from rotoscope.reading.devices import free_memory, pick_device
@@ -178,6 +178,7 @@ def _from_folder(
         files = [file for file in weight_files(folder) if file.suffix == ".safetensors"]
         try:
             config = AutoConfig.from_pretrained(room, trust_remote_code=False)
+            refuse_fetched(part_made_elsewhere(config), called)
             auto = model_class(config, called)
             _check_size(auto, config, files, called, device, dtype)
             with same_random_numbers():

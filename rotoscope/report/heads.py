@@ -45,7 +45,6 @@ HEAD_COLUMNS = (
     "weighted_frequency_id",
     "dominant_frequency_id",
 )
-MOST_NULL_POINTS = 3000
 BAND = [INTERVAL[0], 0.5, INTERVAL[1]]
 SMALL = 3_000_000
 """Bytes of frequency scores up to which two bytes a score are spent, and intervals are kept."""
@@ -79,7 +78,7 @@ def heads_tab(found: Salvaged, room: int = PAGE) -> dict[str, Any] | None:
         "head": column(places["head"]),
         "at": [one for one in at if one],
         "permuted": "input_class" in heads,
-        "noun": noun_of(found),
+        "noun": found.attempt("what is swapped", lambda: noun_of(found)) or "token",
         "density_cells": CELLS,
         "null": None if nulls is None or nulls.empty else str(nulls["null_name"].iloc[0]),
     }
@@ -87,7 +86,7 @@ def heads_tab(found: Salvaged, room: int = PAGE) -> dict[str, Any] | None:
         return None
     for tau, one in zip(tab["taus"], tab["at"], strict=True):
         if nulls is not None and len(nulls):
-            one |= found.attempt("the null", partial(_null_at, nulls, tau)) or {}
+            one |= found.attempt("the null", partial(_null_at, nulls, tau, one)) or {}
         if "prompts" in found.tables:
             one["statistics"] = found.attempt("the summary figures", partial(_statistics, profile, tau))
     tables = found.tables
@@ -153,13 +152,19 @@ def _statistics(profile: Profile | SwapDepths, tau: float) -> list[dict[str, Any
     return records
 
 
-def _null_at(nulls: pd.DataFrame, tau: float) -> dict[str, Any]:
-    """The null's points, thinned where they are very many, how dense they are, and the band that holds 95 % of its heads."""
+def _null_at(nulls: pd.DataFrame, tau: float, heads: dict[str, Any]) -> dict[str, Any]:
+    """Where the null's heads lie: how densely, the band that holds 95 % of them, and the share below each head of the run."""
     rows = nulls[nulls["tau"] == tau].dropna(subset=SCORES)
-    every = max(1, -(-len(rows) // MOST_NULL_POINTS))
     bands = {score: column(rows[score].quantile(BAND)) for score in SCORES if len(rows)}
-    points = columns(rows.iloc[::every], SCORES, 3)
-    found = {"null_points": points, "null_band": bands, "null_heads": len(rows)}
+    ranks = {score: np.sort(rows[score].to_numpy(dtype=float)) for score in SCORES}
+    above = {
+        score: clean(
+            [None if x is None else np.searchsorted(ranks[score], x) / len(rows) for x in heads[score]]
+        )
+        for score in SCORES
+        if len(rows)
+    }
+    found = {"null_band": bands, "null_heads": len(rows), "above_null": above}
     return found | ({"null_density": packed(density(rows).ravel(), 8)} if len(rows) else {})
 
 

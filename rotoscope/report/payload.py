@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from rotoscope.report.salvage import Salvaged, salvage
 from rotoscope.report.shown import PAGE
 from rotoscope.report.tabs import TABS, tables_tab
 from rotoscope.results.caveats import with_missing_caveats
-from rotoscope.results.next_steps import model_argument, next_steps
+from rotoscope.results.next_steps import Step, head_steps, next_steps
 from rotoscope.results.profile import Profile
 from rotoscope.results.record import RunRecord
 from rotoscope.results.saved import SavedRun
@@ -66,7 +67,7 @@ def payload_of(found: Salvaged, room: int = PAGE) -> dict[str, Any]:
         "warnings": _warnings(found, tabs),
         "timings": clean(run.timings, 2),
         "written": clean(run.written or None),
-        "model": found.attempt("the model's name", lambda: model_argument(run)) or "MODEL",
+        "head_next": _steps(found, lambda: head_steps(run)) if "overview" in tabs else [],
         "next": _next(found),
         "subject": _subject(run),
         "proof": _proof(run),
@@ -77,11 +78,14 @@ def payload_of(found: Salvaged, room: int = PAGE) -> dict[str, Any]:
 
 
 def _next(found: Salvaged) -> list[dict[str, Any]]:
-    """What to run next, where the run is whole; nothing is missing where it is not."""
+    """What to run next, where the run is whole and its heads are known."""
     profile = found.opened()
-    if not isinstance(profile, Profile) or not found.complete or found.problems:
-        return []
-    return [step._asdict() for step in found.attempt("what to run next", lambda: next_steps(profile)) or []]
+    known = isinstance(profile, Profile) and found.complete and "prompts" in found.tables
+    return _steps(found, lambda: next_steps(profile)) if known else []  # type: ignore[arg-type]
+
+
+def _steps(found: Salvaged, make: Callable[[], list[Step]]) -> list[dict[str, Any]]:
+    return [step._asdict() for step in found.attempt("what to run next", make) or []]
 
 
 def _subject(run: RunRecord) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from rotoscope.errors import RunError
 from rotoscope.report.columns import clean
 from rotoscope.report.salvage import Salvaged
 from rotoscope.results.shown import ONE_HEAD, blocks_shown, codes_of, moved_by
@@ -34,8 +35,12 @@ def shown_tab(found: Salvaged, places: pd.DataFrame, room: int = PAGE) -> dict[s
         return {"why": _why(found)}
     prompt = found.tables["shown_prompt"]
     rows = {(row.layer, row.head): row for row in found.tables["attention"].itertuples()}
-    heads = [rows[pair] for pair in places[ONE_HEAD].itertuples(index=False, name=None)]
+    pairs = list(places[ONE_HEAD].itertuples(index=False, name=None))
+    if not set(pairs) <= set(rows):
+        raise RunError(f"it has {len(set(pairs) & set(rows))} of {len(pairs)} heads")
+    heads = [rows[pair] for pair in pairs]
     n = len(heads[0].attention)
+    _check(prompt, heads, n)
     tab: dict[str, Any] = {
         "token": [str(token) for token in prompt["token"]],
         "block": clean(prompt["block"]),
@@ -49,20 +54,39 @@ def shown_tab(found: Salvaged, places: pd.DataFrame, room: int = PAGE) -> dict[s
     if left < 0:
         many = f"{n:,} tokens of {len(heads):,} heads"
         return tab | {"why": f"the attention of {many} has no room in a page; rotoscope serve shows more"}
-    tab["attention"] = attention
+    tab |= {"attention": attention, "sink": clean([float(head.sink) for head in heads]), "sharp": swaps.sharp()}
     vectors = _vectors(heads)
     if len(vectors["keys"]) <= left:
         tab["vectors"], left = vectors, left - len(vectors["keys"])
     return tab | swaps.within(left)
 
 
+def _check(prompt: pd.DataFrame, heads: list[Any], n: int) -> None:
+    """A table of somebody else's, or a damaged one, must not reach the script."""
+    block, m = prompt["block"].to_numpy(), int(prompt["block"].max()) + 1
+    inside = block[block >= 0]
+    if not (inside == np.sort(inside)).all() or set(inside) != set(range(m)) or not 0 < n <= len(prompt):
+        raise RunError("its blocks are not numbered one after the other")
+    if (prompt["position"].to_numpy() != np.arange(len(prompt))).any() or prompt["token"].isna().any():
+        raise RunError("its tokens do not follow each other")
+    for head in heads:
+        attention = np.asarray(head.attention, dtype=float)
+        swaps = np.stack((head.first, head.second))
+        if len(attention) != n or not np.isfinite(attention).all() or not np.isfinite(head.sink):
+            raise RunError(f"the attention of head {head.layer}:{head.head} is not a number for each token")
+        if swaps.shape[1] == 0 or not ((swaps >= 0) & (swaps < m)).all() or (swaps[0] >= swaps[1]).any():
+            raise RunError(f"the swaps of head {head.layer}:{head.head} are not between its blocks")
+
+
 def noun_of(found: Salvaged) -> str:
     """What is swapped, in a word."""
     sizes = found.run.settings.get("task_settings")
     finer = sizes.get("granularity") if isinstance(sizes, dict) else None
-    return (
-        str(finer) if finer in ("symbol", "token") else NOUNS.get(str(found.run.settings.get("task")), "token")
-    )
+    if finer in ("symbol", "token"):
+        return str(finer)
+    prompt = found.tables.get("shown_prompt", pd.DataFrame({"block": []}))
+    single = prompt.loc[prompt["block"] >= 0, "block"].is_unique
+    return NOUNS.get(str(found.run.settings.get("task")), "token" if single else "block")
 
 
 def _why(found: Salvaged) -> str:
@@ -70,13 +94,12 @@ def _why(found: Salvaged) -> str:
         return "attention is kept when the run is finished"
     if found.run.settings.get("examples") is False:
         return "the run was made with --no-examples: no attention was kept"
-    return (
-        f"the run was made by rotoscope {found.run.versions.get('rotoscope', 'of another version')}, which kept no attention of "
-        "every head: make it again to see it"
-    )
+    if {"attention", "shown_prompt"} & set(found.run.tables):
+        return "the table it stands in is lost or damaged"
+    return "the run was made by an earlier rotoscope, which kept no attention of every head: make it again to see it"
 
 
-TRIED = 8
+TRIED, LEAST = 8, 0.01
 
 
 class Swaps:
@@ -94,16 +117,33 @@ class Swaps:
 
         self.ends = [np.cumsum([size(pair) for pair in zip(h.first, h.second, strict=True)]) for h in heads]
         self.most = max(len(end) for end in self.ends)
+        if any(len(head.moved) != end[-1] for head, end in zip(heads, self.ends, strict=True)):
+            raise RunError("it has not one number for each token that a swap moves")
+
+    def sharp(self) -> dict[int, str]:
+        """Heads with nearly all attention on what their heaviest swap moves, and elsewhere after it: a byte cannot tell what the
+        others had before, so what they have then is written out."""
+        found = {}
+        for row, head in enumerate(self.heads):
+            moved = moved_by(self.blocks, int(head.first[0]), int(head.second[0]))[0]
+            before, after = (
+                np.delete(share, moved).sum() for share in (head.attention, head.attention_swapped)
+            )
+            if before < LEAST < after:
+                found[row] = _text(codes_of(np.asarray(head.attention_swapped)))
+        return found
 
     def within(self, room: int) -> dict[str, Any]:
         """As many of each head as there is room for, one at least; how small they become is tried on a few."""
-        made, most = self.kept(min(self.most, TRIED)), self.most
+        made = self.kept(min(self.most, TRIED))
         while len(made["swaps"]) > room and made["kept"] > 1:
             made = self.kept(max(1, made["kept"] // 2))
-        if made["kept"] == TRIED:
-            most = min(most, int(0.97 * TRIED * room / len(made["swaps"])))
-            larger = self.kept(max(TRIED, most))
-            made = larger if len(larger["swaps"]) <= room else made
+        if made["kept"] == TRIED:  # lighter swaps become smaller: more may fit than the few say
+            fits = TRIED * room // len(made["swaps"])
+            for more in (fits + fits // 6, fits):
+                larger = self.kept(min(self.most, max(TRIED, more)))
+                if len(larger["swaps"]) <= room:
+                    return larger
         return made
 
     def kept(self, most: int) -> dict[str, Any]:

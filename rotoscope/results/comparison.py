@@ -91,13 +91,15 @@ class Comparison:
         if not heads:
             return ["The runs have no head in common.", *alone]
         changed = f"{self.changed} of {heads} heads changed class"
+        if min(self.inputs) == 0:
+            return ["No prompt is finished in both runs: nothing can be compared.", *alone]
         if min(self.inputs) < 2:
             return [f"{changed}. One prompt says nothing about the next: no difference is tested.", *alone]
         more = "more than chance" if self.chance_p_value < LEVEL else "no more than chance"
         how = (
             f"paired over {self.inputs[0]} prompts"
             if self.paired
-            else f"the prompts are not the same, so they are not paired: {self.inputs[0]} against {self.inputs[1]}"
+            else f"the prompts are not the same, so they are not paired: {min(self.inputs)} and {max(self.inputs)}"
         )
         if not self.can_tell:
             how += "; too few to tell any difference from chance"

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
+from dataclasses import fields
 from typing import TYPE_CHECKING, NamedTuple
 
 from rotoscope.results.caveats import failed
-from rotoscope.settings.prompts import OWN, PromptSettings
+from rotoscope.settings.prompts import PromptSettings
 
 if TYPE_CHECKING:
     from rotoscope.results.profile import Profile
     from rotoscope.results.record import RunRecord
 
 EASIER = {"binding": "recall", "groups": "lookup", "lookup": "recall", "recall": "repeats"}
+OTHER = EASIER | {"recall": "binding", "repeats": "recall"}
 MOST = 3
+HEAD, CLASS = "{head}", "{class}"
+"""Stand in commands about a head for its name and its class."""
 
 
 class Step(NamedTuple):
@@ -24,32 +28,53 @@ class Step(NamedTuple):
     command: str
 
 
-def model_argument(run: RunRecord) -> str:
-    """The model as a command takes it: a place, a hub id or an embedded name."""
+def model_argument(run: RunRecord) -> str | None:
+    """The model as a command takes it: a place, a hub id or an embedded name; None for one that was in memory."""
     source = {} if run.subject is None else run.subject.source
+    if source.get("place"):
+        return str(source["place"])
     name = str(run.settings.get("model") or run.name)
-    return str(source.get("place") or ("smollm2" if name.startswith("SmolLM2") else name))
+    return ("smollm2" if name.startswith("SmolLM2") else name) if source.get("kind") == "embedded" else None
 
 
-def asked_again(run: RunRecord, command: str, *more: str) -> str:
-    """The command for the same model on the same prompts, with something more."""
-    settings, words = run.settings, ["rotoscope", command, model_argument(run)]
-    task, sizes = str(settings.get("task") or ""), dict(settings.get("task_settings") or {})
-    if task in PromptSettings.meant_for["prompts"]:
-        if task != words[2]:  # our own models are asked their own task
-            words += ["--task", task]
-        known = {"pairs": None, "length": None, "granularity": "fact", "prefix": None, "seed": 0}
-        if task in OWN:
-            known = {"seed": 0}
-        for name, usual in known.items():
-            if name in sizes and sizes[name] not in (None, usual) and task in _meant(name, task):
-                words += [f"--{name}", str(sizes[name])]
-        words += ["--prompts", str(settings.get("prompts", 16))]
-    return shlex.join([*words, *more])
+def asked_again(run: RunRecord, command: str, *more: str) -> str | None:
+    """The command for the same model on the same prompts, with something more; None where it cannot be typed."""
+    model, settings, task = model_argument(run), run.settings, str(run.settings.get("task") or "")
+    if model is None or task not in PromptSettings.meant_for["prompts"]:
+        return None
+    words = [model] if task == model else [model, "--task", task]  # our own models are asked their own task
+    sizes = dict(settings.get("task_settings") or {}) | {"prompts": settings.get("prompts")}
+    for field in fields(PromptSettings):
+        meant = PromptSettings.meant_for.get(field.name, (task,))
+        value = sizes.get(field.name)
+        if value is None or value == field.default or task not in meant or field.name == "task":
+            continue
+        flag = "--" + field.name.replace("_", "-")
+        words += [flag] if value is True else [flag, str(value)]
+    return shlex.join(["rotoscope", command, *words, *more])
 
 
-def _meant(name: str, task: str) -> tuple[str, ...]:
-    return PromptSettings.meant_for.get(name, (task,))
+def head_steps(run: RunRecord) -> list[Step]:
+    """Commands about one head, whose name and class are to be put in."""
+    task, answers = str(run.settings.get("task")), "answers" in run.tables
+    gates = {
+        "What does the model lose without it?": ("gate", "--silence", "--heads", HEAD),
+        f"And without all {CLASS} heads?": ("gate", "--heads-of-class", CLASS),
+    }
+    wanted = (gates if answers else {}) | {
+        "Which of its frequencies decide?": ("profile", "--frequencies", "--heads", HEAD),
+        "Where does the place that it follows come from?": ("depths", "--at", "0", "own"),
+    }
+    steps = [(why, asked_again(run, *words)) for why, words in wanted.items()]
+    model = model_argument(run)
+    if model is not None and task in OTHER:
+        other = shlex.join(["rotoscope", "profile", model, "--task", OTHER[task]])
+        steps.insert(-2, ("Is it the same on another task?", other))
+    return [
+        Step(why, command.replace(shlex.quote(HEAD), HEAD).replace(shlex.quote(CLASS), CLASS))
+        for why, command in steps
+        if command
+    ]
 
 
 def next_steps(profile: Profile, same: Sequence[str] = ()) -> list[Step]:
@@ -58,30 +83,40 @@ def next_steps(profile: Profile, same: Sequence[str] = ()) -> list[Step]:
 
 
 def _steps(profile: Profile, same: Sequence[str]) -> Iterator[Step]:
-    run, heads = profile.run, profile.at()
-    task = str(run.settings.get("task"))
+    for why, command, *more in _questions(profile):
+        line = (
+            shlex.join(["rotoscope", command, *same, *more])
+            if same
+            else asked_again(profile.run, command, *more)
+        )
+        model = same[0] if same else model_argument(profile.run)
+        if command == "profile" and more[0] == "--task" and model is not None:  # on other prompts
+            line = shlex.join(["rotoscope", command, model, *more])
+        if line is not None:
+            yield Step(why, line)
 
-    def again(command: str, *more: str) -> str:
-        return shlex.join(["rotoscope", command, *same, *more]) if same else asked_again(run, command, *more)
 
+def _questions(profile: Profile) -> Iterator[tuple[str, ...]]:
+    """What is open, the command that answers it, and what it takes beside the model and the prompts."""
+    heads, task = profile.at(), str(profile.run.settings.get("task"))
     if any(failed(profile.accuracy, profile.chance)) and task in EASIER:
         why = "The model hardly does this task. What do its heads do on one that it does?"
-        yield Step(why, shlex.join(["rotoscope", "profile", model_argument(run), "--task", EASIER[task]]))
+        yield why, "profile", "--task", EASIER[task]
     if profile.null_name is None:
-        yield Step("Would a model that learned nothing give the same?", again("profile", "--null", "random"))
+        yield "Would a model that learned nothing give the same?", "profile", "--null", "random"
     classes = heads["head_class"].value_counts()
     if "input_class" not in heads and classes.get("symbolic", 0):
-        yield Step(
-            "Do the symbolic heads follow what was moved, or a place that earlier layers wrote into it?",
-            again("profile", "--input-swaps", "64"),
-        )
+        why = "Do the symbolic heads follow what was moved, or a place that earlier layers wrote into it?"
+        yield why, "profile", "--input-swaps", "64"
     if classes.get("carried", 0):
-        yield Step(
-            "At which layer is the place written that carried heads follow?", again("depths", "--at", "all")
-        )
+        yield "At which layer is the place written that carried heads follow?", "depths", "--at", "all"
     strongest = [name for name in ("carried", "symbolic", "positional") if classes.get(name, 0)]
-    if strongest:
-        command = ["rotoscope", "gate", model_argument(run), "--heads-of-class", strongest[0]]
-        yield Step(f"What does the model lose without its {strongest[0]} heads?", shlex.join(command))
+    if strongest and len(profile.answers):  # a gate is judged by what the model answers
+        yield (
+            f"What does the model lose without its {strongest[0]} heads?",
+            "gate",
+            "--heads-of-class",
+            strongest[0],
+        )
     if "prompt_frequencies" not in profile.tables:
-        yield Step("Which frequencies of the heads decide?", again("profile", "--frequencies"))
+        yield "Which frequencies of the heads decide?", "profile", "--frequencies"

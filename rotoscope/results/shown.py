@@ -53,7 +53,8 @@ def after_swap(prompt: pd.DataFrame, head: Any, swap: int = 0) -> Float[np.ndarr
     begin = sum(map(len, moves[:swap]))
     positions, codes = moves[swap], np.asarray(head.moved)[begin : begin + len(moves[swap])]
     moved = shares_of(codes)
-    after = before * (1 - moved.sum()) / max(1 - before[positions].sum(), 1e-12)
+    rest = np.delete(before, positions).sum() + head.sink
+    after = before * max(0.0, 1 - moved.sum()) / max(rest, 1e-38)
     after[positions] = moved
     return after
 

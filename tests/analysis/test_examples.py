@@ -23,7 +23,7 @@ UNEQUAL = [[1, 2], [3, 7], [7, 9], [12, 15]]
 
 def kept(name: str, blocks: Sequence[Sequence[int]] | None, n: int = 18) -> tuple[rs.Profile, dict]:
     """A profile, and the counterfactual logits and sinks of its heads on the first prompt."""
-    model, shown = tiny(name), tokens(2, n)
+    model, shown = tiny("llama", sharp=40.0) if name == "sharp" else tiny(name), tokens(2, n)
     profile = rs.profile(model, tokens=shown, blocks=blocks, null="none")
     whole = {}
     HeadReader(model).read(
@@ -41,7 +41,14 @@ def softmax(logits: torch.Tensor, sink: torch.Tensor | None) -> np.ndarray:
 
 @pytest.mark.parametrize(
     ("name", "blocks"),
-    [("llama", EQUAL), ("llama", UNEQUAL), ("llama", None), ("gpt_oss", EQUAL), ("gemma2", UNEQUAL)],
+    [
+        ("llama", EQUAL),
+        ("llama", UNEQUAL),
+        ("llama", None),
+        ("gpt_oss", EQUAL),
+        ("gemma2", UNEQUAL),
+        ("sharp", EQUAL),
+    ],
 )
 def test_every_swap_of_every_head_is_that_of_the_permuted_logits(name: str, blocks: list | None) -> None:
     profile, whole = kept(name, blocks)

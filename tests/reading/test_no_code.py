@@ -115,6 +115,14 @@ def test_a_part_that_is_made_or_fetched_elsewhere(part: dict[str, Any], hostile:
     hostile.refused("has a part that is not in the folder")
 
 
+@pytest.mark.parametrize("kind", ["perception_lm", "fast_vlm", "gemma3n"])
+def test_a_part_that_transformers_fills_in(kind: str, hostile: Hostile) -> None:
+    """Nothing in the folder names the other library; what it is handed stands there."""
+    part = {"model_args": {"checkpoint_path": str(hostile.folder / "weights.pth")}}
+    hostile.change("config.json", model_type=kind, text_config={}, vision_config=part)
+    hostile.refused("has a part that is not in the folder")
+
+
 def test_model_of_its_own_further_down(hostile: Hostile) -> None:
     """A configuration within the configuration."""
     hostile.code("mine.py", *CUSTOM)

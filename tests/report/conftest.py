@@ -77,6 +77,17 @@ def changed(profile: rs.Profile) -> tuple[rs.Profile, rs.Profile]:
 
 
 @pytest.fixture(scope="session")
+def typed(profile: rs.Profile) -> rs.Profile:
+    """The same as if it came from the command line: of a model in a folder, on a task with a name."""
+    assert profile.run.subject is not None
+    subject = replace(profile.run.subject, source={"kind": "folder", "place": "my models/llama"})
+    settings = profile.run.settings | {"task": "repeats", "task_settings": {"length": 10, "prefix": "none"}}
+    run = replace(profile.run, settings=settings, subject=subject, tables=["answers"])
+    answers = pd.DataFrame({"prompt": range(4), "correct": [True, True, True, False]})
+    return rs.Profile(run, profile.tables | {"answers": answers})
+
+
+@pytest.fixture(scope="session")
 def saved(profile: rs.Profile, place: Path) -> Path:
     return profile.save(place / "tiny")
 

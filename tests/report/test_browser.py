@@ -77,12 +77,8 @@ def test_click_opens_the_card_with_the_numbers_of_the_table(
     assert float(value("effective_swaps")) == pytest.approx(row["effective_swaps"], abs=6e-3)
     known = profile.known_heads.set_index(["layer", "head"]).loc[(row["layer"], row["head"])]
     assert float(value("induction")) == pytest.approx(known["induction"], abs=6e-3)
-    name = f"{row['layer']}:{row['head']}"
-    gates = [f"--silence --heads {name}", f"--heads-of-class {row['head_class']}"]
-    steps = page.locator("#side .next code").all_inner_texts()
-    assert steps[:2] == [f"rotoscope gate llama {gate}" for gate in gates]
-    assert all(step.startswith("rotoscope ") for step in steps)
-    below = (profile.nulls_at(1e-4)["positional_score"].round(3) < round(row["positional_score"], 4)).mean()
+    assert page.locator("#side .next code").count() == 0  # of a model in memory nothing can be typed
+    below = (profile.nulls_at(1e-4)["positional_score"] < round(row["positional_score"], 4)).mean()
     words = "all" if below == 1 else "none" if below == 0 else f"{int(100 * below)} %"
     assert page.inner_text('[data-null="positional_score"]') == f"above {words} of the null's"
     plot = '#side [aria-label^="Positional and symbolic score of every frequency"]'

@@ -98,8 +98,8 @@ def test_how_do_two_runs_differ(reader: Any, changed: tuple[rs.Profile, rs.Profi
     assert page.reads("#panel tbody tr:first-child td:first-child") == "2:1"  # the head that was changed
 
 
-def test_what_should_i_run_next(reader: Any, written: Path) -> None:
-    page = reader(written)
+def test_what_should_i_run_next(reader: Any, typed: rs.Profile, tmp_path: Path) -> None:
+    page = reader(write_report(tmp_path / "typed.html", typed))
     commands = page.page.locator("#next code").all_inner_texts()
     assert commands
     for command in commands:

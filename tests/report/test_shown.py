@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 import rotoscope as rs
+from rotoscope.report import run_payload, write_report
 from rotoscope.results.shown import after_swap, blocks_shown
+from tests.models import tiny, tokens
 from tests.report.browser import Watched, until
 from tests.report.test_browser import title
 
@@ -56,6 +58,20 @@ def test_every_head_shows_its_attention_before_and_after_a_swap(visit: Visit, pr
     boxes.nth(5).click()
     assert page.inner_text("#prompt h2").startswith("What head 2:3")
     assert page.evaluate("document.querySelector('#swap').selectedOptions[0].text").startswith("tokens 3 ")
+
+
+def test_heads_that_look_at_hardly_anything_else(visit: Visit) -> None:
+    """Nearly all attention on what is swapped, and after it elsewhere: what a byte cannot tell is written out."""
+    sharp = rs.profile(tiny("llama", sharp=40.0), tokens=tokens(1, 14), null="none")
+    kept = run_payload(sharp)["tabs"]["overview"]["shown"]["sharp"]
+    assert kept
+    page = visit(sharp).page
+    for row in list(kept)[:3]:
+        head = sharp.attention.iloc[row]
+        page.fill("#search", f"{head['layer']}:{head['head']}")
+        page.keyboard.press("Enter")
+        top = max(head["attention"].max(), head["attention_swapped"].max())
+        np.testing.assert_allclose(page.evaluate(HEATS, 1), heat(head["attention_swapped"], top), atol=2.5)
 
 
 def test_what_a_swap_did_is_said_in_words(visit: Visit, profile: rs.Profile) -> None:
@@ -152,13 +168,20 @@ def test_a_panel_fills_the_window_and_comes_back(visit: Visit, profile: rs.Profi
     until(page, f"Math.abs(document.querySelectorAll('#panel .plot')[0]._fullLayout.width - {width}) < 3")
 
 
-def test_commands_can_be_copied(browser: Any, written: Path) -> None:
+def test_commands_can_be_copied(browser: Any, typed: rs.Profile, tmp_path: Path) -> None:
+    written = write_report(tmp_path / "typed.html", typed)
     context = browser.new_context(permissions=["clipboard-read", "clipboard-write"])
     page = context.new_page()
     page.goto(written.as_uri() + "#head=0:1")
     page.click("#side .next .copy >> nth=0")
     until(page, "document.querySelector('#side .next .copy').textContent == 'copied'")
-    assert page.evaluate("navigator.clipboard.readText()") == "rotoscope gate llama --silence --heads 0:1"
+    assert page.evaluate("navigator.clipboard.readText()") == (
+        "rotoscope gate 'my models/llama' --task repeats --prompts 4 --prefix none --length 10 --silence --heads 0:1"
+    )
+    kind = typed.at().query("layer == 0 and head == 1")["head_class"].iloc[0]
+    steps = page.locator("#side .next code").all_inner_texts()
+    assert steps[1].endswith(f"--length 10 --heads-of-class {kind}")
+    assert all(step.startswith("rotoscope ") for step in steps)
     context.close()
 
 

@@ -84,7 +84,7 @@ def test_the_head_that_was_changed_is_found(prompts: str) -> None:
     comparison = compare(first, second)
     assert comparison.paired is (prompts == "same")
     assert ("paired over 12 prompts" in comparison.words()[1]) is comparison.paired
-    assert ("not paired: 12 against 12" in comparison.words()[1]) is not comparison.paired
+    assert ("not paired: 12 and 12" in comparison.words()[1]) is not comparison.paired
     assert found(comparison) == [(3, 1)]
     assert found(compare(second, first)) == [(3, 1)]
     row = comparison.heads.set_index(["layer", "head"]).loc[(3, 1)]

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import rotoscope as rs
-from rotoscope.results.next_steps import asked_again, next_steps
+from rotoscope.results.next_steps import asked_again, head_steps, next_steps
 from rotoscope.results.record import RunRecord, SubjectRecord
 
 
@@ -49,13 +49,14 @@ def profile(correct: float, *, null: bool = True, permuted: bool = False, symbol
         "model": "SmolLM2-135M-Instruct", "task": "binding", "task_settings": {"pairs": 8, "prefix": "chat", "seed": 3},
         "prompts": 4, "chance": 0.1, "tau": [1e-4], "gamma": 0.1,
     }  # fmt: skip
-    return rs.Profile(RunRecord("profile", settings, subject=SubjectRecord("SmolLM2-135M-Instruct")), tables)
+    subject = SubjectRecord("SmolLM2-135M-Instruct", source={"kind": "embedded"})
+    return rs.Profile(RunRecord("profile", settings, subject=subject, tables=list(tables)), tables)
 
 
 def test_open_questions_alone() -> None:
     commands = [step.command for step in next_steps(profile(1.0, null=False))]
     assert commands[0] == (
-        "rotoscope profile smollm2 --task binding --pairs 8 --prefix chat --seed 3 --prompts 4 --null random"
+        "rotoscope profile smollm2 --task binding --pairs 8 --prompts 4 --prefix chat --seed 3 --null random"
     )
     assert "--input-swaps 64" in commands[1]
     done = [step.command for step in next_steps(profile(1.0, permuted=True))]
@@ -74,13 +75,46 @@ def test_the_place_of_a_model_is_quoted() -> None:
     run = profile(1.0).run
     assert run.subject is not None
     place = replace(run, subject=replace(run.subject, source={"kind": "folder", "place": "my models/a'b"}))
-    words = shlex.split(asked_again(place, "profile"))
-    assert words[:3] == ["rotoscope", "profile", "my models/a'b"]
+    assert shlex.split(asked_again(place, "profile") or "")[:3] == ["rotoscope", "profile", "my models/a'b"]
+
+
+def test_the_same_prompts_or_no_command() -> None:
+    run = profile(1.0).run
+    sizes = {"pairs": 8, "asked": "place", "prefix": "none", "seed": 0}
+    groups = replace(run, settings=run.settings | {"task": "groups", "task_settings": sizes})
+    assert (asked_again(groups, "gate") or "").split()[2:] == [
+        "smollm2", "--task", "groups", "--pairs", "8", "--prompts", "4", "--prefix", "none", "--asked", "place",
+    ]  # fmt: skip
+    distinct = replace(run, settings=run.settings | {"task_settings": {"distinct": True, "equal_length": True}})
+    assert (asked_again(distinct, "gate") or "").endswith("--equal-length --distinct")
+    own = replace(run, settings=run.settings | {"task": "text"})
+    assert asked_again(own, "profile") is None  # the text is not in the run
+    assert run.subject is not None
+    memory = replace(run, subject=replace(run.subject, source={"kind": "memory"}))
+    assert asked_again(memory, "profile") is None
+    assert head_steps(memory) == []
+    assert next_steps(rs.Profile(memory, profile(1.0).tables)) == []
+
+
+def test_no_gate_for_a_model_that_answers_nothing() -> None:
+    silent = profile(1.0)
+    silent.tables.pop("answers")
+    silent.run.tables.remove("answers")
+    assert not any("gate" in step.command for step in [*next_steps(silent), *head_steps(silent.run)])
+    assert any("gate" in step.command for step in next_steps(profile(1.0, permuted=True)))
+    assert head_steps(profile(1.0).run)[0].command.endswith(
+        "--prompts 4 --prefix chat --seed 3 --silence --heads {head}"
+    )
 
 
 @pytest.mark.parametrize("permuted", [False, True])
 def test_every_command_is_one_that_the_command_line_takes(permuted: bool) -> None:
     from rotoscope.cli import app
 
-    for step in next_steps(profile(0.0, null=False, permuted=permuted)):
-        app.parse_args(shlex.split(step.command)[1:], print_error=False, exit_on_error=False)
+    found = profile(0.0, null=False, permuted=permuted)
+    named = [
+        step.command.replace("{head}", "1:0").replace("{class}", "symbolic") for step in head_steps(found.run)
+    ]
+    assert len(named) == 5
+    for command in [*(step.command for step in next_steps(found)), *named]:
+        app.parse_args(shlex.split(command)[1:], print_error=False, exit_on_error=False)

@@ -28,7 +28,7 @@ function headCard(k) {
     const ends = band(column);
     const words = label + " " + number(value(column)) + interval(column);
     return el("tr", {}, el("th", { scope: "row" }, label, strip({ value: value(column), low: value(column + "_low"), high: value(column + "_high"), nullLow: ends[0], nullHigh: ends[2], kind: which, label: words })),
-      el("td", {}, el("b", { "data-value": column }, fixed(value(column), 4)), interval(column), missing(ends[0]) ? null : [el("br"), el("span", { class: "hint" }, "null " + fixed(ends[0]) + " to " + fixed(ends[2]))], column in (now.null_points || {}) ? [el("br"), el("span", { class: "hint", "data-null": column }, againstNull(column, value(column)))] : null));
+      el("td", {}, el("b", { "data-value": column }, fixed(value(column), 4)), interval(column), missing(ends[0]) ? null : [el("br"), el("span", { class: "hint" }, "null " + fixed(ends[0]) + " to " + fixed(ends[2]))], now.above_null && now.above_null[column] ? [el("br"), el("span", { class: "hint", "data-null": column }, againstNull(now.above_null[column][k]))] : null));
   };
   const line = (label, text, title, key) => missing(text) ? null : el("tr", { title }, el("th", { scope: "row" }, label), el("td", { class: "words", "data-value": key }, text));
   const interval = (column) => missing(value(column + "_low")) ? "" : " [" + fixed(value(column + "_low"), 3) + ", " + fixed(value(column + "_high"), 3) + "]";
@@ -67,7 +67,7 @@ function headCard(k) {
     el("details", { class: "further", open: state.further, ontoggle: (event) => { state.further = event.target.open; } }, el("summary", {}, "More measures"), el("table", { class: "measures", "aria-label": "More measures of head " + name }, el("tbody", {}, further))),
     pinField(name),
     ...examplePictures(k, name), ...depthPicture(name), ...frequencyPictures(k),
-    el("h3", {}, "Go on with this head"), el("dl", { class: "next" }, headSteps(name, kind).flatMap(([why, command]) => [el("dt", {}, why), el("dd", {}, copyable(command))])),
+    headSteps(name, kind).length ? el("h3", {}, "Go on with this head") : null, el("dl", { class: "next" }, headSteps(name, kind).flatMap(([why, command]) => [el("dt", {}, why), el("dd", {}, copyable(command))])),
   ];
 }
 
@@ -79,23 +79,13 @@ function inWords(k) {
 
 /** Commands about one head, with the model and the task of this run. */
 function headSteps(name, kind) {
-  const model = quoted(run().model || "MODEL"), task = (run().settings || {}).task, other = { binding: "lookup", lookup: "binding", recall: "repeats", repeats: "recall" }[task] || "binding";
-  const own = ["number", "letter"].includes(task) && run().model === task;
-  return [
-    ["What does the model lose without it?", "rotoscope gate " + model + " --silence --heads " + name],
-    ...(kind ? [["And without all " + kind + " heads?", "rotoscope gate " + model + " --heads-of-class " + kind]] : []),
-    ...(own ? [] : [["Is it the same on another task?", "rotoscope profile " + model + " --task " + other]]),
-    ["Which of its frequencies decide?", "rotoscope profile " + model + (task && !own ? " --task " + quoted(task) : "") + " --frequencies --heads " + name],
-    ["Where does the place it follows come from?", "rotoscope depths " + model + (task && !own ? " --task " + quoted(task) : "") + " --at 0 own"],
-  ];
+  const filled = (text) => text.replaceAll("{head}", name).replaceAll("{class}", kind);
+  return (run().head_next || []).filter((step) => kind || !step.command.includes("{class}")).map((step) => [filled(step.why), filled(step.command)]);
 }
 
 /** How this head lies among the heads of the null. */
-function againstNull(score, value) {
-  const points = at().null_points;
-  if (!points || missing(value)) return null;
-  const below = points[score].filter((x) => x < value).length / points[score].length;
-  return "above " + (below === 1 ? "all" : below === 0 ? "none" : Math.floor(100 * below) + " %") + " of the null's";
+function againstNull(below) {
+  return missing(below) ? null : "above " + (below === 1 ? "all" : below === 0 ? "none" : Math.floor(100 * below) + " %") + " of the null's";
 }
 
 /** The depth curve of a head, where depths were measured. */

@@ -199,7 +199,9 @@ async function renew(fresh) {
   if (focused && document.getElementById(focused)) document.getElementById(focused).focus();
 }
 
-inflate(runs).then(() => {
+inflate(runs).catch(() => {
+  for (const one of runs) if (one.tabs.overview && one.tabs.overview.shown) one.tabs.overview.shown = { why: "this browser cannot unpack it" };
+}).then(() => {
   readHash();
   build();
   if (content.live) setTimeout(ask, 2000);

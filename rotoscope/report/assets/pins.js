@@ -36,5 +36,5 @@ function pinList() {
   if (!state.pins.size) return [];
   const rows = () => [...state.pins].map(([name, note]) => ({ head: name, note, layer: heads().layer[headIndex(name)], index: heads().head[headIndex(name)], class: className(headIndex(name)), positional_score: at().positional_score[headIndex(name)], symbolic_score: at().symbolic_score[headIndex(name)] }));
   return [el("h3", {}, "Pinned"), el("ul", { class: "pins", id: "pins" }, [...state.pins].map(([name, note]) => el("li", {}, el("button", { type: "button", onclick: () => choose(name) }, "★ " + name), " ", note))),
-    el("p", {}, el("button", { type: "button", id: "export-pins", onclick: () => download(fileName("pins") + ".json", JSON.stringify({ run: run().name, model: run().model, tau: tauNow(), pins: rows() }, null, 2) + "\n", "application/json") }, "Pins and notes as JSON"))];
+    el("p", {}, el("button", { type: "button", id: "export-pins", onclick: () => download(fileName("pins") + ".json", JSON.stringify({ run: run().name, model: (run().settings || {}).model, tau: tauNow(), pins: rows() }, null, 2) + "\n", "application/json") }, "Pins and notes as JSON"))];
 }

@@ -98,12 +98,12 @@ function corners({ gamma, pure }) {
   }));
 }
 
-/** The plane, with room above and below for words about its corners. */
 /** A ring around the chosen head. */
 function ringed(x, y) {
   return { type: "circle", xsizemode: "pixel", ysizemode: "pixel", xanchor: x, yanchor: y, x0: -9, x1: 9, y0: -9, y1: 9, line: { color: colour("ink"), width: 2.5 } };
 }
 
+/** The plane, with room above and below for words about its corners. */
 const PLANE_AXES = {
   xaxis: { range: [-0.05, 1.05], title: { text: "positional score" }, tickvals: [0, 0.2, 0.4, 0.6, 0.8, 1], constrain: "domain" },
   yaxis: { range: [-0.1, 1.17], title: { text: "symbolic score" }, tickvals: [0, 0.2, 0.4, 0.6, 0.8, 1], scaleanchor: "x", constrain: "domain" },

@@ -6,7 +6,7 @@ function shownPrompt() { const tab = heads() && heads().shown; return tab && tab
 const inflated = new Map();
 async function inflate(some) {
   const shown = some.map((one) => one.tabs.overview && one.tabs.overview.shown).filter(Boolean);
-  const texts = shown.flatMap((tab) => [tab.attention, tab.swaps, tab.vectors && tab.vectors.keys]).filter((text) => text && !inflated.has(text));
+  const texts = shown.flatMap((tab) => [tab.attention, tab.swaps, tab.vectors && tab.vectors.keys, ...Object.values(tab.sharp || {})]).filter((text) => text && !inflated.has(text));
   await Promise.all(texts.map(async (text) => {
     const packed = Uint8Array.from(atob(text), (sign) => sign.charCodeAt(0));
     const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
@@ -36,10 +36,12 @@ function exchanged(tab, first, second) {
 }
 
 /** The swaps of a head that are in this page, heaviest first: the blocks, and where the numbers of each begin. */
-const listed = new Map();
+const listed = new WeakMap();
 function swapsOf(k) {
-  const tab = shownPrompt(), key = state.run + ":" + k;
-  if (!listed.has(key)) {
+  const tab = shownPrompt();
+  if (!listed.has(tab)) listed.set(tab, new Map());
+  const known = listed.get(tab);
+  if (!known.has(k)) {
     const view = new DataView(bytesOf(tab.swaps).buffer), found = [];
     let start = 4 * tab.kept * tab.starts.length + tab.starts[k];
     for (let s = 0; s < tab.kept; s++) {
@@ -49,9 +51,9 @@ function swapsOf(k) {
       found.push({ first, second, start, moved });
       start += moved.length;
     }
-    listed.set(key, found);
+    known.set(k, found);
   }
-  return listed.get(key);
+  return known.get(k);
 }
 
 function attentionOf(k) {
@@ -61,10 +63,13 @@ function attentionOf(k) {
 
 /** All positions whose content did not move keep their attention, up to one factor. */
 function attentionAfter(k, swap) {
+  const sharp = shownPrompt().sharp[k];
+  if (sharp && swap === swapsOf(k)[0]) return Array.from(bytesOf(sharp), share);
   const before = attentionOf(k), codes = bytesOf(shownPrompt().swaps), moved = swap.moved.map((_, c) => share(codes[swap.start + c]));
-  const sum = (values) => values.reduce((total, x) => total + x, 0);
-  const left = 1 - sum(swap.moved.map((p) => before[p])), factor = left > 1e-6 ? Math.max(0, 1 - sum(moved)) / left : 0;
-  const after = before.map((x) => x * factor);
+  const sum = (values) => values.reduce((total, x) => total + x, 0), away = new Set(swap.moved);
+  // What did not move, and a sink that is no token: summed, since one less what moved would lose its digits.
+  const left = sum(before.filter((_, p) => !away.has(p))) + shownPrompt().sink[k], factor = left > 0 ? Math.max(0, 1 - sum(moved)) / left : 0;
+  const after = before.map((x) => Math.min(1, x * factor));
   swap.moved.forEach((p, c) => { after[p] = moved[c]; });
   return after;
 }
@@ -143,7 +148,7 @@ function drawPrompt() {
       tokenText(tab, null, null, 1, tab.asked, "The prompt"));
     return;
   }
-  const swap = swapNow(k), before = attentionOf(k), after = attentionAfter(k, swap), top = Math.max(1e-6, ...before, ...after), marked = [swap.first, swap.second];
+  const swap = swapNow(k), before = attentionOf(k), after = attentionAfter(k, swap), top = [...before, ...after].reduce((most, x) => Math.max(most, x), 1e-6), marked = [swap.first, swap.second];
   const named = (block) => { const text = blockText(tab, block); return block + (text.length && text.length <= 16 && text !== String(block) ? " “" + text + "”" : ""); };
   const name = (one, s) => noun + "s " + named(one.first) + " and " + named(one.second) + (s ? "" : ", weighs most");
   const choice = el("select", { "aria-label": "Which swap", id: "swap", onchange: (event) => { state.swap = Number(event.target.value); drawPrompt(); drawSide(); redrawSide(); } }, swapsOf(k).map((one, s) => el("option", { value: s, selected: s === Math.min(state.swap, swapsOf(k).length - 1) }, name(one, s))));
