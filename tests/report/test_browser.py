@@ -92,7 +92,7 @@ def test_click_opens_the_card_with_the_numbers_of_the_table(
     low, high = (row[f"renormalised_positional_score_{end}"] for end in ("low", "high"))
     assert f"[{low:.3f}, {high:.3f}]" in value("renormalised_scores")
     assert dict(drawn)["symbolic"] == pytest.approx(planes["symbolic_score"].tolist(), abs=1e-4)
-    assert page.evaluate("document.querySelectorAll('#panel .plot')[0].layout.shapes.length") == 4
+    assert page.evaluate("document.querySelectorAll('#panel .plot')[0].layout.shapes.length") == 5
 
 
 def test_how_much_is_little_at_stake_is_said_as_a_plain_number(visit: Visit, profile: rs.Profile) -> None:

@@ -120,7 +120,7 @@ def test_pins_and_notes_live_in_the_link_and_in_a_file(
     assert note in again.inner_text("#pins")
     assert again.locator("#pins img").count() == 0
     assert "★ 1:2" in again.evaluate(
-        "document.querySelectorAll('#panel .plot')[0].layout.annotations.map((a) => a.text).join()"
+        "document.querySelectorAll('#panel .plot')[0].layout.shapes.map((a) => a.label?.text).join()"
     )
     with again.expect_download() as kept:
         again.click("#export-pins")

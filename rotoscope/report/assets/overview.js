@@ -59,20 +59,20 @@ function planeFigure() {
       marker: { size: many ? 5 : name === "mixed" ? 7 : 10, color: COLOURS[name], symbol: SYMBOLS[name], opacity: shownHeads.map((k) => faded(k) ? 0.18 : many ? 0.6 : strong), line: { width: many ? 0 : 0.6, color: name === "mixed" ? colour("soft") : colour("paper") } },
     });
   }
-  return { traces, layout: { ...PLANE_AXES, shapes: planeShapes(), annotations: [...cornerWords(tab), ...pinned()], margin: { l: 46, r: 8, t: 8, b: 40 } } };
+  return { traces, layout: { ...PLANE_AXES, shapes: planeShapes(), annotations: cornerWords(tab), margin: { l: 46, r: 8, t: 8, b: 40 } } };
 }
 
-/** Names of the heads that are pinned, and of the one that is chosen. */
+/** Names of the heads that are pinned, and of the one that is chosen: shapes, which Plotly moves without drawing all anew. */
 function pinned() {
-  return [...new Set([...state.pins.keys(), ...(state.head ? [state.head] : [])])].map((name) => [name, headIndex(name)]).filter(([, k]) => k >= 0 && !missing(at().positional_score[k])).map(([name, k]) => ({
-    x: at().positional_score[k], y: at().symbolic_score[k], text: (state.pins.has(name) ? "★ " : "") + name, showarrow: false, yshift: at().symbolic_score[k] > 0.85 ? -17 : 17, xanchor: at().positional_score[k] > 0.9 ? "right" : at().positional_score[k] < 0.1 ? "left" : "center", font: { size: 12, color: colour("ink") }, bgcolor: colour("veil"),
-  }));
+  return [...new Set([...state.pins.keys(), ...(state.head ? [state.head] : [])])].map((name) => [name, headIndex(name)]).filter(([, k]) => k >= 0 && !missing(at().positional_score[k])).map(([name, k]) => {
+    const x = Math.min(0.97, Math.max(0.03, at().positional_score[k])), y = at().symbolic_score[k] + (at().symbolic_score[k] > 0.85 ? -0.055 : 0.055);
+    return { type: "rect", x0: x - 0.05, x1: x + 0.05, y0: y - 0.022, y1: y + 0.022, line: { width: 0 }, fillcolor: colour("veil"), label: { text: (state.pins.has(name) ? "★ " : "") + name, textposition: "middle center", font: { size: 12, color: colour("ink") } } };
+  });
 }
 
 function planeShapes() {
-  const shapes = corners(heads()), k = headIndex(state.head);
-  if (k < 0 || missing(at().positional_score[k])) return shapes;
-  return [...shapes, ringed(at().positional_score[k], at().symbolic_score[k])];
+  const k = headIndex(state.head), known = k >= 0 && !missing(at().positional_score[k]);
+  return [...corners(heads()), ...pinned(), ...(known ? [ringed(at().positional_score[k], at().symbolic_score[k])] : [])];
 }
 
 const MEASURES = {
@@ -192,7 +192,7 @@ function remark() {
   if (state.tab === "depths") remarkDepths();
   if (state.tab === "compare") remarkCompare();
   if (state.tab === "overview" && overview.plane) {
-    Plotly.relayout(overview.plane.plot, { shapes: planeShapes(), annotations: [...cornerWords(heads()), ...pinned()] });
+    Plotly.relayout(overview.plane.plot, { shapes: planeShapes() });
     Plotly.relayout(overview.map.plot, { shapes: mapShapes() });
     drawPrompt();
   }
