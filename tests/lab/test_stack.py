@@ -55,6 +55,7 @@ def test_each_model_is_what_it_would_have_been_alone(dropout: float) -> None:
 
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # the compiler looks at all of a tensor
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of what torch's compiler imports
 @pytest.mark.parametrize("compiled", [False, True])
 def test_on_a_gpu_each_model_learns_what_it_would_have_learned_alone(compiled: bool) -> None:

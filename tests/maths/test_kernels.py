@@ -29,8 +29,11 @@ from rotoscope.maths.kernels.halves import halves_bytes
 
 # The interpreter computes with numpy, which says where infinities meet.
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton")
+INTERPRETED = pytest.mark.skipif(
+    torch.cuda.is_available(), reason="with a GPU the kernels run there, not in the interpreter"
+)
 DEVICES = [
-    "cpu",
+    pytest.param("cpu", marks=INTERPRETED),
     pytest.param(
         "cuda",
         marks=[
@@ -166,6 +169,7 @@ def test_fused_equals_plain(device: str, case: str) -> None:
     compare(device, random_factors(n, **more), blocks, taus, ids)
 
 
+@INTERPRETED
 def test_float64_is_scored_in_float32() -> None:
     """Heads of a model in float64: the kernels take them as they take others."""
     heads, blocks, taus = random_factors(13, 1, rest=2, group=1), single(13), (1e-2,)
@@ -174,6 +178,7 @@ def test_float64_is_scored_in_float32() -> None:
         same(getattr(one, part.name), getattr(other, part.name), taus)
 
 
+@INTERPRETED
 def test_inputs_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three inputs with symbols and sinks of their own, two of them together, then one."""
     heads = random_factors(13, 1, batch=3, group=1, sinks=torch.tensor([[0.5], [1.0], [-1.0]]))
@@ -209,6 +214,7 @@ def far_apart(n: int) -> Factors:
     return replace(factors, keys=keys[None, None])
 
 
+@INTERPRETED
 def test_what_cannot_weigh_is_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     """At tau = 1e-4 no swap with any of the last 64 tokens weighs: their tiles hold the largest logit, and it does not show."""
     factors, blocks, taus = far_apart(129), single(129), (1e-4,)
@@ -233,6 +239,7 @@ def test_a_logit_that_is_none_shows(device: str, monkeypatch: pytest.MonkeyPatch
     assert highest.isnan().flatten().tolist() == [False, True]
 
 
+@INTERPRETED
 def test_a_whole_profile(monkeypatch: pytest.MonkeyPatch) -> None:
     """Partly turned heads, every frequency and what never turns."""
     settings: dict[str, Any] = {
