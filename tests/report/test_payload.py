@@ -8,7 +8,6 @@ import math
 import os
 import shutil
 import zlib
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -124,52 +123,6 @@ def test_some_heads_have_frequencies_and_examples(profile: rs.Profile, other: rs
     assert bare["tabs"]["overview"]["frequencies"] is None
     assert bare["tabs"]["overview"]["null"] is None
     assert any("no null" in warning for warning in bare["warnings"])
-
-
-def test_attention_that_has_no_room_or_was_not_kept_is_said(profile: rs.Profile) -> None:
-    """With less room fewer swaps, then no vectors, then a sentence; older runs say why as well."""
-    whole = run_payload(profile)["tabs"]["overview"]["shown"]
-    assert whole["kept"] == whole["all_swaps"] == 19 * 18 // 2
-    bare = run_payload(profile, 0)["tabs"]["overview"] | {"shown": None}
-    rest = len(json.dumps(bare, separators=(",", ":")))
-    for room in (rest + 4_000, rest + 1_500):
-        less = run_payload(profile, room)["tabs"]["overview"]["shown"]
-        assert 1 <= less["kept"] < whole["kept"]
-        assert len(less["attention"] + less["swaps"]) <= min(room - rest + 200, 2 * room // 5)
-    assert "rotoscope serve shows more" in run_payload(profile, 0)["tabs"]["overview"]["shown"]["why"]
-    older = rs.Profile(replace(profile.run, tables=[]), dict(profile.tables))
-    older.tables.pop("attention")
-    assert "by an earlier rotoscope, which kept no" in run_payload(older)["tabs"]["overview"]["shown"]["why"]
-    lost = rs.Profile(replace(profile.run, tables=["attention"]), older.tables)
-    assert "lost or damaged" in run_payload(lost)["tabs"]["overview"]["shown"]["why"]
-    refused = rs.Profile(
-        replace(profile.run, settings=profile.run.settings | {"examples": False}), older.tables
-    )
-    assert "--no-examples" in run_payload(refused)["tabs"]["overview"]["shown"]["why"]
-
-
-@pytest.mark.parametrize(
-    ("name", "column", "value", "said"),
-    [
-        ("shown_prompt", "block", 2, "blocks are not numbered"),
-        ("shown_prompt", "position", 3, "tokens do not follow"),
-        ("shown_prompt", "token", None, "tokens do not follow"),
-        ("attention", "attention", [np.nan], "is not a number for each token"),
-        ("attention", "moved", [1], "one number for each token that a swap moves"),
-        ("attention", "first", [7], "are not between its blocks"),
-        ("attention", "layer", 40, "of 12 heads"),
-    ],
-)
-def test_foreign_attention_does_not_reach_the_page(
-    profile: rs.Profile, name: str, column: str, value: Any, said: str
-) -> None:
-    table = profile.tables[name].copy()
-    table[column] = [value] * len(table) if isinstance(value, list) else value
-    if column == "first":
-        table["second"] = table["first"]
-    found = run_payload(rs.Profile(profile.run, profile.tables | {name: table}))
-    assert found["tabs"]["overview"]["shown"] is None
-    assert any(said in problem for problem in found["problems"]), found["problems"]
 
 
 @pytest.mark.parametrize(
