@@ -39,6 +39,10 @@ class Prompt:
             raise TaskError(f"query positions {self.queries} do not all lie in a prompt of {last + 1} tokens")
         if self.blocks is not None:
             Blocks.of(self.blocks.spans, max(self.queries))
+            if self.asked is not None and not 0 <= self.asked < len(self.blocks):
+                raise TaskError(
+                    f"asked is {self.asked}, and the blocks are numbered from 0 to {len(self.blocks) - 1}"
+                )
 
     def symbols_of(self, blocks: Blocks) -> tuple[int, ...]:
         """The symbol of each of these blocks, the first ones of the prompt."""

@@ -4,8 +4,9 @@ import pytest
 
 import rotoscope as rs
 from rotoscope.errors import BlockError, TaskError
+from rotoscope.maths.blocks import Blocks
 from rotoscope.tasks import PREFIXES
-from rotoscope.tasks.prompts import Encoded, spans_of
+from rotoscope.tasks.prompts import Encoded, Prompt, spans_of
 from tests.models import tiny
 from tests.reading.test_load import word_tokenizer
 
@@ -174,3 +175,9 @@ def test_words_need_a_tokenizer() -> None:
     for make in (rs.tasks.repeats, rs.tasks.binding):
         with pytest.raises(TaskError, match=r"mute has no tokenizer, .* rotoscope\.tasks\.from_tokens"):
             make(mute)
+
+
+def test_a_block_is_asked_that_is_there() -> None:
+    blocks = Blocks.of([(0, 2), (2, 4)], 5)
+    with pytest.raises(TaskError, match="asked is 2, and the blocks are numbered from 0 to 1"):
+        Prompt((1, 2, 3, 4, 5, 6), (5,), blocks=blocks, asked=2)
