@@ -135,15 +135,19 @@ def test_pins_and_notes_live_in_the_link_and_in_a_file(
 
 
 def test_heads_with_little_at_stake_fade_as_far_as_the_slider_says(visit: Visit, profile: rs.Profile) -> None:
+    rows = profile.prompts
+    profile = rs.Profile(
+        profile.run, profile.tables | {"prompts": rows.assign(swapped_mass=0.1 + 0.2 * rows["head"])}
+    )
     page = visit(profile).page
     shades = """document.querySelectorAll('#panel .plot')[0].data.filter((t) => t.type == 'scatter').flatMap((t) => t.marker.opacity)"""
     mass = profile.at()["swapped_mass"]
-    for percentage in (0, 50):
+    for percentage, heads in ((0, 0), (20, 3), (40, 6)):
         page.evaluate(
             f"(() => {{ const s = document.getElementById('mass'); s.value = {percentage}; s.dispatchEvent(new Event('input')); }})()"
         )
         pale = sum(shade < 0.3 for shade in page.evaluate(shades))
-        assert pale == (mass < percentage / 100).sum()
+        assert pale == (mass < percentage / 100).sum() == heads
         assert page.inner_text("#mass-now") == f"{percentage} %"
 
 
