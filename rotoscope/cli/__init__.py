@@ -50,9 +50,11 @@ COMMANDS = {
 
 app = App(
     name="rotoscope",
-    help="Does an attention head attend by position or by symbol? Exact scores for every head of a RoPE model.",
+    help=(
+        "Does an attention head attend by position or by symbol? Exact scores for every head of a RoPE model.\n\n"
+        "Example: rotoscope profile smollm2 --pairs 32 --prompts 16 --out runs/first"
+    ),
     help_epilogue=(
-        "Example: rotoscope profile smollm2 --pairs 32 --prompts 16 --out runs/first\n\n"
         "Settings come from flags, then ROTOSCOPE_COMMAND_SETTING environment variables, then --config FILE.toml."
     ),
     version=__version__,

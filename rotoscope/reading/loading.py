@@ -202,6 +202,8 @@ def _from_folder(
         found = check_complete(model, report, called, allow_missing=allow_missing)
         try:
             tokenizer = AutoTokenizer.from_pretrained(room, trust_remote_code=False)
+            if len(tokenizer) < 2:
+                raise ValueError("it has no words")
         except Exception as problem:
             raise ModelError(
                 f"{called} holds a model but no tokenizer that transformers can load ({folded(problem)})"

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from rotoscope.settings.prompts import OWN
+
 if TYPE_CHECKING:
     from rotoscope.results.profile import Profile
 
@@ -55,7 +57,7 @@ def _caveats(profile: Profile) -> Iterator[str]:
     if few > 0.5:
         yield f"at tau = {profile.taus[0]:g} fewer than two swaps decide the score of {few:.0%} of the heads"
     yield from at_their_layer(heads, "--input-swaps 64")
-    yield from _sinks(profile.sinks)
+    yield from _sinks(profile.sinks, str(profile.run.settings.get("task")))
     yield from _unstable(heads)
     still = _layers_without_planes(profile)
     if still:
@@ -95,7 +97,7 @@ def _unstable(heads: pd.DataFrame) -> Iterator[str]:
         )
 
 
-def _sinks(sinks: pd.DataFrame) -> Iterator[str]:
+def _sinks(sinks: pd.DataFrame, task: str = "") -> Iterator[str]:
     """Where attention goes whatever stands there, and whether that decides the scores."""
     if not len(sinks):
         return
@@ -114,7 +116,10 @@ def _sinks(sinks: pd.DataFrame) -> Iterator[str]:
         if worst["position"] < FIRST_TOKENS
         else "leave such a word out of the prompts"
     )
-    yield f"attention sink inside a block in {prompts} prompts: {where} and decides the scores; {advice}"
+    advice = (
+        "" if task in OWN else f"; {advice}"
+    )  # our own tasks have nothing before the blocks, and fixed words
+    yield f"attention sink inside a block in {prompts} prompts: {where} and decides the scores{advice}"
 
 
 def _layers_without_planes(profile: Profile) -> list[int]:

@@ -70,10 +70,9 @@ class Comparison:
     """Heads of one run only."""
     changed: int
     """How many heads changed class."""
-    by_chance: float
     chance_low: float
     chance_high: float
-    """How many change class between runs that do not differ: the mean, and where 95 % of the deals lie."""
+    """How many change class between runs that do not differ: where 95 % of the deals lie."""
     chance_p_value: float
     """In which share of the deals no fewer do."""
 
@@ -103,7 +102,8 @@ class Comparison:
         )
         if not self.can_tell:
             how += "; too few to tell any difference from chance"
-        changed += f"; between runs that do not differ {self.by_chance:.1f} would ({self.chance_low:.0f} to {self.chance_high:.0f})"
+        usual = f"{self.chance_low:.0f} to {self.chance_high:.0f}"
+        changed += f"; between runs that do not differ {usual} would, 19 times in 20"
         differs = f"{differ} of {heads} heads differ in a score by at least {EFFECT:g} and by more than prompts do by themselves"
         return [
             f"{changed}: {more} (p = {self.chance_p_value:.2g}).",
@@ -157,7 +157,6 @@ def compare(first: Sample, second: Sample, seed: int = 0) -> Comparison:
         inputs=inputs,
         alone=len(places[0]) + len(places[1]) - 2 * len(shared),
         changed=int(counts[0]),
-        by_chance=float(counts.mean()),
         chance_low=float(low),
         chance_high=float(high),
         chance_p_value=float((counts >= counts[0]).mean()),

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import transformers as tf
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
@@ -159,3 +160,11 @@ def test_what_is_in_memory_but_no_model_of_transformers() -> None:
 def test_a_subject_is_shown_in_one_line() -> None:
     assert repr(rs.load(tiny("llama"), name="mine")) == "Subject('mine': llama, 3 layers, cpu, float32)"
     assert "gptj, 3 layers" in repr(rs.load(tiny("gptj")))
+
+
+def test_a_folder_without_a_tokenizer_says_so(tmp_path: Path) -> None:
+    """For some types transformers makes a tokenizer without words out of nothing."""
+    config = tf.GPT2Config(n_layer=1, n_embd=16, n_head=2, vocab_size=64, n_positions=32)
+    tf.GPT2LMHeadModel(config).save_pretrained(tmp_path / "gpt2")
+    with pytest.raises(ModelError, match="holds a model but no tokenizer"):
+        rs.load(tmp_path / "gpt2")

@@ -104,6 +104,11 @@ def test_sinks(plain: rs.Profile, position: int, inside: bool, advice: str) -> N
         rs.Profile(plain.run, {**plain.tables, "sinks": pd.DataFrame([sink | {"in_block": inside}])})
     )
     assert any(f"position {position} ('x') draws 50%" in text and advice in text for text in found)
+    own = replace(plain.run, settings=plain.run.settings | {"task": "letter"})
+    found = caveats(rs.Profile(own, {**plain.tables, "sinks": pd.DataFrame([sink | {"in_block": inside}])}))
+    assert any(
+        "decides the scores" in text and advice not in text for text in found
+    )  # nothing of that can be changed
     outside = pd.DataFrame([sink | {"in_block": False}])
     found = caveats(rs.Profile(plain.run, {**plain.tables, "sinks": outside}))
     assert any("outside the blocks" in text for text in found)

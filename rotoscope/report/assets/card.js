@@ -35,8 +35,9 @@ function headCard(k) {
   const variant = (front, label) => missing(value(front + "positional_score")) ? null : line(label + ": positional; symbolic",
     ["positional_score", "symbolic_score"].map((score) => fixed(value(front + score), 3) + interval(front + score)).join("; "), EXPLAINED[label], front + "scores");
   const stability = value("class_stability");
+  const unsure = value("input_class") < 0 ? " (too few swaps run)" : "";
   const permuted = missing(value("covered_share")) ? [] : [
-    ...(value("covered_share") > 0 ? [score("positional", "prompt permuted: positional", "input_positional_score"), score("symbolic", "prompt permuted: symbolic", "input_symbolic_score")] : []),
+    ...(value("covered_share") > 0 ? [score("positional", "prompt permuted: positional" + unsure, "input_positional_score"), score("symbolic", "prompt permuted: symbolic" + unsure, "input_symbolic_score")] : []),
     line("swaps run in the prompt", Math.round(100 * value("covered_share")) + " % of its weight" + (value("input_class") < 0 ? ", no verdict" : ""), EXPLAINED.covered, "covered_share"),
     value("input_class") < 0 ? null : line("class with the prompt permuted", el("b", { class: "class-" + CLASSES[value("input_class")] }, CLASSES[value("input_class")]), null, "input_class"),
     missing(value("carry_depth")) ? null : line("carry depth", value("carry_depth"), EXPLAINED.carry, "carry_depth"),
@@ -74,7 +75,13 @@ function headCard(k) {
 /** What the head does when two blocks change places. */
 function inWords(k) {
   const noun = heads().noun;
-  return { positional: "stays put", symbolic: at().at_its_layer[k] ? "follows the " + noun + " at its layer" : "follows the " + noun, carried: "follows a place that was written into the " + noun, uniform: "looks at everything", mixed: "does neither clearly" }[className(k)];
+  return { positional: "stays put", symbolic: (at().at_its_layer[k] ? "follows the " + noun + " at its layer" : "follows the " + noun) + (mostlyStays(k) ? ", but mostly stays in the prompt" : ""), carried: "follows a place that was written into the " + noun, uniform: "looks at everything", mixed: "does neither clearly" }[className(k)];
+}
+
+/** Whether a head that follows at its layer stays far more than it follows once the prompt itself is permuted. */
+function mostlyStays(k) {
+  const now = at();
+  return Boolean(now.input_class) && now.input_class[k] >= 0 && now.input_positional_score[k] - now.input_symbolic_score[k] > 0.5;
 }
 
 /** Commands about one head, with the model and the task of this run. */

@@ -52,7 +52,7 @@ function notes() {
 
 function frame() {
   const app = document.getElementById("app"), now = run();
-  const search = el("input", { type: "search", id: "search", placeholder: "head: 12:0 or L12H0", "aria-label": "Find a head, as layer:head", list: null,
+  const search = el("input", { type: "search", id: "search", placeholder: "head, as L12H0", "aria-label": "Find a head, as layer:head", list: null,
     onkeydown: (event) => { if (event.key === "Enter" && find(event.target)) event.target.blur(); }, onchange: (event) => find(event.target) });
   const choice = runs.length > 1 ? el("select", { "aria-label": "Run", onchange: (event) => { state.run = Number(event.target.value); build(); } },
     runs.map((one, k) => el("option", { value: k, selected: k === state.run }, (k + 1) + ": " + one.name))) : null;

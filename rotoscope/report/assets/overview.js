@@ -52,7 +52,7 @@ function nullShade() {
 function planeFigure() {
   const tab = heads(), now = at();
   const traces = nullShade(), many = tab.layer.length > 1500;
-  for (const name of [...CLASSES].reverse()) { // mixed heads lie under the others
+  for (const name of ["mixed", "uniform", "positional", "symbolic", "carried"]) { // many lie under few
     const shownHeads = tab.layer.map((_, k) => k).filter((k) => className(k) === name && shown(k)), strong = name === "mixed" ? 0.75 : 0.95;
     traces.push({
       type: "scatter", mode: "markers", name, x: shownHeads.map((k) => now.positional_score[k]), y: shownHeads.map((k) => now.symbolic_score[k]), customdata: shownHeads, text: shownHeads.map(described), hovertemplate: "%{text}<extra></extra>",
@@ -176,7 +176,7 @@ function drawOverview(panel) {
   const tab = heads();
   const keep = (k) => shown(k);
   overview.plane = picture("plane", "The positional-symbolic plane: one point per head. The same numbers are in the CSV and in the head card.", planeFigure, () => headTable(keep), {
-    note: "right: keeps the place; up: goes with the " + tab.noun + "; squares: pure at γ = " + tab.gamma + (tab.null ? "; grey shade: heads of the " + tab.null + " null" : "; no null was run"),
+    note: "right: keeps the place; up: goes with the " + tab.noun + "; shaded corners: pure at γ = " + tab.gamma + (tab.null ? "; grey shade: heads of the " + tab.null + " null" : "; no null was run"),
     click: (point) => { if (point.customdata !== undefined) choose(headName(tab.layer[point.customdata], tab.head[point.customdata])); },
   });
   overview.map = picture("map", "Map of layers and heads", mapFigure, () => headTable(keep), {

@@ -143,7 +143,7 @@ function drawPrompt() {
   if (!tab) { place.replaceChildren(el("h2", {}, "The prompt"), hint("Not shown: " + all.why + ".")); return; }
   const title = (rest) => el("div", { class: "prompt-head" }, el("h2", {}, "What head " + (state.head || "…") + " looks at"), rest, enlarge(place));
   if (!known || k < 0) {
-    place.replaceChildren(el("div", { class: "prompt-head" }, el("h2", {}, "The prompt"), el("span", { class: "hint" }, "the first of the run; boxes: what changes places (" + noun + "s); ▸ where the model is asked"), enlarge(place)),
+    place.replaceChildren(el("div", { class: "prompt-head" }, el("h2", {}, "The prompt"), el("span", { class: "hint" }, "the first of the run; boxes: what changes places (" + noun + "s)" + (tab.asked.length ? ", in colour: where the answer stands" : "") + "; ▸ where the model is asked"), enlarge(place)),
       hint(known ? "Choose a head, and see where it looks before and after a swap." : "Attention is not shown: " + tab.why + "."),
       tokenText(tab, null, null, 1, tab.asked, "The prompt"));
     return;
