@@ -118,7 +118,7 @@ function toldSwap(k, swap) {
   const verdict = had < heads().least_mass ? "too little at stake to tell" : follows + stays < had / 2 ? "it lets go of both" : follows >= 2 * stays ? "it follows the " + noun : stays >= 2 * follows ? "it stays put" : "neither clearly";
   return [
     "“" + blockText(tab, seen) + "” gets " + percent(had) + " of the attention. Once it has changed places with “" + blockText(tab, unseen) + "” at this layer, it gets " + percent(follows) + " where it now stands, and its old place gets " + percent(stays) + ": ",
-    el("b", { id: "told-verdict" }, verdict), ". One swap of one prompt; the scores weigh all" + (heads().permuted ? ", and the card says what the head does when the prompt itself is permuted." : "."),
+    el("b", { id: "told-verdict" }, verdict), ". One swap of one prompt; the scores weigh all.",
   ];
 }
 
