@@ -146,3 +146,23 @@ def test_the_card_of_a_profile(visit: Visit, permuted: bool) -> None:
     )
     assert page.inner_text('[data-value="head_class"]') == ("carried" if permuted else "symbolic at its layer")
     assert (page.query_selector('[data-value="covered_share"]') is not None) is permuted
+
+
+@pytest.mark.parametrize(("stays", "covered", "said"), [(0.8, 0.9, True), (0.6, 0.9, False), (0.8, 0.4, False)])
+def test_a_head_that_mostly_stays_in_the_prompt_is_not_just_said_to_follow(
+    visit: Visit, stays: float, covered: float, said: bool
+) -> None:
+    """Short of the class carried, with enough of its swaps run; no such words for one that does both, or of which little is known."""
+    profile = as_profile(permuted=True)
+    rows = profile.tables["input_prompts"]
+    chosen = (rows["layer"] == 2) & (rows["head"] == 0)
+    rows.loc[chosen, ["input_positional_score", "input_symbolic_score", "covered_share"]] = [
+        stays,
+        1 - stays,
+        covered,
+    ]
+    page = visit(profile, hash="#head=2:0").page
+    assert page.inner_text('[data-value="head_class"]') == "symbolic at its layer"
+    words = page.inner_text("#in-words")
+    assert words.startswith("follows the ")
+    assert ("but mostly stays in the prompt" in words) is said
