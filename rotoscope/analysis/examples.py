@@ -19,11 +19,12 @@ from rotoscope.maths.attention import log_normaliser
 from rotoscope.maths.blocks import Blocks
 from rotoscope.reading import HeadReader, LayerHeads, QueryHeads
 from rotoscope.results.saved import Tables
-from rotoscope.results.shown import codes_of, moved_by
+from rotoscope.results.shown import bytes_of, moved_by
 from rotoscope.shapes import Float, Int
 
 MOST_SWAPS, MOST_MOVED = 512, 8192
-"""Swaps that are kept of a head, and numbers for them: all swaps of 32 facts."""
+"""Swaps that are kept of a head, and numbers for them: all swaps of 32 facts, or half of them where facts differ in length and
+those between two that change places move as well."""
 
 
 def examples(
@@ -103,7 +104,7 @@ class Shown:
                 "sink": float(drawn[head]),
                 "first": np.array([a for a, _ in swaps[head]], dtype=np.int32),
                 "second": np.array([b for _, b in swaps[head]], dtype=np.int32),
-                "moved": codes_of(np.concatenate(moved)),
+                "moved": bytes_of(np.concatenate(moved)),
             }
             rows.append(about | (NO_PLANE if vectors is None else vectors[head]))
         return rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rotoscope.cli.command import command
-from rotoscope.progress import progress_bar, says_loading
+from rotoscope.progress import says_loading
 from rotoscope.settings import BundleSettings
 
 
@@ -24,8 +24,7 @@ def bundle(*runs: Path, settings: BundleSettings) -> int:
         from rotoscope.cli.terminal import new_console, say, show_next
         from rotoscope.report.bundle import write_bundle
 
-    with progress_bar("writing pages", None):
-        place = write_bundle(*(runs or (Path("runs"),)), settings=settings)
+    place = write_bundle(*(runs or (Path("runs"),)), settings=settings)
     console = new_console()
     pages = len(list(place.glob("run-*.html")))
     say(console, f"wrote {place}: {pages} run{'' if pages == 1 else 's'}", markup=False)

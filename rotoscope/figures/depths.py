@@ -35,12 +35,11 @@ from rotoscope.figures.style import (
 from rotoscope.figures.words import class_labels, measured
 from rotoscope.maths.purity import COVERED
 from rotoscope.palette import CARRIED, CLASS_COLOURS, CLASS_MARKERS, INK, NULL, SCORE_COLOURS
-from rotoscope.results.aggregate import INPUT_SCORES, SCORES
+from rotoscope.results.aggregate import HEAD, INPUT_SCORES, SCORES
 from rotoscope.results.depths import SwapDepths
 from rotoscope.results.profile import Profile
 from rotoscope.results.summary import class_words
 
-HEAD = ["layer", "head"]
 TELLING = 6
 THIN = "#C4C4C4"
 """Where the swaps that were run hold too little of a head's weight."""

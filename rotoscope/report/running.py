@@ -62,9 +62,12 @@ def _number(text: str) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def how_far(folder: Path, settings: dict[str, Any]) -> tuple[str, float | None]:
-    """How far an unfinished run is, in words, and as a share where the run says how long it will be."""
-    rows, steps = progress_of(folder), settings.get("steps")
+def how_far(
+    folder: Path, settings: dict[str, Any], rows: list[dict[str, Any]] | None = None
+) -> tuple[str, float | None]:
+    """How far an unfinished run is, in words, and as a share where the run says how long it will be; `rows` are its
+    evaluations, where they have been read."""
+    rows, steps = progress_of(folder) if rows is None else rows, settings.get("steps")
     if rows:
         step = rows[-1]["step"]
         known = isinstance(steps, int) and steps > 0
@@ -78,7 +81,8 @@ def how_far(folder: Path, settings: dict[str, Any]) -> tuple[str, float | None]:
 
 def so_far(folder: Path, settings: dict[str, Any]) -> str:
     """The same as a sentence, with what the last evaluation gave."""
-    sentence, rows = how_far(folder, settings)[0], progress_of(folder)
+    rows = progress_of(folder)
+    sentence = how_far(folder, settings, rows)[0]
     accuracy = rows[-1].get("accuracy") if rows else None
     if isinstance(accuracy, dict) and accuracy:
         sentence += "; accuracy by hops " + ", ".join(f"{h}: {_short(a)}" for h, a in accuracy.items())

@@ -12,7 +12,8 @@ import pandas as pd
 from rotoscope.errors import RunError
 from rotoscope.report.columns import clean
 from rotoscope.report.salvage import Salvaged
-from rotoscope.results.shown import ONE_HEAD, blocks_shown, codes_of, moved_by
+from rotoscope.results.aggregate import HEAD
+from rotoscope.results.shown import blocks_shown, bytes_of, moved_by
 
 PAGE, SERVED = 4_700_000, 40_000_000
 """Letters for all that is said of heads, in a page that is sent around and in one that a server on the same machine gives.
@@ -35,7 +36,7 @@ def shown_tab(found: Salvaged, places: pd.DataFrame, room: int = PAGE) -> dict[s
         return {"why": _why(found)}
     prompt = found.tables["shown_prompt"]
     rows = {(row.layer, row.head): row for row in found.tables["attention"].itertuples()}
-    pairs = list(places[ONE_HEAD].itertuples(index=False, name=None))
+    pairs = list(places[HEAD].itertuples(index=False, name=None))
     if not set(pairs) <= set(rows):
         raise RunError(f"it has {len(set(pairs) & set(rows))} of {len(pairs)} heads")
     heads = [rows[pair] for pair in pairs]
@@ -49,7 +50,7 @@ def shown_tab(found: Salvaged, places: pd.DataFrame, room: int = PAGE) -> dict[s
         "n": n,
     }
     swaps = Swaps(prompt, heads)
-    attention = _text(np.stack([codes_of(np.asarray(head.attention)) for head in heads]))
+    attention = _text(np.stack([bytes_of(np.asarray(head.attention)) for head in heads]))
     left = room - len(attention) - len(swaps.kept(1)["swaps"])
     if left < 0:
         many = f"{n:,} tokens of {len(heads):,} heads"
@@ -130,7 +131,7 @@ class Swaps:
                 np.delete(share, moved).sum() for share in (head.attention, head.attention_swapped)
             )
             if before < LEAST < after:
-                found[row] = _text(codes_of(np.asarray(head.attention_swapped)))
+                found[row] = _text(bytes_of(np.asarray(head.attention_swapped)))
         return found
 
     def within(self, room: int) -> dict[str, Any]:

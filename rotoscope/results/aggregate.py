@@ -11,7 +11,8 @@ import pandas as pd
 from rotoscope.maths.purity import Scores, purity_classes, purity_codes, where_covered
 from rotoscope.results.intervals import mean_interval, one_row_per_input
 
-INDEX = ["layer", "head", "tau"]
+HEAD = ["layer", "head"]
+INDEX = [*HEAD, "tau"]
 
 VARIANTS = ["", "renormalised_", "centred_", "equal_symbol_", "input_"]
 SCORES = ["positional_score", "symbolic_score"]

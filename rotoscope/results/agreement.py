@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from rotoscope.errors import RotoscopeError
-from rotoscope.results.aggregate import SCORES
+from rotoscope.results.aggregate import HEAD, SCORES
 from rotoscope.results.components import COMPONENTS, variance_components
 from rotoscope.results.intervals import INTERVAL, one_row_per_input
 from rotoscope.results.profile import Profile
@@ -17,7 +17,6 @@ from rotoscope.results.saved import SavedRun, Tables
 from rotoscope.results.table import Table
 from rotoscope.results.verdict import holm
 
-HEAD = ["layer", "head"]
 SHUFFLES = 2000
 COMPONENT_SHUFFLES = 200
 

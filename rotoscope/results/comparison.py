@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 from rotoscope.maths.purity import CLASSES
-from rotoscope.results.aggregate import CLASSED_BY, SCORES, codes_of, resampled
+from rotoscope.results.aggregate import CLASSED_BY, HEAD, SCORES, codes_of, resampled
 from rotoscope.results.depths import SwapDepths
 from rotoscope.results.intervals import INTERVAL
 from rotoscope.results.place import flat
@@ -28,7 +28,6 @@ from rotoscope.results.profile import Profile
 from rotoscope.results.record import RunRecord
 from rotoscope.results.verdict import EFFECT, LEVEL
 
-HEAD = ["layer", "head"]
 DEALS = 500
 """How often inputs are dealt out; the first deal is what was measured."""
 AT_ONCE = 2_000_000

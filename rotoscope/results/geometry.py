@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import pandas as pd
 
-from rotoscope.results.aggregate import dominant_planes, plane_weights, weighted_id
+from rotoscope.results.aggregate import HEAD, dominant_planes, plane_weights, weighted_id
 from rotoscope.results.saved import SavedRun
 from rotoscope.results.table import Table
-
-HEAD = ["layer", "head"]
 
 
 def frequency_use(frequencies: pd.DataFrame, scaling: float) -> pd.DataFrame:

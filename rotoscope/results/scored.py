@@ -12,7 +12,8 @@ class ScoredRun(SavedRun):
     shown_prompt = Table("The first prompt, one row per token.", made_with="examples=True")
     attention = Table(
         "Every head on the first prompt, with lists: attention before and after its heaviest swap, the swaps that are kept, "
-        "attention after each of them where content moved, and keys in the plane whose logits vary most.",
+        "attention after each of them where content moved, and keys in the plane whose logits vary most. "
+        "`results.shown.after_swap` puts the attention after any of them together.",
         made_with="examples=True",
     )
 

@@ -17,10 +17,9 @@ from rotoscope.shapes import Float, Int
 
 CODES = 255
 TELLING_MASS = 0.1
-ONE_HEAD = ["layer", "head"]
 
 
-def codes_of(shares: Float[np.ndarray, "..."]) -> np.ndarray:
+def bytes_of(shares: Float[np.ndarray, "..."]) -> np.ndarray:
     """Shares of attention in a byte each: steps of their square root, so that small ones keep their digits."""
     return np.rint(np.sqrt(np.clip(shares, 0, 1)) * CODES).astype(np.uint8)
 

@@ -14,7 +14,7 @@ from rotoscope.analysis import examples as module
 from rotoscope.errors import RotoscopeError
 from rotoscope.maths.blocks import Blocks
 from rotoscope.reading import HeadReader
-from rotoscope.results.shown import after_swap, codes_of, moved_by, shares_of
+from rotoscope.results.shown import after_swap, bytes_of, moved_by, shares_of
 from tests.models import tiny, tokens
 
 EQUAL = [[1, 4], [4, 7], [8, 11], [12, 15]]
@@ -91,8 +91,8 @@ def test_few_swaps_of_many_are_the_heaviest(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_byte_is_enough_for_a_share() -> None:
     shares = np.linspace(0, 1, 1001)
-    assert np.abs(shares_of(codes_of(shares)) - shares).max() < 0.004
-    assert shares_of(codes_of(np.array([0.0, 1.0]))).tolist() == [0, 1]
+    assert np.abs(shares_of(bytes_of(shares)) - shares).max() < 0.004
+    assert shares_of(bytes_of(np.array([0.0, 1.0]))).tolist() == [0, 1]
 
 
 def test_what_moves_between_unequal_blocks() -> None:

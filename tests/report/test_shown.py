@@ -172,6 +172,21 @@ def test_a_panel_fills_the_window_and_comes_back(visit: Visit, profile: rs.Profi
     until(page, f"Math.abs(document.querySelectorAll('#panel .plot')[0]._fullLayout.width - {width}) < 3")
 
 
+def test_on_paper_the_legend_and_captions_stay_and_night_is_white(visit: Visit, profile: rs.Profile) -> None:
+    page = visit(profile, hash="#head=1:2", color_scheme="dark").page
+    page.emulate_media(media="print", color_scheme="dark")
+    page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    for kept in (".chip", "#panel figcaption span", "#told"):
+        assert page.locator(kept).first.is_visible(), kept
+    for left_out in (".tabs", "#search", "#mass", ".enlarge", "figcaption button", "#swap"):
+        assert not page.locator(left_out).first.is_visible(), left_out
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert page.evaluate("document.querySelector('#side .further').open")
+    page.evaluate("window.dispatchEvent(new Event('afterprint'))")
+    page.emulate_media(media="screen", color_scheme="dark")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != "rgb(255, 255, 255)"
+
+
 def test_commands_can_be_copied(browser: Any, typed: rs.Profile, tmp_path: Path) -> None:
     written = write_report(tmp_path / "typed.html", typed)
     context = browser.new_context(permissions=["clipboard-read", "clipboard-write"])
