@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 import rotoscope as rs
 from benchmarks.measure import Report, best_of, console
-from rotoscope.analysis.dynamics import score_heads
+from rotoscope.analysis.watching import score_heads
 from rotoscope.lab import GPTJ, TrainSettings
 from rotoscope.lab.sequences import model_shape, training_sequences
 

@@ -5,7 +5,6 @@ from rotoscope.analysis.across_tasks import profile_tasks as profile_tasks
 from rotoscope.analysis.calibration import calibrate as calibrate
 from rotoscope.analysis.canonical import canonical_experiments as canonical_experiments
 from rotoscope.analysis.depth_curves import depths as depths
-from rotoscope.analysis.dynamics import Watch as Watch
 from rotoscope.analysis.dynamics import measure_dynamics as measure_dynamics
 from rotoscope.analysis.endpoints import one_hop_endpoint as one_hop_endpoint
 from rotoscope.analysis.gating import gate as gate
@@ -17,3 +16,4 @@ from rotoscope.analysis.profiling import profile as profile
 from rotoscope.analysis.roles import find_roles as find_roles
 from rotoscope.analysis.roles import trace as trace
 from rotoscope.analysis.theory import run_theory as run_theory
+from rotoscope.analysis.watching import Watch as Watch

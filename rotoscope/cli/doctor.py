@@ -19,6 +19,7 @@ EXTRAS = {
     "xarray": "xarray",
     "report": "starlette",
     "api": "openai",
+    "lightning": "pytorch_lightning",
 }
 
 

@@ -37,7 +37,7 @@ def train(
     """
     TrainSettings.check_meant(settings, *task)
     with says_loading():
-        from rotoscope.analysis.dynamics import Watch
+        from rotoscope.analysis.watching import Watch
         from rotoscope.cli.terminal import new_console
         from rotoscope.lab.training import train as train_models
 

@@ -10,11 +10,12 @@ from typing import Any, Literal, TypeVar
 import pandas as pd
 
 from rotoscope.analysis.canonical import canonical_experiments
-from rotoscope.analysis.dynamics import Watch, measure_dynamics
+from rotoscope.analysis.dynamics import measure_dynamics
 from rotoscope.analysis.geometry import find_geometry
 from rotoscope.analysis.lengths import measure_lengths, stored_lengths
 from rotoscope.analysis.roles import find_roles
 from rotoscope.analysis.theory import run_theory
+from rotoscope.analysis.watching import Watch
 from rotoscope.lab.training import train
 from rotoscope.papers.claim import COSTS, NEEDS, Need
 from rotoscope.papers.language import LANGUAGE, STORED, LanguageRuns, learned_nothing

@@ -37,6 +37,11 @@ class Dynamics(SavedRun):
         "One row per (step, layer, head, tau): both scores, entropy and effective swaps, means over inputs."
     )
 
+    points = Table(
+        "One row per step: the fingerprint of its weights; `revision` where it came from a hub, `seconds` where a monitor scored it.",
+        optional=True,
+    )
+
     @property
     def accuracy(self) -> pd.DataFrame | None:
         """One row per (step, hops), where the task has answers; otherwise None."""

@@ -13,7 +13,7 @@ import torch
 
 import rotoscope as rs
 from benchmarks.multihop import swap_by_swap
-from rotoscope.analysis.dynamics import score_heads
+from rotoscope.analysis.watching import score_heads
 from rotoscope.errors import ModelError, RotoscopeError, RunError, TaskError
 from rotoscope.lab import GPTJ, GPTJShape, TrainSettings
 from rotoscope.maths.purity import AT_ITS_LAYER

@@ -9,7 +9,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, GPTJForCausalLM
 
 import rotoscope as rs
-from rotoscope.analysis.dynamics import Watch, score_heads
+from rotoscope.analysis.watching import Watch, score_heads
 from rotoscope.errors import ModelError, UnprovenError
 from rotoscope.lab import GPTJ, GPTJShape, gptj, save_checkpoint
 from rotoscope.lab.checkpoints import load_multihop, sequences_for
