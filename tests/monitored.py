@@ -12,12 +12,20 @@ from rotoscope.results import Dynamics
 from rotoscope.results.record import RunRecord
 from rotoscope.results.saved import Tables
 
-SETTINGS: dict[str, Any] = {"task": "lookup", "model": "a-model", "steps": 900, "queries": "last", "tau": [1e-4]}
+SETTINGS: dict[str, Any] = {
+    "task": "lookup",
+    "model": "a-model",
+    "steps": 900,
+    "queries": "last",
+    "tau": [1e-4],
+}
 
 
 def scored(step: int, grown: float, layers: int, heads: int, seed: int = 0) -> pd.DataFrame:
     """Heads that begin at (0.4, 0.4), every third going to (1, 0), every third to (0, 1), once `grown` of the way."""
-    rows = pd.DataFrame([(layer, head) for layer in range(layers) for head in range(heads)], columns=["layer", "head"])
+    rows = pd.DataFrame(
+        [(layer, head) for layer in range(layers) for head in range(heads)], columns=["layer", "head"]
+    )
     dice = np.random.default_rng([step, seed])
     way, goal = np.clip(grown * (1 + (rows.index % 5) / 4), 0, 1), rows.index % 3
     for k, name in enumerate(("positional_score", "symbolic_score")):
@@ -29,14 +37,18 @@ def scored(step: int, grown: float, layers: int, heads: int, seed: int = 0) -> p
     return rows
 
 
-def point(step: int, grown: float, layers: int = 2, heads: int = 3, *, accuracy: bool = True, draws: int = 0) -> Tables:
+def point(
+    step: int, grown: float, layers: int = 2, heads: int = 3, *, accuracy: bool = True, draws: int = 0
+) -> Tables:
     """What a monitor writes at one step."""
     tables = {
         "scores": scored(step, grown, layers, heads),
         "points": pd.DataFrame({"step": [step], "fingerprint": [f"{step:x}"], "seconds": [0.1]}),
     }
     if accuracy:
-        tables["accuracy"] = pd.DataFrame({"step": [step], "hops": [0], "accuracy": [0.1 + 0.8 * grown], "inputs": [8]})
+        tables["accuracy"] = pd.DataFrame(
+            {"step": [step], "hops": [0], "accuracy": [0.1 + 0.8 * grown], "inputs": [8]}
+        )
     if draws:
         parts = [scored(step, 0.0, layers, heads, seed=9 + k).assign(draw=k) for k in range(draws)]
         tables["null_scores"] = pd.concat(parts, ignore_index=True)

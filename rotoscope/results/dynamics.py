@@ -130,22 +130,21 @@ class Dynamics(SavedRun):
         self, gamma: float = GAMMA, queries: str | None = None, tau: float | None = None
     ) -> pd.DataFrame:
         """For every head: where it ends, when it first was pure of that kind, and since when it has been."""
+        table = self.at(queries=queries, tau=tau, gamma=gamma).sort_values("step")
+        shown = ("head_class", "little_at_stake", "positional_score", "symbolic_score")
+        columns = {name: table[name].to_numpy() for name in ("step", *shown)}
         rows = []
-        for (layer, head), track in self.at(queries=queries, tau=tau, gamma=gamma).groupby(["layer", "head"]):
-            track = track.sort_values("step")
-            final = track["head_class"].iloc[-1]
-            same = (track["head_class"] == final).to_numpy()
+        for (layer, head), track in table.groupby(["layer", "head"]).indices.items():
+            final = columns["head_class"][track[-1]]
+            same = columns["head_class"][track] == final
             since = len(same) - int(np.argmin(same[::-1])) if not same.all() else 0
             pure = final in PURE
-            steps = track["step"].to_numpy()
+            steps = columns["step"][track]
             rows.append(
                 {
                     "layer": layer,
                     "head": head,
-                    "head_class": final,
-                    "little_at_stake": track["little_at_stake"].iloc[-1],
-                    "positional_score": track["positional_score"].iloc[-1],
-                    "symbolic_score": track["symbolic_score"].iloc[-1],
+                    **{name: columns[name][track[-1]] for name in shown},
                     "first_pure": int(steps[same][0]) if pure else None,
                     "pure_since": int(steps[since]) if pure else None,
                 }
@@ -166,8 +165,7 @@ class Dynamics(SavedRun):
         """
         pure = self.pure_from(gamma)
         when = {
-            kind: sorted(int(s) for s in pure.loc[pure["head_class"] == kind, "first_pure"])
-            for kind in PURE
+            kind: sorted(int(s) for s in pure.loc[pure["head_class"] == kind, "first_pure"]) for kind in PURE
         }
         rows = []
         for hops, step in self.learned(threshold).items():
