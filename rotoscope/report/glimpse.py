@@ -60,9 +60,10 @@ def _classes(file: Path) -> dict[Any, Counter[Any]]:
 def _last_classes(file: Path) -> dict[Any, Counter[Any]]:
     """Heads by class at the last step, by tau, for the first kind of queries."""
     names = ("step", "queries", "tau", "positional_score", "symbolic_score")
-    steps, queries, taus, *scores = _columns(file, *names)
+    steps, queries, taus, positional, symbolic = _columns(file, *names)
     last, counted = max(steps), dict[Any, Counter[Any]]()
-    for step, asked, tau, name in zip(steps, queries, taus, purity_classes(*scores), strict=True):
+    classes = purity_classes(positional, symbolic)
+    for step, asked, tau, name in zip(steps, queries, taus, classes, strict=True):
         if step == last and asked == queries[0]:
             counted.setdefault(tau, Counter())[name] += 1
     return counted
