@@ -231,7 +231,7 @@ class HeadMonitor(TrainerCallback):  # type: ignore[misc]
             return None
         if run.done(_key(step)):
             before = run.result.points.set_index("step")["fingerprint"]
-            if before[step] == subject.fingerprint:
+            if before[step] == subject.weights_fingerprint:
                 return None
         if subject.device.type == "cuda":  # what the training has left to do is no time of ours
             torch.cuda.synchronize(subject.device)
