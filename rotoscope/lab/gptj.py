@@ -268,7 +268,9 @@ class GPTJ:
         if n not in self._turns:
             phases = torch.arange(n).float()[:, None] * self.angles.cpu().unsqueeze(-2)
             turns = torch.stack((phases.cos(), phases.sin()), -1)
-            self._turns = {n: (turns.movedim(1, 0)[:, :, None, None] if turns.ndim > 4 else turns).to(self.device)}
+            self._turns = {
+                n: (turns.movedim(1, 0)[:, :, None, None] if turns.ndim > 4 else turns).to(self.device)
+            }
         return self._turns[n]
 
     def config(self) -> Any:

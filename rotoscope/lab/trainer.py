@@ -47,7 +47,10 @@ class Trainer:
         each = [settings] if isinstance(settings, TrainSettings) else list(settings)
         self.each, self.settings, self.device = each, each[0], device
         keys = [(one.task, one.seed) for one in each]
-        data = {key: training_sequences(one, "train", device) for key, one in dict(zip(keys, each, strict=True)).items()}
+        data = {
+            key: training_sequences(one, "train", device)
+            for key, one in dict(zip(keys, each, strict=True)).items()
+        }
         models = [
             GPTJ.initialise(model_shape(one, len(data[key].vocabulary)), one.seed, device)
             for key, one in zip(keys, each, strict=True)

@@ -24,9 +24,7 @@ BASE = 10_000.0
 """Of RoPE's angles g_k = base^(-2(k-1)/d), unless another is chosen."""
 
 
-def layer_ids(
-    angles: str, layers: int, planes: int, nope: Collection[int] = ()
-) -> tuple[tuple[int, ...], ...]:
+def layer_ids(angles: str, layers: int, planes: int, nope: Collection[int] = ()) -> tuple[tuple[int, ...], ...]:
     """The frequency ids each layer has, by the words of a restriction; nothing where no layer is restricted."""
     every = tuple(range(1, planes + 1))
     if ":" not in angles:
@@ -38,7 +36,9 @@ def layer_ids(
             for layer in _numbers(where, angles, "layers", 0, layers - 1):
                 if layer in (*named, *nope):
                     why = "does not rotate (nope)" if layer in nope else "is named twice"
-                    raise RotoscopeError(f"angles '{angles}' name layer {layer}, which {why}; name another, or none")
+                    raise RotoscopeError(
+                        f"angles '{angles}' name layer {layer}, which {why}; name another, or none"
+                    )
                 named[layer] = _ids(ids, angles, planes)
         found = [named.get(layer, every) for layer in range(layers)]
     return () if all(ids == every for ids in found) else tuple(found)
