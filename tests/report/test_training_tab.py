@@ -81,6 +81,8 @@ def test_how_far_a_run_is_and_what_it_says(tmp_path: Path) -> None:
         (["step300", True], "step 300 of ?", None),
     ):
         assert how_far(folder, {"steps": steps}) == (words, share)
+    run.log(log | {"of": 600})
+    assert how_far(folder, {}) == ("step 300 of 600", 0.5)
 
 
 def test_the_list_counts_heads_while_a_run_grows_and_afterwards(tmp_path: Path) -> None:
