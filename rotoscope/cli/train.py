@@ -12,10 +12,11 @@ from rotoscope.settings import Output, TrainSettings, WatchSettings
 
 @command
 def train(
-    task: tuple[Literal["number", "letter"], ...],
+    task: tuple[Literal["number", "letter", "either"], ...],
     *,
     preset: Literal["mini", "paper"] = "mini",
     seeds: int | None = None,
+    favour: tuple[Literal["none", "symbolic", "positional"], ...] = ("none",),
     settings: Annotated[Given, TrainSettings],
     watch: WatchSettings,
     output: Output,
@@ -27,13 +28,17 @@ def train(
     Parameters
     ----------
     task
-        number (pointers are distances: needs positions) or letter (pointers are symbols). With both, a model of each is
-        trained, all models as one, and --out holds a run folder for each: number-0, letter-0.
+        number (pointers are distances: needs positions), letter (pointers are symbols) or either (the asked letter says where
+        its pair stands, so that both ways lead there). With number and letter, a model of each is trained, all models as one,
+        and --out holds a run folder for each: number-0, letter-0.
     preset
         mini: 4 layers, 1 or 2 hops, under a minute on two CPU cores. paper: 12 layers, 1 to 4 hops, for a GPU. The defaults
         below are those of paper.
     seeds
         Train so many models of each task as one, with --seed and the seeds after it. Default: one, whose run is --out itself.
+    favour
+        Kind of heads that training favours, by a penalty on how far heads are from it: none, symbolic or positional. With
+        several, models of each are trained as one: number-0, number-symbolic-0.
     """
     TrainSettings.check_meant(settings, *task)
     with says_loading():
@@ -42,13 +47,15 @@ def train(
         from rotoscope.lab.training import train as train_models
 
     console = new_console()
-    alone = len(task) == 1 and seeds is None
+    alone = len(task) == len(favour) == 1 and seeds is None
     many = "" if alone else f"x{seeds or 1}"
-    folder = output.folder(*task, preset, str(settings.get("seed", 0)), many)
+    favoured = () if favour == ("none",) else favour
+    folder = output.folder(*task, *favoured, preset, str(settings.get("seed", 0)), many)
     made: Any = train_models(
         task[0] if alone else task,  # type: ignore[call-overload]
         preset,
         seeds=seeds,
+        favour=favour[0] if alone else favour,
         out=folder,
         on_evaluate=Watch(watch.inputs, watch.queries, watch.tau),
         device=output.device,
