@@ -106,7 +106,7 @@ def train(
         described = settings.stored() | {"preset": preset}
         if isinstance(watched, Settings):
             described["watched"] = watched.stored()
-        place = out if alone or out is None else Path(out) / settings.label
+        place = out if alone or out is None else Path(out) / settings.name
         runs.append(Run(Training, described, place, overwrite=overwrite))
     to_train = [_One(run, one) for run, one in zip(runs, each, strict=True) if run.finished is None]
     made = iter(_train(to_train, where, on_evaluate, show_progress) if to_train else ())

@@ -199,7 +199,7 @@ class TrainSettings(Settings):
         return {k: v for k, v in super().stored().items() if self.favour != "none" or k not in ("favour", *FAVOURING)}
 
     @property
-    def label(self) -> str:
+    def name(self) -> str:
         """The name of this model's run among those of models that are trained as one."""
         return "-".join((self.task, *([self.favour] if self.favour != "none" else []), str(self.seed)))
 
