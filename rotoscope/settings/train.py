@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self
 
 from rotoscope.errors import RotoscopeError
+from rotoscope.settings.angles import BASE, UNRESTRICTED
 from rotoscope.settings.base import Settings
 from rotoscope.settings.bounds import SEED, Bounds, amount, count, share
 from rotoscope.settings.profile import TAU, check_tau, each_tau
@@ -52,6 +53,9 @@ class TrainSettings(Settings):
         "width": count(100_000, WEIGHTS, least=2),
         "rotary": count(100_000, "they are dimensions of a head", least=0),
         "nope": count(1_000, "layers count from 0", least=0),
+        "base": amount(
+            1, 1e12, "planes would all turn alike, or too slowly to tell from none", least_itself=False
+        ),
         "positions": count(10_000_000, TOKENS),
         "dropout": share("it is the share of numbers that are dropped, and some must be left", one=False),
         "steps": count(10_000_000, "nothing is learned without a step, and more would take weeks"),
@@ -125,6 +129,10 @@ class TrainSettings(Settings):
     """Rotating dimensions per head; all by default."""
     nope: tuple[int, ...] = ()
     """Layers that do not rotate at all."""
+    angles: str = UNRESTRICTED
+    """Frequencies the heads have: all, fast, slow, ids from 1 (fastest) on, or by layer: 0-5:fast+6-11:slow."""
+    base: float = BASE
+    """Base of the angles."""
     positions: int = 8192
     """Positions the model has."""
     dropout: float = 0.1
@@ -163,6 +171,8 @@ class TrainSettings(Settings):
     def __post_init__(self) -> None:
         if self.task not in TASKS:
             raise RotoscopeError(f"unknown task '{self.task}'; choose {', '.join(TASKS[:-1])} or {TASKS[-1]}")
+        if not isinstance(self.angles, str):
+            raise RotoscopeError(f"angles are words such as fast or 1-8, found {self.angles!r}")
         super().__post_init__()
         if self.batch > self.train_sequences:
             raise RotoscopeError(f"a batch of {self.batch} is more than the {self.train_sequences} sequences")
@@ -199,11 +209,6 @@ class TrainSettings(Settings):
         return {k: v for k, v in super().stored().items() if self.favour != "none" or k not in ("favour", *FAVOURING)}
 
     @property
-    def name(self) -> str:
-        """The name of this model's run among those of models that are trained as one."""
-        return "-".join((self.task, *([self.favour] if self.favour != "none" else []), str(self.seed)))
-
-    @property
     def favoured(self) -> tuple[int, ...]:
         """The layers whose heads are favoured; one that does not rotate cannot be, since all its heads are symbolic."""
         if self.favour_layers == "all":
@@ -227,7 +232,10 @@ class TrainSettings(Settings):
 
     @classmethod
     def several(cls, preset: str, tasks: Sequence[str], seeds: int, **changes: Any) -> list[Self]:
-        """One for each task, kind to favour and seed, from `seed` on; a change meant for one task is made to that."""
+        """One for each task, restriction of `angles`, kind to `favour` and seed, from `seed` on.
+
+        A change meant for one task is made to the settings of that.
+        """
         if not tasks or len(set(tasks)) < len(tasks):
             found = ", ".join(tasks) or "none"
             raise RotoscopeError(
@@ -237,18 +245,23 @@ class TrainSettings(Settings):
             raise RotoscopeError("either has shorter sequences than the other tasks, so it is trained by itself")
         SEEDS.check("seeds", seeds)
         cls.check_meant(changes, *tasks)
-        kinds = changes.pop("favour", "none")
-        kinds = (kinds,) if isinstance(kinds, str) else tuple(kinds)
-        if not kinds or len(set(kinds)) < len(kinds):
-            raise RotoscopeError(f"each kind to favour must be given once, found {', '.join(kinds) or 'none'}")
+        restrictions = _each_once("restriction of angles", changes.pop("angles", UNRESTRICTED))
+        kinds = _each_once("kind to favour", changes.pop("favour", "none"))
         made = list[Self]()
-        for task, kind in itertools.product(tasks, kinds):
+        for task, words, kind in itertools.product(tasks, restrictions, kinds):
             own = {name: changes[name] for name in changes if task in cls.meant_for.get(name, tasks)}
             if kind == "none" and len(kinds) > 1:
                 own = {name: value for name, value in own.items() if name not in FAVOURING}
-            one = cls.preset(preset, **own | {"task": task, "favour": kind})
+            one = cls.preset(preset, **own | {"task": task, "angles": words, "favour": kind})
             made += [replace(one, seed=one.seed + k) for k in range(seeds)]
         return made
+
+    @property
+    def name(self) -> str:
+        """What a run of this among several is called."""
+        restricted = f"-{self.angles.replace(':', '.')}" if self.angles != UNRESTRICTED else ""
+        favoured = f"-{self.favour}" if self.favour != "none" else ""
+        return f"{self.task}{restricted}{favoured}-{self.seed}"
 
     @property
     def evaluations(self) -> list[int]:
@@ -273,6 +286,14 @@ class TrainSettings(Settings):
                 points.append(point)
                 last = point
         return points
+
+
+def _each_once(what: str, given: Any) -> list[Any]:
+    """One value or several, no two of them alike."""
+    found = list(given) if isinstance(given, list | tuple) else [given]
+    if not found or len(set(found)) < len(found):
+        raise RotoscopeError(f"each {what} must be given once, found {', '.join(map(str, found)) or 'none'}")
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)

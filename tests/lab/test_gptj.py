@@ -169,7 +169,7 @@ def test_a_broken_one_is_not_scored(broken: str, initial: bool, monkeypatch: pyt
         real = gptj.LayerState
         monkeypatch.setattr(gptj, "LayerState", lambda n, x, q, k, *rest: real(n, x, q, k.flip(1), *rest))
     elif broken == "NoPE":
-        monkeypatch.setattr(GPTJ, "angles_of", lambda self, layer: self.angles)
+        monkeypatch.setattr(GPTJ, "angles_of", lambda self, layer: self.angles[0])
     else:
         attend = torch.nn.functional.scaled_dot_product_attention
         wrong = lambda q, k, v, is_causal, dropout_p: attend(q, k, v, is_causal=False)  # noqa: E731
