@@ -24,7 +24,7 @@ from rotoscope.progress import progress_bar
 from rotoscope.reading import find_checkpoints
 from rotoscope.results.lengths import accuracy_row
 from rotoscope.results.run import Run
-from rotoscope.results.steering import TRAINING, Steering
+from rotoscope.results.steering import Steering
 from rotoscope.results.training import Training
 from rotoscope.settings import TrainSettings
 from rotoscope.tasks.multihop import MultiHops
@@ -53,7 +53,12 @@ def measure_steering(
     opened = [Training.open(folder) for folder in runs]
     each = [TrainSettings.read(run.run.settings) for run in opened]
     about = [
-        {"task": one.task, "favour": one.favour, "strength": one.strength * (one.favour != "none"), "seed": one.seed}
+        {
+            "task": one.task,
+            "favour": one.favour,
+            "strength": one.strength * (one.favour != "none"),
+            "seed": one.seed,
+        }
         for one in each
     ]
     named = [str(tuple(one.values())) for one in about]
@@ -65,15 +70,19 @@ def measure_steering(
         return run.finished
     with progress_bar("steering", len(named), show_progress) as bar:
         for k, (folder, row) in enumerate(zip(runs, about, strict=True)):
-            measured = _measured(Path(folder), longer, inputs, device)
-            run.add(f"model-{k:04d}", {name: table.assign(**row) for name, table in measured.items()})
+            run.piece(
+                f"model-{k:04d}",
+                lambda folder=folder, row=row: _measured(Path(folder), row, longer, inputs, device),
+            )  # type: ignore[misc]
             bar.advance(1)
     return run.finish()
 
 
 @torch.no_grad()
-def _measured(folder: Path, longer: Sequence[int], inputs: int, device: str | None) -> dict[str, pd.DataFrame]:
-    """The tables of one model."""
+def _measured(
+    folder: Path, about: dict[str, Any], longer: Sequence[int], inputs: int, device: str | None
+) -> dict[str, pd.DataFrame]:
+    """The tables of one model, with what it is about."""
     places = find_checkpoints(folder)
     subject = load_multihop(places[max(places)], device)
     model, rows = GPTJ.from_transformers(subject.model), []
@@ -92,7 +101,7 @@ def _measured(folder: Path, longer: Sequence[int], inputs: int, device: str | No
                 samples = sequences(inputs, front=front, **changes)
                 found = accuracy_row(_right(model, samples), len(samples))
                 rows.append({"order": order, "length": samples.length, **found})
-    return {"accuracy": pd.DataFrame(rows), "heads": _heads(model, shown)}
+    return {"accuracy": pd.DataFrame(rows).assign(**about), "heads": _heads(model, shown).assign(**about)}
 
 
 def _right(model: GPTJ, samples: MultiHops) -> int:
@@ -100,7 +109,8 @@ def _right(model: GPTJ, samples: MultiHops) -> int:
     size = max(1, AT_ONCE // samples.length)
     parts = range(0, len(samples), size)
     return sum(
-        int((model.logits(samples.tokens[k : k + size]).argmax(-1) == samples.answer[k : k + size]).sum()) for k in parts
+        int((model.logits(samples.tokens[k : k + size]).argmax(-1) == samples.answer[k : k + size]).sum())
+        for k in parts
     )
 
 

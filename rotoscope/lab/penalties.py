@@ -21,7 +21,9 @@ class Penalties:
     def __init__(self, each: Sequence[TrainSettings], device: torch.device) -> None:
         first = next(one for one in each if one.favour != "none")
         self.layers, self.begin, self.end = set(first.favoured), *first.favoured_steps
-        strengths = [[one.strength * (one.favour == kind) for one in each] for kind in ("symbolic", "positional")]
+        strengths = [
+            [one.strength * (one.favour == kind) for one in each] for kind in ("symbolic", "positional")
+        ]
         self.symbolic, self.positional = torch.tensor(strengths, device=device)
         self.states: list[LayerState] = []
 
@@ -38,7 +40,9 @@ class Penalties:
     def after(self, now: Int[Tensor, "1"]) -> Float[Tensor, "models"]:
         """What to add to every model's loss at a step; what was kept of it is let go."""
         states, self.states = self.states, []
-        logits = head_logits(states, states[0].query.shape[-2] - 1)[..., :-1, :-1]  # the query's own key is no visible key
+        logits = head_logits(states, states[0].query.shape[-2] - 1)[
+            ..., :-1, :-1
+        ]  # the query's own key is no visible key
         found = exclusion_of(logits)
         means = [found.penalty(kind).mean((0, -2, -1)) for kind in ("symbolic", "positional")]
         asked = (now >= self.begin) & (now < self.end)

@@ -17,8 +17,12 @@ class Steering(SavedRun):
 
     kind = "steering"
 
-    accuracy = Table("One row per (training, order of the letters, length), with a 95 % interval; longer inputs have more in front.")
-    heads = Table("One row per (training, layer, head): scores, class (gamma = .1), variance of the logits, both penalties.")
+    accuracy = Table(
+        "One row per (training, order of the letters, length), with a 95 % interval; longer inputs have more in front."
+    )
+    heads = Table(
+        "One row per (training, layer, head): scores, class (gamma = .1), variance of the logits, both penalties."
+    )
 
     def overview(self) -> pd.DataFrame:
         """By (task, favour, strength): means over seeds of what the heads are and of the accuracy on every kind of inputs."""
@@ -47,7 +51,13 @@ class Steering(SavedRun):
                 opposite = {"symbolic": "positional", "positional": "symbolic"}.get(favour)
                 for against, others in kinds.items():
                     if favour != "none" and against in (("none", 0.0), (opposite, strength)):
-                        about = {"task": task, "order": order, "length": length, "favour": favour, "strength": strength}
+                        about = {
+                            "task": task,
+                            "order": order,
+                            "length": length,
+                            "favour": favour,
+                            "strength": strength,
+                        }
                         rows.append(about | {"against": against[0]} | _compared(own, others))
         return pd.DataFrame(rows)
 

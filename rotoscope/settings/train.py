@@ -177,11 +177,15 @@ class TrainSettings(Settings):
         if self.batch > self.train_sequences:
             raise RotoscopeError(f"a batch of {self.batch} is more than the {self.train_sequences} sequences")
         if self.favour not in KINDS:
-            raise RotoscopeError(f"unknown kind '{self.favour}' to favour; choose {', '.join(KINDS[:-1])} or {KINDS[-1]}")
+            raise RotoscopeError(
+                f"unknown kind '{self.favour}' to favour; choose {', '.join(KINDS[:-1])} or {KINDS[-1]}"
+            )
         if self.favour == "none":
             for name in FAVOURING:
                 if getattr(self, name) != getattr(type(self), name):
-                    raise RotoscopeError(f"--{name.replace('_', '-')} means something with --favour symbolic or positional only")
+                    raise RotoscopeError(
+                        f"--{name.replace('_', '-')} means something with --favour symbolic or positional only"
+                    )
         elif not self.favoured:
             raise RotoscopeError("no layer would be favoured; leave at least one that rotates")
         elif not self.favour_from < self.favoured_steps[1] <= self.steps:
@@ -206,7 +210,11 @@ class TrainSettings(Settings):
 
     def stored(self) -> dict[str, Any]:
         """Without what favouring is set to where nothing is favoured: runs of versions without it are the same runs."""
-        return {k: v for k, v in super().stored().items() if self.favour != "none" or k not in ("favour", *FAVOURING)}
+        return {
+            k: v
+            for k, v in super().stored().items()
+            if self.favour != "none" or k not in ("favour", *FAVOURING)
+        }
 
     @property
     def favoured(self) -> tuple[int, ...]:
@@ -217,7 +225,9 @@ class TrainSettings(Settings):
         for part in self.favour_layers.split(","):
             ends = re.fullmatch(r"\s*(\d{1,4})(?:-(\d{1,4}))?\s*", part)
             if ends is None:
-                raise RotoscopeError(f"'{self.favour_layers}' are no layers; give such as 4-11 or 0,2,4-6, or all")
+                raise RotoscopeError(
+                    f"'{self.favour_layers}' are no layers; give such as 4-11 or 0,2,4-6, or all"
+                )
             found |= set(range(int(ends[1]), int(ends[2] or ends[1]) + 1))
         for layer in sorted(found):
             if layer >= self.layers or layer in self.nope:
@@ -242,7 +252,9 @@ class TrainSettings(Settings):
                 f"each task must be given once, found {found}; several models of a task are seeds"
             )
         if "either" in tasks and len(tasks) > 1:
-            raise RotoscopeError("either has shorter sequences than the other tasks, so it is trained by itself")
+            raise RotoscopeError(
+                "either has shorter sequences than the other tasks, so it is trained by itself"
+            )
         SEEDS.check("seeds", seeds)
         cls.check_meant(changes, *tasks)
         restrictions = _each_once("restriction of angles", changes.pop("angles", UNRESTRICTED))

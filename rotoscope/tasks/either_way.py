@@ -53,9 +53,7 @@ def either(
     digit = frame.value % digits
     others = dice.below(letters - 1, front)
     before = (others + (others >= asked)) * digits + dice.below(digits, front)
-    pairs = (begins * digits + dice.below(digits, target)).scatter(
-        1, where, asked * digits + digit[:, None]
-    )
+    pairs = (begins * digits + dice.below(digits, target)).scatter(1, where, asked * digits + digit[:, None])
     tokens = torch.cat((before, pairs, letters * digits + asked), dim=1)
     names, said = letters_of(letters), [str(k) for k in range(1, digits + 1)]
     vocabulary = (*(name + one for name in names for one in said), *names, *said, PAD)

@@ -167,7 +167,9 @@ def solve_either(tokens: Sequence[str]) -> tuple[int, ...]:
     asked = tokens[-1]
     matches = [p for p, token in enumerate(tokens[:-1]) if token.rstrip("0123456789") == asked]
     if len(matches) != 1:
-        raise TaskError(f"improper input: '{asked}' at the end has {len(matches)} earlier matches instead of one")
+        raise TaskError(
+            f"improper input: '{asked}' at the end has {len(matches)} earlier matches instead of one"
+        )
     return len(tokens) - 1, matches[0]
 
 
