@@ -186,4 +186,4 @@ def accuracy_of(answers: pd.DataFrame, samples: Prompts | MultiHops, step: int) 
 
 def point(step: int, subject: Subject, **about: Any) -> pd.DataFrame:
     """What a step was: its weights' fingerprint, and what else is known of it."""
-    return pd.DataFrame([{"step": step, "fingerprint": subject.fingerprint, **about}])
+    return pd.DataFrame([{"step": step, "fingerprint": subject.weights_fingerprint, **about}])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
@@ -52,7 +54,7 @@ def restricted_accuracy(run: Restrictions) -> Figure:
         grid[-1, 0].set_xlabel("accuracy on test sequences")
         words = [f"{hops} hop{'s' * (hops > 1)}" for hops in every]
         colours = [HOP_COLOURS[k % len(HOP_COLOURS)] for k in range(len(every))]
-        handles = [
+        handles: list[Any] = [
             Line2D([], [], color=c, marker="o", ms=3, ls="", label=w)
             for c, w in zip(colours, words, strict=True)
         ]

@@ -7,7 +7,7 @@ layer's own table when the model is loaded here. Any other loader turns all plan
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -26,7 +26,8 @@ def stored_angles(config: Any, planes: int) -> tuple[float, tuple[tuple[int, ...
         return BASE, ()
     if not isinstance(stored, dict) or config.model_type != "gptj":
         _refuse(f"is {_short(stored)} in a model of type '{config.model_type}'")
-    base, ids = stored.get("base"), stored.get("ids")
+    base: Any = stored.get("base")
+    ids: Any = stored.get("ids")
     least, most = TrainSettings.bounds["base"].least, TrainSettings.bounds["base"].most
     if not _number(base, (int, float)) or not least < base <= most:
         _refuse(f"has the base {_short(base)}")
@@ -63,7 +64,7 @@ def _short(value: object) -> str:
     return shown if len(shown) <= 40 else f"{shown[:40]}..."
 
 
-def _refuse(found: str) -> None:
+def _refuse(found: str) -> NoReturn:
     raise ModelError(
         f"{STORED} in config.json {found}; it holds a base and, for each layer of a GPT-J, frequency ids in rising order"
     )

@@ -37,6 +37,17 @@ class Subject:
             if isinstance(part, dict):  # a model within the model: its weights say their dtype themselves
                 part.pop("dtype", None)
         digest = hashlib.sha256(json.dumps(described, sort_keys=True).encode())
+        self._add_weights(digest)
+        return digest.hexdigest()[:16]
+
+    @property
+    def weights_fingerprint(self) -> str:
+        """The same of the weights alone, as they are now: a model in training keeps its configuration, or it is written to."""
+        digest = hashlib.sha256()
+        self._add_weights(digest)
+        return digest.hexdigest()[:16]
+
+    def _add_weights(self, digest: Any) -> None:
         for name, weight in self.model.named_parameters():
             if weight.is_meta:
                 raise ModelError(
@@ -48,7 +59,6 @@ class Subject:
             step = max(1, flat.numel() // SAMPLES_PER_WEIGHT)
             sample = flat[::step][:SAMPLES_PER_WEIGHT].to("cpu", torch.float64)
             digest.update(sample.numpy().tobytes())
-        return digest.hexdigest()[:16]
 
     @property
     def device(self) -> torch.device:
