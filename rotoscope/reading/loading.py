@@ -22,7 +22,7 @@ from rotoscope.reading.complaints import folded
 from rotoscope.reading.complete import check_complete, same_random_numbers
 from rotoscope.reading.devices import free_memory, pick_device
 from rotoscope.reading.gguf import converted
-from rotoscope.reading.hub import fetched, hub_name, no_such_path
+from rotoscope.reading.hub import AT, CERTAIN, fetched, hub_name, no_such_path
 from rotoscope.reading.subject import Subject
 from rotoscope.reading.wrapped import plain_model
 
@@ -43,13 +43,14 @@ def load(
     device: Device = None,
     dtype: DType = None,
     name: str | None = None,
+    revision: str | None = None,
     allow_missing: bool = False,
 ) -> Subject:
     """Load the model to study.
 
     `source` is an embedded name ("smollm2", "number", "letter"), a local folder (of a training run: its last
     checkpoint), a `.gguf` file, a hub id ("org/model", or "hf:org/model" where a folder `org` is here, too; this one goes
-    to the network), or what is already in memory: a model, a `(model, tokenizer)` pair or a `Subject`; of nnsight's models
+    to the network; `revision` is a branch, tag or commit there, which may also be written "org/model@revision"), or what is already in memory: a model, a `(model, tokenizer)` pair or a `Subject`; of nnsight's models
     and TransformerLens' bridges the model inside is taken. Only safetensors weights are read, and no code that comes with
     a model is run.
 
@@ -62,6 +63,13 @@ def load(
     missing is random, and everything made with the model says so.
     """
     asked = _floating(dtype)
+    if revision is not None:
+        if not isinstance(source, str) or hub_name(source) is None or AT in source:
+            raise ModelError(
+                f"revision '{revision}' means something for the name of a model on the hub only: org/name, or {CERTAIN}org/name "
+                "where a folder org is here"
+            )
+        source = f"{source}{AT}{revision}"
     if isinstance(source, Subject):
         if device is None and asked is None and name is None:
             return source

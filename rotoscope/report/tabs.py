@@ -233,7 +233,7 @@ SHOWN_ELSEWHERE = {
     "depths": {"heads", "turns", "attention", "shown_prompt", "prompts", "null_prompts", "writers"},
     "theory": {"statements"},
     "ledger": {"ledger"},
-    "dynamics": {"scores", "accuracy", "points"},
+    "dynamics": {"scores", "accuracy", "points", "weights"},
     "training": {"scores", "metrics"},
     "lengths": {"heads"},
     "canonical": {"accuracy", "positions", "vectors", "scores"},
