@@ -49,14 +49,16 @@ class Hub:
             return 404, {"X-Error-Code": "RepoNotFound"}, b""
         if what == "refs":
             refs = [
-                {"name": one, "ref": f"refs/heads/{one}", "targetCommit": commit(one)} for one in branches
+                {"name": one, "ref": f"refs/heads/{one}", "targetCommit": commit(one, place)}
+                for one, place in branches.items()
             ]
             return found({"branches": refs, "tags": [], "converts": []})
-        branch = next((one for one in branches if rest and unquote(rest[0]) in (one, commit(one))), None)
+        names = {commit(one, place): one for one, place in branches.items()} | {one: one for one in branches}
+        branch = names.get(unquote(rest[0]) if rest else "")
         if branch is None:
             return 404, {"X-Error-Code": "RevisionNotFound"}, b""
         if what == "revision":
-            return found({"id": name, "sha": commit(branch), "siblings": []})
+            return found({"id": name, "sha": commit(branch, branches[branch]), "siblings": []})
         if what == "tree":
             return found([self.described(branch, file) for file in sorted(branches[branch].iterdir())])
         file = branches[branch] / rest[1]
@@ -66,7 +68,7 @@ class Hub:
             return 403, {}, b""
         about, content = self.described(branch, file), file.read_bytes()
         tag = about["lfs"]["oid"] if "lfs" in about else about["oid"]
-        return 200, {"ETag": f'"{tag}"', "X-Repo-Commit": commit(branch)}, content
+        return 200, {"ETag": f'"{tag}"', "X-Repo-Commit": commit(branch, branches[branch])}, content
 
     def described(self, branch: str, file: Path) -> dict:
         """A file as a listing has it; weights are large files."""
@@ -78,8 +80,8 @@ class Hub:
         return about
 
 
-def commit(branch: str) -> str:
-    return hashlib.sha1(branch.encode()).hexdigest()
+def commit(branch: str, place: Path) -> str:
+    return hashlib.sha1(f"{branch} {place}".encode()).hexdigest()
 
 
 def found(content: object) -> tuple[int, dict[str, str], bytes]:

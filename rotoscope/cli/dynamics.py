@@ -83,7 +83,7 @@ def dynamics(
     folder = output.folder("dynamics", Path(source).name)
     scored: str | Series = source
     last = partial(load, source, **loading)
-    if chosen.revisions:
+    if chosen.revisions or task in ("binding", "repeats"):
         scored = find_series(source, chosen)
         last = partial(scored.load_last, **loading)
     prompts = None

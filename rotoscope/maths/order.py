@@ -10,6 +10,8 @@ import numpy as np
 
 CLEARLY = 0.25
 """By which share the steps that a change touches must get shorter before it is believed."""
+ALIKE = 0.99
+"""Changes that save this share of the most count as equal: reversed, a series is as long as before."""
 FEWEST = 4
 """Points of a series about whose order anything is said."""
 
@@ -19,7 +21,7 @@ def out_of_order(points: np.ndarray) -> list[tuple[int, ...]]:
 
     The rule. A change takes one point to another place, or exchanges two; it touches the steps from them to their
     neighbours. Where these steps are then shorter by more than `CLEARLY`, by the sum of their squares, the change is
-    believed; of several the one that saves most, and so on with the points that are left.
+    believed; of several the one that saves most, of equal ones the shortest, and so on with the points that are left.
 
     Points that wander at random, and points that go straight on, are shortest in their own order: squares of distances
     add up along the former, and to more than their sum along the latter. Points that scatter around one place are about
@@ -36,7 +38,10 @@ def out_of_order(points: np.ndarray) -> list[tuple[int, ...]]:
         believed = [one for one in changes if one.before - one.after > CLEARLY * one.before]
         if not believed:
             break
-        best = max(believed, key=lambda one: one.before - one.after)
+        most = max(one.before - one.after for one in believed)
+        best = min(
+            (one for one in believed if one.before - one.after > ALIKE * most), key=lambda one: one.distance
+        )
         at = [order.index(point) for point in best.points]
         if len(at) == 2:
             order[at[0]], order[at[1]] = order[at[1]], order[at[0]]
@@ -52,6 +57,7 @@ class _Change(NamedTuple):
     points: tuple[int, ...]
     before: float
     after: float
+    distance: int
     place: int = 0
     """Where a single one goes."""
 
@@ -64,7 +70,7 @@ def _exchanges(squared: np.ndarray, order: list[int], settled: set[int]) -> Iter
         steps = {a - 1, a, b - 1, b}
         before = sum(squared[order[k], order[k + 1]] for k in steps)
         after = sum(squared[new.get(k, order[k]), new.get(k + 1, order[k + 1])] for k in steps)
-        yield _Change((min(one, other), max(one, other)), before, after)
+        yield _Change((min(one, other), max(one, other)), before, after, b - a)
 
 
 def _moves(squared: np.ndarray, order: list[int], settled: set[int]) -> Iterator[_Change]:
@@ -77,4 +83,4 @@ def _moves(squared: np.ndarray, order: list[int], settled: set[int]) -> Iterator
         for b, (front, back) in enumerate(itertools.pairwise(rest), start=1):
             if abs(a - b) > 1:  # to the next place is an exchange
                 after = closed + squared[front, one] + squared[one, back]
-                yield _Change((one,), left + squared[front, back], after, b)
+                yield _Change((one,), left + squared[front, back], after, abs(b - a), b)
