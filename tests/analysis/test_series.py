@@ -15,6 +15,7 @@ import rotoscope as rs
 from rotoscope.analysis.series import find_series
 from rotoscope.analysis.watching import sampled
 from rotoscope.errors import ModelError
+from rotoscope.reading.hub import lacking
 from rotoscope.settings import SeriesSettings
 from tests.hub import Hub, serving
 from tests.models import tiny, tokens
@@ -58,17 +59,19 @@ def scored(
 def test_branches_are_scored_in_order_and_fetched_once(
     hub: Hub, walk: dict[int, Path], tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
+    names = [f"step{step}" for step in STEPS]
+    weights = [file.stat().st_size for place in walk.values() for file in place.glob("*.safetensors")]
+    shared = sum(file.stat().st_size for file in walk[0].glob("*.json"))
+    assert lacking("org/model", names) == (names, sum(weights) + shared)
     found = scored(out=tmp_path / "run")
     assert found.steps == list(STEPS)
-    assert found.points["revision"].tolist() == [f"step{step}" for step in STEPS]
+    assert found.points["revision"].tolist() == names
     assert found.points["fingerprint"].tolist() == [
         rs.load(walk[step], device="cpu", dtype="float32").fingerprint for step in STEPS
     ]
     assert found.run.warnings == []
-    assert found.run.settings["revisions"] == [f"step{step}" for step in STEPS]
-    wanted = sum(file.stat().st_size for place in walk.values() for file in place.glob("*.safetensors"))
-    shared = sum(file.stat().st_size for file in walk[0].glob("*.json"))
-    said = f"4 of 4 revisions of org/model are fetched: {(wanted + shared) / 1e6:.1f} MB\n"
+    assert found.run.settings["revisions"] == names
+    said = f"4 of 4 revisions of org/model are fetched: {(sum(weights) + shared) / 1e6:.1f} MB\n"
     assert said in capsys.readouterr().err
     assert sum(path.endswith("model.safetensors") for path in hub.downloads) == 4
     hub.asked.clear()
