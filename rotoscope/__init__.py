@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rotoscope import figures as figures
     from rotoscope import lab as lab
     from rotoscope import maths as maths
+    from rotoscope import monitor as monitor
     from rotoscope import papers as papers
     from rotoscope import reading as reading
     from rotoscope import report as report
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from rotoscope.maths import exclusion as exclusion
     from rotoscope.maths import purity_class as purity_class
     from rotoscope.maths import swap_scores as swap_scores
+    from rotoscope.monitor import HeadMonitor as HeadMonitor
     from rotoscope.reading import Subject as Subject
     from rotoscope.reading import load as load
     from rotoscope.report import write_bundle as bundle

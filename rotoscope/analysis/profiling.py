@@ -229,7 +229,7 @@ def _score_nulls(
         run.piece(_factors_key(null.name, null.draw), lambda factors=factors: {"null_factors": factors})  # type: ignore[misc]
     for batch in work:
         missing = {null.draw: null for null in nulls if not run.done(_null_key(null.name, null.draw, batch))}
-        score = partial(_score_draws, missing, scoring)
+        score = partial(score_draws, missing, scoring)
         parts = halving.each(batch, batch.length, score) if missing else []
         for draw, null in missing.items():
             tables = put_together(part[draw] for part in parts)
@@ -237,7 +237,7 @@ def _score_nulls(
         bar.advance(len(batch.prompts) * len(nulls))
 
 
-def _score_draws(nulls: dict[int, Null], scoring: Scoring, batch: Batch) -> dict[int, Tables]:
+def score_draws(nulls: dict[int, Null], scoring: Scoring, batch: Batch) -> dict[int, Tables]:
     """The tables of each draw, from one reading of a batch."""
     one = next(iter(nulls.values()))
     scores = {

@@ -83,18 +83,21 @@ def _published(name: str, wanted: SeriesSettings) -> Series:
     found = [Checkpoint(steps[one], one, f"{CERTAIN}{name}{AT}{one}", one) for one in fitting if one in steps]
     stepless = [one for one in fitting if one not in steps]
     if not found:
-        some = ", ".join((stepless or known)[:6]) + ", …" * (len(stepless or known) > 6)
         patterns = " or ".join(f"'{pattern}'" for pattern in wanted.revisions)
         raise ModelError(
             f"no branch or tag of '{name}' fits {patterns} and names a step, as step1000 does; "
-            f"{'those that fit are' if stepless else 'there are'} {some}"
+            f"{'those that fit are' if stepless else 'there are'} {_some(stepless or known)}"
         )
     chosen = log_spaced(in_order(found, name), wanted.most or PUBLISHED)
     if all(one.step == named_step(one.name) for one in chosen):
         said = []
     if stepless:
-        said.append(f"left out, since their names name no step: {', '.join(stepless)}")
+        said.append(f"left out, since their names name no step: {_some(stepless)}")
     return Series(name, tuple(chosen), tuple(said))
+
+
+def _some(names: list[str], most: int = 6) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def _say_what_is_fetched(series: Series, show: bool | None) -> None:

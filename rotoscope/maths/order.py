@@ -29,7 +29,8 @@ def out_of_order(points: np.ndarray) -> list[tuple[int, ...]]:
     """
     count = len(points)
     squared = np.zeros((count + 1, count + 1))  # the last stands for both ends: no step leads there
-    squared[:count, :count] = ((points[:, None] - points[None, :]) ** 2).sum(-1)
+    for one, point in enumerate(points):
+        squared[one, :count] = ((points - point) ** 2).sum(-1)
     order = [count, *range(count), count]
     found: list[tuple[int, ...]] = []
     while count >= FEWEST:

@@ -23,6 +23,7 @@ from rotoscope.reading.complete import check_complete, same_random_numbers
 from rotoscope.reading.devices import free_memory, pick_device
 from rotoscope.reading.gguf import converted
 from rotoscope.reading.hub import AT, CERTAIN, fetched, hub_name, no_such_path
+from rotoscope.reading.own_angles import set_angles
 from rotoscope.reading.subject import Subject
 from rotoscope.reading.wrapped import plain_model
 
@@ -50,9 +51,9 @@ def load(
 
     `source` is an embedded name ("smollm2", "number", "letter"), a local folder (of a training run: its last
     checkpoint), a `.gguf` file, a hub id ("org/model", or "hf:org/model" where a folder `org` is here, too; this one goes
-    to the network; `revision` is a branch, tag or commit there, which may also be written "org/model@revision"), or what is already in memory: a model, a `(model, tokenizer)` pair or a `Subject`; of nnsight's models
+    to the network), or what is already in memory: a model, a `(model, tokenizer)` pair or a `Subject`; of nnsight's models
     and TransformerLens' bridges the model inside is taken. Only safetensors weights are read, and no code that comes with
-    a model is run.
+    a model is run. `revision` is a branch, tag or commit of a hub id; "org/model@revision" says the same.
 
     `device` defaults to a GPU where there is one, `dtype` to the one the weights are stored in (float32 for
     "number" and "letter"). A model in memory stays as it is, on the device and in the precision it has, unless you name
@@ -199,7 +200,7 @@ def _from_folder(
                     output_loading_info=True,
                     ignore_mismatched_sizes=True,
                 )
-            keep_still(model)
+            set_angles(model)
         except ModelError:
             raise
         except Exception as problem:
@@ -253,14 +254,6 @@ def _check_size(
             f"the weights of {called} take {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB of memory are free on "
             f"{device.type}; use a smaller model, dtype bfloat16 or a device with more"
         )
-
-
-def keep_still(model: Any) -> None:
-    """Layers that a GPT-J of ours was trained without rotation in (`nope_layers` in its configuration)."""
-    for layer in getattr(model.config, "nope_layers", None) or ():
-        attention = model.transformer.h[layer].attn
-        sines, cosines = attention.embed_positions.chunk(2, dim=-1)
-        attention.embed_positions = torch.cat((torch.zeros_like(sines), torch.ones_like(cosines)), dim=-1)
 
 
 @contextmanager

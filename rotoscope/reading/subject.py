@@ -40,6 +40,17 @@ class Subject:
             if isinstance(part, dict):  # a model within the model: its weights say their dtype themselves
                 part.pop("dtype", None)
         digest = hashlib.sha256(json.dumps(described, sort_keys=True).encode())
+        self._add_weights(digest)
+        return digest.hexdigest()[:16]
+
+    @property
+    def weights_fingerprint(self) -> str:
+        """The same of the weights alone, as they are now: a model in training keeps its configuration, or it is written to."""
+        digest = hashlib.sha256()
+        self._add_weights(digest)
+        return digest.hexdigest()[:16]
+
+    def _add_weights(self, digest: Any) -> None:
         for name, weight in self.model.named_parameters():
             if weight.is_meta:
                 raise ModelError(
@@ -48,7 +59,6 @@ class Subject:
                 )
             digest.update(f"{name} {tuple(weight.shape)} {weight.dtype}".encode())
             digest.update(_sample(weight, SAMPLES_PER_WEIGHT).numpy().tobytes())
-        return digest.hexdigest()[:16]
 
     def sampled_weights(self) -> Float[Tensor, "weight"]:
         """The same few numbers of every matrix, for distances between checkpoints of one model.

@@ -67,7 +67,7 @@ def test_branches_are_scored_in_order_and_fetched_once(
     assert found.steps == list(STEPS)
     assert found.points["revision"].tolist() == names
     assert found.points["fingerprint"].tolist() == [
-        rs.load(walk[step], device="cpu", dtype="float32").fingerprint for step in STEPS
+        rs.load(walk[step], device="cpu", dtype="float32").weights_fingerprint for step in STEPS
     ]
     assert found.run.warnings == []
     assert found.run.settings["revisions"] == names

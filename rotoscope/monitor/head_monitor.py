@@ -1,0 +1,320 @@
+"""The monitor: in anybody's training, all heads are scored now and then, and the training notices nothing of it.
+
+What it finds is a run of kind *dynamics*, as of our own trainings, and a handful of numbers in the trainer's own log.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+from transformers import TrainerCallback
+from transformers.trainer_callback import CallbackHandler
+
+from rotoscope.analysis.batches import prompts_hash
+from rotoscope.analysis.profiling import as_prompts, describe
+from rotoscope.analysis.watching import point
+from rotoscope.errors import RunError
+from rotoscope.monitor.looking import PREFIX, Look, scalars
+from rotoscope.monitor.processes import from_first, is_first
+from rotoscope.monitor.schedule import Every, Schedule
+from rotoscope.monitor.untouched import model_inside, untouched
+from rotoscope.reading import Subject
+from rotoscope.results.dynamics import Dynamics
+from rotoscope.results.record import Proof
+from rotoscope.results.run import Run
+from rotoscope.results.saved import Tables
+from rotoscope.settings import ProfileSettings
+from rotoscope.settings.bounds import SEED
+from rotoscope.tasks import MultiHops, Prompts
+
+LOG = logging.getLogger("rotoscope")
+
+
+class HeadMonitor(TrainerCallback):  # type: ignore[misc]
+    """Scores all heads of a model while it is trained.
+
+    Give it to a transformers `Trainer` among its `callbacks`. In any other loop, call `step(model, step)` before the first
+    step and after each, and `finish()` at the end.
+
+    `prompts` are made by `rotoscope.tasks`, or are token ids [prompts, n]. `every` says when to look: a number of steps,
+    "log" (0, 1, 2, 4 ... 512, then every 1,000), a list of steps, or a budget such as "2%" of the time. With `out`, the
+    run is a folder that `rotoscope serve` shows while it grows and that a resumed training goes on with. `null_draws` random
+    models are scored beside the model at every point.
+
+    What can be known to be wrong is an error when training begins. An error later is logged once and switches the monitor off
+    (`off` says why), and training goes on; with `strict` it is raised.
+    """
+
+    def __init__(
+        self,
+        prompts: Prompts | MultiHops | Any,
+        every: Every = 500,
+        *,
+        out: str | Path | None = None,
+        tau: float | Sequence[float] = 1e-4,
+        null_draws: int = 0,
+        seed: int = 0,
+        tokenizer: Any = None,
+        name: str | None = None,
+        overwrite: bool = False,
+        force: bool = False,
+        strict: bool = False,
+    ) -> None:
+        SEED.check("seed", seed)
+        samples = prompts if isinstance(prompts, (Prompts, MultiHops)) else as_prompts(None, prompts, None)
+        null: dict[str, Any] = {"null": "random", "null_draws": null_draws} if null_draws else {"null": "none"}
+        self.look = Look(samples, ProfileSettings.make(tau=tau, examples=False, **null), seed)
+        self.schedule = Schedule(every)
+        self.out, self.tokenizer, self.name = out, tokenizer, name
+        self.overwrite, self.force, self.strict = overwrite, force, strict
+        self.off: str | None = None
+        """Why nothing is measured any more."""
+        self.run: Run[Dynamics] | None = None
+        self._begun = False
+        self._of: int | None = None
+        self._looked: int | None = None
+        self._fresh: dict[str, float] = {}
+        """What the trainer's log has not been given yet."""
+
+    def begin(self, model: Any, step: int = 0, *, of: int | None = None, tokenizer: Any = None) -> None:
+        """Check that everything will work, and go on with the run of a training that was stopped, from this step on.
+
+        `of` is the number of steps there will be. Called by itself where it was not.
+        """
+        self.tokenizer, self._of = self.tokenizer or tokenizer, of
+        inside, problem = model_inside(model), None
+        if is_first():
+            try:
+                self._prepare(inside, step)
+            except Exception as found:  # the other processes wait to hear of it
+                problem = found
+        [failed] = from_first(int(problem is not None), device=_device(inside))
+        if problem is not None:
+            raise problem
+        if failed:
+            raise RunError("the first process could not begin to monitor the training; it says why")
+        self.schedule.begin(step)
+        self._begun, self._looked, self.off = True, None, None
+
+    def step(self, model: Any, step: int, *, now: bool = False) -> dict[str, float] | None:
+        """Look at the model if this step is due, or `now`; gives the numbers for a log, None where nothing was measured.
+
+        All processes of a training must call it. Only the first measures; the others are given an empty dictionary.
+        """
+        if not self._begun:
+            self.begin(model, step)
+        if self.off is not None or step == self._looked or not (now or self.schedule.due(step)):
+            return None
+        found, problem = None, None
+        if is_first():
+            try:
+                found = self._point(model_inside(model), step)
+            except Exception as raised:  # whatever it is, it is not worth a training
+                problem = raised
+        told = (problem is not None, found is not None, self.schedule.next_look)
+        failed, made, self.schedule.next_look = from_first(*map(int, told), device=_device(model))
+        if failed:
+            self._switch_off(step, problem or RunError("the first process of the training says why"))
+        self._looked = step
+        return (found or {}) if made else None
+
+    def finish(self) -> Dynamics | None:
+        """The run, finished: its tables are written, and it can be opened. None in processes that did not measure."""
+        if self.run is None or (not self.run.earlier() and not self.run.result.tables):
+            return None
+        reader, run, self.run, self._begun = self.look.reader, self.run, None, False
+        assert reader is not None
+        try:
+            return run.finish(
+                timings={"monitor_s": self.schedule.spent},
+                proof=Proof(len(reader.proof), max(reader.proof, default=None), reader.way),
+                proofs=self.look.proofs,
+            )
+        except Exception as problem:
+            if self.strict:
+                raise
+            LOG.warning("the monitor's run could not be finished, and is left as it is: %s", problem)
+            return None
+
+    @property
+    def result(self) -> Dynamics:
+        """The run as far as it is made."""
+        if self.run is None:
+            raise RunError(
+                "the monitor is not at work: it has not begun, or it has finished and rs.open reads its run"
+            )
+        return self.run.result
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.finish()
+
+    def _prepare(self, model: Any, step: int) -> None:
+        subject = self._subject(model)
+        with untouched(model):
+            self.look.check(subject, self.force)
+        self.run = self._run_from(self._settings(subject), step)
+        assert self.look.reader is not None
+        self.run.record.subject = describe(subject, self.look.reader)
+        self.run.begin()
+
+    def _subject(self, model: Any) -> Subject:
+        title = self.name or getattr(model, "name_or_path", "") or model.config.model_type
+        return Subject(model, self.tokenizer, title, {"kind": "memory"})
+
+    def _settings(self, subject: Subject) -> dict[str, Any]:
+        """What makes two tries one run: the model's shape, the prompts and how they are scored, but not the weights."""
+        config = subject.model.config.get_text_config()
+        sizes = {
+            name: getattr(config, name, None) for name in ("num_hidden_layers", "hidden_size", "vocab_size")
+        }
+        look, prompts = self.look, self.look.prompts
+        return {
+            "source": "monitor",
+            "model": subject.name,
+            "architecture": subject.model.config.model_type,
+            **sizes,
+            "task": prompts.task,
+            "task_settings": prompts.settings,
+            "prompts_hash": prompts_hash(prompts),
+            "chance": prompts.chance,
+            "queries": "last",
+            "inputs": len(prompts),
+            "tau": list(look.settings.tau),
+            "every": self.schedule.stored(),
+            "null": look.settings.null,
+            "null_draws": look.settings.null_draws if look.settings.null != "none" else 0,
+            "seed": look.seed,
+        }
+
+    def _run_from(self, settings: dict[str, Any], step: int) -> Run[Dynamics]:
+        """The run with these settings and the points up to a step that an earlier try has made."""
+        run = self.run or Run(Dynamics, settings, self.out, overwrite=self.overwrite)
+        if run.finished is None:
+            made = run.earlier() or [_key(one) for one in run.result.tables.get("points", {}).get("step", ())]
+            later = [key for key in made if key > _key(step)]
+            if later:
+                LOG.warning(
+                    "%d points after step %d, of a try that did not get on, are made again", len(later), step
+                )
+            run.keep_only(key for key in made if key not in later)
+            run.trim_log(lambda row: row["step"] <= step)
+            return run
+        if step == 0:
+            raise RunError(
+                f"{self.out} holds a finished run of such a training; choose another out, or overwrite=True to replace it"
+            )
+        earlier = run.finished.tables
+        run = Run(Dynamics, settings, self.out, overwrite=True)
+        for one in sorted(earlier["points"]["step"]):
+            if one <= step:
+                run.add(_key(one), {name: table[table["step"] == one] for name, table in earlier.items()})
+        return run
+
+    def _point(self, model: Any, step: int) -> dict[str, float] | None:
+        """Measure and write one point; None where it is there already, or there is no time."""
+        run, subject = self.run, self._subject(model)
+        assert run is not None
+        if not self.schedule.has_time(step):
+            return None
+        if run.done(_key(step)):
+            before = run.result.points.set_index("step")["fingerprint"]
+            if before[step] == subject.weights_fingerprint:
+                return None
+        if subject.device.type == "cuda":  # what the training has left to do is no time of ours
+            torch.cuda.synchronize(subject.device)
+        began = time.perf_counter()
+        with untouched(model):
+            tables = self.look(subject, step)
+        tables["points"] = point(step, subject, seconds=time.perf_counter() - began)
+        run.add(_key(step), tables)
+        numbers = scalars(tables)
+        run.log(_line(step, self._of, tables, numbers))
+        self.schedule.looked(step, time.perf_counter() - began)
+        return numbers
+
+    def _switch_off(self, step: int, problem: Exception) -> None:
+        if self.strict or step == self.schedule.first:  # where training begins, it is not too late to be told
+            raise problem
+        self.off = f"{type(problem).__name__}: {problem}"
+        words = f"the monitor was switched off at step {step}, and training goes on without it: {self.off}"
+        if self.run is not None:
+            self.run.record.warnings.append(words)
+        LOG.warning(words)
+
+    # What a transformers Trainer calls.
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        _first_to_be_asked(self)
+        model = kwargs["model"]
+        self.begin(model, state.global_step, of=state.max_steps, tokenizer=kwargs.get("processing_class"))
+        self.step(model, state.global_step)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
+        last = state.global_step >= state.max_steps
+        numbers = self.step(kwargs["model"], state.global_step, now=last)
+        if numbers is not None:  # in all processes: logging is something they do together
+            self._fresh, control.should_log = numbers, True
+        return control
+
+    def on_log(
+        self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **kwargs: Any
+    ) -> None:
+        if logs is not None and self._fresh:
+            logs |= self._fresh
+            if state.log_history:
+                state.log_history[-1] |= self._fresh
+            self._fresh = {}
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if not args.load_best_model_at_end:  # else these may be weights of an earlier step
+            self.step(kwargs["model"], state.global_step, now=True)
+        self.finish()
+
+
+def _first_to_be_asked(monitor: HeadMonitor) -> None:
+    """Put a callback before those that report: what it adds to a log reaches only those that are asked after it.
+
+    A trainer gives its callbacks no way to each other; the handler that asks them is found among those who called.
+    """
+    frame = inspect.currentframe()
+    while frame is not None:
+        handler = frame.f_locals.get("self")
+        if isinstance(handler, CallbackHandler) and monitor in handler.callbacks:
+            handler.callbacks.remove(monitor)
+            handler.callbacks.insert(0, monitor)
+            return
+        frame = frame.f_back
+
+
+def _device(model: Any) -> torch.device:
+    device: torch.device = next(model.parameters()).device
+    return device
+
+
+def _key(step: int) -> str:
+    return f"step-{int(step):08d}"
+
+
+def _line(step: int, of: int | None, tables: Tables, numbers: dict[str, float]) -> dict[str, Any]:
+    """A point as one line, for people and tools that watch a run while it is going."""
+    accuracy = tables.get("accuracy")
+    by_hops = (
+        {} if accuracy is None else dict(zip(accuracy["hops"].astype(str), accuracy["accuracy"], strict=True))
+    )
+    shares = {
+        name.removeprefix(f"{PREFIX}share_"): value for name, value in numbers.items() if "share_" in name
+    }
+    return {"step": step, "of": of, "loss": None, "accuracy": by_hops, "classes": shares}

@@ -1,0 +1,117 @@
+"""One look at a model in training: every head scored on the same prompts, as often as it is asked for."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pandas as pd
+
+from rotoscope.analysis.batches import Batch, Halving, batches
+from rotoscope.analysis.estimate import estimate, most_tokens
+from rotoscope.analysis.measures import Scoring, score_batch
+from rotoscope.analysis.nulls import check_null, make_nulls
+from rotoscope.analysis.profiling import score_draws
+from rotoscope.analysis.watching import accuracy_of, averaged
+from rotoscope.errors import TaskError
+from rotoscope.maths.purity import AT_ITS_LAYER, GAMMA, purity_classes
+from rotoscope.reading import HeadReader, Subject
+from rotoscope.results.run import put_together
+from rotoscope.results.saved import Tables
+from rotoscope.settings import ProfileSettings
+from rotoscope.tasks import MultiHops, Prompts
+
+PREFIX = "rotoscope/"
+"""Before the names of numbers in a trainer's log."""
+
+
+class Look:
+    """Scores models on prompts. A reader is made, and proven, once, and again whenever the model's modules are others."""
+
+    def __init__(self, samples: Prompts | MultiHops, settings: ProfileSettings, seed: int) -> None:
+        self.samples, self.settings, self.seed = samples, settings, seed
+        self.prompts = samples.prompts() if isinstance(samples, MultiHops) else samples
+        self.halving = Halving()
+        self.proofs = 0
+        """How often a reading was proven."""
+        self.reader: HeadReader | None = None
+        self._read: tuple[object, ...] = ()
+
+    def check(self, subject: Subject, force: bool) -> None:
+        """Refuse before the training what would fail in its middle: prompts, memory, time, and a model that cannot be read."""
+        reader = self.reader_of(subject)
+        longest, most = max(len(prompt.tokens) for prompt in self.prompts), reader.positions
+        if most is not None and longest > most:
+            raise TaskError(f"a prompt to monitor with has {longest} tokens, and the model's context is {most}")
+        words = int(subject.model.config.get_text_config().vocab_size)
+        unknown = max(max(prompt.tokens) for prompt in self.prompts)
+        if unknown >= words:
+            raise TaskError(
+                f"a prompt to monitor with has token {unknown}, and the model knows 0 to {words - 1}"
+            )
+        check_null(subject, self.settings.null)
+        estimate(subject, self.prompts, self.settings).cost.check(subject.device, force=force)
+
+    def reader_of(self, subject: Subject) -> HeadReader:
+        """A reader of the model as it is now."""
+        model = subject.model
+        modules = (subject.device, model.dtype, *((name, id(module)) for name, module in model.named_modules()))
+        if self.reader is None or self._read != modules:
+            self.reader, self._read = HeadReader(model), modules
+            self.proofs += 1
+        return self.reader
+
+    def __call__(self, subject: Subject, step: int) -> Tables:
+        """The tables of a step: scores of all heads, accuracy where the task has answers, scores of the null's heads."""
+        reader, wanted = self.reader_of(subject), self.settings
+        work = batches(self.prompts, "last", most_tokens(subject, wanted))
+        scoring = Scoring(wanted.tau)
+
+        def score(part: Batch) -> Tables:
+            return score_batch(reader, part, scoring, subject.tokenizer)
+
+        read = put_together(self.halving.over(batch, score) for batch in work)
+        found = {"scores": averaged(read["prompts"], "last", step)}
+        if "answers" in read:
+            found["accuracy"] = accuracy_of(read["answers"], self.samples, step)
+        if wanted.null != "none":
+            found["null_scores"] = self._null(subject, reader, read["prompts"], work, scoring, step)
+        return found
+
+    def _null(
+        self,
+        subject: Subject,
+        reader: HeadReader,
+        real: pd.DataFrame,
+        work: list[Batch],
+        scoring: Scoring,
+        step: int,
+    ) -> pd.DataFrame:
+        """Fresh models with logits as large as the model's are at this step."""
+        parts = []
+        draws = range(self.settings.null_draws)
+        for null in make_nulls(
+            subject, reader, "random", draws, real, work, seed=self.seed, halving=self.halving
+        ):
+            score = partial(score_draws, {null.draw: null}, scoring)
+            drawn = [part for batch in work for part in self.halving.each(batch, batch.length, score)]
+            rows = put_together(part[null.draw] for part in drawn)["prompts"]
+            parts.append(averaged(rows, "last", step).assign(draw=null.draw))
+        return pd.concat(parts, ignore_index=True)
+
+
+def scalars(tables: Tables) -> dict[str, float]:
+    """A handful of numbers about a step, for a trainer's log."""
+    heads = tables["scores"]
+    heads = heads[heads["tau"] == heads["tau"].iloc[0]]
+    classes = purity_classes(heads["positional_score"], heads["symbolic_score"], GAMMA)
+    counts = pd.Series(classes).value_counts()
+    found = {
+        "positional_score": float(heads["positional_score"].mean()),
+        "symbolic_score": float(heads["symbolic_score"].mean()),
+        "pure_heads": float(counts.get("positional", 0) + counts.get("symbolic", 0)),
+        **{f"share_{name}": float(counts.get(name, 0)) / len(heads) for name in AT_ITS_LAYER},
+    }
+    if "accuracy" in tables:
+        by_hops = tables["accuracy"]
+        found["accuracy"] = float((by_hops["accuracy"] * by_hops["inputs"]).sum() / by_hops["inputs"].sum())
+    return {f"{PREFIX}{name}": value for name, value in found.items()}
