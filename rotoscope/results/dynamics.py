@@ -242,6 +242,8 @@ def _apart(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     separation = (rows["positional_score"] - rows["symbolic_score"]).abs()
     found = rows.assign(separation=separation, pure_share=rows["head_class"].isin(PURE))
     return found.groupby(by)[["separation", "pure_share"]].mean()
+
+
 def _named(steps: list[int]) -> str:
     """Step 4; steps 1, 2 and 4."""
     *front, last = map(str, steps)

@@ -100,7 +100,9 @@ def test_padding_is_no_token(side: str, how: str) -> None:
     mask[1, slice(0, 3) if side == "left" else slice(6, 9)] = 0
     torch.testing.assert_close(favoured(favour, model, batch, attention_mask=mask), alone, rtol=1e-4, atol=1e-6)
     with pytest.raises(RotoscopeError, match="are padding in some rows"):
-        favoured(Favour(model, "symbolic", queries=[8 if side == "right" else 2]), model, batch, attention_mask=mask)
+        favoured(
+            Favour(model, "symbolic", queries=[8 if side == "right" else 2]), model, batch, attention_mask=mask
+        )
 
 
 def test_adapters_are_favoured_and_nothing_else_moves() -> None:
