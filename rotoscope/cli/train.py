@@ -73,27 +73,25 @@ def train(
 
 def _show_restrictions(console: Any, runs: list[Any], folder: Path, draw: bool) -> int:
     """What models with restricted heads learned, where there are any, beside the others."""
-    from rotoscope.analysis.restriction import restriction_of, restrictions
-    from rotoscope.cli.summary import draw_all, show_table, show_written
+    from rotoscope.analysis.restriction import restrictions
+    from rotoscope.cli.summary import end, show_table
     from rotoscope.cli.terminal import say
     from rotoscope.results.files import write_text
 
-    if {restriction_of(run.run.settings) for run in runs} == {"all"}:
+    found = restrictions(runs)
+    table = found.table()
+    if set(table["restriction"]) == {"all"}:
         return 0
-    found, file = restrictions(runs), folder / "restrictions.csv"
-    show_table(console, found.table(), "accuracy by hops under restriction, mean and spread over seeds", file)
-    write_text(file, found.table().to_csv(index=False))
-    for sentence in found.sentences() or [
-        "nothing can be said: that needs three seeds, and as many without restriction"
-    ]:
+    place = found.save(folder / "restrictions", overwrite=True)
+    title = "heads with some frequencies only: accuracy by hops, mean and spread over seeds"
+    show_table(console, table, title, place / "table.csv")
+    write_text(place / "table.csv", table.to_csv(index=False))
+    nothing = (
+        "nothing can be claimed: that takes three seeds, and as many unrestricted ones that learned the task"
+    )
+    for sentence in found.sentences() or [nothing]:
         say(console, sentence, markup=False)
-    figures = []
-    if draw:
-        from rotoscope.figures import restricted_accuracy
-
-        figures = draw_all([("restrictions", restricted_accuracy(found))], folder)
-    show_written(console, [file, *figures])
-    return 0
+    return end(console, found, place, draw=draw)
 
 
 def _show(console: Any, result: Any, folder: Path, draw: bool) -> int:
