@@ -65,8 +65,8 @@ def restrictions(trainings: Sequence[Training]) -> Restrictions:
 
 
 def _check_alike(first: Mapping[str, Any], other: Mapping[str, Any]) -> None:
-    for name in sorted(set(first) & set(other) - FREE):
-        if first[name] != other[name]:
+    for name in sorted((set(first) | set(other)) - FREE):
+        if first.get(name) != other.get(name):
             raise RotoscopeError(
-                f"trainings that are put beside one another must have the same {name}, found {first[name]} and {other[name]}"
+                f"trainings that are put beside one another must have the same {name}, found {first.get(name)} and {other.get(name)}"
             )
