@@ -51,9 +51,15 @@ class Favour:
         if kind not in ("symbolic", "positional"):
             raise RotoscopeError(f"unknown kind '{kind}' to favour; choose symbolic or positional")
         STRENGTH.check("strength", strength)
-        self.kind, self.strength, self.queries = kind, float(strength), None if queries is None else tuple(queries)
+        self.kind, self.strength, self.queries = (
+            kind,
+            float(strength),
+            None if queries is None else tuple(queries),
+        )
         if self.queries is not None and (not self.queries or min(self.queries) < 2):
-            raise RotoscopeError(f"queries need at least two tokens before them to compare, found {list(self.queries)}")
+            raise RotoscopeError(
+                f"queries need at least two tokens before them to compare, found {list(self.queries)}"
+            )
         self.model = model_inside(model)
         with untouched(self.model):
             self.reader = HeadReader(self.model)
@@ -148,7 +154,9 @@ def _rows(mask: Any, queries: tuple[int, ...] | None, n: int) -> list[tuple[slic
         )
     last = [int(row.nonzero()[-1]) if bool(row.any()) else 0 for row in real]
     if min(last) < 2:
-        raise RotoscopeError("a row of the batch has fewer than three tokens, so that nothing can be compared in it")
+        raise RotoscopeError(
+            "a row of the batch has fewer than three tokens, so that nothing can be compared in it"
+        )
     return [(slice(row, row + 1), queries or (one,)) for row, one in enumerate(last)]
 
 
