@@ -98,15 +98,19 @@ def compiled_block() -> Callable[..., Tensor]:
 
     def showing(*given: Any) -> tuple[Tensor, Tensor]:
         shown: list[Tensor] = []
-        return block(*given, shown.append), shown[0]
+        made = block(*given, visit=shown.append)
+        return made, shown[0]
 
-    hidden, shown = (torch.compile(part, dynamic=False) for part in (block, showing))
+    unseen: Any = torch.compile(block, dynamic=False)
+    seen: Any = torch.compile(showing, dynamic=False)
 
     def either(*given: Any) -> Tensor:
         *plain, visit = given
         if visit is None:
-            return hidden(*given)
-        made, both = shown(*plain)
+            alone: Tensor = unseen(*given)
+            return alone
+        made: Tensor
+        made, both = seen(*plain)
         visit(both)
         return made
 
