@@ -96,10 +96,11 @@ def block(
 def compiled_block() -> Callable[..., Tensor]:
     """A layer that is compiled, also where it is visited: then queries and keys come out of it beside what it computes."""
 
+    layer: Any = block
+
     def showing(*given: Any) -> tuple[Tensor, Tensor]:
         shown: list[Tensor] = []
-        made = block(*given, visit=shown.append)
-        return made, shown[0]
+        return layer(*given, shown.append), shown[0]
 
     unseen: Any = torch.compile(block, dynamic=False)
     seen: Any = torch.compile(showing, dynamic=False)
