@@ -19,11 +19,13 @@ from rotoscope.analysis.batches import Halving
 from rotoscope.analysis.gating import parse_heads
 from rotoscope.cli.doctor import EXTRAS
 from rotoscope.reading import HeadReader
+from rotoscope.reading.own_angles import stored_angles
 from rotoscope.reading.rerun import Reruns
 from tests.constructed import first_for_last, remembering
 from tests.models import GROUPED, from_config, other, tokens
 from tests.monitor.trained import TOKENS, prompt_tuned, sharded
 from tests.reading.test_wrapped import HookedTransformer, LanguageModel, TransformerBridge, holding, unread
+from tests.results.test_restrictions import training
 from tests.scene import Said, Scene
 
 ROOT = Path(__file__).parents[1]
@@ -149,6 +151,14 @@ SITUATIONS: dict[str, Callable[[Scene], Any]] = {
     "Weights that are not in memory": Scene.offloaded,
     "No checkpoints": lambda s: rs.dynamics(s.made("empty")),
     "A task that is given twice": lambda s: rs.lab.train(["number", "number"]),
+    "Angles that cannot be understood": lambda s: rs.lab.train("number", angles="quick"),
+    "Frequencies that a model does not have": lambda s: rs.lab.train("number", angles="60-64"),
+    "Trainings that cannot be compared": lambda s: rs.analysis.restrictions(
+        [training("number", "all", 0, [1.0], steps=2), training("number", "slow", 0, [1.0], steps=3)]
+    ),
+    "Angles in a configuration": lambda s: stored_angles(
+        tf.GPTJConfig(rotoscope_angles={"base": float("nan"), "ids": []}), 32
+    ),
     "A checkpoint that does not name its task": lambda s: rs.dynamics(s.folder("run/step-1").parent),
     "An unknown null": lambda s: s.profile(null="normal"),
     "No random null": Scene.stubborn,

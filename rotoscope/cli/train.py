@@ -50,6 +50,7 @@ def train(
     """
     TrainSettings.check_meant(settings, *task)
     with says_loading():
+        from rotoscope.analysis.restriction import restriction_of
         from rotoscope.analysis.watching import Watch
         from rotoscope.cli.terminal import new_console
         from rotoscope.lab.training import train as train_models
@@ -77,32 +78,29 @@ def train(
         return _show(console, made, folder, output.figures)
     for run in made:
         _show(console, run, run.folder, output.figures)
-    return _show_restrictions(console, made, folder, output.figures)
+    restricted = len(favour) == 1 and any(restriction_of(run.run.settings) != "all" for run in made)
+    return _show_restrictions(console, made, folder, output.figures) if restricted else 0
 
 
 def _show_restrictions(console: Any, runs: list[Any], folder: Path, draw: bool) -> int:
-    """What models with restricted heads learned, where there are any, beside the others."""
-    from rotoscope.analysis.restriction import restriction_of, restrictions
-    from rotoscope.cli.summary import draw_all, show_table, show_written
+    """What models with restricted heads learned, beside the others."""
+    from rotoscope.analysis.restriction import restrictions
+    from rotoscope.cli.summary import end, show_table
     from rotoscope.cli.terminal import say
     from rotoscope.results.files import write_text
 
-    if {restriction_of(run.run.settings) for run in runs} == {"all"}:
-        return 0
-    found, file = restrictions(runs), folder / "restrictions.csv"
-    show_table(console, found.table(), "accuracy by hops under restriction, mean and spread over seeds", file)
-    write_text(file, found.table().to_csv(index=False))
-    for sentence in found.sentences() or [
-        "nothing can be said: that needs three seeds, and as many without restriction"
-    ]:
+    found = restrictions(runs)
+    table = found.table()
+    place = found.save(folder / "restrictions", overwrite=True)
+    title = "heads with some frequencies only: accuracy by hops, mean and spread over seeds"
+    show_table(console, table, title, place / "table.csv")
+    write_text(place / "table.csv", table.to_csv(index=False))
+    nothing = (
+        "nothing can be claimed: that takes three seeds, and as many unrestricted ones that learned the task"
+    )
+    for sentence in found.sentences() or [nothing]:
         say(console, sentence, markup=False)
-    figures = []
-    if draw:
-        from rotoscope.figures import restricted_accuracy
-
-        figures = draw_all([("restrictions", restricted_accuracy(found))], folder)
-    show_written(console, [file, *figures])
-    return 0
+    return end(console, found, place, draw=draw)
 
 
 def _show(console: Any, result: Any, folder: Path, draw: bool) -> int:

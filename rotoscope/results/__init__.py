@@ -16,6 +16,7 @@ from rotoscope.results.lengths import Lengths as Lengths
 from rotoscope.results.onehop import OneHopRun as OneHopRun
 from rotoscope.results.profile import Profile as Profile
 from rotoscope.results.record import RunRecord as RunRecord
+from rotoscope.results.restrictions import Restrictions as Restrictions
 from rotoscope.results.roles import Roles as Roles
 from rotoscope.results.run import Run as Run
 from rotoscope.results.saved import SavedRun
@@ -45,6 +46,7 @@ KINDS: dict[str, type[SavedRun]] = {
         Ledger,
         Calibration,
         Agreement,
+        Restrictions,
     )
 }
 

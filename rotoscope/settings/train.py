@@ -209,12 +209,10 @@ class TrainSettings(Settings):
         return super().plain(changes)
 
     def stored(self) -> dict[str, Any]:
-        """Without what favouring is set to where nothing is favoured: runs of versions without it are the same runs."""
-        return {
-            k: v
-            for k, v in super().stored().items()
-            if self.favour != "none" or k not in ("favour", *FAVOURING)
-        }
+        """Without angles that are not restricted, and favouring where nothing is favoured: runs of versions without them are the same runs."""
+        usual = {"angles": UNRESTRICTED, "base": BASE}
+        unused = () if self.favour != "none" else ("favour", *FAVOURING)
+        return {k: v for k, v in super().stored().items() if usual.get(k) != v and k not in unused}
 
     @property
     def favoured(self) -> tuple[int, ...]:
