@@ -21,6 +21,7 @@ from rotoscope.tasks import letter, number
 from tests.analysis.test_calibration import made_up
 from tests.figures.conftest import MODELS
 from tests.figures.legible import faults
+from tests.monitored import monitored
 from tests.results.test_onehop import made
 from tests.swap_depths import as_profile, swap_depths
 
@@ -88,6 +89,11 @@ FIGURES: dict[str, Callable[[Runs], Figure]] = {
     "plane_over_training at one step": lambda run: draw.plane_over_training(run("number"), steps=[1100]),
     "scores_over_training": lambda run: draw.scores_over_training(run("number")),
     "purity_over_training": lambda run: draw.purity_over_training(run("number")),
+    "separation_over_training": lambda run: draw.separation_over_training(run("number")),
+    "separation_over_training of a monitor": lambda run: draw.separation_over_training(
+        monitored([0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024], draws=3)
+    ),
+    "training_accuracy without hops": lambda run: draw.training_accuracy(monitored([0, 300, 600])),
     "waiting": lambda run: draw.waiting(run("number")),
     "role_attention": lambda run: draw.role_attention(run("roles")),
     "answer_arrival": lambda run: draw.answer_arrival(run("roles")),
@@ -120,6 +126,10 @@ LARGE: dict[str, Callable[[Runs], Figure]] = {
     "depth_ends": lambda run: draw.depth_ends(rs.open(MODELS / "language" / "depths")),
     "gate_bands": lambda run: draw.gate_bands(Gating.open(MODELS / "language" / "gating")),
     "swap_traces without tokens": lambda run: draw.swap_traces(_without_tokens(run("full"))),
+    "scores_over_training of many heads": lambda run: draw.scores_over_training(monitored([0, 300, 600], 9, 3)),
+    "purity_over_training of many heads": lambda run: draw.purity_over_training(
+        monitored([0, 300, 600], 30, 9, accuracy=False)
+    ),
     "training_accuracy of two": lambda run: draw.training_accuracy(run("number"), rs.dynamics("letter")),
     "waiting of two": lambda run: draw.waiting(run("number"), rs.dynamics("letter")),
     "role_attention of two": lambda run: draw.role_attention(
