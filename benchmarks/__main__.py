@@ -2,7 +2,7 @@
 
 import torch
 
-from benchmarks import canonical, command_line, depths, gpu, memory, multihop, page, swaps
+from benchmarks import canonical, command_line, depths, gpu, memory, monitor, multihop, page, swaps
 
 if __name__ == "__main__":
     if torch.cuda.is_available():
@@ -11,6 +11,7 @@ if __name__ == "__main__":
     depths.main()
     canonical.main()
     multihop.main()
+    monitor.main()
     page.main()
     command_line.main()
     memory.main()

@@ -30,7 +30,7 @@ def swap_by_swap(model: GPTJ, tokens: torch.Tensor) -> torch.Tensor:
     model.logits(tokens, visit=lambda state: entering.append(state.residual))
     n = tokens.shape[1]
     hidden = torch.ones(n, n, dtype=torch.bool, device=tokens.device).triu(1)
-    turns = model._turned(n)
+    turns = torch.view_as_complex(model._turned(n))
 
     def attention(layer: int, x: torch.Tensor) -> torch.Tensor:
         front = f"transformer.h.{layer}."
@@ -38,7 +38,9 @@ def swap_by_swap(model: GPTJ, tokens: torch.Tensor) -> torch.Tensor:
         inside = F.layer_norm(x, x.shape[-1:], w[front + "ln_1.weight"], w[front + "ln_1.bias"])
         query, key, _ = F.linear(inside, w[front + "attn.qkv.weight"]).chunk(3, dim=-1)
         query, key = (
-            torch.view_as_real(torch.view_as_complex(v.contiguous().unflatten(-1, (-1, 2))) * turns).flatten(-2)
+            torch.view_as_real(
+                torch.view_as_complex(v.contiguous().unflatten(-1, (-1, 2))) * turns[layer]
+            ).flatten(-2)
             for v in (query, key)
         )
         logits = query @ key.mT / query.shape[-1] ** 0.5

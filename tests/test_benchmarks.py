@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks import gpu, growth
+from benchmarks import gpu, growth, monitor
 from benchmarks.llama import Shape
 
 CPU = torch.device("cpu")
@@ -72,3 +72,7 @@ def test_growth_is_measured_for_every_size() -> None:
 def test_the_exponent_is_the_slope_in_logarithms() -> None:
     assert growth._exponent((2, 4, 8), (3.0, 12.0, 48.0)) == pytest.approx(2.0)
     assert growth._exponent((2, 4), (1.0, -1e-6)) is None
+
+
+def test_what_the_monitor_adds_is_a_share_of_the_time() -> None:
+    assert 0 < monitor.main(TINY, CPU) < 1

@@ -79,7 +79,19 @@ def test_no_python_escapes(page: Path) -> None:
 
 def test_rooms_import_one_way() -> None:
     """Data walks one way: a room imports only from rooms above it."""
-    rooms = ["maths", "tasks", "results", "reading", "lab", "analysis", "figures", "report", "papers", "cli"]
+    rooms = [
+        "maths",
+        "tasks",
+        "results",
+        "reading",
+        "lab",
+        "analysis",
+        "monitor",
+        "figures",
+        "report",
+        "papers",
+        "cli",
+    ]
     for level, room in enumerate(rooms):
         for file in (ROOT / "rotoscope" / room).rglob("*.py"):
             used = re.findall(r"^\s*from rotoscope\.(\w+)", file.read_text(), flags=re.MULTILINE)

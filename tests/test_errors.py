@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 import transformers as tf
 
 import rotoscope as rs
@@ -21,6 +22,7 @@ from rotoscope.reading import HeadReader
 from rotoscope.reading.rerun import Reruns
 from tests.constructed import first_for_last, remembering
 from tests.models import GROUPED, from_config, other, tokens
+from tests.monitor.trained import TOKENS, prompt_tuned, sharded
 from tests.reading.test_wrapped import HookedTransformer, LanguageModel, TransformerBridge, holding, unread
 from tests.scene import Said, Scene
 
@@ -58,6 +60,13 @@ def test_every_extra_in_a_hint_exists_and_is_explained() -> None:
     assert named == set(EXTRAS), "what doctor looks for"
     for extra in named:
         assert f"pip install 'rotoscope[{extra}]'" in sections("docs/errors.md")["A missing extra"]
+
+
+def monitored_twice(model: Any) -> None:
+    for _ in range(2):
+        monitor = rs.HeadMonitor(TOKENS, out="runs/mine")
+        monitor.step(model, 0)
+        monitor.finish()
 
 
 SITUATIONS: dict[str, Callable[[Scene], Any]] = {
@@ -201,6 +210,14 @@ SITUATIONS: dict[str, Callable[[Scene], Any]] = {
     "A format that figures do not have": lambda s: rs.figures.save(
         rs.figures.plane(s.profile(null="none")), "plane", formats=("tiff",)
     ),
+    "Prompts that a model in training cannot be shown": lambda s: rs.HeadMonitor(tokens(1, 600)).step(
+        s.model, 0
+    ),
+    "A module that is no transformers model": lambda s: rs.HeadMonitor(TOKENS).step(torch.nn.Linear(2, 2), 0),
+    "Weights that are spread over processes": lambda s: rs.HeadMonitor(TOKENS).step(sharded(s.model), 0),
+    "Virtual tokens": lambda s: rs.HeadMonitor(TOKENS).step(prompt_tuned(s.model), 0),
+    "A run that a monitor has finished": lambda s: monitored_twice(s.model),
+    "No schedule": lambda s: rs.HeadMonitor(TOKENS, every="often"),
     "A setting that does not exist": lambda s: s.profile(gama=0.2),
     "A claim that is not in the ledger": lambda s: rs.papers.reproduce("p2-number-oder", out="runs/ledger"),
     "An option that does not exist": lambda s: s.command("profile", "--pair", "3"),

@@ -13,6 +13,7 @@ from rotoscope.analysis.known import known_heads as known_heads
 from rotoscope.analysis.lengths import measure_lengths as measure_lengths
 from rotoscope.analysis.onehop import one_hop_local as one_hop_local
 from rotoscope.analysis.profiling import profile as profile
+from rotoscope.analysis.restriction import restrictions as restrictions
 from rotoscope.analysis.roles import find_roles as find_roles
 from rotoscope.analysis.roles import trace as trace
 from rotoscope.analysis.theory import run_theory as run_theory

@@ -127,24 +127,12 @@ def _scored_heads(
 def _at(
     states: list[LayerState], position: int, taus: tuple[float, ...]
 ) -> Float[Tensor, "measure layer input head tau"]:
-    """Scores of every layer's heads at one position, layers that rotate alike taken together."""
-    parts: dict[int, Tensor] = {}
-    for group in _alike(states):
-        scores = swap_scores(head_logits(group, position), taus)
-        entropy = scores.entropy[..., None].expand_as(scores.positional)
-        relative = entropy / math.log(position + 1)
-        mass = scores.swapped_mass[..., None].expand_as(scores.positional)
-        made = torch.stack(
-            (scores.positional, scores.symbolic, entropy, relative, scores.effective_swaps, mass)
-        )
-        parts |= {id(state): made[:, k] for k, state in enumerate(group)}
-    return torch.stack([parts[id(state)] for state in states], dim=1)
-
-
-def _alike(states: list[LayerState]) -> list[list[LayerState]]:
-    """Layers that rotate, and layers that do not."""
-    groups = ([state for state in states if state.rotates == rotates] for rotates in (True, False))
-    return [group for group in groups if group]
+    """Scores of every layer's heads at one position."""
+    scores = swap_scores(head_logits(states, position), taus)
+    entropy = scores.entropy[..., None].expand_as(scores.positional)
+    relative = entropy / math.log(position + 1)
+    mass = scores.swapped_mass[..., None].expand_as(scores.positional)
+    return torch.stack((scores.positional, scores.symbolic, entropy, relative, scores.effective_swaps, mass))
 
 
 def _with_intervals(table: pd.DataFrame, low: np.ndarray, high: np.ndarray) -> pd.DataFrame:

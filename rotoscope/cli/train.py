@@ -19,6 +19,7 @@ def train(
     *,
     preset: Literal["mini", "paper"] = "mini",
     seeds: int | None = None,
+    angles: tuple[str, ...] = (),
     settings: Annotated[Given, TrainSettings],
     watch: WatchSettings,
     output: Output,
@@ -37,6 +38,10 @@ def train(
         below are those of paper.
     seeds
         Train so many models of each task as one, with --seed and the seeds after it. Default: one, whose run is --out itself.
+    angles
+        Heads have only these frequencies, over which their planes are dealt out: fast or slow (half of the ids), ids such as 1-8 or
+        1,3,5 (1 is the fastest), or by layer: 0-5:fast+6-11:slow. Several, and all for no restriction, are trained as one and
+        put beside one another. Default: all.
     """
     TrainSettings.check_meant(settings, *task)
     with says_loading():
@@ -45,9 +50,12 @@ def train(
         from rotoscope.lab.training import train as train_models
 
     console = new_console()
-    alone = len(task) == 1 and seeds is None
+    alone = len(task) == 1 and seeds is None and len(angles) < 2
     many = "" if alone else f"x{seeds or 1}"
-    folder = output.folder(*task, preset, str(settings.get("seed", 0)), many)
+    words = [word.replace(":", ".") for word in angles]
+    folder = output.folder(*task, preset, *words, str(settings.get("seed", 0)), many)
+    if angles:
+        settings["angles"] = angles[0] if alone else angles
     made: Any = train_models(
         task[0] if alone else task,  # type: ignore[call-overload]
         preset,
@@ -63,6 +71,31 @@ def train(
         return _show(console, made, folder, output.figures)
     for run in made:
         _show(console, run, run.folder, output.figures)
+    return _show_restrictions(console, made, folder, output.figures)
+
+
+def _show_restrictions(console: Any, runs: list[Any], folder: Path, draw: bool) -> int:
+    """What models with restricted heads learned, where there are any, beside the others."""
+    from rotoscope.analysis.restriction import restriction_of, restrictions
+    from rotoscope.cli.summary import draw_all, show_table, show_written
+    from rotoscope.cli.terminal import say
+    from rotoscope.results.files import write_text
+
+    if {restriction_of(run.run.settings) for run in runs} == {"all"}:
+        return 0
+    found, file = restrictions(runs), folder / "restrictions.csv"
+    show_table(console, found.table(), "accuracy by hops under restriction, mean and spread over seeds", file)
+    write_text(file, found.table().to_csv(index=False))
+    for sentence in found.sentences() or [
+        "nothing can be said: that needs three seeds, and as many without restriction"
+    ]:
+        say(console, sentence, markup=False)
+    figures = []
+    if draw:
+        from rotoscope.figures import restricted_accuracy
+
+        figures = draw_all([("restrictions", restricted_accuracy(found))], folder)
+    show_written(console, [file, *figures])
     return 0
 
 

@@ -45,6 +45,7 @@ from rotoscope.figures.lengths import length_prediction as length_prediction
 from rotoscope.figures.maps import layer_map as layer_map
 from rotoscope.figures.onehop import one_hop_accuracy as one_hop_accuracy
 from rotoscope.figures.plane_of_heads import plane as plane
+from rotoscope.figures.restrictions import restricted_accuracy as restricted_accuracy
 from rotoscope.figures.roles import answer_arrival as answer_arrival
 from rotoscope.figures.roles import decodable_flow as decodable_flow
 from rotoscope.figures.roles import information_flow as information_flow

@@ -2,9 +2,11 @@
 
 Each block normalises once and runs attention and MLP beside one another. Rotation turns neighbouring pairs of
 dimensions, so queries and keys are held as complex numbers, one per plane, and a turn is one product. Planes beyond the
-rotary dimensions, and all planes of a NoPE layer, have the angle 0.
+rotary dimensions, and all planes of a NoPE layer, have the angle 0. Heads can be restricted to some frequencies
+(`rotoscope.settings.angles` says what that means).
 
-Several models can be one (`GPTJ.stack`): weights, and what is computed with them, then have an axis of models in front.
+Several models can be one (`GPTJ.stack`): weights, and what is computed with them, then have an axis of models in front;
+so have the angles, where they differ.
 
 This model is for training, and for scoring while training. It counts as read only after `GPTJ.prove` has compared it with
 what the reader takes out of the same weights in transformers' own model.
@@ -23,10 +25,11 @@ from torch.nn import functional as F
 
 from rotoscope.errors import ModelError, UnprovenError
 from rotoscope.lab.layer import Drawing, at_once, block, embedded, linear, normed
-from rotoscope.maths.rotation import counterfactual_logits
+from rotoscope.maths.rotation import counterfactual_logits, rope_angles
 from rotoscope.reading import HeadReader, LayerHeads
 from rotoscope.reading.heads import PROOF_TOLERANCE
-from rotoscope.reading.loading import keep_still
+from rotoscope.reading.own_angles import STORED, set_angles, stored_angles
+from rotoscope.settings.angles import BASE
 from rotoscope.shapes import Float, Int, Tensor
 
 
@@ -44,6 +47,9 @@ class GPTJShape:
     """Layers that do not rotate at all."""
     positions: int = 8192
     dropout: float = 0.1
+    base: float = BASE
+    ids: tuple[tuple[int, ...], ...] = ()
+    """The frequency ids that each layer's planes are dealt out over; nothing: all of them in every layer."""
 
     def __post_init__(self) -> None:
         if self.width % (2 * self.heads):
@@ -61,11 +67,21 @@ class GPTJShape:
     def head_width(self) -> int:
         return self.width // self.heads
 
+    @property
+    def angles(self) -> Float[Tensor, "layers planes"]:
+        """How far each plane turns per position."""
+        found = torch.zeros(self.layers, self.head_width // 2)
+        for layer in set(range(self.layers)) - set(self.nope):
+            ids = self.ids[layer] if self.ids else ()
+            found[layer, : self.rotary // 2] = rope_angles(self.rotary // 2, self.base, ids)
+        return found
+
     @classmethod
     def from_config(cls, config: Any) -> GPTJShape:
         """The sizes in a transformers configuration."""
         if config.model_type != "gptj":
             raise ModelError(f"this works on GPT-J models, found one of type '{config.model_type}'")
+        base, ids = stored_angles(config, config.rotary_dim // 2)
         return cls(
             vocabulary=config.vocab_size,
             layers=config.n_layer,
@@ -75,6 +91,8 @@ class GPTJShape:
             nope=tuple(getattr(config, "nope_layers", ()) or ()),
             positions=config.n_positions,
             dropout=config.resid_pdrop,
+            base=base,
+            ids=ids,
         )
 
 
@@ -87,17 +105,17 @@ class LayerState:
     query: Tensor
     """[batch, heads, n, planes], complex."""
     key: Tensor
-    angles: Float[Tensor, "planes"]
-    rotates: bool
+    angles: Float[Tensor, "*models planes"]
 
 
 def head_logits(
     states: Sequence[LayerState], position: int
 ) -> Float[Tensor, "layers batch heads keys_and_query keys_and_query"]:
-    """Counterfactual logits at a position, all at once for layers that rotate alike."""
+    """Counterfactual logits at a position, of all these layers at once."""
     query = torch.stack([torch.view_as_real(state.query[:, :, position]) for state in states])
     keys = torch.stack([torch.view_as_real(state.key[:, :, : position + 1]) for state in states])
-    return counterfactual_logits(query, keys, states[0].angles, (2 * keys.shape[-2]) ** -0.5)
+    angles = torch.stack([state.angles for state in states])[:, None, None]
+    return counterfactual_logits(query, keys, angles, (2 * keys.shape[-2]) ** -0.5)
 
 
 def _as_real(planes: Tensor) -> Tensor:
@@ -114,10 +132,7 @@ class GPTJ:
     def __init__(self, shape: GPTJShape, weights: dict[str, Tensor]) -> None:
         self.shape = shape
         self.weights = weights
-        half = torch.arange(0, shape.rotary, 2, dtype=torch.int64) / shape.rotary
-        angles = torch.zeros(shape.head_width // 2)
-        angles[: shape.rotary // 2] = 1.0 / (10000**half)
-        self.angles = angles.to(self.device)
+        self.angles: Float[Tensor, "*models layers planes"] = shape.angles.to(self.device)
         """How far each plane turns per position; a NoPE layer turns none of them."""
         self.each: list[GPTJ] = [self]
         """The models that are stacked here, by themselves: they live in the memory of the stack and change with it."""
@@ -127,7 +142,7 @@ class GPTJ:
 
     @classmethod
     def stack(cls, models: Sequence[GPTJ]) -> GPTJ:
-        """Several models of one shape as one; shorter vocabularies are filled up with words that mean nothing."""
+        """Several models of one shape as one, their angles aside; shorter vocabularies are filled up with words that mean nothing."""
         words = max(model.shape.vocabulary for model in models)
         stacked = {}
         for name in models[0].weights:
@@ -140,6 +155,8 @@ class GPTJ:
             cls(model.shape, {name: stacked[name][k, : len(part)] for name, part in model.weights.items()})
             for k, model in enumerate(models)
         ]
+        if any(not torch.equal(model.angles, made.angles) for model in models):
+            made.angles = torch.stack([model.angles for model in models])
         return made
 
     @classmethod
@@ -185,13 +202,13 @@ class GPTJ:
         n = tokens.shape[-1]
         if n > self.shape.positions:
             raise ModelError(f"{n} tokens are more than the {self.shape.positions} positions of the model")
-        turns = torch.view_as_real(self._turned(n))
+        turns = self._turned(n)
         x = embedded(tokens, self.weights["transformer.wte.weight"])
         x = drawing(partial(F.dropout, p=dropout), x) if dropout else x
         for layer in range(self.shape.layers):
             w = {name: self.weights[f"transformer.h.{layer}.{name}"] for name in _BLOCK}
             show = None if visit is None else partial(self._show, visit, layer, x)
-            turned = None if layer in self.shape.nope else turns
+            turned = None if layer in self.shape.nope else turns[layer]
             x = block(x, w, turned, self.shape.heads, dropout, drawing, show)
         w = self.weights
         last = normed(x[..., -1, :], w["transformer.ln_f.weight"], w["transformer.ln_f.bias"])
@@ -199,7 +216,7 @@ class GPTJ:
 
     def _show(self, visit: Visit, layer: int, x: Tensor, both: Tensor) -> None:
         """What one layer works with, to whoever looks."""
-        visit(LayerState(layer, x, both[0], both[1], self.angles_of(layer), layer not in self.shape.nope))
+        visit(LayerState(layer, x, both[0], both[1], self.angles_of(layer)))
 
     @torch.no_grad()
     def prove(self, reader: HeadReader | None = None) -> float:
@@ -239,15 +256,21 @@ class GPTJ:
         self.proof = found[worst]
         return self.proof
 
-    def angles_of(self, layer: int) -> Float[Tensor, "planes"]:
+    def angles_of(self, layer: int) -> Float[Tensor, "*models planes"]:
         """The angles of a layer's planes; ids count from 1 in this order."""
-        return torch.zeros_like(self.angles) if layer in self.shape.nope else self.angles
+        return self.angles[..., layer, :]
 
     def _turned(self, n: int) -> Tensor:
-        """e^(i p g) for all positions and planes, in the float32 arithmetic of the model's own tables."""
+        """(cos, sin) of p g for all layers, positions and planes, in the float32 arithmetic of the model's own tables.
+
+        Where the models of a stack differ, with axes of models, batch and heads after that of the layers.
+        """
         if n not in self._turns:
-            phases = torch.arange(n).float()[:, None] * self.angles.cpu()
-            self._turns = {n: torch.complex(phases.cos(), phases.sin()).to(self.device)}
+            phases = torch.arange(n).float()[:, None] * self.angles.cpu().unsqueeze(-2)
+            turns = torch.stack((phases.cos(), phases.sin()), -1)
+            self._turns = {
+                n: (turns.movedim(1, 0)[:, :, None, None] if turns.ndim > 4 else turns).to(self.device)
+            }
         return self._turns[n]
 
     def config(self) -> Any:
@@ -255,6 +278,7 @@ class GPTJ:
         from transformers import GPTJConfig
 
         shape = self.shape
+        restricted = shape.ids or shape.base != BASE
         return GPTJConfig(
             vocab_size=shape.vocabulary,
             n_positions=shape.positions,
@@ -274,6 +298,7 @@ class GPTJ:
             pad_token_id=shape.vocabulary - 1,
             architectures=["GPTJForCausalLM"],
             **({"nope_layers": list(shape.nope)} if shape.nope else {}),
+            **({STORED: {"base": shape.base, "ids": [list(own) for own in shape.ids]}} if restricted else {}),
         )
 
     def to_transformers(self) -> Any:
@@ -284,7 +309,7 @@ class GPTJ:
         with torch.random.fork_rng(devices=[]):
             model = GPTJForCausalLM(self.config())
         model.load_state_dict(self.state())
-        keep_still(model)
+        set_angles(model)
         return model.to(self.device).eval()
 
     def state(self) -> dict[str, Tensor]:

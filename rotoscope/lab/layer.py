@@ -44,7 +44,7 @@ def embedded(tokens: Tensor, table: Tensor) -> Tensor:
 
 
 def _turned(pairs: Tensor, turns: Tensor) -> Tensor:
-    """Planes [..., n, planes, 2] turned by (cos, sin) [n, planes, 2]: a complex product."""
+    """Planes [..., n, planes, 2] turned by (cos, sin) [n, planes, 2], or by every model's own: a complex product."""
     if not torch.compiler.is_compiling():
         return torch.view_as_real(torch.view_as_complex(pairs) * torch.view_as_complex(turns))
     (x, y), (cos, sin) = pairs.unbind(-1), turns.unbind(-1)  # compilers know no complex numbers

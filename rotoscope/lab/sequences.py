@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 import torch
 
 from rotoscope.lab.gptj import GPTJShape
 from rotoscope.settings import TrainSettings
+from rotoscope.settings.angles import layer_ids
 from rotoscope.tasks.multihop import MULTIHOP, MultiHops
 
 Part = Literal["train", "validation", "test"]
@@ -36,7 +38,7 @@ def training_sequences(
 def model_shape(settings: TrainSettings, vocabulary: int) -> GPTJShape:
     """The sizes of the model these settings train."""
     head = settings.width // settings.heads
-    return GPTJShape(
+    shape = GPTJShape(
         vocabulary,
         settings.layers,
         settings.heads,
@@ -45,4 +47,6 @@ def model_shape(settings: TrainSettings, vocabulary: int) -> GPTJShape:
         settings.nope,
         settings.positions,
         settings.dropout,
+        settings.base,
     )
+    return replace(shape, ids=layer_ids(settings.angles, shape.layers, shape.rotary // 2, shape.nope))

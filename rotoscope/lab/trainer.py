@@ -35,7 +35,7 @@ NO_COMPILER = (RuntimeError, ImportError, OSError, subprocess.SubprocessError)
 
 
 class Trainer:
-    """A model, or several with settings that differ in task and seed: one step after the other for all of them."""
+    """A model, or several with settings that differ in task, angles and seed: one step after the other for all of them."""
 
     def __init__(
         self,
@@ -46,10 +46,14 @@ class Trainer:
     ) -> None:
         each = [settings] if isinstance(settings, TrainSettings) else list(settings)
         self.each, self.settings, self.device = each, each[0], device
-        data = [training_sequences(one, "train", device) for one in each]
+        keys = [(one.task, one.seed) for one in each]
+        data = {
+            key: training_sequences(one, "train", device)
+            for key, one in dict(zip(keys, each, strict=True)).items()
+        }
         models = [
-            GPTJ.initialise(model_shape(one, len(part.vocabulary)), one.seed, device)
-            for one, part in zip(each, data, strict=True)
+            GPTJ.initialise(model_shape(one, len(data[key].vocabulary)), one.seed, device)
+            for key, one in zip(keys, each, strict=True)
         ]
         self.model = models[0] if len(models) == 1 else GPTJ.stack(models)
         self.rate = torch.tensor(0.0, device=device)
@@ -66,10 +70,11 @@ class Trainer:
         for weight in weights:
             moments = {key: torch.zeros_like(weight.detach()) for key in ("exp_avg", "exp_avg_sq")}
             self.optimiser.state[weight] = {"step": torch.zeros((), device=device), **moments}
-        self.tokens = torch.cat([part.tokens for part in data])
-        self.answers = torch.cat([part.answer for part in data])
+        self.tokens = torch.cat([part.tokens for part in data.values()])
+        self.answers = torch.cat([part.answer for part in data.values()])
         models_axis = () if len(each) == 1 else (len(each),)
-        orders = [_order(one) + k * one.train_sequences for k, one in enumerate(each)]
+        first = {key: k * self.settings.train_sequences for k, key in enumerate(data)}
+        orders = [_order(one) + first[key] for key, one in zip(keys, each, strict=True)]
         self.order = torch.stack(orders).view(*models_axis, -1).to(device)
         self.losses = torch.zeros(*models_axis, self.settings.steps, device=device)
         self.counter = torch.zeros(1, dtype=torch.long, device=device)

@@ -82,12 +82,13 @@ def train(
     are given to its `together`, where it has that, in a list. With `out`, checkpoints are
     kept and a killed run goes on where it was. What does not fit memory or would take days is refused, unless you `force` it.
 
-    A list of tasks trains a model of each and returns a list of runs; with `seeds`, so many of each, the first with `seed`, the next
-    with the seed after it. Each run has a folder of its own in `out`, `number-0` and so on, as if its model had been trained
+    A list of tasks trains a model of each and returns a list of runs; so does a list of restrictions of `angles`; with `seeds`, so many of each, the first with `seed`, the next
+    with the seed after it. Each run has a folder of its own in `out`, `number-0`, `number-fast-0` and so on, as if its model had been trained
     alone: with the dropout 0, and on a CPU with any, it has the same weights up to rounding. Runs that are finished are
     read back, and the others go on from the last step at which all of them were saved.
     """
-    tasks, alone = ([task], seeds is None) if isinstance(task, str) else (list(task), False)
+    tasks = [task] if isinstance(task, str) else list(task)
+    alone = isinstance(task, str) and seeds is None and not isinstance(changes.get("angles"), list | tuple)
     if alone:
         each = [TrainSettings.preset(preset, task=tasks[0], **changes)]
     else:
@@ -105,7 +106,7 @@ def train(
         described = settings.stored() | {"preset": preset}
         if isinstance(watched, Settings):
             described["watched"] = watched.stored()
-        place = out if alone or out is None else Path(out) / f"{settings.task}-{settings.seed}"
+        place = out if alone or out is None else Path(out) / settings.name
         runs.append(Run(Training, described, place, overwrite=overwrite))
     to_train = [_One(run, one) for run, one in zip(runs, each, strict=True) if run.finished is None]
     made = iter(_train(to_train, where, on_evaluate, show_progress) if to_train else ())
@@ -164,7 +165,7 @@ class _Work:
     def __init__(self, ones: list[_One], device: torch.device, on_evaluate: OnEvaluate | None) -> None:
         self.ones, self.on_evaluate = ones, on_evaluate
         self.settings = ones[0].settings
-        """Of the first; task and seed aside, all have the same."""
+        """Of the first; task, angles and seed aside, all have the same."""
         self.trainer = Trainer([one.settings for one in ones], device)
         self.held_out = [training_sequences(one.settings, "validation", device) for one in ones]
         self.warnings: list[str] = []

@@ -11,8 +11,11 @@ which is one matrix product between n seen queries and n un-rotated keys.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
+from rotoscope.settings.angles import BASE
 from rotoscope.shapes import Float, Tensor
 
 
@@ -42,26 +45,35 @@ def split_planes(
     return torch.cat((pairs, rest.unflatten(-1, (-1, 2))), dim=-2)
 
 
+def rope_angles(planes: int, base: float = BASE, ids: Sequence[int] = ()) -> Float[Tensor, "planes"]:
+    """RoPE's g_k = base^(-2(k-1)/d), in the float32 arithmetic of models' own tables.
+
+    With `ids` (from 1 on, the fastest) only those angles, the planes dealt out evenly over them in order.
+    """
+    usual = 1.0 / base ** (torch.arange(0, 2 * planes, 2, dtype=torch.int64) / (2 * planes))
+    return usual[[ids[plane * len(ids) // planes] - 1 for plane in range(planes)]] if ids else usual
+
+
 def relative_phases(
-    angles: Float[Tensor, "planes"], n: int, query_position: int
-) -> Float[Tensor, "positions planes"]:
+    angles: Float[Tensor, "... planes"], n: int, query_position: int
+) -> Float[Tensor, "... positions planes"]:
     """(i - p) * g_k for p = 0..n-1, always in float64: long positions need the digits."""
     distance = query_position - torch.arange(n, dtype=torch.float64, device=angles.device)
-    return distance[:, None] * angles.to(torch.float64)
+    return distance[:, None] * angles.to(torch.float64).unsqueeze(-2)
 
 
 def counterfactual_logits(
     query: Float[Tensor, "... planes 2"],
     keys: Float[Tensor, "... n planes 2"],
-    angles: Float[Tensor, "planes"],
+    angles: Float[Tensor, "... planes"],
     scale: float = 1.0,
     query_position: int | None = None,
 ) -> Float[Tensor, "... n n"]:
     """The logit A[p, c] if key content c stood at position p, for one query.
 
     `query` and `keys` are un-rotated, split into planes of (real, imaginary); `angles[k]` is how far
-    plane k turns per position. Keys stand at positions 0..n-1 and the query at `query_position`
-    (default n-1: it is the last token itself). The diagonal holds the head's real logits.
+    plane k turns per position; axes in front of theirs go with those of the query. Keys stand at positions
+    0..n-1 and the query at `query_position` (default n-1: it is the last token itself). The diagonal holds the head's real logits.
     """
     n = keys.shape[-3]
     position = n - 1 if query_position is None else query_position

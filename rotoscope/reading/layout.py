@@ -36,7 +36,8 @@ class Layout:
 
     def same(self, other: Layout) -> bool:
         """Whether another is the same: such layers can share what is made of it."""
-        return torch.equal(self.order, other.order) and torch.equal(self.columns, other.columns)
+        names = ("order", "columns", "angles")
+        return all(torch.equal(getattr(self, name), getattr(other, name)) for name in names)
 
     @property
     def remainder(self) -> int:

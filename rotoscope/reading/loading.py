@@ -23,6 +23,7 @@ from rotoscope.reading.complete import check_complete, same_random_numbers
 from rotoscope.reading.devices import free_memory, pick_device
 from rotoscope.reading.gguf import converted
 from rotoscope.reading.hub import fetched, hub_name, no_such_path
+from rotoscope.reading.own_angles import set_angles
 from rotoscope.reading.subject import Subject
 from rotoscope.reading.wrapped import plain_model
 
@@ -191,7 +192,7 @@ def _from_folder(
                     output_loading_info=True,
                     ignore_mismatched_sizes=True,
                 )
-            keep_still(model)
+            set_angles(model)
         except ModelError:
             raise
         except Exception as problem:
@@ -245,14 +246,6 @@ def _check_size(
             f"the weights of {called} take {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB of memory are free on "
             f"{device.type}; use a smaller model, dtype bfloat16 or a device with more"
         )
-
-
-def keep_still(model: Any) -> None:
-    """Layers that a GPT-J of ours was trained without rotation in (`nope_layers` in its configuration)."""
-    for layer in getattr(model.config, "nope_layers", None) or ():
-        attention = model.transformer.h[layer].attn
-        sines, cosines = attention.embed_positions.chunk(2, dim=-1)
-        attention.embed_positions = torch.cat((torch.zeros_like(sines), torch.ones_like(cosines)), dim=-1)
 
 
 @contextmanager

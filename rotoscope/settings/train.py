@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
 from rotoscope.errors import RotoscopeError
+from rotoscope.settings.angles import BASE, UNRESTRICTED
 from rotoscope.settings.base import Settings
 from rotoscope.settings.bounds import SEED, Bounds, amount, count, share
 from rotoscope.settings.profile import TAU, check_tau, each_tau
@@ -41,6 +42,9 @@ class TrainSettings(Settings):
         "width": count(100_000, WEIGHTS, least=2),
         "rotary": count(100_000, "they are dimensions of a head", least=0),
         "nope": count(1_000, "layers count from 0", least=0),
+        "base": amount(
+            1, 1e12, "planes would all turn alike, or too slowly to tell from none", least_itself=False
+        ),
         "positions": count(10_000_000, TOKENS),
         "dropout": share("it is the share of numbers that are dropped, and some must be left", one=False),
         "steps": count(10_000_000, "nothing is learned without a step, and more would take weeks"),
@@ -109,6 +113,10 @@ class TrainSettings(Settings):
     """Rotating dimensions per head; all by default."""
     nope: tuple[int, ...] = ()
     """Layers that do not rotate at all."""
+    angles: str = UNRESTRICTED
+    """Frequencies the heads have: all, fast, slow, ids from 1 (fastest) on, or by layer: 0-5:fast+6-11:slow."""
+    base: float = BASE
+    """Base of the angles."""
     positions: int = 8192
     """Positions the model has."""
     dropout: float = 0.1
@@ -137,25 +145,45 @@ class TrainSettings(Settings):
     def __post_init__(self) -> None:
         if self.task not in TASKS:
             raise RotoscopeError(f"unknown task '{self.task}'; choose {' or '.join(TASKS)}")
+        if not isinstance(self.angles, str):
+            raise RotoscopeError(f"angles are words such as fast or 1-8, found {self.angles!r}")
         super().__post_init__()
         if self.batch > self.train_sequences:
             raise RotoscopeError(f"a batch of {self.batch} is more than the {self.train_sequences} sequences")
 
     @classmethod
     def several(cls, preset: str, tasks: Sequence[str], seeds: int, **changes: Any) -> list[Self]:
-        """One for each task and seed, from `seed` on; a change meant for one task is made to the settings of that."""
+        """One for each task, restriction of `angles` and seed, from `seed` on.
+
+        A change meant for one task is made to the settings of that.
+        """
         if not tasks or len(set(tasks)) < len(tasks):
             found = ", ".join(tasks) or "none"
             raise RotoscopeError(
                 f"each task must be given once, found {found}; several models of a task are seeds"
             )
         SEEDS.check("seeds", seeds)
+        angles = changes.pop("angles", UNRESTRICTED)
+        restrictions = list(angles) if isinstance(angles, list | tuple) else [angles]
+        if not restrictions or len(set(restrictions)) < len(restrictions):
+            found = ", ".join(map(str, restrictions)) or "none"
+            raise RotoscopeError(f"each restriction of angles must be given once, found {found}")
         cls.check_meant(changes, *tasks)
         first, made = cls.preset(preset, **changes).seed, list[Self]()
         for task in tasks:
             own = {name: changes[name] for name in changes if task in cls.meant_for.get(name, tasks)}
-            made += [cls.preset(preset, **own | {"task": task, "seed": first + k}) for k in range(seeds)]
+            made += [
+                cls.preset(preset, **own | {"task": task, "angles": words, "seed": first + k})
+                for words in restrictions
+                for k in range(seeds)
+            ]
         return made
+
+    @property
+    def name(self) -> str:
+        """What a run of this among several is called."""
+        restricted = f"-{self.angles.replace(':', '.')}" if self.angles != UNRESTRICTED else ""
+        return f"{self.task}{restricted}-{self.seed}"
 
     @property
     def evaluations(self) -> list[int]:

@@ -23,6 +23,7 @@ from tests.figures.conftest import MODELS
 from tests.figures.legible import faults
 from tests.monitored import monitored
 from tests.results.test_onehop import made
+from tests.results.test_restrictions import restricted
 from tests.swap_depths import as_profile, swap_depths
 
 Runs = Callable[[str], Any]
@@ -111,6 +112,10 @@ FIGURES: dict[str, Callable[[Runs], Figure]] = {
     "canonical_scores": lambda run: draw.canonical_scores(Canonical.open(MODELS / "canonical")),
     "canonical_vectors": lambda run: draw.canonical_vectors(Canonical.open(MODELS / "canonical")),
     "gate_bands": lambda run: draw.gate_bands(run("gating")),
+    "restricted_accuracy": lambda run: draw.restricted_accuracy(restricted()),
+    "restricted_accuracy of one task": lambda run: draw.restricted_accuracy(
+        restricted(["number"], watched=False)
+    ),
     "one_hop_accuracy": lambda run: draw.one_hop_accuracy(made(), printed=TABLE_3),
     "task_agreement": lambda run: draw.task_agreement(_agreement()),
     "false_verdicts": lambda run: draw.false_verdicts(made_up({(0.02, 6): [0, 2], (0.1, 16): [1, 1]})),

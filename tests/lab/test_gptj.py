@@ -137,7 +137,12 @@ def test_the_embedded_models_answer_in_bfloat16_too() -> None:
 PROVEN = {
     **SHAPES,
     "four heads, one layer without rotation": {"layers": 3, "heads": 4, "width": 64, "rotary": 8, "nope": (1,)},
-}
+    "layers with some frequencies, and another base": {
+        "layers": 3, "heads": 2, "width": 64, "rotary": 16, "nope": (1,), "base": 500.0, "ids": ((1, 2, 3), (1,), (8,)),
+    },
+    "one frequency": {"layers": 2, "heads": 1, "width": 32, "rotary": 32, "ids": ((2,), (2,))},
+    "every second frequency": {"layers": 2, "heads": 1, "width": 32, "rotary": 32, "ids": ((1, 3, 5, 7, 9, 11, 13, 15),) * 2},
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("sizes", PROVEN.values(), ids=list(PROVEN))
@@ -169,7 +174,7 @@ def test_a_broken_one_is_not_scored(broken: str, initial: bool, monkeypatch: pyt
         real = gptj.LayerState
         monkeypatch.setattr(gptj, "LayerState", lambda n, x, q, k, *rest: real(n, x, q, k.flip(1), *rest))
     elif broken == "NoPE":
-        monkeypatch.setattr(GPTJ, "angles_of", lambda self, layer: self.angles)
+        monkeypatch.setattr(GPTJ, "angles_of", lambda self, layer: self.angles[0])
     else:
         attend = torch.nn.functional.scaled_dot_product_attention
         wrong = lambda q, k, v, is_causal, dropout_p: attend(q, k, v, is_causal=False)  # noqa: E731

@@ -11,7 +11,7 @@ import torch
 
 import rotoscope as rs
 from rotoscope.monitor.untouched import model_inside
-from tests.monitor.trained import TOKENS, equal, fresh, loop, trainer
+from tests.monitor.trained import TOKENS, equal, fresh, loop, prompt_tuned, sharded, trainer
 
 WAYS: dict[str, dict[str, Any]] = {
     "accumulation": {"gradient_accumulation_steps": 2},
@@ -86,9 +86,8 @@ def test_lora_under_a_trainer_is_the_same_bit_by_bit(tmp_path: Path) -> None:
 
 
 def test_virtual_tokens_are_refused() -> None:
-    tuned = peft.get_peft_model(fresh(), peft.PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=4))
     with pytest.raises(rs.errors.ModelError, match="PROMPT_TUNING puts virtual tokens"):
-        rs.HeadMonitor(TOKENS).step(tuned, 0)
+        rs.HeadMonitor(TOKENS).step(prompt_tuned(fresh()), 0)
 
 
 def test_what_is_around_a_model_is_taken_off() -> None:
@@ -97,10 +96,5 @@ def test_what_is_around_a_model_is_taken_off() -> None:
 
 
 def test_weights_that_are_spread_over_processes_are_refused() -> None:
-    class FullyShardedDataParallel(torch.nn.Module):
-        def __init__(self, module: Any) -> None:
-            super().__init__()
-            self.module = module
-
     with pytest.raises(rs.errors.ModelError, match="spread over processes"):
-        rs.HeadMonitor(TOKENS).step(FullyShardedDataParallel(fresh()), 0)
+        rs.HeadMonitor(TOKENS).step(sharded(fresh()), 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import peft
 import torch
 import transformers as tf
 
@@ -58,6 +59,23 @@ def loop(model: Any, monitor: Any = None, steps: int = STEPS, first: int = 0, **
         if monitor is not None:
             monitor.step(model, step + 1)
     return model
+
+
+def prompt_tuned(model: Any) -> Any:
+    """A model with virtual tokens before every prompt."""
+    about = peft.PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=4)
+    return peft.get_peft_model(model, about)
+
+
+class FullyShardedDataParallel(torch.nn.Module):
+    """By its name what spreads weights over processes."""
+
+    def __init__(self, module: Any) -> None:
+        super().__init__()
+        self.module = module
+
+
+sharded = FullyShardedDataParallel
 
 
 def weights(model: Any) -> list[torch.Tensor]:

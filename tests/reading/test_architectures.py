@@ -105,6 +105,16 @@ def test_a_misread_window_does_not_pass(name: str, mistake: str, monkeypatch: py
         HeadReader(tiny(name))
 
 
+def test_layers_of_one_arrangement_keep_their_own_angles() -> None:
+    """Gemma 3 turns its local layers by another base than its global ones."""
+    kinds = ["sliding_attention", "full_attention", "sliding_attention"]
+    layouts = HeadReader(tiny("gemma3", layer_types=kinds)).layouts
+    assert layouts[0] is layouts[2]
+    for layout, base in zip(layouts, (1e4, 1e6, 1e4), strict=True):
+        expected = base ** -(torch.arange(layout.planes, dtype=torch.float64) / layout.planes)
+        torch.testing.assert_close(layout.angles, expected, rtol=1e-5, atol=0.0)
+
+
 @pytest.mark.parametrize("name", ["llama", "gemma3", "gptj", "phi"])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
 def test_any_float_type(name: str, dtype: torch.dtype) -> None:

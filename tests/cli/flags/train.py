@@ -100,6 +100,10 @@ TRAIN: Table = {
     "width": Effect(LETTER, MUCH, lambda o: config(o)["n_embd"], 16),
     "rotary": Effect(LETTER, MUCH, lambda o: config(o)["rotary_dim"], 4),
     "nope": Effect(LETTER, MUCH, lambda o: config(o).get("nope_layers"), [1]),
+    "angles": Effect(LETTER, "--angles 1-2 slow", runs, ["letter-1-2-0", "letter-slow-0"]),
+    "base": Effect(
+        LETTER, "--base 100", lambda o: config(o).get("rotoscope_angles"), {"base": 100.0, "ids": []}
+    ),
     "positions": Effect(LETTER, MUCH, lambda o: config(o)["n_positions"], 20),
     "dropout": Effect(LETTER, "--dropout 0.5", weights),
     "steps": Effect(LETTER, MUCH, lambda o: steps(o)[-1], 9),
