@@ -23,9 +23,11 @@ import transformers as tf
 from matplotlib.figure import Figure
 
 import rotoscope as rs
-from rotoscope.palette import POSITIONAL, SYMBOLIC
+from rotoscope.figures.style import TEXT_WIDTH, caption, drawing_grid, shared_legend
+from rotoscope.palette import INK, NULL, POSITIONAL, SYMBOLIC
 
 KINDS = ("lookup", "place")
+ANSWERS = ("right", "random")
 LETTERS, NUMBERS, CARDS = 12, 12, 8
 """Cards are tokens 0 to 143; then come the letters asked for, the places asked for, and the answers."""
 LETTER_ASKED = LETTERS * NUMBERS
@@ -97,8 +99,7 @@ def train(answers: str, wanted: argparse.Namespace) -> dict[str, rs.results.Dyna
         str(folder / "trainer"),
         max_steps=wanted.steps,
         per_device_train_batch_size=64,
-        learning_rate=3e-3,
-        lr_scheduler_type="constant_with_warmup",
+        learning_rate=2e-3,
         warmup_steps=50,
         logging_steps=wanted.every,
         save_strategy="no",
@@ -150,50 +151,47 @@ def told(answers: str, runs: dict[str, rs.results.Dynamics]) -> None:
 
 
 def drawn(trainings: dict[str, dict[str, rs.results.Dynamics]]) -> Figure:
-    """Accuracy, every head, and how far the question moves a head: a column for each training."""
-    figure = Figure(figsize=(7, 6), layout="constrained")
-    panels = figure.subplots(3, 2, sharex=True, sharey="row")
-    for (answers, runs), (above, middle, below) in zip(trainings.items(), panels.T, strict=True):
-        above.set_title(f"{answers} answers")
-        for (kind, run), colour in zip(runs.items(), (SYMBOLIC, POSITIONAL), strict=True):
-            assert run.accuracy is not None
-            above.plot(run.accuracy["step"], run.accuracy["accuracy"], color=colour, label=kind)
-            middle.plot(leans(run.scores).unstack(["layer", "head"]), color=colour, lw=1)
-        above.axhline(1 / CARDS, color="grey", ls=":", lw=1)
-        null = pd.concat([leans(run.null_scores) for run in runs.values()]).groupby("step")
-        middle.fill_between(
-            run.steps, null.min(), null.max(), color="grey", alpha=0.3, lw=0, label="null, all heads"
-        )
-        found = moved(**runs)
-        below.plot(found.index, found["heads"], color="black", label="mean over heads")
-        below.fill_between(
-            found.index, found["null_low"], found["null_high"], color="grey", alpha=0.3, label="null"
-        )
-        below.set_xlabel("training step")
-    for axes, label in zip(
-        panels[:, 0],
-        ("accuracy", "positional - symbolic,\nevery head", "place minus lookup,\nmean over heads"),
-        strict=True,
-    ):
-        axes.set_ylabel(label)
-        axes.legend(fontsize=7, frameon=False)
-    return figure
+    """Accuracy, every head, and how far the question moves heads: a column for each training."""
+    labels = ("accuracy", "positional - symbolic,\nevery head", "place minus lookup,\nmean over heads")
+    with drawing_grid(TEXT_WIDTH, 5.4, 3, len(trainings), sharex=True, sharey="row") as (figure, panels):
+        for axes, label in zip(panels[:, 0], labels, strict=True):
+            axes.set_ylabel(label)
+        for (answers, runs), (above, middle, below) in zip(trainings.items(), panels.T, strict=True):
+            above.set_title(f"trained on {answers} answers")
+            for (kind, run), colour in zip(runs.items(), (SYMBOLIC, POSITIONAL), strict=True):
+                assert run.accuracy is not None
+                above.plot(run.accuracy["step"], run.accuracy["accuracy"], color=colour)
+                middle.plot(leans(run.scores).unstack(["layer", "head"]), color=colour, lw=1)
+                middle.plot([], color=colour, label=f"asked for a {kind}")
+            above.axhline(1 / CARDS, color=NULL, ls=":", lw=1)
+            null = pd.concat([leans(run.null_scores) for run in runs.values()]).groupby("step")
+            middle.fill_between(run.steps, null.min(), null.max(), color=NULL, alpha=0.4, lw=0, label="null")
+            found = moved(**runs)
+            below.plot(found["heads"], color=INK)
+            below.fill_between(found.index, found["null_low"], found["null_high"], color=NULL, alpha=0.4)
+            below.set_xlabel("training step")
+        shared_legend(figure, middle)
+    return caption(
+        figure,
+        f"{len(run.pure_from())} heads; dotted: chance; null: random models with logits as large, least to most",
+    )
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("runs/cards"))
-    parser.add_argument("--steps", type=int, default=600)
-    parser.add_argument("--every", type=int, default=20, help="steps between two looks at the heads")
+    parser.add_argument("--answers", nargs="+", choices=ANSWERS, default=ANSWERS, help="to train on")
+    parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--every", type=int, default=25, help="steps between two looks at the heads")
     parser.add_argument("--prompts", type=int, default=64, help="prompts of each kind to score heads on")
     parser.add_argument("--null-draws", type=int, default=3, help="random models beside the trained one")
     parser.add_argument("--seed", type=int, default=0)
-    wanted = parser.parse_args()
-    trainings = {answers: train(answers, wanted) for answers in ("right", "random")}
+    wanted = parser.parse_args(arguments)
+    trainings = {answers: train(answers, wanted) for answers in wanted.answers}
     for answers, runs in trainings.items():
         told(answers, runs)
-    drawn(trainings).savefig(wanted.out / "cards.png", dpi=200)
-    print(f"figure: {wanted.out / 'cards.png'}; rotoscope serve {wanted.out} shows the four runs")
+    [file] = rs.figures.save(drawn(trainings), wanted.out / "cards", formats=["png"])
+    print(f"{file} is drawn; rotoscope serve {wanted.out} shows the runs")
 
 
 if __name__ == "__main__":
