@@ -62,7 +62,7 @@ def training_data(count: int, answers: str, seed: int) -> list[dict[str, torch.T
     return rows
 
 
-def asked(kind: str, count: int) -> rs.tasks.Prompts:
+def held_out(kind: str, count: int) -> rs.tasks.Prompts:
     """What the heads are scored on: questions that were not trained on. Every card is a block that can be swapped."""
     tokens, right = cards(count, kind, seed=1_000_000)
     return replace(rs.tasks.from_tokens(tokens, answers=right.tolist()), task=kind, chance=1 / CARDS)
@@ -86,7 +86,7 @@ def train(answers: str, wanted: argparse.Namespace) -> dict[str, rs.results.Dyna
     folder = wanted.out / answers
     monitors = [
         rs.HeadMonitor(
-            asked(kind, wanted.prompts),
+            held_out(kind, wanted.prompts),
             every=wanted.every,
             out=folder / kind,
             null_draws=wanted.null_draws,
@@ -136,18 +136,16 @@ def told(answers: str, runs: dict[str, rs.results.Dynamics]) -> None:
     print(f"Trained on {answers} answers")
     for kind, run in runs.items():
         assert run.accuracy is not None
-        pure, last = run.pure_from().dropna(subset=["first_pure"]), run.separation().iloc[-1]
-        print(
-            f"  {kind}: accuracy {run.accuracy['accuracy'].iloc[-1]:.2f}; {len(pure)} of {len(run.pure_from())} heads pure",
-            end="",
-        )
-        print(f" (null {last['pure_share_null_low']:.0%} to {last['pure_share_null_high']:.0%} of its heads)")
+        heads, last = run.pure_from(), run.separation().iloc[-1]
+        pure = heads.dropna(subset=["first_pure"])
+        null = f"{last['pure_share_null_low']:.0%} to {last['pure_share_null_high']:.0%}"
+        print(f"  {kind}: accuracy {run.accuracy['accuracy'].iloc[-1]:.2f}; ", end="")
+        print(f"{len(pure)} of {len(heads)} heads pure (of the null's {null})")
         for head in pure.itertuples():
             print(f"    {head.layer}:{head.head} {head.head_class}, first at step {head.first_pure}")
     last = moved(**runs).iloc[-1]
-    print(
-        f"  a place moves a head by {last['heads']:+.2f} (null {last['null_low']:+.2f} to {last['null_high']:+.2f})"
-    )
+    null = f"{last['null_low']:+.2f} to {last['null_high']:+.2f}"
+    print(f"  the question moves heads by {last['heads']:+.2f} (those of the null by {null})")
 
 
 def drawn(trainings: dict[str, dict[str, rs.results.Dynamics]]) -> Figure:
@@ -184,7 +182,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--every", type=int, default=25, help="steps between two looks at the heads")
     parser.add_argument("--prompts", type=int, default=64, help="prompts of each kind to score heads on")
-    parser.add_argument("--null-draws", type=int, default=3, help="random models beside the trained one")
+    parser.add_argument(
+        "--null-draws", type=int, default=3, choices=range(1, 10), help="random models beside the trained one"
+    )
     parser.add_argument("--seed", type=int, default=0)
     wanted = parser.parse_args(arguments)
     trainings = {answers: train(answers, wanted) for answers in wanted.answers}

@@ -56,26 +56,24 @@ def test_random_answers_are_on_the_cards_and_mostly_wrong() -> None:
 
 def test_what_is_asked_was_not_trained_on() -> None:
     trained = {tuple(row["input_ids"][:-1].tolist()) for row in cards.training_data(2000, "right", seed=0)}
-    assert not trained & {prompt.tokens for kind in cards.KINDS for prompt in cards.asked(kind, 64)}
+    assert not trained & {prompt.tokens for kind in cards.KINDS for prompt in cards.held_out(kind, 64)}
 
 
 def test_a_question_moves_heads_only_if_they_act_otherwise() -> None:
-    def run(positional: list[float], null: float) -> rs.results.Dynamics:
+    def run(positional: list[float], null: list[float]) -> rs.results.Dynamics:
         heads = pd.DataFrame({"step": 0, "layer": 0, "head": [0, 1], "positional_score": positional})
         heads = heads.assign(symbolic_score=0.5)
-        drawn = pd.concat([heads.assign(positional_score=null + 0.1 * k, draw=k) for k in range(2)])
+        drawn = pd.concat([heads.assign(positional_score=score, draw=k) for k, score in enumerate(null)])
         record = rs.results.RunRecord(kind="dynamics")
         return rs.results.Dynamics(record, {"scores": heads, "null_scores": drawn})
 
-    [found] = cards.moved(run([0.0, 0.5], null=0.2), run([1.0, 0.5], null=0.2)).itertuples()
-    assert (found.heads, found.null_low, found.null_high) == pytest.approx((0.5, 0.0, 0.0))
-
-
-SMALL = ["--steps", "1", "--every", "1", "--prompts", "2"]
+    [found] = cards.moved(run([0.0, 0.5], null=[0.2, 0.2]), run([1.0, 0.5], null=[0.2, 0.3])).itertuples()
+    assert (found.heads, found.null_low, found.null_high) == pytest.approx((0.5, 0.0, 0.1))
 
 
 def test_cards_run_from_beginning_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    cards.main([*SMALL, "--null-draws", "1", "--answers", "random", "--out", str(tmp_path)])
+    small = ["--steps", "1", "--every", "1", "--prompts", "2", "--null-draws", "1"]
+    cards.main([*small, "--answers", "random", "--out", str(tmp_path)])
     for kind in cards.KINDS:
         run = rs.open(tmp_path / "random" / kind)
         assert (run.steps, run.task, run.run.settings["null_draws"]) == ([0, 1], kind, 1)
@@ -123,12 +121,12 @@ def test_finetuning_runs_from_beginning_to_end(
         rs, "load", lambda source, **how: stand_in if source == "smollm2" else load(source, **how)
     )
     before = [weight.clone() for weight in stand_in.model.parameters()]
-    finetuning.main([*SMALL, "--answers", "right", "--out", str(tmp_path)])
-    assert all(torch.equal(a, b) for a, b in zip(before, stand_in.model.parameters(), strict=True))
-    assert rs.open(tmp_path / "watched_right").steps == [0, 1]
-    assert (
-        rs.open(tmp_path / "after_right_answers").run.subject.fingerprint
-        != rs.open(tmp_path / "before").run.subject.fingerprint
+    finetuning.main(
+        ["--steps", "2", "--every", "2", "--prompts", "2", "--answers", "right", "--out", str(tmp_path)]
     )
+    assert all(torch.equal(a, b) for a, b in zip(before, stand_in.model.parameters(), strict=True))
+    watched = rs.open(tmp_path / "watched_right")
+    assert watched.steps == [0, 2]
+    assert watched.points["fingerprint"].nunique() == 2
     assert "paired over 2 prompts" in capsys.readouterr().out
     assert (tmp_path / "changed_heads.png").exists()
