@@ -19,11 +19,13 @@ from rotoscope.analysis.batches import Halving
 from rotoscope.analysis.gating import parse_heads
 from rotoscope.cli.doctor import EXTRAS
 from rotoscope.reading import HeadReader
+from rotoscope.reading.own_angles import stored_angles
 from rotoscope.reading.rerun import Reruns
 from tests.constructed import first_for_last, remembering
 from tests.models import GROUPED, from_config, other, tokens
 from tests.monitor.trained import TOKENS, prompt_tuned, sharded
 from tests.reading.test_wrapped import HookedTransformer, LanguageModel, TransformerBridge, holding, unread
+from tests.results.test_restrictions import training
 from tests.scene import Said, Scene
 
 ROOT = Path(__file__).parents[1]
@@ -67,6 +69,12 @@ def monitored_twice(model: Any) -> None:
         monitor = rs.HeadMonitor(TOKENS, out="runs/mine")
         monitor.step(model, 0)
         monitor.finish()
+
+
+def checkpointed(model: Any) -> Any:
+    favour = rs.monitor.Favour(model, "symbolic")
+    model.train().gradient_checkpointing_enable()
+    return favour
 
 
 SITUATIONS: dict[str, Callable[[Scene], Any]] = {
@@ -143,6 +151,23 @@ SITUATIONS: dict[str, Callable[[Scene], Any]] = {
     "Weights that are not in memory": Scene.offloaded,
     "No checkpoints": lambda s: rs.dynamics(s.made("empty")),
     "A task that is given twice": lambda s: rs.lab.train(["number", "number"]),
+    "A revision of what is not on the hub": lambda s: rs.load("smollm2", revision="step1000"),
+    "A published series without its revisions": lambda s: rs.dynamics("org/model"),
+    "Revisions of a folder": lambda s: rs.dynamics(s.made("empty"), revisions="step*"),
+    "No branch or tag that fits": Scene.published,
+    "Two checkpoints of one step": lambda s: (
+        s.folder("run/step-5"),
+        rs.dynamics(s.folder("run/checkpoint-5").parent),
+    ),
+    "No room for a series": lambda s: s.published("step1", 10**18),
+    "Angles that cannot be understood": lambda s: rs.lab.train("number", angles="quick"),
+    "Frequencies that a model does not have": lambda s: rs.lab.train("number", angles="60-64"),
+    "Trainings that cannot be compared": lambda s: rs.analysis.restrictions(
+        [training("number", "all", 0, [1.0], steps=2), training("number", "slow", 0, [1.0], steps=3)]
+    ),
+    "Angles in a configuration": lambda s: stored_angles(
+        tf.GPTJConfig(rotoscope_angles={"base": float("nan"), "ids": []}), 32
+    ),
     "A checkpoint that does not name its task": lambda s: rs.dynamics(s.folder("run/step-1").parent),
     "An unknown null": lambda s: s.profile(null="normal"),
     "No random null": Scene.stubborn,
@@ -217,6 +242,12 @@ SITUATIONS: dict[str, Callable[[Scene], Any]] = {
     "Weights that are spread over processes": lambda s: rs.HeadMonitor(TOKENS).step(sharded(s.model), 0),
     "Virtual tokens": lambda s: rs.HeadMonitor(TOKENS).step(prompt_tuned(s.model), 0),
     "A run that a monitor has finished": lambda s: monitored_twice(s.model),
+    "Layers that cannot be favoured": lambda s: rs.lab.train(
+        "number", "paper", favour="symbolic", favour_layers="4-12"
+    ),
+    "Settings of a penalty that nobody asked for": lambda s: rs.lab.train("number", strength=0.1),
+    "A penalty without a forward pass": lambda s: rs.monitor.Favour(s.model, "symbolic").penalty,
+    "Heads that cannot be overheard": lambda s: checkpointed(s.model).__enter__(),
     "No schedule": lambda s: rs.HeadMonitor(TOKENS, every="often"),
     "A setting that does not exist": lambda s: s.profile(gama=0.2),
     "A claim that is not in the ledger": lambda s: rs.papers.reproduce("p2-number-oder", out="runs/ledger"),

@@ -43,7 +43,8 @@ def restrictions(trainings: Sequence[Training]) -> Restrictions:
         raise RotoscopeError("no training was given; give some, with restrictions and without")
     accuracy, heads, seen, chances = [], [], set(), dict[str, float]()
     first = {run.task: run.run.settings for run in reversed(trainings)}
-    for run in trainings:
+    tasks = list(dict.fromkeys(run.task for run in trainings))
+    for run in sorted(trainings, key=lambda run: tasks.index(run.task)):
         settings = run.run.settings
         about = {"task": run.task, "restriction": restriction_of(settings), "seed": settings["seed"]}
         if tuple(about.values()) in seen:
@@ -64,8 +65,8 @@ def restrictions(trainings: Sequence[Training]) -> Restrictions:
 
 
 def _check_alike(first: Mapping[str, Any], other: Mapping[str, Any]) -> None:
-    for name in sorted(set(first) & set(other) - FREE):
-        if first[name] != other[name]:
+    for name in sorted((set(first) | set(other)) - FREE):
+        if first.get(name) != other.get(name):
             raise RotoscopeError(
-                f"trainings that are put beside one another must have the same {name}, found {first[name]} and {other[name]}"
+                f"trainings that are put beside one another must have the same {name}, found {first.get(name)} and {other.get(name)}"
             )

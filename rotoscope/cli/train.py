@@ -15,11 +15,12 @@ MANY_HEADS = 40
 
 @command
 def train(
-    task: tuple[Literal["number", "letter"], ...],
+    task: tuple[Literal["number", "letter", "either"], ...],
     *,
     preset: Literal["mini", "paper"] = "mini",
     seeds: int | None = None,
     angles: tuple[str, ...] = (),
+    favour: tuple[Literal["none", "symbolic", "positional"], ...] = ("none",),
     settings: Annotated[Given, TrainSettings],
     watch: WatchSettings,
     output: Output,
@@ -31,8 +32,9 @@ def train(
     Parameters
     ----------
     task
-        number (pointers are distances: needs positions) or letter (pointers are symbols). With both, a model of each is
-        trained, all models as one, and --out holds a run folder for each: number-0, letter-0.
+        number (pointers are distances: needs positions), letter (pointers are symbols) or either (the asked letter says where
+        its pair stands, so that both ways lead there). With number and letter, a model of each is trained, all models as one,
+        and --out holds a run folder for each: number-0, letter-0.
     preset
         mini: 4 layers, 1 or 2 hops, under a minute on two CPU cores. paper: 12 layers, 1 to 4 hops, for a GPU. The defaults
         below are those of paper.
@@ -42,17 +44,21 @@ def train(
         Heads have only these frequencies, over which their planes are dealt out: fast or slow (half of the ids), ids such as 1-8 or
         1,3,5 (1 is the fastest), or by layer: 0-5:fast+6-11:slow. Several, and all for no restriction, are trained as one and
         put beside one another. Default: all.
+    favour
+        Kind of heads that training favours, by a penalty on how far heads are from it: none, symbolic or positional. With
+        several, models of each are trained as one: number-0, number-symbolic-0.
     """
     TrainSettings.check_meant(settings, *task)
     with says_loading():
+        from rotoscope.analysis.restriction import restriction_of
         from rotoscope.analysis.watching import Watch
         from rotoscope.cli.terminal import new_console
         from rotoscope.lab.training import train as train_models
 
     console = new_console()
-    alone = len(task) == 1 and seeds is None and len(angles) < 2
+    alone = len(task) == len(favour) == 1 and seeds is None and len(angles) < 2
     many = "" if alone else f"x{seeds or 1}"
-    words = [word.replace(":", ".") for word in angles]
+    words = [word.replace(":", ".") for word in angles] + [kind for kind in favour if favour != ("none",)]
     folder = output.folder(*task, preset, *words, str(settings.get("seed", 0)), many)
     if angles:
         settings["angles"] = angles[0] if alone else angles
@@ -60,6 +66,7 @@ def train(
         task[0] if alone else task,  # type: ignore[call-overload]
         preset,
         seeds=seeds,
+        favour=favour[0] if alone else favour,
         out=folder,
         on_evaluate=Watch(watch.inputs, watch.queries, watch.tau),
         device=output.device,
@@ -71,32 +78,29 @@ def train(
         return _show(console, made, folder, output.figures)
     for run in made:
         _show(console, run, run.folder, output.figures)
-    return _show_restrictions(console, made, folder, output.figures)
+    restricted = len(favour) == 1 and any(restriction_of(run.run.settings) != "all" for run in made)
+    return _show_restrictions(console, made, folder, output.figures) if restricted else 0
 
 
 def _show_restrictions(console: Any, runs: list[Any], folder: Path, draw: bool) -> int:
-    """What models with restricted heads learned, where there are any, beside the others."""
-    from rotoscope.analysis.restriction import restriction_of, restrictions
-    from rotoscope.cli.summary import draw_all, show_table, show_written
+    """What models with restricted heads learned, beside the others."""
+    from rotoscope.analysis.restriction import restrictions
+    from rotoscope.cli.summary import end, show_table
     from rotoscope.cli.terminal import say
     from rotoscope.results.files import write_text
 
-    if {restriction_of(run.run.settings) for run in runs} == {"all"}:
-        return 0
-    found, file = restrictions(runs), folder / "restrictions.csv"
-    show_table(console, found.table(), "accuracy by hops under restriction, mean and spread over seeds", file)
-    write_text(file, found.table().to_csv(index=False))
-    for sentence in found.sentences() or [
-        "nothing can be said: that needs three seeds, and as many without restriction"
-    ]:
+    found = restrictions(runs)
+    table = found.table()
+    place = found.save(folder / "restrictions", overwrite=True)
+    title = "heads with some frequencies only: accuracy by hops, mean and spread over seeds"
+    show_table(console, table, title, place / "table.csv")
+    write_text(place / "table.csv", table.to_csv(index=False))
+    nothing = (
+        "nothing can be claimed: that takes three seeds, and as many unrestricted ones that learned the task"
+    )
+    for sentence in found.sentences() or [nothing]:
         say(console, sentence, markup=False)
-    figures = []
-    if draw:
-        from rotoscope.figures import restricted_accuracy
-
-        figures = draw_all([("restrictions", restricted_accuracy(found))], folder)
-    show_written(console, [file, *figures])
-    return 0
+    return end(console, found, place, draw=draw)
 
 
 def _show(console: Any, result: Any, folder: Path, draw: bool) -> int:

@@ -50,6 +50,7 @@ from rotoscope.figures.roles import answer_arrival as answer_arrival
 from rotoscope.figures.roles import decodable_flow as decodable_flow
 from rotoscope.figures.roles import information_flow as information_flow
 from rotoscope.figures.roles import role_attention as role_attention
+from rotoscope.figures.steering import steered_accuracy as steered_accuracy
 from rotoscope.figures.style import save as save
 from rotoscope.figures.theory import construction_vectors as construction_vectors
 from rotoscope.figures.theory import discrepancies as discrepancies

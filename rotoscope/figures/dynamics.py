@@ -55,15 +55,10 @@ def training_accuracy(*runs: Dynamics) -> Figure:
         for axes, run in zip(panels, runs, strict=True):
             _hop_curves(axes, run)
             axes.set(title=f"{run.task} task", xlabel="training step")
-        hops = any(run.has_hops for run in runs)
+        hops = [axes for axes, run in zip(panels, runs, strict=True) if run.has_hops]
         panels[0].set_ylabel("accuracy on held-out sequences" if hops else ON_PROMPTS)
         if hops:
-            shared_legend(
-                figure,
-                next(axes for axes, run in zip(panels, runs, strict=True) if run.has_hops),
-                ncols=8,
-                title="hops",
-            )
+            shared_legend(figure, hops[-1], ncols=8, title="hops")
         inputs = int(runs[0].accuracy["inputs"].iloc[0]) if runs[0].accuracy is not None else 0
         shown = "held-out sequences of each hop count" if hops else "prompts"
     words = f"{inputs} {shown}; strokes above: first step with at least 95 %"
@@ -165,12 +160,11 @@ def scores_over_training(run: Dynamics) -> Figure:
     """Both scores and the entropy of every head over training (P2 Fig. 6); of many heads, those that moved furthest."""
     table = run.at().sort_values("step")
     heads = list(table.groupby(["layer", "head"]))
-    which = f"{MOST_HEADS} of {len(heads)} heads: those that moved furthest from where they began; "
+    which = ""
     if len(heads) > MOST_HEADS:
+        which = f"{MOST_HEADS} of {len(heads)} heads: those that moved furthest from where they began; "
         furthest = sorted(range(len(heads)), key=lambda k: -_furthest(heads[k][1]))[:MOST_HEADS]
         heads = [heads[k] for k in sorted(furthest)]
-    else:
-        which = ""
     with drawing_many(len(heads), 1.3, 1.0, ("training step", "")) as (figure, panels):
         for axes, ((layer, head), track) in zip(panels, heads, strict=True):
             for score, colour in SCORE_COLOURS.items():
@@ -223,7 +217,7 @@ def purity_over_training(run: Dynamics, gammas: Sequence[float] = GAMMAS) -> Fig
                 vmin=0,
                 vmax=len(AT_ITS_LAYER) - 1,
             )
-            step = every(len(grid), each - 0.56)
+            step = every(len(grid), max(each - 0.56, 0.14))
             names = [f"{layer}:{head}" for layer, head in grid.index]
             axes.set_yticks(np.arange(len(grid))[::step] + 0.5, names[::step])
             axes.set_title(f"gamma = {gamma:g}", loc="left")

@@ -17,6 +17,7 @@ from rotoscope.results import (
     Lengths,
     OneHopRun,
     Profile,
+    Restrictions,
     SwapDepths,
     Training,
 )
@@ -55,5 +56,7 @@ def figures_of(run: SavedRun, printed: pd.DataFrame | None = None) -> Iterator[t
         yield "task_agreement", draw.task_agreement(run)
     elif isinstance(run, Calibration):
         yield "false_verdicts", draw.false_verdicts(run)
+    elif isinstance(run, Restrictions):
+        yield "restricted_accuracy", draw.restricted_accuracy(run)
     elif isinstance(run, Gating) and run.sweep:
         yield "gate_bands", draw.gate_bands(run)

@@ -35,7 +35,7 @@ def restricted_accuracy(run: Restrictions) -> Figure:
                 rows = points["restriction"].map(names.index) + off
                 means = points.groupby("restriction")["accuracy"].mean()
                 at = [names.index(name) + off for name in means.index]
-                axes.plot(means, at, "|", color=colour, markersize=8, markeredgewidth=2)
+                axes.plot(means, at, "|", color=colour, markersize=16 / (1 + len(every)), markeredgewidth=2)
                 axes.plot(points["accuracy"], rows, "o", color=colour, markersize=2.5, alpha=0.7)
             axes.axvline(own["chance"].mean(), color="#999999", lw=0.8, ls=":")
             axes.set_yticks(range(len(names)), names)

@@ -34,11 +34,11 @@ def sequences_cost(settings: TrainSettings) -> Cost:
 def training_cost(settings: TrainSettings, device: torch.device, watched: int = 0) -> Cost:
     """A whole training; `watched` is the number of inputs on which every evaluation scores the heads."""
     n, width, layers, batch = tokens_of(settings), settings.width, settings.layers, settings.batch
-    words = (
-        settings.letters + n
-        if settings.task == "number"
-        else settings.alphabet * (settings.alphabet + settings.digits)
-    )
+    words = {
+        "number": settings.letters + n,
+        "letter": settings.alphabet * (settings.alphabet + settings.digits),
+        "either": settings.target * settings.alphabet * (1 + settings.digits),
+    }[settings.task]
     weights = layers * 12 * width**2 + 2 * (words + 1) * width
     closely = min(settings.watch_closely, settings.steps)
     looks = 2 + closely // settings.watch_every + (settings.steps - closely) // settings.watch_later

@@ -101,20 +101,21 @@ class LayerState:
     """What one layer works with: its input, and its un-rotated queries and keys as complex planes."""
 
     layer: int
-    residual: Float[Tensor, "batch n width"]
+    residual: Float[Tensor, "*models batch n width"]
     query: Tensor
-    """[batch, heads, n, planes], complex."""
+    """[*models, batch, heads, n, planes], complex."""
     key: Tensor
     angles: Float[Tensor, "*models planes"]
 
 
 def head_logits(
     states: Sequence[LayerState], position: int
-) -> Float[Tensor, "layers batch heads keys_and_query keys_and_query"]:
+) -> Float[Tensor, "layers *models batch heads keys_and_query keys_and_query"]:
     """Counterfactual logits at a position, of all these layers at once."""
-    query = torch.stack([torch.view_as_real(state.query[:, :, position]) for state in states])
-    keys = torch.stack([torch.view_as_real(state.key[:, :, : position + 1]) for state in states])
-    angles = torch.stack([state.angles for state in states])[:, None, None]
+    query = torch.stack([torch.view_as_real(state.query[..., position, :]) for state in states])
+    keys = torch.stack([torch.view_as_real(state.key[..., : position + 1, :]) for state in states])
+    angles = torch.stack([state.angles for state in states])  # [layers, *models, planes]
+    angles = angles[(..., *(None,) * (query.ndim - 1 - angles.ndim), slice(None))]
     return counterfactual_logits(query, keys, angles, (2 * keys.shape[-2]) ** -0.5)
 
 
@@ -216,7 +217,8 @@ class GPTJ:
 
     def _show(self, visit: Visit, layer: int, x: Tensor, both: Tensor) -> None:
         """What one layer works with, to whoever looks."""
-        visit(LayerState(layer, x, both[0], both[1], self.angles_of(layer)))
+        query, key = torch.view_as_complex(both)
+        visit(LayerState(layer, x, query, key, self.angles_of(layer)))
 
     @torch.no_grad()
     def prove(self, reader: HeadReader | None = None) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 from torch.nn import functional as F
@@ -73,7 +74,7 @@ def block(
     drawing: Drawing,
     visit: Callable[[Tensor], None] | None,
 ) -> Tensor:
-    """One layer: attention and MLP beside one another. `visit` is shown the queries and keys before they are turned."""
+    """One layer: attention and MLP beside one another. `visit` is shown queries and keys, as planes, before they are turned."""
 
     def dropped(x: Tensor) -> Tensor:
         return drawing(partial(F.dropout, p=dropout), x) if dropout else x
@@ -83,10 +84,35 @@ def block(
     mixed = mixed.movedim(-3, 0).transpose(-2, -3)  # [3, ..., batch, heads, n, head_width]
     both = mixed[:2].contiguous().unflatten(-1, (-1, 2))
     if visit is not None:
-        visit(torch.view_as_complex(both))
+        visit(both)
     query, key = (both if turns is None else _turned(both, turns)).flatten(-2)
     attended = drawing(partial(_attended, dropout=dropout), query, key, mixed[2])
     attended = linear(attended.transpose(-2, -3).flatten(-2), w["attn.out_proj.weight"])
     wide = F.gelu(linear(inside, w["mlp.fc_in.weight"], w["mlp.fc_in.bias"]), approximate="tanh")
     thought = linear(wide, w["mlp.fc_out.weight"], w["mlp.fc_out.bias"])
     return x + dropped(attended) + dropped(thought)
+
+
+def compiled_block() -> Callable[..., Tensor]:
+    """A layer that is compiled, also where it is visited: then queries and keys come out of it beside what it computes."""
+
+    layer: Any = block
+
+    def showing(*given: Any) -> tuple[Tensor, Tensor]:
+        shown: list[Tensor] = []
+        return layer(*given, shown.append), shown[0]
+
+    unseen: Any = torch.compile(block, dynamic=False)
+    seen: Any = torch.compile(showing, dynamic=False)
+
+    def either(*given: Any) -> Tensor:
+        *plain, visit = given
+        if visit is None:
+            alone: Tensor = unseen(*given)
+            return alone
+        made: Tensor
+        made, both = seen(*plain)
+        visit(both)
+        return made
+
+    return either

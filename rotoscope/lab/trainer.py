@@ -21,7 +21,8 @@ import torch
 from torch.nn import functional as F
 
 from rotoscope.lab.gptj import GPTJ
-from rotoscope.lab.layer import Drawing, at_once, block
+from rotoscope.lab.layer import Drawing, at_once, block, compiled_block
+from rotoscope.lab.penalties import Penalties
 from rotoscope.lab.sequences import model_shape, training_sequences
 from rotoscope.settings import TrainSettings
 from rotoscope.shapes import Tensor
@@ -35,7 +36,7 @@ NO_COMPILER = (RuntimeError, ImportError, OSError, subprocess.SubprocessError)
 
 
 class Trainer:
-    """A model, or several with settings that differ in task, angles and seed: one step after the other for all of them."""
+    """A model, or several whose settings differ in task, angles, favoured kind and seed: one step after the other for all."""
 
     def __init__(
         self,
@@ -85,6 +86,7 @@ class Trainer:
         """Whether layers are compiled; only a step that is captured can be."""
         self.block: Callable[..., Tensor] = block
         self.drawing: Drawing = at_once
+        self.penalties = Penalties.of(each, device)
         self.warnings: list[str] = []
 
     def run_to(self, step: int) -> None:
@@ -104,11 +106,15 @@ class Trainer:
 
     def _one(self) -> None:
         """One step, from the batch to the new weights; everything it needs to know is in tensors."""
-        settings, now = self.settings, self.counter
+        settings, now, penalties = self.settings, self.counter, self.penalties
         self.optimiser.zero_grad(set_to_none=True)
         rows = self.order[..., now * settings.batch + self.within]
         logits = self.model.logits(
-            self.tokens[rows], dropout=settings.dropout, drawing=self.drawing, block=self.block
+            self.tokens[rows],
+            dropout=settings.dropout,
+            drawing=self.drawing,
+            visit=None if penalties is None else penalties.visit,
+            block=self.block,
         )
         answers = self.answers[rows].view(-1, settings.batch)
         losses = torch.stack(
@@ -119,7 +125,7 @@ class Trainer:
                 )
             ]
         )
-        losses.sum().backward()  # type: ignore[no-untyped-call]
+        (losses + penalties.after(now) if penalties else losses).sum().backward()  # type: ignore[no-untyped-call]
         rise = (now + 1) / (settings.warmup + 1)
         fall = (settings.steps - now) / max(settings.steps - settings.warmup, 1)
         self.rate.copy_(settings.learning_rate * torch.minimum(rise, fall)[0])
@@ -153,7 +159,7 @@ class Trainer:
     def _compile(self) -> None:
         """Compile the formula of a layer and take a step with it; where that fails, it stays as it is and a warning says why."""
         try:
-            self.block = torch.compile(block, dynamic=False)
+            self.block = compiled_block()
             self._one()
         except NO_COMPILER as problem:
             self.block = block
@@ -195,7 +201,7 @@ class Trainer:
             ]
         )
         rows = []
-        for hops in range(1, self.settings.hops + 1):
+        for hops in samples.settings["hops"]:
             chosen = samples.hops == hops
             share = float(right[chosen].float().mean())
             rows.append({"hops": hops, "accuracy": share, "inputs": int(chosen.sum())})

@@ -51,7 +51,7 @@ class Evaluation:
 
 
 OnEvaluate = Callable[[Evaluation], Tables | None]
-Task = Literal["number", "letter"]
+Task = Literal["number", "letter", "either"]
 Tasks = list[Task] | tuple[Task, ...]
 Preset = Literal["mini", "paper"]
 
@@ -82,13 +82,15 @@ def train(
     are given to its `together`, where it has that, in a list. With `out`, checkpoints are
     kept and a killed run goes on where it was. What does not fit memory or would take days is refused, unless you `force` it.
 
-    A list of tasks trains a model of each and returns a list of runs; so does a list of restrictions of `angles`; with `seeds`, so many of each, the first with `seed`, the next
-    with the seed after it. Each run has a folder of its own in `out`, `number-0`, `number-fast-0` and so on, as if its model had been trained
+    A list of tasks trains a model of each and returns a list of runs; so does a list of restrictions of `angles`, or of kinds
+    to `favour`; with `seeds`, so many of each, the first with `seed`, the next with the seed after it. Each run has a folder of
+    its own in `out`, `number-0`, `number-fast-0`, `number-symbolic-0` and so on, as if its model had been trained
     alone: with the dropout 0, and on a CPU with any, it has the same weights up to rounding. Runs that are finished are
     read back, and the others go on from the last step at which all of them were saved.
     """
     tasks = [task] if isinstance(task, str) else list(task)
-    alone = isinstance(task, str) and seeds is None and not isinstance(changes.get("angles"), list | tuple)
+    several = any(isinstance(changes.get(name), list | tuple) for name in ("angles", "favour"))
+    alone = isinstance(task, str) and seeds is None and not several
     if alone:
         each = [TrainSettings.preset(preset, task=tasks[0], **changes)]
     else:
@@ -165,7 +167,7 @@ class _Work:
     def __init__(self, ones: list[_One], device: torch.device, on_evaluate: OnEvaluate | None) -> None:
         self.ones, self.on_evaluate = ones, on_evaluate
         self.settings = ones[0].settings
-        """Of the first; task, angles and seed aside, all have the same."""
+        """Of the first; task, angles, favoured kind and seed aside, all have the same."""
         self.trainer = Trainer([one.settings for one in ones], device)
         self.held_out = [training_sequences(one.settings, "validation", device) for one in ones]
         self.warnings: list[str] = []

@@ -8,11 +8,15 @@ bounds the variance of its logits:
 
 because each pair (p, c) occurs in exactly (N-1)! of the permutations. A head that is nearly both must be
 nearly uniform. Equality holds exactly when A[p, c] = (lambda_p + lambda_c) / 2.
+
+Both are smooth in queries and keys, and gradients flow through them: D_sym in proportion to the variance is a penalty that
+favours symbolic heads in a training, D_pos one that favours positional heads (`Exclusion.penalty`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
@@ -24,6 +28,8 @@ from rotoscope.maths.numbers import check_logits, logit_matrix
 from rotoscope.shapes import Float, Tensor
 
 PART = 1024
+FLAT = 1e-3
+"""Added to the variance in a penalty, so that a flat head, which is neither kind, costs little."""
 
 
 @dataclass(frozen=True)
@@ -39,11 +45,20 @@ class Exclusion:
         """The right-hand side of the inequality."""
         return self.d_pos + self.d_sym
 
+    def penalty(self, favour: Literal["symbolic", "positional"]) -> Tensor:
+        """What a training adds to its loss to favour a kind: how far a head is from it, over the variance of its logits."""
+        return (self.d_sym if favour == "symbolic" else self.d_pos) / (self.variance + FLAT)
+
 
 def exclusion(logits: Float[Tensor, "... p c"] | Float[np.ndarray, "... p c"]) -> Exclusion:
     """Variance, D_pos and D_sym from a counterfactual logit matrix over the visible keys (without the query)."""
     logits = logit_matrix(logits)
     check_logits(logits, hidden=False)
+    return exclusion_of(logits)
+
+
+def exclusion_of(logits: Float[Tensor, "... p c"]) -> Exclusion:
+    """The same of logits that are known to be numbers: nothing is asked of the device, and gradients flow."""
     real = logits.diagonal(dim1=-2, dim2=-1)
     return Exclusion(
         variance=real.var(-1, correction=0),
@@ -91,13 +106,14 @@ def _from_factors(factors: Factors, taken: Taken) -> Exclusion:
     sums over one index. S is never formed either: it is cos * q + sin * q', q' being q after a quarter turn, so sums over
     positions are sums of products of the tables, which all heads share.
     """
-    n, width = taken.positions.sum(), 2 * factors.planes
+    n, width = taken.positions.sum().clamp(min=1), 2 * factors.planes
     query, keys = factors.query.double(), factors.keys * taken.positions[:, None]
     quarter = torch.zeros_like(query)
     quarter[..., 0:width:2], quarter[..., 1:width:2] = -query[..., 1:width:2], query[..., 0:width:2]
     turned = keys * taken.tables[0]
     real = query @ turned.mT  # [batch, key_heads, group, n]
-    real += quarter @ torch.mul(keys, taken.tables[1], out=turned).mT
+    same_memory = None if torch.is_grad_enabled() and keys.requires_grad else turned
+    real += quarter @ torch.mul(keys, taken.tables[1], out=same_memory).mT
     both = torch.stack((query, quarter), dim=2)  # [batch, key_heads, 2, group, d]
     products = taken.shared * _gram(keys)[:, :, None, None]  # [batch, key_heads, 2, 2, d, d]
     square = ((both[:, :, :, None] @ products).sum(2) * both).sum((2, -1))
@@ -108,7 +124,7 @@ def _from_factors(factors: Factors, taken: Taken) -> Exclusion:
     own = n * real.square().sum(-1)
     to_all, from_all = ((square - 2 * (real * part).sum(-1) + own) / n**2 for part in (to_all, from_all))
     found = (centred.square().sum(-1) / n, to_all, from_all)
-    return Exclusion(*(torch.where(n > 0, part.clamp(min=0), 0.0).flatten(1, 2) for part in found))
+    return Exclusion(*(part.clamp(min=0).flatten(1, 2) for part in found))
 
 
 def _gram(keys: Float[Tensor, "batch key_heads n d"]) -> Float[Tensor, "batch key_heads d d"]:

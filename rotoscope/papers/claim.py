@@ -36,6 +36,8 @@ Need = Literal[
     "geometry",
     "lengths",
     "depths",
+    "restricted mini",
+    "restricted",
     "onehop",
 ]
 
@@ -59,6 +61,10 @@ _SEEDS_TRAINED = "three seeds trained by this run"
 _SEEDS_MEASURED = f"{_SEEDS_TRAINED} and measured, shorter trainings stored (rotoscope lengths stored)"
 _STORED_LENGTHS = "stored measurement of trained models (rotoscope lengths stored)"
 _STORED_ROLES = "stored run (rotoscope dynamics number|letter)"
+_STORED_RESTRICTED = "stored runs of three seeds (rotoscope train number letter --preset paper --seeds 3 --angles all slow 1-8, {device})"
+_STORED_RESTRICTED_MINI = (
+    "stored runs of three seeds (rotoscope train number letter --preset mini --seeds 3 --angles all slow 1-4)"
+)
 _STORED_TELLING = (
     "stored run (rotoscope profile smollm2 --pairs 32 --prompts 4: its telling heads on every prompt)"
 )
@@ -89,6 +95,8 @@ NEEDS: dict[Need, Run] = {
     "geometry": Run(cost="cpu", rests_on=(EMBEDDED, EMBEDDED, TRAINED)),
     "lengths": Run(cost="gpu", rests_on=(_STORED_LENGTHS, _STORED_LENGTHS, _SEEDS_MEASURED)),
     "depths": Run(cost="gpu", rests_on=(_DEPTHS_EMBEDDED, _DEPTHS_EMBEDDED, _DEPTHS_TRAINED)),
+    "restricted mini": Run(cost="cpu", rests_on=(_STORED_RESTRICTED_MINI, _SEEDS_TRAINED, _SEEDS_TRAINED)),
+    "restricted": Run(cost="gpu", rests_on=(_STORED_RESTRICTED, _STORED_RESTRICTED, _SEEDS_TRAINED)),
     "onehop": Run(cost="endpoint", rests_on=("finished runs of one-hop questions (--one-hop)",) * 3),
 }
 """The runs by name. Where a claim's run costs more than is asked for, it rests on what is stored."""

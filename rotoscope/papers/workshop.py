@@ -13,6 +13,7 @@ from rotoscope.analysis.canonical import canonical_experiments
 from rotoscope.analysis.dynamics import measure_dynamics
 from rotoscope.analysis.geometry import find_geometry
 from rotoscope.analysis.lengths import measure_lengths, stored_lengths
+from rotoscope.analysis.restriction import restrictions
 from rotoscope.analysis.roles import find_roles
 from rotoscope.analysis.theory import run_theory
 from rotoscope.analysis.watching import Watch
@@ -22,12 +23,16 @@ from rotoscope.papers.language import LANGUAGE, STORED, LanguageRuns, learned_no
 from rotoscope.papers.layer_depths import LayerDepths, measure_layer_depths
 from rotoscope.reading import Subject, load
 from rotoscope.results import Canonical, Dynamics, Geometry, Lengths, OneHopRun, Roles, TheoryRun, Training
+from rotoscope.results.restrictions import Restrictions
 from rotoscope.results.saved import SavedRun
 from rotoscope.settings import TrainSettings
 
 Made = TypeVar("Made", bound=SavedRun)
 LENGTH_INPUTS = 1000
 LONG = TrainSettings.steps
+Size = Literal["mini", "paper"]
+RESTRICTED: dict[Size, list[str]] = {"mini": ["slow", "1-4"], "paper": ["slow", "1-8"]}
+"""The slow half of the frequencies, and the fastest eighth."""
 
 
 class Workshop(LanguageRuns):
@@ -156,6 +161,17 @@ class Workshop(LanguageRuns):
             tables["layers"] = pd.concat([stored.layers, fresh], ignore_index=True)
         return LayerDepths(stored.run, tables)
 
+    @cache  # noqa: B019
+    def restricted(self, size: Size) -> Restrictions:
+        """Models of a size with all frequencies, with slow ones and with fast ones alone: stored, or trained where there is time."""
+        if self.cost == "quick" or (size == "paper" and self.cost != "gpu"):
+            return Restrictions.open(STORED / f"restricted-{size}")
+        whole = self._trained_again if size == "paper" else []
+        angles = RESTRICTED[size] if whole else ["all", *RESTRICTED[size]]
+        where: Any = {"out": self.place(f"restricted-{size}"), "device": self.device}
+        made = train(["number", "letter"], size, seeds=SEEDS, angles=angles, on_evaluate=Watch(), **where)
+        return restrictions([*whole, *made])
+
     @cached_property
     def _fresh_lengths(self) -> Lengths:
         trained = {
@@ -261,6 +277,16 @@ class Untrained(Workshop):
         accuracy = self.lengths.accuracy.assign(training=model[1], step=0)
         return LayerDepths(
             run.run, run.tables | {"accuracy": accuracy, "null": LayerDepths.open(STORED / "depths").null}
+        )
+
+    @cache  # noqa: B019
+    def restricted(self, size: Size) -> Restrictions:
+        made: dict[str, Any] = FEW["training"] | {"seed": self.first, "device": self.device}
+        tasks, angles = ["number", "letter"], ["all", *RESTRICTED[size]]
+        return self._kept(
+            Restrictions,
+            f"restricted-{size}",
+            lambda out: restrictions(train(tasks, size, seeds=SEEDS, angles=angles, out=out, **made)),
         )
 
     def _by_training(self) -> dict[tuple[str, str, int], str | Path]:

@@ -36,6 +36,7 @@ TITLES = {
     "onehop": "One-hop questions to {name}",
     "agreement": "Heads of {name} on several tasks",
     "calibration": "How often a verdict is wrong",
+    "restrictions": "Models whose heads have some frequencies only",
 }
 
 

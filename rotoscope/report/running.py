@@ -78,12 +78,13 @@ def _number(text: str) -> float | None:
 def how_far(
     folder: Path, settings: dict[str, Any], rows: list[dict[str, Any]] | None = None
 ) -> tuple[str, float | None]:
-    """How far an unfinished run is, in words, and as a share where the run says how long it will be; `rows` are its
+    """How far an unfinished run is, in words, and as a share where its settings or its log say how long it will be; `rows` are its
     evaluations, where they have been read."""
     rows, steps = progress_of(folder) if rows is None else rows, settings.get("steps")
     listed = [one for one in steps if type(one) is int] if isinstance(steps, list) else []
     if rows:
         step, whole = rows[-1]["step"], max(listed, default=None) if isinstance(steps, list) else steps
+        whole = rows[-1].get("of") or whole  # whoever watches a training may know it without having set it
         known = type(whole) is int and whole > 0
         return f"step {step} of {whole if known else '?'}", max(0, min(step, whole)) / whole if known else None
     try:

@@ -191,7 +191,7 @@ SHOWN_ELSEWHERE = {
     "depths": {"heads", "turns", "attention", "shown_prompt", "prompts", "null_prompts", "writers"},
     "theory": {"statements"},
     "ledger": {"ledger"},
-    "dynamics": {"scores", "accuracy", "points", "null_scores"},
+    "dynamics": {"scores", "accuracy", "points", "null_scores", "weights"},
     "training": {"scores", "metrics"},
     "lengths": {"heads"},
     "canonical": {"accuracy", "positions", "vectors", "scores"},

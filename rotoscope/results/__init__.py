@@ -16,9 +16,11 @@ from rotoscope.results.lengths import Lengths as Lengths
 from rotoscope.results.onehop import OneHopRun as OneHopRun
 from rotoscope.results.profile import Profile as Profile
 from rotoscope.results.record import RunRecord as RunRecord
+from rotoscope.results.restrictions import Restrictions as Restrictions
 from rotoscope.results.roles import Roles as Roles
 from rotoscope.results.run import Run as Run
 from rotoscope.results.saved import SavedRun
+from rotoscope.results.steering import Steering as Steering
 from rotoscope.results.summary import Summary as Summary
 from rotoscope.results.summary import summarise as summarise
 from rotoscope.results.theory import TheoryRun as TheoryRun
@@ -44,6 +46,7 @@ KINDS: dict[str, type[SavedRun]] = {
         Ledger,
         Calibration,
         Agreement,
+        Restrictions,
     )
 }
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import itertools
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self
 
 from rotoscope.errors import RotoscopeError
@@ -12,7 +14,10 @@ from rotoscope.settings.base import Settings
 from rotoscope.settings.bounds import SEED, Bounds, amount, count, share
 from rotoscope.settings.profile import TAU, check_tau, each_tau
 
-TASKS = ("number", "letter")
+TASKS = ("number", "letter", "either")
+KINDS = ("none", "symbolic", "positional")
+FAVOURING = ("strength", "favour_layers", "favour_from", "favour_until")
+"""Settings that only a favoured kind has."""
 TOKENS = "these are tokens of a sequence, and a model has a row of positions for it"
 WEIGHTS = "a model has weights for each of them"
 SEQUENCES = count(100_000_000, "at least one is needed, and all of them are in memory at once")
@@ -25,7 +30,13 @@ class TrainSettings(Settings):
     """Everything that decides what a training gives. The defaults are P2's experiment."""
 
     title: ClassVar = "Training"
-    meant_for: ClassVar = {"letters": ("number",), "alphabet": ("letter",), "digits": ("letter",)}
+    meant_for: ClassVar = {
+        "letters": ("number",),
+        "alphabet": ("letter", "either"),
+        "digits": ("letter", "either"),
+        "hops": ("number", "letter"),
+        "window": ("number", "letter"),
+    }
     bounds: ClassVar = {
         "seed": SEED,
         "hops": count(10_000, TOKENS),
@@ -59,7 +70,12 @@ class TrainSettings(Settings):
         "watch_closely": count(10_000_000, "these are training steps", least=0),
         "watch_later": STEPS,
         "checkpoints": count(10_000, "the first and the last are kept, and each is a whole model", least=2),
+        "strength": amount(0, 1e6, "a penalty below 0 would favour the other kind: name that one"),
+        "favour_from": count(10_000_000, "these are training steps", least=0),
+        "favour_until": count(10_000_000, "these are training steps"),
     }
+    own_sizes: ClassVar[Mapping[str, Mapping[str, int]]] = {"either": {"hops": 1, "window": 0}}
+    """Sizes that a task has whatever the preset says."""
     presets: ClassVar = {
         "paper": {},
         "mini": {
@@ -81,8 +97,8 @@ class TrainSettings(Settings):
         },
     }
 
-    task: Literal["number", "letter"] = "number"
-    """number (pointers are distances: needs positions) or letter (pointers are symbols)."""
+    task: Literal["number", "letter", "either"] = "number"
+    """number (pointers are distances: needs positions), letter (pointers are symbols) or either (both ways lead there)."""
     seed: int = 0
     """Weights, sequences, their order, dropout."""
     hops: int = 4
@@ -94,9 +110,9 @@ class TrainSettings(Settings):
     letters: int = 120
     """Letters of the number task."""
     alphabet: int = 8
-    """Letters of the letter task."""
+    """Letters of the letter task; of the either task, for each place."""
     digits: int = 8
-    """Digits of the letter task."""
+    """Digits of the letter and the either task."""
     train_sequences: int = 432_000
     """Sequences to train on."""
     validation_sequences: int = 2_400
@@ -141,19 +157,90 @@ class TrainSettings(Settings):
     """Steps between evaluations from then on."""
     checkpoints: int = 8
     """Models kept along the way, the first and the last included, spaced more densely early on."""
+    favour: Literal["none", "symbolic", "positional"] = "none"
+    """Kind of heads that training favours, by a penalty on how far heads are from it: none, symbolic or positional."""
+    strength: float = 0.03
+    """What the penalty is multiplied with before it is added to the loss."""
+    favour_layers: str = "all"
+    """Layers whose heads are favoured: all that rotate, or such as 4-11 or 0,2,4-6."""
+    favour_from: int = 0
+    """The first training step with the penalty."""
+    favour_until: int | None = None
+    """The first training step without it again; by default it stays."""
 
     def __post_init__(self) -> None:
         if self.task not in TASKS:
-            raise RotoscopeError(f"unknown task '{self.task}'; choose {' or '.join(TASKS)}")
+            raise RotoscopeError(f"unknown task '{self.task}'; choose {', '.join(TASKS[:-1])} or {TASKS[-1]}")
         if not isinstance(self.angles, str):
             raise RotoscopeError(f"angles are words such as fast or 1-8, found {self.angles!r}")
         super().__post_init__()
         if self.batch > self.train_sequences:
             raise RotoscopeError(f"a batch of {self.batch} is more than the {self.train_sequences} sequences")
+        if self.favour not in KINDS:
+            raise RotoscopeError(
+                f"unknown kind '{self.favour}' to favour; choose {', '.join(KINDS[:-1])} or {KINDS[-1]}"
+            )
+        if self.favour == "none":
+            for name in FAVOURING:
+                if getattr(self, name) != getattr(type(self), name):
+                    raise RotoscopeError(
+                        f"--{name.replace('_', '-')} means something with --favour symbolic or positional only"
+                    )
+        elif not self.favoured:
+            raise RotoscopeError("no layer would be favoured; leave at least one that rotates")
+        elif not self.favour_from < self.favoured_steps[1] <= self.steps:
+            raise RotoscopeError(
+                f"the penalty must begin before it ends, within the {self.steps} steps; found {self.favour_from} and "
+                f"{self.favoured_steps[1]}"
+            )
+
+    @classmethod
+    def preset(cls, name: str, **changes: Any) -> Self:
+        """The settings of a preset in the sizes of the task, with changes."""
+        return super().preset(name, **{**cls.own_sizes.get(changes.get("task", ""), {}), **changes})
+
+    @classmethod
+    def plain(cls, changes: dict[str, Any]) -> dict[str, Any]:
+        """In Python layers can be numbers."""
+        layers = changes.get("favour_layers", "all")
+        if not isinstance(layers, str):
+            several = layers if isinstance(layers, Iterable) else [layers]
+            changes = changes | {"favour_layers": ",".join(str(layer) for layer in several)}
+        return super().plain(changes)
+
+    def stored(self) -> dict[str, Any]:
+        """Without angles that are not restricted, and favouring where nothing is favoured: runs of versions without them are the same runs."""
+        usual = {"angles": UNRESTRICTED, "base": BASE}
+        unused = () if self.favour != "none" else ("favour", *FAVOURING)
+        return {k: v for k, v in super().stored().items() if usual.get(k) != v and k not in unused}
+
+    @property
+    def favoured(self) -> tuple[int, ...]:
+        """The layers whose heads are favoured; one that does not rotate cannot be, since all its heads are symbolic."""
+        if self.favour_layers == "all":
+            return tuple(layer for layer in range(self.layers) if layer not in self.nope)
+        found = set[int]()
+        for part in self.favour_layers.split(","):
+            ends = re.fullmatch(r"\s*(\d{1,4})(?:-(\d{1,4}))?\s*", part)
+            if ends is None:
+                raise RotoscopeError(
+                    f"'{self.favour_layers}' are no layers; give such as 4-11 or 0,2,4-6, or all"
+                )
+            found |= set(range(int(ends[1]), int(ends[2] or ends[1]) + 1))
+        for layer in sorted(found):
+            if layer >= self.layers or layer in self.nope:
+                why = "does not rotate" if layer in self.nope else f"is beyond the last, {self.layers - 1}"
+                raise RotoscopeError(f"layer {layer} cannot be favoured: it {why}")
+        return tuple(sorted(found))
+
+    @property
+    def favoured_steps(self) -> tuple[int, int]:
+        """The first step with the penalty, and the first without it again."""
+        return self.favour_from, self.steps if self.favour_until is None else self.favour_until
 
     @classmethod
     def several(cls, preset: str, tasks: Sequence[str], seeds: int, **changes: Any) -> list[Self]:
-        """One for each task, restriction of `angles` and seed, from `seed` on.
+        """One for each task, restriction of `angles`, kind to `favour` and seed, from `seed` on.
 
         A change meant for one task is made to the settings of that.
         """
@@ -162,28 +249,29 @@ class TrainSettings(Settings):
             raise RotoscopeError(
                 f"each task must be given once, found {found}; several models of a task are seeds"
             )
+        if "either" in tasks and len(tasks) > 1:
+            raise RotoscopeError(
+                "either has shorter sequences than the other tasks, so it is trained by itself"
+            )
         SEEDS.check("seeds", seeds)
-        angles = changes.pop("angles", UNRESTRICTED)
-        restrictions = list(angles) if isinstance(angles, list | tuple) else [angles]
-        if not restrictions or len(set(restrictions)) < len(restrictions):
-            found = ", ".join(map(str, restrictions)) or "none"
-            raise RotoscopeError(f"each restriction of angles must be given once, found {found}")
         cls.check_meant(changes, *tasks)
-        first, made = cls.preset(preset, **changes).seed, list[Self]()
-        for task in tasks:
+        restrictions = _each_once("restriction of angles", changes.pop("angles", UNRESTRICTED))
+        kinds = _each_once("kind to favour", changes.pop("favour", "none"))
+        made = list[Self]()
+        for task, words, kind in itertools.product(tasks, restrictions, kinds):
             own = {name: changes[name] for name in changes if task in cls.meant_for.get(name, tasks)}
-            made += [
-                cls.preset(preset, **own | {"task": task, "angles": words, "seed": first + k})
-                for words in restrictions
-                for k in range(seeds)
-            ]
+            if kind == "none" and len(kinds) > 1:
+                own = {name: value for name, value in own.items() if name not in FAVOURING}
+            one = cls.preset(preset, **own | {"task": task, "angles": words, "favour": kind})
+            made += [replace(one, seed=one.seed + k) for k in range(seeds)]
         return made
 
     @property
     def name(self) -> str:
         """What a run of this among several is called."""
         restricted = f"-{self.angles.replace(':', '.')}" if self.angles != UNRESTRICTED else ""
-        return f"{self.task}{restricted}-{self.seed}"
+        favoured = f"-{self.favour}" if self.favour != "none" else ""
+        return f"{self.task}{restricted}{favoured}-{self.seed}"
 
     @property
     def evaluations(self) -> list[int]:
@@ -208,6 +296,14 @@ class TrainSettings(Settings):
                 points.append(point)
                 last = point
         return points
+
+
+def _each_once(what: str, given: Any) -> list[Any]:
+    """One value or several, no two of them alike."""
+    found = list(given) if isinstance(given, list | tuple) else [given]
+    if not found or len(set(found)) < len(found):
+        raise RotoscopeError(f"each {what} must be given once, found {', '.join(map(str, found)) or 'none'}")
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)

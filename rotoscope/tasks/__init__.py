@@ -6,6 +6,7 @@ from rotoscope.tasks.canonical_tasks import canonical as canonical
 from rotoscope.tasks.canonical_tasks import index as index
 from rotoscope.tasks.canonical_tasks import induction as induction
 from rotoscope.tasks.canonical_tasks import retrieval as retrieval
+from rotoscope.tasks.either_way import either as either
 from rotoscope.tasks.entity_groups import groups as groups
 from rotoscope.tasks.lookup_lines import lookup as lookup
 from rotoscope.tasks.multihop import MultiHop as MultiHop

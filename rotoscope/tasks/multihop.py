@@ -5,222 +5,24 @@ letter at the end of the path. **Letter task.** A target window of (letter, digi
 second letter says which earlier pair comes next, the one that begins with it. The answer is the (letter, digit) pair at
 the end. Both have exactly one path per sequence, and ask at the last token.
 
-Hop counts come in equal shares, and inside each of them every answer value and every answer position equally often, once
-round the cycle of both. `balanced` takes rows from all over a cycle, so that a few of them are balanced as well.
-Positions are 0-based. Row k is a function of the seed and of k alone.
+How hops, answers and their places are spread over the rows is said in `multihop_frames`. A third task of the same form,
+which either kind of head can solve, has a file of its own (`either_way`).
 """
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
-from statistics import fmean
-from typing import Any, overload
+from collections.abc import Callable, Sequence
 
 import torch
 
 from rotoscope.errors import TaskError
 from rotoscope.shapes import Int, Tensor
-from rotoscope.tasks.dice import Dice
-from rotoscope.tasks.prompts import Prompt, Prompts
-
-PAD = "<pad>"
-
-
-@dataclass(frozen=True)
-class MultiHop:
-    """One sequence in words, its answer and the positions on the path from the last token to it."""
-
-    task: str
-    tokens: tuple[str, ...]
-    answer: str
-    hops: int
-    path: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class MultiHops(Sequence[MultiHop]):
-    """Many sequences as token ids. Index it to see one of them in words."""
-
-    task: str
-    tokens: Int[Tensor, "rows n"]
-    answer: Int[Tensor, "rows"]
-    hops: Int[Tensor, "rows"]
-    path: Int[Tensor, "rows most_hops_and_one"]
-    """Positions from the last token to the answer, then -1."""
-    vocabulary: tuple[str, ...]
-    """The string of every token id; the last one is padding and stands in no sequence."""
-    settings: dict[str, Any] = field(default_factory=dict)
-
-    def __len__(self) -> int:
-        return self.tokens.shape[0]
-
-    @overload
-    def __getitem__(self, index: int) -> MultiHop: ...
-    @overload
-    def __getitem__(self, index: slice | Tensor) -> MultiHops: ...
-    def __getitem__(self, index: int | slice | Tensor) -> MultiHop | MultiHops:
-        if isinstance(index, int):
-            tokens = tuple(self.vocabulary[t] for t in self.tokens[index].tolist())
-            hops = int(self.hops[index])
-            path = tuple(self.path[index, : hops + 1].tolist())
-            return MultiHop(self.task, tokens, self.vocabulary[int(self.answer[index])], hops, path)
-        rows = {name: getattr(self, name)[index] for name in ("tokens", "answer", "hops", "path")}
-        return replace(self, **rows)
-
-    def __iter__(self) -> Iterator[MultiHop]:
-        return (self[k] for k in range(len(self)))
-
-    def to(self, device: str | torch.device) -> MultiHops:
-        """The same sequences on another device."""
-        rows = {name: getattr(self, name).to(device) for name in ("tokens", "answer", "hops", "path")}
-        return replace(self, **rows)
-
-    @property
-    def length(self) -> int:
-        """Tokens in a sequence."""
-        return self.tokens.shape[1]
-
-    @cached_property
-    def on_path(self) -> Tensor:
-        """Which positions [rows, n] stand on the path and point on: all of it but the answer."""
-        marks = torch.zeros_like(self.tokens, dtype=torch.bool)
-        steps = torch.arange(self.path.shape[1], device=self.path.device)
-        points = steps < self.hops[:, None]
-        rows = torch.arange(len(self), device=self.path.device)[:, None].expand_as(points)
-        marks[rows[points], self.path[points]] = True
-        return marks
-
-    def prompts(self) -> Prompts:
-        """The same sequences as prompts to profile a model on: every token a block, asked at the last one."""
-        items = tuple(
-            Prompt(tuple(row), (self.length - 1,), (answer,))
-            for row, answer in zip(self.tokens.tolist(), self.answer.tolist(), strict=True)
-        )
-        return Prompts(self.task, items, dict(self.settings), self._chance)
-
-    @property
-    def _chance(self) -> float | None:
-        """Of one of the tokens in a sequence that point no further, picked at random."""
-        ends = {k for k, word in enumerate(self.vocabulary) if word[-1].isdigit() == (self.task == "letter")}
-        there = [len(ends.intersection(row)) for row in self.tokens.tolist()]
-        return fmean(1 / n for n in there) if there else None
-
-
-def letters_of(count: int) -> list[str]:
-    """a..z, then aa, ab, ... as many as asked for."""
-    names = [chr(ord("a") + k) for k in range(26)]
-    return (names + [first + second for first in names for second in names])[:count]
-
-
-@dataclass(frozen=True)
-class _Frame:
-    """What both tasks share: which rows, how many hops each, where the answer stands, which value it has."""
-
-    rows: Tensor
-    hops: Tensor
-    value: Tensor
-    path: Tensor
-    dice: Dice
-    body: int
-    """Where the pointing window begins."""
-    last: int
-    sizes: dict[str, Any]
-    drawn: dict[str, Any]
-    """Settings: what makes the task, and what tells one set of sequences from another."""
-
-    def put(self, tokens: Tensor, step: int, made: Tensor) -> None:
-        """Write tokens [rows] at the path's position `step`, in the rows whose path points on from there."""
-        here = torch.where(self.hops > step, self.path[:, step], self.last)
-        kept = tokens.gather(1, here[:, None])[:, 0]
-        tokens.scatter_(1, here[:, None], torch.where(self.hops > step, made, kept)[:, None])
-
-    def made(self, task: str, tokens: Tensor, vocabulary: tuple[str, ...], **own: int) -> MultiHops:
-        """The finished sequences; `own` are the sizes that only this task has."""
-        settings = self.sizes | own | self.drawn
-        return MultiHops(task, tokens, self.value, self.hops, self.path, vocabulary, settings)
-
-
-def _frame(
-    count: int,
-    hops: int | Sequence[int],
-    target: int,
-    window: int,
-    values: int,
-    front: int,
-    seed: int,
-    first: int,
-    balanced: bool,
-    device: str | torch.device,
-) -> _Frame:
-    kinds = _kinds(hops)
-    if count < 1 or front < 0 or first < 0:
-        raise TaskError(f"count must be at least 1 and front at least 0, found {count} and {front}")
-    if target < 1 or window < max(kinds) - 1:
-        raise TaskError(
-            f"{max(kinds)} hops need a window of at least {max(kinds) - 1} tokens and a target, "
-            f"found {window} and {target}"
-        )
-    rows = torch.arange(first, first + count, device=device)
-    if balanced:
-        rows = _balanced_rows(count, len(kinds), values, target, seed, first).to(device)
-    dice = Dice(seed, rows)
-    among = rows // len(kinds)  # the row's number inside its hop class
-    hop_counts = torch.tensor(kinds, device=device)[rows % len(kinds)]
-    # Values take turns, positions take turns, and one is shifted against the other once both have gone round.
-    value = among % values
-    where = front + (among + among // math.lcm(values, target)) % target
-    body, last = front + target, front + target + window
-    rank = dice.bits(window).argsort(dim=1, stable=True).argsort(dim=1, stable=True)
-    places = torch.arange(body, last, device=device).expand(count, -1)
-    between = torch.where(rank < hop_counts[:, None] - 1, places, -1).sort(1, descending=True).values
-    path = torch.full((count, max(kinds) + 1), -1, device=device)
-    path[:, 0] = last
-    path[:, 1:-1] = between[:, : max(kinds) - 1]
-    path.scatter_(1, hop_counts[:, None], where[:, None])
-    sizes = {"hops": list(kinds), "target": target, "window": window}
-    drawn = {"front": front, "seed": seed, "first": first, "count": count} | (
-        {"balanced": True} if balanced else {}
-    )
-    return _Frame(rows, hop_counts, value, path, dice, body, last, sizes, drawn)
-
-
-def _balanced_rows(count: int, kinds: int, values: int, target: int, seed: int, first: int) -> Tensor:
-    """Rows after `first` in which answers and their positions are spread as evenly as so few can be.
-
-    In every hop class: as often as all values fit they take turns from the beginning of a cycle on. The rest come from the
-    next cycle, one from each of equally wide ranges of values, and their positions take turns in a random order.
-    """
-    dice = torch.Generator().manual_seed(seed)
-    turn = math.lcm(values, target)
-    cycle = turn * target  # rows of a class after which values and positions have met equally often
-    begin = -(-first // (kinds * cycle)) * cycle
-    among = torch.empty(count, dtype=torch.long)
-    for kind in range(kinds):
-        own = among[kind::kinds]
-        whole = len(own) // values * values
-        own[:whole] = begin + torch.arange(whole)
-        left = len(own) - whole
-        if left:
-            edges = torch.arange(left + 1) * values // left
-            width = edges.diff()
-            value = edges[:-1] + (torch.rand(left, generator=dice) * width).long().clamp(max=width - 1)
-            turns = [torch.randperm(target, generator=dice) for _ in range(0, left, target)]
-            where = torch.cat(turns)[:left]
-            next_cycle = begin + -(-whole // cycle) * cycle
-            own[whole:] = next_cycle + value + turn * ((where - value) % target)
-    return among * kinds + torch.arange(count) % kinds
-
-
-def _kinds(hops: int | Sequence[int]) -> tuple[int, ...]:
-    """4 means one to four hops; a list means exactly those."""
-    kinds = tuple(range(1, hops + 1)) if isinstance(hops, int) else tuple(int(h) for h in hops)
-    if not kinds or min(kinds) < 1 or len(set(kinds)) < len(kinds):
-        raise TaskError(f"hops must be a positive number or different positive numbers, found {hops}")
-    return kinds
+from rotoscope.tasks.either_way import either
+from rotoscope.tasks.multihop_frames import PAD as PAD
+from rotoscope.tasks.multihop_frames import MultiHop as MultiHop
+from rotoscope.tasks.multihop_frames import MultiHops as MultiHops
+from rotoscope.tasks.multihop_frames import frame_of, kinds_of, letters_of
 
 
 def number(
@@ -244,7 +46,7 @@ def number(
     """
     if not 1 <= letters <= 26 * 27:
         raise TaskError(f"letters must lie between 1 and {26 * 27}, found {letters}")
-    frame = _frame(count, hops, target, window, letters, front, seed, first, balanced, device)
+    frame = frame_of(count, hops, target, window, letters, front, seed, first, balanced, device)
     dice, reach = frame.dice, target + window
     tokens = torch.empty(count, frame.last + 1, dtype=torch.long, device=device)
     tokens[:, : frame.body] = dice.below(letters, frame.body)
@@ -276,7 +78,7 @@ def letter(
     A letter that the path looks for begins no other pair, so there is never a second match. The other arguments are
     those of `number`.
     """
-    most = max(_kinds(hops))
+    most = max(kinds_of(hops))
     if not most + 1 <= alphabet <= 26:
         raise TaskError(
             f"{most} hops need {most} letters that begin one pair only and at least one other (at most 26 in all), "
@@ -284,7 +86,7 @@ def letter(
         )
     if digits < 1:
         raise TaskError(f"digits must be at least 1, found {digits}")
-    frame = _frame(count, hops, target, window, alphabet * digits, front, seed, first, balanced, device)
+    frame = frame_of(count, hops, target, window, alphabet * digits, front, seed, first, balanced, device)
     dice, pairs = frame.dice, alphabet * digits
     # A random order of the letters that begins with the answer's: the h first are looked for (the last one first), the
     # rest is free to begin the pairs off the path.
@@ -311,12 +113,13 @@ def letter(
     return frame.made("letter", tokens, vocabulary, alphabet=alphabet, digits=digits)
 
 
-MULTIHOP: dict[str, Callable[..., MultiHops]] = {"number": number, "letter": letter}
+MULTIHOP: dict[str, Callable[..., MultiHops]] = {"number": number, "letter": letter, "either": either}
 
 
 WORDS = {
     "number": (re.compile(r"[a-z]{1,2}|[0-9]{1,9}"), "letters such as a or dp and integers such as 3"),
     "letter": (re.compile(r"[a-z]([0-9]{1,9}|[a-z])"), "pairs such as a1 or ab"),
+    "either": (re.compile(r"[a-z]{1,2}([0-9]{1,9})?"), "pairs such as a1 or dp3 and letters such as dp"),
 }
 """What a token of each task looks like, and how that is said."""
 
@@ -358,17 +161,31 @@ def solve_letter(tokens: Sequence[str]) -> tuple[int, ...]:
     return tuple(path)
 
 
-SOLVERS = {"number": solve_number, "letter": solve_letter}
+def solve_either(tokens: Sequence[str]) -> tuple[int, ...]:
+    """The path from the last token, a letter, to the one pair that begins with it."""
+    _check_words("either", tokens)
+    asked = tokens[-1]
+    matches = [p for p, token in enumerate(tokens[:-1]) if token.rstrip("0123456789") == asked]
+    if len(matches) != 1:
+        raise TaskError(
+            f"improper input: '{asked}' at the end has {len(matches)} earlier matches instead of one"
+        )
+    return len(tokens) - 1, matches[0]
+
+
+SOLVERS = {"number": solve_number, "letter": solve_letter, "either": solve_either}
 
 
 def solve(task: str, tokens: Sequence[str]) -> MultiHop:
     """A sequence of one's own, with its path and answer."""
     path = SOLVERS[task](tokens)
-    return MultiHop(task, tuple(tokens), tokens[path[-1]], len(path) - 1, path)
+    found = tokens[path[-1]]
+    answer = found.lstrip("abcdefghijklmnopqrstuvwxyz") if task == "either" else found
+    return MultiHop(task, tuple(tokens), answer, len(path) - 1, path)
 
 
 def pointed_at(samples: MultiHops) -> Int[Tensor, "rows n"]:
-    """Where every token points: t back, or to the one earlier pair that begins with its second letter.
+    """Where every token points: t back, or to the one earlier pair that begins with its second (or only) letter.
 
     A token that ends paths points to itself; -1 where an off-path token points nowhere, or to several pairs.
     """
@@ -378,6 +195,8 @@ def pointed_at(samples: MultiHops) -> Int[Tensor, "rows n"]:
         step = (tokens - letters + 1).clamp(min=0)  # a letter points to itself
         return torch.where(step <= places, places - step, -1)
     alphabet, digits = samples.settings["alphabet"], samples.settings["digits"]
+    if samples.task == "either":
+        alphabet *= samples.settings["target"]  # so many for each place
     ends = tokens < alphabet * digits
     begins = torch.where(ends, tokens // digits, (tokens - alphabet * digits) // alphabet)
     sought = (tokens - alphabet * digits) % alphabet

@@ -24,6 +24,7 @@ from tests.figures.legible import faults
 from tests.monitored import monitored
 from tests.results.test_onehop import made
 from tests.results.test_restrictions import restricted
+from tests.results.test_steering import made_up as steered
 from tests.swap_depths import as_profile, swap_depths
 
 Runs = Callable[[str], Any]
@@ -116,6 +117,8 @@ FIGURES: dict[str, Callable[[Runs], Figure]] = {
     "restricted_accuracy of one task": lambda run: draw.restricted_accuracy(
         restricted(["number"], watched=False)
     ),
+    "steered_accuracy": lambda run: draw.steered_accuracy(steered()),
+    "steered_accuracy of one task": lambda run: draw.steered_accuracy(steered(tasks=("letter",))),
     "one_hop_accuracy": lambda run: draw.one_hop_accuracy(made(), printed=TABLE_3),
     "task_agreement": lambda run: draw.task_agreement(_agreement()),
     "false_verdicts": lambda run: draw.false_verdicts(made_up({(0.02, 6): [0, 2], (0.1, 16): [1, 1]})),

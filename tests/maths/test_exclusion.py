@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rotoscope as rs
-from rotoscope.maths.exclusion_principle import Taken, exclusion_from_factors
+from rotoscope.maths.exclusion_principle import Taken, exclusion_from_factors, exclusion_of
 from tests.factors import random_factors
 from tests.twin import all_permutations
 
@@ -70,3 +70,58 @@ def test_nothing_seen_is_nothing() -> None:
     found = exclusion_from_factors(heads, Taken.of(heads, rs.Blocks(((0, 2), (2, 4)))))
     assert not found.variance.any()
     assert not found.bound.any()
+
+
+@pytest.mark.parametrize("favour", ["symbolic", "positional"])
+@pytest.mark.parametrize("size", [2, 5])
+def test_the_penalty_is_the_mean_over_all_permutations(favour: str, size: int) -> None:
+    logits = np.random.default_rng(size).normal(size=(size, size))
+    variance, d_pos, d_sym = all_permutations(logits)
+    found = rs.exclusion(torch.tensor(logits)).penalty(favour)
+    assert found.item() == pytest.approx(
+        (d_sym if favour == "symbolic" else d_pos) / (variance + 1e-3), rel=1e-12
+    )
+
+
+@pytest.mark.parametrize("favour", ["symbolic", "positional"])
+def test_pure_heads_cost_nothing_where_they_are_favoured_and_flat_ones_little(favour: str) -> None:
+    real = torch.randn(9, dtype=torch.float64)
+    pure = real[None, :].expand(9, 9) if favour == "symbolic" else real[:, None].expand(9, 9)
+    assert rs.exclusion(pure).penalty(favour) == 0
+    assert rs.exclusion(pure.T).penalty(favour) > 1.9  # twice the variance
+    assert rs.exclusion(1e-3 * pure.T).penalty(favour) < 1e-2
+
+
+@pytest.mark.parametrize("hidden", [(), (0, 3)])
+@pytest.mark.parametrize("favour", ["symbolic", "positional"])
+def test_gradients_of_the_penalty(favour: str, hidden: tuple[int, ...]) -> None:
+    """Against finite differences, with and without forming the matrix, and both ways alike."""
+    heads = random_factors(6, 1, rest=1, group=1, hidden=hidden, dtype=torch.float64)
+    blocks = rs.Blocks.tokens(5)
+    seen = [p for p in range(5) if p not in hidden]
+
+    def formed(query: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
+        own = replace(heads, query=query, keys=keys)
+        return exclusion_of(own.logits()[:, :, seen][..., seen]).penalty(favour)
+
+    def unformed(query: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
+        own = replace(heads, query=query, keys=keys)
+        return exclusion_from_factors(own, Taken.of(own, blocks)).penalty(favour)
+
+    given = (heads.query.requires_grad_(), heads.keys.requires_grad_())
+    slopes = []
+    for penalty in (formed, unformed):
+        assert torch.autograd.gradcheck(penalty, given)
+        slopes.append(torch.autograd.grad(penalty(*given).sum(), given))
+    for one, other in zip(*slopes, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
+        assert one.abs().max() > 0.01
+
+
+def test_gradients_of_heads_that_see_nothing_are_zero() -> None:
+    heads = random_factors(5, 2, hidden=(0, 1, 2, 3), dtype=torch.float64)
+    keys = heads.keys.requires_grad_()
+    found = exclusion_from_factors(heads, Taken.of(heads, rs.Blocks.tokens(4)))
+    (slope,) = torch.autograd.grad(found.penalty("symbolic").sum(), keys)
+    assert slope.count_nonzero() == 0
+    assert found.d_pos.max() == 0

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import rotoscope as rs
-from rotoscope.papers import CLAIMS, canonical, depths, layers, learning, lengths, models, workshop
+from rotoscope.papers import CLAIMS, canonical, depths, layers, learning, lengths, models, restricted, workshop
 from rotoscope.papers.claim import Claim
 from rotoscope.papers.verdicts import IN_PART, REPRODUCED
 from rotoscope.papers.workshop import Untrained, Workshop
@@ -21,7 +21,12 @@ from tests.models import tiny
 SLOW = pytest.mark.slow
 SMALL: dict[str, Any] = {"layers": 2, "width": 16, "positions": 32}
 LITTLE = {"training": workshop.FEW["training"] | dict.fromkeys(("validation_sequences", "test_sequences"), 40)}
-MULTIHOP = [claim for room in (canonical, learning, layers, lengths) for claim in room.CLAIMS if claim.learned]
+MULTIHOP = [
+    claim
+    for room in (canonical, learning, layers, lengths, restricted)
+    for claim in room.CLAIMS
+    if claim.learned
+]
 MULTIHOP += [claim for claim in depths.CLAIMS if claim.needs == "depths"]
 LANGUAGE = [claim for claim in (*models.CLAIMS, *depths.LANGUAGE) if claim.learned]
 PROFILED = [claim for claim in LANGUAGE if claim.needs == "profile"]

@@ -81,6 +81,8 @@ def test_how_far_a_run_is_and_what_it_says(tmp_path: Path) -> None:
         (["step300", True], "step 300 of ?", None),
     ):
         assert how_far(folder, {"steps": steps}) == (words, share)
+    run.log(log | {"of": 600})
+    assert how_far(folder, {}) == ("step 300 of 600", 0.5)
 
 
 def test_the_list_counts_heads_while_a_run_grows_and_afterwards(tmp_path: Path) -> None:
@@ -214,10 +216,9 @@ def test_a_language_model_of_270_heads_at_100_steps(visit: Visit) -> None:
 
 @pytest.fixture
 def growing(tmp_path: Path) -> Iterator[tuple[Run[Dynamics], Server]]:
-    """A run being written here, and a server in a process of its own that shows it."""
+    """A run that has just begun, and a server in a process of its own that shows it."""
     run = Run(Dynamics, SETTINGS, tmp_path / "runs" / "growing")
-    for step in (0, 100):
-        grow(run, step)
+    run.begin()
     server = Server(tmp_path / "runs", tmp_path / "browser")
     yield run, server
     server.process.kill()
@@ -237,10 +238,14 @@ def test_a_run_is_seen_to_grow(browser: Any, growing: tuple[Run[Dynamics], Serve
     watched = Watched(context.new_page())
     page = watched.page
     page.goto(server.url)
-    assert "running step 100 of 900" in " ".join(page.inner_text("tbody tr").split())
     page.get_by_role("link", name="growing").click()
+    page.wait_for_selector("#tab-measured[aria-selected=true]")  # there is nothing else yet
+    grow(run, 0)
+    grow(run, 100)
     page.wait_for_selector("#tab-training[aria-selected=true]")
-    assert page.inner_text("output") == "step 100"
+    until(page, "document.querySelector('output').textContent === 'step 100'")
+    (listed,) = json.loads(server.get("/runs")[1])["runs"]
+    assert (listed["state"], listed["progress"], listed["share"]) == ("running", "step 100 of 900", 100 / 900)
     page.fill("#search", "L1H2")
     page.keyboard.press("Enter")
     page.mouse.move(300, 400)  # a part of the plane is made large

@@ -79,9 +79,9 @@ def test_what_fails_what_is_learned_and_what_lies_between() -> None:
     ("spoiled", "why"),
     [
         (lambda runs: [run for run in runs if run.run.settings["seed"] == 0], "one seed"),
-        (lambda runs: [run for run in runs if run.run.settings["angles"] != "all"], "nothing unrestricted"),
+        (lambda runs: [run for run in runs if "angles" in run.run.settings], "nothing unrestricted"),
         (
-            lambda runs: [run for run in runs if run.run.settings["angles"] != "all"] + runs[:1],
+            lambda runs: [run for run in runs if "angles" in run.run.settings] + runs[:1],
             "one unrestricted seed",
         ),
     ],
@@ -120,6 +120,7 @@ def test_a_base_and_nope_layers_are_restrictions_too() -> None:
         ([], "no training was given"),
         ([("all", 0, {}), ("all", 0, {})], "the training of number, all, 0 was given twice"),
         ([("all", 0, {}), ("fast", 0, {"steps": 700})], "the same steps, found 600 and 700"),
+        ([("all", 0, {}), ("fast", 0, {"favour": "symbolic"})], "the same favour, found None and symbolic"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(runs: list[Any], message: str) -> None:

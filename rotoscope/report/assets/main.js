@@ -200,11 +200,12 @@ async function renew(fresh) {
   const now = JSON.stringify(fresh);
   if (now === before) return;
   await inflate(fresh);
-  const tabs = () => available().map(([name]) => name).join(), had = tabs();
+  const tabs = () => available().map(([name]) => name), had = tabs();
   before = now;
   runs = fresh;
   state.run = Math.min(state.run, Math.max(0, runs.length - 1));
-  if (state.tab === "training" && tabs() === had && training.renew()) {
+  if (state.tab === had[0] && tabs()[0] !== had[0]) state.tab = null; // a run that had nothing to show has something now
+  if (state.tab === "training" && tabs().join() === had.join() && training.renew()) {
     const open = new Set([...document.querySelectorAll("#notes details[open]")].map((one) => one.className));
     document.getElementById("notes").replaceChildren(...notes());
     document.querySelectorAll("#notes details").forEach((one) => { one.open = open.has(one.className); });

@@ -1,0 +1,49 @@
+"""What a training of ours adds to its loss so that heads become of a kind (`TrainSettings.favour`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from rotoscope.lab.gptj import LayerState, head_logits
+from rotoscope.maths.exclusion_principle import exclusion_of
+from rotoscope.settings import TrainSettings
+from rotoscope.shapes import Float, Int, Tensor
+
+
+class Penalties:
+    """For each of the models that are trained as one, its strength times the mean penalty of its favoured layers' heads.
+
+    The query is the last token, where the task is asked. Layers are shown to `visit` in the forward pass of the step itself.
+    """
+
+    def __init__(self, each: Sequence[TrainSettings], device: torch.device) -> None:
+        first = next(one for one in each if one.favour != "none")
+        self.layers, self.begin, self.end = set(first.favoured), *first.favoured_steps
+        strengths = [
+            [one.strength * (one.favour == kind) for one in each] for kind in ("symbolic", "positional")
+        ]
+        self.symbolic, self.positional = torch.tensor(strengths, device=device)
+        self.states: list[LayerState] = []
+
+    @classmethod
+    def of(cls, each: Sequence[TrainSettings], device: torch.device) -> Penalties | None:
+        """None where no model favours a kind: nothing is then computed."""
+        return cls(each, device) if any(one.favour != "none" for one in each) else None
+
+    def visit(self, state: LayerState) -> None:
+        """Keep a layer of the step that is computed, if it is one of those that are favoured."""
+        if state.layer in self.layers:
+            self.states.append(state)
+
+    def after(self, now: Int[Tensor, "1"]) -> Float[Tensor, "models"]:
+        """What to add to every model's loss at a step; what was kept of it is let go."""
+        states, self.states = self.states, []
+        logits = head_logits(states, states[0].query.shape[-2] - 1)[
+            ..., :-1, :-1
+        ]  # the query's own key is no visible key
+        found = exclusion_of(logits)
+        means = [found.penalty(kind).mean((0, -2, -1)) for kind in ("symbolic", "positional")]
+        asked = (now >= self.begin) & (now < self.end)
+        return asked * (self.symbolic * means[0] + self.positional * means[1])

@@ -1,0 +1,40 @@
+"""Ours: which frequencies the multi-hop tasks need, from models trained without the others."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from rotoscope.papers.claim import beside_untrained, claims
+from rotoscope.papers.verdicts import Found
+from rotoscope.papers.workshop import RESTRICTED, Size, Workshop
+from rotoscope.results.restrictions import FAILS
+
+
+def not_learned(task: str, which: int, size: Size, workshop: Workshop) -> Found:
+    """Whether a task fails with some frequencies alone, at every number of hops or at some."""
+    restriction, rows = RESTRICTED[size][which], workshop.restricted(size).by_hops()
+    rows = rows[(rows["task"] == task) & (rows["restriction"] == restriction)]
+    fails = rows["outcome"] == FAILS
+
+    def listed(column: str) -> str:
+        return ", ".join(f"{value:.2f}" for value in rows[column])
+
+    value = (
+        f"ids {restriction} alone: {listed('accuracy')} right, in the best seed {listed('max')}; unrestricted "
+        f"{listed('unrestricted')} (by hops)"
+    )
+    return Found(value, bool(fails.all()), bool(fails.any()))
+
+
+CLAIMS = claims(
+    {
+        name: beside_untrained(partial(not_learned, task, which, size))
+        for name, task, which, size in (
+            ("ours-number-fast-mini", "number", 0, "mini"),
+            ("ours-letter-slow-mini", "letter", 1, "mini"),
+            ("ours-number-fast", "number", 0, "paper"),
+            ("ours-letter-slow", "letter", 1, "paper"),
+        )
+    },
+    learned=True,
+)
