@@ -91,8 +91,8 @@ def test_heads_follow_the_question_when_it_is_learned_and_not_otherwise(tmp_path
         assert learned == [answers == "right"] * 2
         last = cards.moved(**runs).iloc[-1]
         assert (last["heads"] > 0.5) == (answers == "right")
-        assert (abs(last["heads"]) < 0.1) == (answers == "random")
-        assert max(abs(last["null_low"]), abs(last["null_high"])) < 0.1
+        assert (abs(last["heads"]) < 0.2) == (answers == "random")
+        assert max(abs(last["null_low"]), abs(last["null_high"])) < 0.2
 
 
 # SmolLM2, fine-tuned.
