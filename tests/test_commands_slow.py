@@ -32,6 +32,10 @@ PROGRAM = r"(?:rotoscope|make|python3?|pip|ssh) \S"
 STAND_INS = {
     "path/to/model": ("path/to/model", "a tiny llama for the user's own model"),
     "google/gemma-2-2b-it": ("path/to/model", "a tiny llama for weights from the hub"),
+    "EleutherAI/pythia-70m --revisions 'step*'": (
+        "path/to/model --inputs 2",
+        "a tiny llama for weights from the hub",
+    ),
     "prompt.txt": ("prompt.txt", "a prompt of the test's for the user's own"),
     "mine.txt": (
         "mine.txt --lengths 12 16 --runs 1 --questions 2",

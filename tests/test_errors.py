@@ -71,6 +71,12 @@ def monitored_twice(model: Any) -> None:
         monitor.finish()
 
 
+def checkpointed(model: Any) -> Any:
+    favour = rs.monitor.Favour(model, "symbolic")
+    model.train().gradient_checkpointing_enable()
+    return favour
+
+
 SITUATIONS: dict[str, Callable[[Scene], Any]] = {
     "Fewer than two blocks": lambda s: s.text(),
     "A block holds the query": lambda s: s.profile(blocks=[(1, 6), (6, 12)]),
@@ -145,6 +151,15 @@ SITUATIONS: dict[str, Callable[[Scene], Any]] = {
     "Weights that are not in memory": Scene.offloaded,
     "No checkpoints": lambda s: rs.dynamics(s.made("empty")),
     "A task that is given twice": lambda s: rs.lab.train(["number", "number"]),
+    "A revision of what is not on the hub": lambda s: rs.load("smollm2", revision="step1000"),
+    "A published series without its revisions": lambda s: rs.dynamics("org/model"),
+    "Revisions of a folder": lambda s: rs.dynamics(s.made("empty"), revisions="step*"),
+    "No branch or tag that fits": Scene.published,
+    "Two checkpoints of one step": lambda s: (
+        s.folder("run/step-5"),
+        rs.dynamics(s.folder("run/checkpoint-5").parent),
+    ),
+    "No room for a series": lambda s: s.published("step1", 10**18),
     "Angles that cannot be understood": lambda s: rs.lab.train("number", angles="quick"),
     "Frequencies that a model does not have": lambda s: rs.lab.train("number", angles="60-64"),
     "Trainings that cannot be compared": lambda s: rs.analysis.restrictions(
@@ -227,6 +242,12 @@ SITUATIONS: dict[str, Callable[[Scene], Any]] = {
     "Weights that are spread over processes": lambda s: rs.HeadMonitor(TOKENS).step(sharded(s.model), 0),
     "Virtual tokens": lambda s: rs.HeadMonitor(TOKENS).step(prompt_tuned(s.model), 0),
     "A run that a monitor has finished": lambda s: monitored_twice(s.model),
+    "Layers that cannot be favoured": lambda s: rs.lab.train(
+        "number", "paper", favour="symbolic", favour_layers="4-12"
+    ),
+    "Settings of a penalty that nobody asked for": lambda s: rs.lab.train("number", strength=0.1),
+    "A penalty without a forward pass": lambda s: rs.monitor.Favour(s.model, "symbolic").penalty,
+    "Heads that cannot be overheard": lambda s: checkpointed(s.model).__enter__(),
     "No schedule": lambda s: rs.HeadMonitor(TOKENS, every="often"),
     "A setting that does not exist": lambda s: s.profile(gama=0.2),
     "A claim that is not in the ledger": lambda s: rs.papers.reproduce("p2-number-oder", out="runs/ledger"),

@@ -16,5 +16,6 @@ from rotoscope.analysis.profiling import profile as profile
 from rotoscope.analysis.restriction import restrictions as restrictions
 from rotoscope.analysis.roles import find_roles as find_roles
 from rotoscope.analysis.roles import trace as trace
+from rotoscope.analysis.steering import measure_steering as measure_steering
 from rotoscope.analysis.theory import run_theory as run_theory
 from rotoscope.analysis.watching import Watch as Watch

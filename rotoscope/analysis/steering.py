@@ -7,6 +7,7 @@ longer inputs, which have more tokens in front. Heads are measured at the last t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -70,10 +71,7 @@ def measure_steering(
         return run.finished
     with progress_bar("steering", len(named), show_progress) as bar:
         for k, (folder, row) in enumerate(zip(runs, about, strict=True)):
-            run.piece(
-                f"model-{k:04d}",
-                lambda folder=folder, row=row: _measured(Path(folder), row, longer, inputs, device),
-            )  # type: ignore[misc]
+            run.piece(f"model-{k:04d}", partial(_measured, Path(folder), row, longer, inputs, device))
             bar.advance(1)
     return run.finish()
 

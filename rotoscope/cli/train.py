@@ -9,6 +9,9 @@ from rotoscope.cli.command import Given, command
 from rotoscope.progress import says_loading
 from rotoscope.settings import Output, TrainSettings, WatchSettings
 
+MANY_HEADS = 40
+"""More heads than this are counted, and the pure ones named."""
+
 
 @command
 def train(
@@ -126,13 +129,36 @@ def _show(console: Any, result: Any, folder: Path, draw: bool) -> int:
 
 
 def show_dynamics(console: Any, result: Any, folder: Path) -> None:
-    """Which heads ended pure and since when, and what each hop waited for."""
+    """Which heads ended pure and since when (of many heads: how many are of each class, and the pure ones), and what each
+    hop waited for."""
     from rotoscope.cli.summary import show_table
 
+    heads, file = result.pure_from(), folder / "pure_from.csv"
     title = "heads at the end (gamma = 0.1), and the steps at which they became pure"
-    show_table(console, result.pure_from(), title, folder / "pure_from.csv")
-    if result.accuracy is not None:
+    if len(heads) > MANY_HEADS:
+        _show_many(console, heads, file)
+    else:
+        show_table(console, heads, title, file)
+    if result.has_hops:
         title = "what each hop waits for: pure heads by the step it is learned"
         show_table(console, result.waiting(), title, folder / "waiting.csv")
+    if result.accuracy is not None:
         title = "over training, accuracy against the number of heads in each class"
         show_table(console, result.alignment(), title, folder / "alignment.csv")
+
+
+def _show_many(console: Any, heads: Any, file: Path) -> None:
+    """Counts by class, the heads that end pure in the order in which they became so, and where all heads are."""
+    from rotoscope.cli.summary import show_table
+    from rotoscope.cli.terminal import say
+    from rotoscope.results.files import write_text
+
+    groups = heads.groupby("head_class")["little_at_stake"]
+    counts = groups.agg(["size", "sum"]).set_axis(["heads", "little_at_stake"], axis=1).reset_index()
+    show_table(console, counts, f"{len(heads)} heads at the end (gamma = 0.1) by class", file)
+    pure = heads.dropna(subset=["first_pure"]).sort_values(["first_pure", "layer", "head"])
+    if len(pure):
+        title = "heads that end pure, in the order in which they became so"
+        show_table(console, pure, title, file.with_name("pure_heads.csv"))
+    write_text(file, heads.to_csv(index=False))
+    say(console, f"all {len(heads)} heads: {file}", markup=False)

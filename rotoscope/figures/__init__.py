@@ -25,6 +25,7 @@ from rotoscope.figures.depths import depth_map as depth_map
 from rotoscope.figures.dynamics import plane_over_training as plane_over_training
 from rotoscope.figures.dynamics import purity_over_training as purity_over_training
 from rotoscope.figures.dynamics import scores_over_training as scores_over_training
+from rotoscope.figures.dynamics import separation_over_training as separation_over_training
 from rotoscope.figures.dynamics import training_accuracy as training_accuracy
 from rotoscope.figures.dynamics import waiting as waiting
 from rotoscope.figures.examples import swap_traces as swap_traces
@@ -49,6 +50,7 @@ from rotoscope.figures.roles import answer_arrival as answer_arrival
 from rotoscope.figures.roles import decodable_flow as decodable_flow
 from rotoscope.figures.roles import information_flow as information_flow
 from rotoscope.figures.roles import role_attention as role_attention
+from rotoscope.figures.steering import steered_accuracy as steered_accuracy
 from rotoscope.figures.style import save as save
 from rotoscope.figures.theory import construction_vectors as construction_vectors
 from rotoscope.figures.theory import discrepancies as discrepancies
@@ -98,13 +100,13 @@ def depth_figures(run: SwapDepths) -> Iterator[tuple[str, Figure]]:
 
 def training_figures(run: Dynamics) -> Iterator[tuple[str, Figure]]:
     """Every figure of a model in training."""
-    yield from _named(run, plane_over_training, scores_over_training)
+    yield from _named(run, plane_over_training)
     if len(run.steps) > 1:
-        yield from _named(run, purity_over_training)
-    if run.accuracy is not None:
+        yield from _named(run, scores_over_training, purity_over_training, separation_over_training)
+    if run.accuracy is not None and run.accuracy["step"].nunique() > 1:
         yield from _named(run, training_accuracy)
-        if run.learned().notna().any() or run.pure_from()["first_pure"].notna().any():
-            yield from _named(run, waiting)
+    if run.has_hops and (run.learned().notna().any() or run.pure_from()["first_pure"].notna().any()):
+        yield from _named(run, waiting)
 
 
 def _named(run: Any, *figures: Callable[[Any], Figure]) -> Iterator[tuple[str, Figure]]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
@@ -28,14 +29,21 @@ from rotoscope.figures.style import (
 )
 from rotoscope.figures.words import class_labels
 from rotoscope.maths.purity import AT_ITS_LAYER, GAMMA
-from rotoscope.palette import CLASS_COLOURS, CLASS_MARKERS, HOP_COLOURS, SCORE_COLOURS
+from rotoscope.palette import CLASS_COLOURS, CLASS_MARKERS, HOP_COLOURS, INK, NULL, SCORE_COLOURS
 from rotoscope.results.dynamics import GAMMAS, Dynamics
 
-LONG, LINEAR = 4000, 2000
-"""Trainings of more steps than the first have an axis that is linear up to the second."""
+LONG, LINEAR, TENTH = 4000, 2000, 10
+"""Trainings of more steps than the first have an axis that is linear up to the second, if a tenth of what was looked at is there."""
+SELDOM = 8
+"""Steps are on a logarithmic axis if half of them lie in the first of so many parts of the training."""
 MOVED = 0.02
 """By so much of a score heads move, on average, between a step that is shown and the last: else it is the same picture."""
 COUNTED = "layers and heads count from 0"
+MOST_HEADS = 24
+"""Heads with panels of their own; of more, those that moved furthest."""
+HIGHEST = 9.0
+"""Inches of a figure that fits a page."""
+ON_PROMPTS = "accuracy on the prompts"
 
 
 def training_accuracy(*runs: Dynamics) -> Figure:
@@ -47,14 +55,14 @@ def training_accuracy(*runs: Dynamics) -> Figure:
         for axes, run in zip(panels, runs, strict=True):
             _hop_curves(axes, run)
             axes.set(title=f"{run.task} task", xlabel="training step")
-        panels[0].set_ylabel("accuracy on held-out sequences")
-        shared_legend(figure, panels[-1], ncols=8, title="hops")
+        hops = [axes for axes, run in zip(panels, runs, strict=True) if run.has_hops]
+        panels[0].set_ylabel("accuracy on held-out sequences" if hops else ON_PROMPTS)
+        if hops:
+            shared_legend(figure, hops[-1], ncols=8, title="hops")
         inputs = int(runs[0].accuracy["inputs"].iloc[0]) if runs[0].accuracy is not None else 0
-    return caption(
-        figure,
-        f"{inputs} held-out sequences of each hop count; strokes above: first step with at least 95 %"
-        + _scale_words(*runs),
-    )
+        shown = "held-out sequences of each hop count" if hops else "prompts"
+    words = f"{inputs} {shown}; strokes above: first step with at least 95 %"
+    return caption(figure, words + _scale_words(*runs))
 
 
 def _hop_curves(axes: Axes, run: Dynamics) -> None:
@@ -71,21 +79,35 @@ def _hop_curves(axes: Axes, run: Dynamics) -> None:
 
 def _early(axes: Axes, run: Dynamics) -> None:
     """Steps on a scale that leaves room for the beginning, where everything happens: where it changes, the axis is broken."""
-    last = max(run.steps)
+    last, linear = max(run.steps), _linear_up_to(run)
     axes.set_xlim(0, max(last, 1))
-    if last > LONG:
+    if linear == LINEAR:
         axes.set_xscale("symlog", linthresh=LINEAR, linscale=2)
-        ticks = [t for t in (0, 1000, LINEAR, 5000, 20_000, 100_000) if t <= last]
-        axes.set_xticks(ticks, [f"{t // 1000}k" if t else "0" for t in ticks])
-        axes.minorticks_off()
-        axis_break(axes, LINEAR)
+        ticks = [t for t in (0, 1000, LINEAR, 5000, 20_000, 100_000, 1_000_000) if t <= last]
+    elif linear is not None:
+        axes.set_xscale("symlog", linthresh=linear, linscale=0.5)
+        ticks = [0, *(10**k for k in range(7) if linear <= 10**k <= last)]
     else:
         axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+        return
+    axes.set_xticks(ticks, [f"{t // 1000}k" if t >= 1000 else str(t) for t in ticks])
+    axes.minorticks_off()
+    axis_break(axes, linear)
+
+
+def _linear_up_to(run: Dynamics) -> int | None:
+    """Where a logarithmic axis begins: early where steps were looked at more and more seldom; None for a plain one."""
+    steps = [step for step in run.steps if step > 0]
+    if len(steps) > 3 and steps[len(steps) // 2] < steps[-1] / SELDOM:
+        return steps[0]
+    early = sum(step <= LINEAR for step in run.steps)
+    return LINEAR if max(run.steps) > LONG and TENTH * early >= len(run.steps) else None
 
 
 def _scale_words(*runs: Dynamics) -> str:
-    long = any(max(run.steps) > LONG for run in runs)
-    return f"; steps: linear up to {LINEAR:,}, logarithmic from there (//)" if long else ""
+    linear = {f"{found:,}" for found in map(_linear_up_to, runs) if found is not None}
+    words = " and ".join(sorted(linear))
+    return f"; steps: linear up to {words}, logarithmic from there (//)" if words else ""
 
 
 def plane_over_training(run: Dynamics, steps: Sequence[int] | None = None, gamma: float = GAMMA) -> Figure:
@@ -135,9 +157,14 @@ def _telling_steps(run: Dynamics, most: int = 8) -> list[int]:
 
 
 def scores_over_training(run: Dynamics) -> Figure:
-    """Both scores and the entropy of every head over training (P2 Fig. 6)."""
-    table = run.at()
+    """Both scores and the entropy of every head over training (P2 Fig. 6); of many heads, those that moved furthest."""
+    table = run.at().sort_values("step")
     heads = list(table.groupby(["layer", "head"]))
+    which = ""
+    if len(heads) > MOST_HEADS:
+        which = f"{MOST_HEADS} of {len(heads)} heads: those that moved furthest from where they began; "
+        furthest = sorted(range(len(heads)), key=lambda k: -_furthest(heads[k][1]))[:MOST_HEADS]
+        heads = [heads[k] for k in sorted(furthest)]
     with drawing_many(len(heads), 1.3, 1.0, ("training step", "")) as (figure, panels):
         for axes, ((layer, head), track) in zip(panels, heads, strict=True):
             for score, colour in SCORE_COLOURS.items():
@@ -149,21 +176,32 @@ def scores_over_training(run: Dynamics) -> Figure:
         shared_legend(figure, panels[0])
     return caption(
         figure,
-        f"{run.task} task; entropy relative to uniform attention; layer:head, {COUNTED}" + _scale_words(run),
+        f"{run.task} task; {which}entropy relative to uniform attention; layer:head, {COUNTED}"
+        + _scale_words(run),
     )
+
+
+def _furthest(track: pd.DataFrame) -> float:
+    """The largest distance of a head from where it was at its first step."""
+    there = track[["positional_score", "symbolic_score"]].to_numpy(dtype=float)
+    return float(np.nan_to_num(np.hypot(*(there - there[0]).T)).max())
 
 
 def purity_over_training(run: Dynamics, gammas: Sequence[float] = GAMMAS) -> Figure:
     """The class of every head at every step, for several tolerances, under the accuracy (P2 Figs. 2C and 7)."""
     colours = ListedColormap([CLASS_COLOURS[name] for name in AT_ITS_LAYER])
-    height = 1.5 + 0.14 * (run.layers + 4) * len(gammas)
+    each = min(0.14 * (run.layers + 4), (HIGHEST - 1.5) / len(gammas))
     has = run.accuracy is not None
     ratios = ([1.4] if has else []) + [1.0 + 0.07 * run.layers] * len(gammas)
-    with drawing(TEXT_WIDTH, height, len(ratios), 1, sharex=True, height_ratios=ratios) as (figure, panels):
+    with drawing(TEXT_WIDTH, 1.5 + each * len(gammas), len(ratios), 1, sharex=True, height_ratios=ratios) as (
+        figure,
+        panels,
+    ):
         if has:
             _hop_curves(panels[0], run)
             panels[0].set_ylabel("accuracy")
-            panels[0].legend(title="hops", loc="lower right", ncols=2)
+            if run.has_hops:
+                panels[0].legend(title="hops", loc="lower right", ncols=2)
         for axes, gamma in zip(panels[1 if has else 0 :], gammas, strict=True):
             table = run.at(gamma=gamma)
             grid = table.assign(code=table["head_class"].map(AT_ITS_LAYER.index)).pivot(
@@ -179,7 +217,7 @@ def purity_over_training(run: Dynamics, gammas: Sequence[float] = GAMMAS) -> Fig
                 vmin=0,
                 vmax=len(AT_ITS_LAYER) - 1,
             )
-            step = every(len(grid), 0.14 * run.layers)
+            step = every(len(grid), max(each - 0.56, 0.14))
             names = [f"{layer}:{head}" for layer, head in grid.index]
             axes.set_yticks(np.arange(len(grid))[::step] + 0.5, names[::step])
             axes.set_title(f"gamma = {gamma:g}", loc="left")
@@ -187,6 +225,33 @@ def purity_over_training(run: Dynamics, gammas: Sequence[float] = GAMMAS) -> Fig
         panels[-1].set_xlabel("training step")
         top_legend(figure, class_patches(class_labels(False)))
     words = f"{run.task} task; class of every head (layer:head) by tolerance; {COUNTED}"
+    return caption(figure, words + _scale_words(run))
+
+
+def separation_over_training(run: Dynamics, gamma: float = GAMMA) -> Figure:
+    """How far heads separate as accuracy rises: |positional - symbolic| and the share of pure heads, beside a null's draws."""
+    found, has = run.separation(gamma), run.accuracy is not None
+    names = {"separation": "mean |positional\n− symbolic|", "pure_share": "share of\npure heads"}
+    with drawing(COLUMN_WIDTH, 1.2 + 1.15 * (2 + has), 2 + has, 1, sharex=True) as (figure, panels):
+        if has:
+            _hop_curves(panels[0], run)
+            panels[0].set_ylabel("accuracy")
+            if run.has_hops:
+                panels[0].legend(title="hops", loc="lower right", ncols=2)
+        for axes, (column, label) in zip(panels[int(has) :], names.items(), strict=True):
+            axes.plot(found["step"], found[column], color=INK, lw=1.5, label="heads")
+            if f"{column}_null_low" in found:
+                ends = (found[f"{column}_null_{end}"] for end in ("low", "high"))
+                axes.fill_between(
+                    found["step"], *ends, color=NULL, alpha=0.6, lw=1, label="null, least to most of its draws"
+                )
+            axes.set(ylim=(-0.03, 1.03), ylabel=label)
+            _early(axes, run)
+        panels[-1].set_xlabel("training step")
+        if len(run.null_scores):
+            shared_legend(figure, panels[-1])
+    draws = f"; null: {run.null_scores['draw'].nunique()} draws" if len(run.null_scores) else "; no null"
+    words = f"{run.task} task; means over {len(run.pure_from(gamma))} heads; pure at gamma = {gamma:g}{draws}"
     return caption(figure, words + _scale_words(run))
 
 
@@ -200,7 +265,7 @@ def waiting(*runs: Dynamics, gamma: float = GAMMA) -> Figure:
                 look: dict[str, Any] = {"color": CLASS_COLOURS[row.head_class], "ms": 5, "ls": "", "zorder": 3}
                 [mark] = axes.plot(row.first_pure, row.layer, CLASS_MARKERS[row.head_class], **look)
                 kinds.setdefault(f"head that ends {row.head_class}, first pure", mark)
-            learned = run.learned().dropna()
+            learned = run.learned().dropna()[lambda found: found.index > 0]
             for hops, step in learned.items():
                 colour = HOP_COLOURS[(hops - 1) % len(HOP_COLOURS)]
                 line = axes.axvline(step, color=colour, lw=1.2)

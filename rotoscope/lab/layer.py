@@ -96,17 +96,22 @@ def block(
 def compiled_block() -> Callable[..., Tensor]:
     """A layer that is compiled, also where it is visited: then queries and keys come out of it beside what it computes."""
 
+    layer: Any = block
+
     def showing(*given: Any) -> tuple[Tensor, Tensor]:
         shown: list[Tensor] = []
-        return block(*given, shown.append), shown[0]
+        return layer(*given, shown.append), shown[0]
 
-    hidden, shown = (torch.compile(part, dynamic=False) for part in (block, showing))
+    unseen: Any = torch.compile(block, dynamic=False)
+    seen: Any = torch.compile(showing, dynamic=False)
 
     def either(*given: Any) -> Tensor:
         *plain, visit = given
         if visit is None:
-            return hidden(*given)
-        made, both = shown(*plain)
+            alone: Tensor = unseen(*given)
+            return alone
+        made: Tensor
+        made, both = seen(*plain)
         visit(both)
         return made
 

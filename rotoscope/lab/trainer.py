@@ -113,7 +113,7 @@ class Trainer:
             self.tokens[rows],
             dropout=settings.dropout,
             drawing=self.drawing,
-            visit=penalties and penalties.visit,
+            visit=None if penalties is None else penalties.visit,
             block=self.block,
         )
         answers = self.answers[rows].view(-1, settings.batch)

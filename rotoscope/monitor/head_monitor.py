@@ -314,7 +314,10 @@ def _line(step: int, of: int | None, tables: Tables, numbers: dict[str, float]) 
     by_hops = (
         {} if accuracy is None else dict(zip(accuracy["hops"].astype(str), accuracy["accuracy"], strict=True))
     )
-    shares = {
-        name.removeprefix(f"{PREFIX}share_"): value for name, value in numbers.items() if "share_" in name
+    heads = len(tables["scores"].drop_duplicates(["layer", "head"]))
+    counts = {
+        name.removeprefix(f"{PREFIX}share_"): round(share * heads)
+        for name, share in numbers.items()
+        if "share_" in name
     }
-    return {"step": step, "of": of, "loss": None, "accuracy": by_hops, "classes": shares}
+    return {"step": step, "of": of, "loss": None, "accuracy": by_hops, "classes": counts}

@@ -11,7 +11,7 @@ from typing import Any
 
 from rotoscope.errors import RotoscopeError
 from rotoscope.report.glimpse import accuracy_of, classes_of
-from rotoscope.report.running import how_far, is_recent, last_change
+from rotoscope.report.running import classes_so_far, how_far, is_recent, last_change, progress_of
 from rotoscope.results.place import PIECES
 from rotoscope.results.record import RUN, RunRecord
 
@@ -142,9 +142,10 @@ def _describe(folder: Path, root: Path) -> Found:
         return Found(**about, problem="a file in it is a link that leads outside the folder shown")
     about |= {"kind": run.kind, "model": _model(run), "task": _named(run, "task", "tasks", "preset")}
     if not run.complete:
-        progress, share = how_far(folder, run.settings)
+        rows = progress_of(folder)
+        progress, share = how_far(folder, run.settings, rows)
         state = "running" if is_recent(folder) else "unfinished"
-        return Found(**about, state=state, progress=progress, share=share)
+        return Found(**about, state=state, progress=progress, share=share, classes=classes_so_far(rows))
     about["written"] = _stated(run.written) or changed
     accuracy, chance = accuracy_of(folder, run), run.settings.get("chance")
     chance = float(chance) if isinstance(chance, int | float) and 0 <= chance <= 1 else None

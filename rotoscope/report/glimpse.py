@@ -14,29 +14,38 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from rotoscope.maths.purity import CLASSES
+from rotoscope.maths.purity import CLASSES, purity_classes
 from rotoscope.results.files import checksum, plain
 from rotoscope.results.record import RunRecord
 
 MOST_BYTES = 16_000_000
 MOST_ROWS = 500_000
-CLASSED = {"profile": "heads.parquet", "depths": "turns.parquet"}
-"""Where the classes of heads stand, by kind of run."""
+CLASSED = {
+    "profile": "heads.parquet",
+    "depths": "turns.parquet",
+    "dynamics": "scores.parquet",
+    "training": "scores.parquet",
+}
+"""Where the classes of heads stand, by kind of run; those of a training are made from its scores."""
+ANSWERED = {"dynamics": "accuracy.parquet", "training": "metrics.parquet"}
+"""Where a training's accuracy stands; that of other runs is in their answers."""
 ANSWERS = "answers.parquet"
 
 
 def classes_of(folder: Path, run: RunRecord) -> dict[str, int]:
     """How many heads of each class there are at the first tau, classes without any left out."""
     file, taus = CLASSED.get(run.kind), run.settings.get("tau")
-    counted: dict[Any, Counter[Any]] = (_seen(folder, file, run, _classes) if file else None) or {}
+    look = _last_classes if run.kind in ANSWERED else _classes
+    counted: dict[Any, Counter[Any]] = (_seen(folder, file, run, look) if file else None) or {}
     first = taus[0] if isinstance(taus, list) and taus and isinstance(taus[0], float) else None
     counts = counted.get(first) or next(iter(counted.values()), Counter())
     return {name: counts[name] for name in CLASSES if counts[name]}
 
 
 def accuracy_of(folder: Path, run: RunRecord) -> float | None:
-    """How often the model itself answered rightly."""
-    found: float | None = _seen(folder, ANSWERS, run, _accuracy)
+    """How often the model itself answered rightly; of a training, at its end, in the mean over hops."""
+    look = _last_accuracy if run.kind in ANSWERED else _accuracy
+    found: float | None = _seen(folder, ANSWERED.get(run.kind, ANSWERS), run, look)
     return found
 
 
@@ -46,6 +55,26 @@ def _classes(file: Path) -> dict[Any, Counter[Any]]:
     for tau, name in zip(*_columns(file, "tau", "head_class"), strict=True):
         counted.setdefault(tau, Counter())[name] += 1
     return counted
+
+
+def _last_classes(file: Path) -> dict[Any, Counter[Any]]:
+    """Heads by class at the last step, by tau, for the first kind of queries."""
+    names = ("step", "queries", "tau", "positional_score", "symbolic_score")
+    steps, queries, taus, positional, symbolic = _columns(file, *names)
+    last, counted = max(steps), dict[Any, Counter[Any]]()
+    classes = purity_classes(positional, symbolic)
+    for step, asked, tau, name in zip(steps, queries, taus, classes, strict=True):
+        if step == last and asked == queries[0]:
+            counted.setdefault(tau, Counter())[name] += 1
+    return counted
+
+
+def _last_accuracy(file: Path) -> float | None:
+    steps, shares = _columns(file, "step", "accuracy")
+    last = max(steps)
+    shares = [share for step, share in zip(steps, shares, strict=True) if step == last]
+    mean = sum(shares) / len(shares)
+    return mean if 0 <= mean <= 1 else None
 
 
 def _accuracy(file: Path) -> float | None:

@@ -26,6 +26,7 @@ SCRIPTS = (
     "card.js",
     "depths.js",
     "writers.js",
+    "training.js",
     "others.js",
     "compare.js",
     "main.js",

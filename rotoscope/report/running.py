@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from rotoscope.maths.purity import CLASSES
 from rotoscope.results.files import plain
 from rotoscope.results.place import LOG, PIECES
 from rotoscope.results.record import RUN
@@ -15,6 +16,8 @@ from rotoscope.results.run import DONE
 
 RECENT_S = 15 * 60
 """An unfinished run that has written nothing for this long is not called running."""
+PATIENCE = 3
+"""Nor one that has written nothing for so many times as long as its last piece took, if that is longer."""
 MOST_LOG_BYTES = 64_000_000
 
 
@@ -32,8 +35,18 @@ def last_change(folder: Path) -> float:
 
 
 def is_recent(folder: Path) -> bool:
-    """Whether something was written a short while ago: who writes may still be at work."""
-    return datetime.now(UTC).timestamp() - last_change(folder) < RECENT_S
+    """Whether something was written a short while ago, or not much longer than it took before: who writes may be at work."""
+    quiet = datetime.now(UTC).timestamp() - last_change(folder)
+    return quiet < RECENT_S or quiet < PATIENCE * _between_pieces(folder)
+
+
+def _between_pieces(folder: Path) -> float:
+    """How long the last piece took, seen from when it and the one before were finished."""
+    try:
+        ends = sorted(marker.stat().st_mtime for marker in (folder / PIECES).glob(f"*/*{DONE}"))
+    except OSError:
+        return 0.0
+    return ends[-1] - ends[-2] if len(ends) > 1 else 0.0
 
 
 def progress_of(folder: Path) -> list[dict[str, Any]]:
@@ -65,18 +78,29 @@ def _number(text: str) -> float | None:
 def how_far(
     folder: Path, settings: dict[str, Any], rows: list[dict[str, Any]] | None = None
 ) -> tuple[str, float | None]:
-    """How far an unfinished run is, in words, and as a share where the run says how long it will be; `rows` are its
+    """How far an unfinished run is, in words, and as a share where its settings or its log say how long it will be; `rows` are its
     evaluations, where they have been read."""
     rows, steps = progress_of(folder) if rows is None else rows, settings.get("steps")
+    listed = [one for one in steps if type(one) is int] if isinstance(steps, list) else []
     if rows:
-        step = rows[-1]["step"]
-        known = isinstance(steps, int) and steps > 0
-        return f"step {step} of {steps if known else '?'}", max(0, min(step, steps)) / steps if known else None
+        step, whole = rows[-1]["step"], max(listed, default=None) if isinstance(steps, list) else steps
+        whole = rows[-1].get("of") or whole  # whoever watches a training may know it without having set it
+        known = type(whole) is int and whole > 0
+        return f"step {step} of {whole if known else '?'}", max(0, min(step, whole)) / whole if known else None
     try:
         parts = sum(1 for _ in (folder / PIECES).glob(f"*/*{DONE}"))
     except OSError:
         parts = 0
+    if listed:
+        return f"{parts} of {len(listed)} steps finished", min(parts / len(listed), 1.0)
     return f"{parts} part{'' if parts == 1 else 's'} finished", None
+
+
+def classes_so_far(rows: list[dict[str, Any]]) -> dict[str, int]:
+    """Heads by class at the last evaluation, where it says so."""
+    said = rows[-1].get("classes") if rows else None
+    counts = said if isinstance(said, dict) else {}
+    return {name: counts[name] for name in CLASSES if type(counts.get(name)) is int and counts[name] > 0}
 
 
 def so_far(folder: Path, settings: dict[str, Any]) -> str:
@@ -84,8 +108,12 @@ def so_far(folder: Path, settings: dict[str, Any]) -> str:
     rows = progress_of(folder)
     sentence = how_far(folder, settings, rows)[0]
     accuracy = rows[-1].get("accuracy") if rows else None
-    if isinstance(accuracy, dict) and accuracy:
+    if isinstance(accuracy, dict) and accuracy.keys() == {"0"}:  # a task without hops
+        sentence += f"; accuracy on the prompts {_short(accuracy['0'])}"
+    elif isinstance(accuracy, dict) and accuracy:
         sentence += "; accuracy by hops " + ", ".join(f"{h}: {_short(a)}" for h, a in accuracy.items())
+    if classes := classes_so_far(rows):
+        sentence += "; heads: " + ", ".join(f"{count} {name}" for name, count in classes.items())
     if rows and rows[-1].get("loss") is not None:
         sentence += f"; loss {_short(rows[-1]['loss'])}"
     return sentence

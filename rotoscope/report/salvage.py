@@ -68,7 +68,17 @@ def salvage(source: str | Path | SavedRun) -> Salvaged:
     if not found.complete:
         made = found.attempt("what is finished", lambda: unfinished_tables(folder, found.run)) or {}
         found.tables = made | found.tables
+        if _finished_meanwhile(folder):
+            return salvage(source)
     return found
+
+
+def _finished_meanwhile(folder: Path) -> bool:
+    """Whether the run was finished while it was looked at: its pieces are then gone, and its tables there."""
+    try:
+        return RunRecord.read(folder).complete
+    except (RunError, OSError, RecursionError):
+        return False
 
 
 def _describe(found: Salvaged, folder: Path) -> None:

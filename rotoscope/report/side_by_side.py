@@ -7,18 +7,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from rotoscope.maths.purity import CLASSES
 from rotoscope.report.columns import clean, column
 from rotoscope.report.payload import payload_of
 from rotoscope.report.salvage import Salvaged, salvage
 from rotoscope.report.shown import PAGE
-from rotoscope.results.aggregate import SCORES
+from rotoscope.results.aggregate import HEAD, SCORES
 from rotoscope.results.comparison import Comparison, Sample, compare, settings_that_differ
 from rotoscope.results.depths import SwapDepths
+from rotoscope.results.dynamics import Dynamics
 from rotoscope.results.profile import Profile
 from rotoscope.results.record import RunRecord
 from rotoscope.results.saved import SavedRun
 
+UNTESTED = (
+    "Both are trainings: heads at their last steps stand side by side, matched by layer and number alone. The scores kept are "
+    "means over prompts, so no difference is tested."
+)
 LONGEST = 120
 """Signs of a setting that are shown; the tab on how it was measured has them all."""
 
@@ -32,14 +39,18 @@ class Side:
     has_heads: bool
     samples: dict[float, Sample] = field(default_factory=dict)
     """Scores per input by tau, where the run has them."""
+    ends: dict[float, pd.DataFrame] = field(default_factory=dict)
+    """The heads at the last step of a training by tau."""
 
 
 def side_of(source: str | Path | SavedRun, room: int = PAGE) -> Side:
     """A run folder in any state, or a run in memory, with so many bytes for attention."""
     found = salvage(source)
     payload = payload_of(found, room)
-    overview = payload["tabs"].get("overview")
-    return Side(payload, found.run, bool(overview), _samples(found, overview["taus"]) if overview else {})
+    overview, training = payload["tabs"].get("overview"), payload["tabs"].get("training")
+    samples = _samples(found, overview["taus"]) if overview else {}
+    ends = _ends(found) if training and training["series"] else {}
+    return Side(payload, found.run, bool(overview), samples, ends)
 
 
 def _samples(found: Salvaged, taus: list[float]) -> dict[float, Sample]:
@@ -47,6 +58,15 @@ def _samples(found: Salvaged, taus: list[float]) -> dict[float, Sample]:
     try:
         return {tau: Sample.of(run, tau) for tau in taus}
     except Exception:  # damage has no end of forms; the page says what is missing
+        return {}
+
+
+def _ends(found: Salvaged) -> dict[float, pd.DataFrame]:
+    run = Dynamics(found.run, found.tables)
+    try:
+        taus = run.scores["tau"].unique()
+        return {float(tau): run.at(tau=tau)[lambda rows: rows["step"] == rows["step"].max()] for tau in taus}
+    except Exception:  # as above
         return {}
 
 
@@ -65,15 +85,45 @@ def comparison(first: Side, second: Side) -> dict[str, Any]:
         for name, *values in settings_that_differ(first.run, second.run)
     ]
     found: dict[str, Any] = {"settings": differ, "at": [], "words": []}
+    if first.ends and second.ends:
+        pairs = _shared(first.ends, second.ends)
+        return found | {"at": [_at_the_end(first, second, *pair) for pair in pairs], "words": [UNTESTED]}
     if not (first.samples and second.samples):
         both = first.has_heads and second.has_heads
         why = "One of the runs has no scores per prompt" if both else "Not both runs have heads"
         return found | {"words": [f"{why}, so only their settings are compared."]}
-    taus = [(tau, tau) for tau in first.samples if tau in second.samples]
-    for one, other in taus or [(next(iter(first.samples)), next(iter(second.samples)))]:
+    for one, other in _shared(first.samples, second.samples):
         found["at"].append(_at(compare(first.samples[one], second.samples[other]), one, other))
     if _fingerprint(first.run) != _fingerprint(second.run):
         found["words"].append("The models are not the same: heads are matched by layer and number alone.")
+    return found
+
+
+def _shared(first: dict[float, Any], second: dict[float, Any]) -> list[tuple[float, float]]:
+    """The taus of both; where there is none, the first of each."""
+    taus = [(tau, tau) for tau in first if tau in second]
+    return taus or [(next(iter(first)), next(iter(second)))]
+
+
+def _at_the_end(first: Side, second: Side, tau: float, other_tau: float) -> dict[str, Any]:
+    """Heads at the last steps of two trainings, side by side."""
+    ends = {"first": first.ends[tau], "second": second.ends[other_tau]}
+    wide = [
+        rows.set_index(HEAD)[[*SCORES, "head_class"]]
+        .rename(columns={"head_class": "class"})
+        .add_prefix(f"{which}_")
+        for which, rows in ends.items()
+    ]
+    heads = wide[0].join(wide[1], how="inner").sort_index().reset_index()
+    changed, alone = (
+        int((heads["first_class"] != heads["second_class"]).sum()),
+        sum(map(len, wide)) - 2 * len(heads),
+    )
+    words = [f"{changed} of {len(heads)} heads end in another class."]
+    words += [f"{alone} heads are in one of the runs only."] if alone else []
+    found = _sides(heads, tau, other_tau) | {"words": words}
+    for which, rows in ends.items():
+        found[which]["step"] = int(rows["step"].iloc[0])
     return found
 
 
@@ -83,17 +133,16 @@ def _fingerprint(run: RunRecord) -> object:
 
 def _at(found: Comparison, tau: float, other_tau: float) -> dict[str, Any]:
     heads = found.heads
+    tested = {name: column(heads[name]) for name in ("p_value", "differs")}
+    return {**_sides(heads, tau, other_tau), "words": found.words(), **tested}
+
+
+def _sides(heads: pd.DataFrame, tau: float, other_tau: float) -> dict[str, Any]:
+    """Both scores and the class of every head in the first and in the second run."""
     sides = {
         which: {score: column(heads[f"{which}_{score}"]) for score in SCORES}
         | {"class": [CLASSES.index(name) if isinstance(name, str) else -1 for name in heads[f"{which}_class"]]}
         | {"tau": value}
         for which, value in (("first", tau), ("second", other_tau))
     }
-    return {
-        **sides,
-        "words": found.words(),
-        "layer": column(heads["layer"]),
-        "head": column(heads["head"]),
-        "p_value": column(heads["p_value"]),
-        "differs": column(heads["differs"]),
-    }
+    return {**sides, "layer": column(heads["layer"]), "head": column(heads["head"])}

@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from rotoscope.maths.purity import COVERED, GAMMA, pure_regions, purity_codes
+from rotoscope.maths.purity import COVERED
 from rotoscope.report.columns import clean, column, columns, packed, table
+from rotoscope.report.over_training import training_tab
 from rotoscope.report.salvage import Salvaged
-from rotoscope.results.aggregate import ENDS, LEAST_MASS, SCORES
+from rotoscope.results.aggregate import ENDS, SCORES
 from rotoscope.results.agreement import Agreement
 from rotoscope.results.calibration import Calibration
 from rotoscope.results.canonical import Canonical
@@ -28,7 +28,6 @@ from rotoscope.results.writers import NOBODY, ONE, READER, writers_in_words
 
 Tab = dict[str, Any]
 CURVE = ("x", "y", "low", "high")
-SHOWN_SCORES = (*SCORES, "relative_entropy")
 
 
 def depths_tab(found: Salvaged) -> Tab | None:
@@ -78,47 +77,6 @@ def writers_tab(found: Salvaged) -> Tab | None:
         "beyond": beyond,
         "readers": list(dict.fromkeys(words["reader"])),
         "table": table(words, title, note, most=None),
-    }
-
-
-def dynamics_tab(found: Salvaged) -> Tab | None:
-    """Scores of every head at every step, and the accuracy beside them."""
-    scores = found.tables.get("scores")
-    accuracy = found.tables.get("accuracy", found.tables.get("metrics"))
-    if scores is None and accuracy is None:
-        return None
-    series = []
-    if scores is not None and len(scores):
-        for (queries, tau), rows in scores.groupby(["queries", "tau"], sort=False):
-            series.append({"queries": clean(queries), "tau": clean(float(tau), 12), **_track(rows)})
-    curves = []
-    if accuracy is not None and "hops" in accuracy:
-        for hops, rows in accuracy.sort_values("step").groupby("hops"):
-            curves.append({"hops": int(hops), **columns(rows, ("step", "accuracy"))})
-    return {"series": series, "accuracy": curves, "gamma": GAMMA, "pure": pure_regions()}
-
-
-def _track(rows: pd.DataFrame) -> Tab:
-    """Both scores and the class as [step][head], with the steps and the heads."""
-    track = rows.set_index(["step", "layer", "head"])
-    track = track[~track.index.duplicated()].unstack(["layer", "head"]).sort_index()
-    wide = {name: track[name].sort_index(axis=1) for name in SHOWN_SCORES if name in rows}
-    first = wide["positional_score"]
-    codes = purity_codes(first, wide["symbolic_score"])
-    little = {}
-    if "swapped_mass" in rows:
-        mass = track["swapped_mass"].sort_index(axis=1).to_numpy(dtype=float)
-        little["little_at_stake"] = ((mass < LEAST_MASS) & (codes >= 0)).tolist()
-    return {
-        **{
-            name: [clean(step) for step in np.round(t.to_numpy(dtype=float), 4).tolist()]
-            for name, t in wide.items()
-        },
-        "head_class": codes.tolist(),
-        **little,
-        "steps": [int(step) for step in first.index],
-        "layer": [int(layer) for layer, _ in first.columns],
-        "head": [int(head) for _, head in first.columns],
     }
 
 
@@ -217,8 +175,8 @@ def verdicts_tab(name: str, title: str, wanted: Sequence[str], found: Salvaged) 
 
 TABS: dict[str, dict[str, Callable[[Salvaged], Tab | None]]] = {
     "depths": {"depths": depths_tab, "writers": writers_tab},
-    "dynamics": {"dynamics": dynamics_tab},
-    "training": {"dynamics": dynamics_tab},
+    "dynamics": {"training": training_tab},
+    "training": {"training": training_tab},
     "lengths": {"lengths": lengths_tab},
     "onehop": {"lengths": onehop_tab},
     "canonical": {"canonical": canonical_tab},
@@ -233,7 +191,7 @@ SHOWN_ELSEWHERE = {
     "depths": {"heads", "turns", "attention", "shown_prompt", "prompts", "null_prompts", "writers"},
     "theory": {"statements"},
     "ledger": {"ledger"},
-    "dynamics": {"scores", "accuracy", "points"},
+    "dynamics": {"scores", "accuracy", "points", "null_scores", "weights"},
     "training": {"scores", "metrics"},
     "lengths": {"heads"},
     "canonical": {"accuracy", "positions", "vectors", "scores"},

@@ -20,6 +20,7 @@ from rotoscope.results.restrictions import Restrictions as Restrictions
 from rotoscope.results.roles import Roles as Roles
 from rotoscope.results.run import Run as Run
 from rotoscope.results.saved import SavedRun
+from rotoscope.results.steering import Steering as Steering
 from rotoscope.results.summary import Summary as Summary
 from rotoscope.results.summary import summarise as summarise
 from rotoscope.results.theory import TheoryRun as TheoryRun

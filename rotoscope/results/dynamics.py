@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from rotoscope.errors import RunError
+from rotoscope.maths.order import out_of_order
 from rotoscope.maths.purity import AT_ITS_LAYER, GAMMA, purity_classes
 from rotoscope.results.aggregate import little_at_stake
 from rotoscope.results.saved import SavedRun
@@ -13,6 +14,15 @@ from rotoscope.results.table import Table
 from rotoscope.results.training import LEARNED, Training, first_above
 
 GAMMAS = (0.05, 0.1, 0.2)
+PURE = ("positional", "symbolic")
+WAITING = [
+    "hops",
+    "learned_at",
+    "positional_then",
+    "symbolic_then",
+    "as_many_positional_at",
+    "last_symbolic_at",
+]
 
 
 class Dynamics(SavedRun):
@@ -42,10 +52,39 @@ class Dynamics(SavedRun):
         optional=True,
     )
 
+    null_scores = Table(
+        "As `scores`, of a null (models that learned nothing), with its `draw`; a null of one step stands for all steps.",
+        optional=True,
+    )
+    weights = Table("One row per (step, weight): the same few weights at every step.", optional=True)
+
+    def caveats(self) -> list[str]:
+        """Steps with the same weights, and steps whose weights would come at another place (`maths.order`)."""
+        found = []
+        if len(self.points):
+            alike = self.points.sort_values("step").groupby("fingerprint")["step"].agg(list)
+            found += [f"{_named(steps)} have the same weights" for steps in sorted(alike) if len(steps) > 1]
+        if len(self.weights):
+            values = self.weights.pivot(index="step", columns="weight", values="value").dropna(axis=1)
+            for rows in out_of_order(values.to_numpy(dtype=float)):
+                steps = [int(values.index[row]) for row in rows]
+                they = (
+                    "seem to have each other's weights"
+                    if len(steps) > 1
+                    else "seems to have those of another step"
+                )
+                found.append(f"{_named(steps)} {they}: the way from step to step would be clearly shorter")
+        return found
+
     @property
     def accuracy(self) -> pd.DataFrame | None:
-        """One row per (step, hops), where the task has answers; otherwise None."""
+        """One row per (step, hops), 0 hops where the task has none; None where the task has no answers."""
         return self.tables.get("accuracy")
+
+    @property
+    def has_hops(self) -> bool:
+        """Whether accuracy is told by number of hops; else it is the accuracy on the prompts."""
+        return self.accuracy is not None and bool((self.accuracy["hops"] > 0).any())
 
     @property
     def task(self) -> str:
@@ -68,13 +107,7 @@ class Dynamics(SavedRun):
         `little_at_stake` marks heads with less than 5 % of their attention on what is swapped; missing where that
         was not measured.
         """
-        table = self.scores
-        table = table[table["queries"] == (table["queries"].iloc[0] if queries is None else queries)]
-        if len(table):
-            table = table[np.isclose(table["tau"], table["tau"].iloc[0] if tau is None else tau)]
-        classes = purity_classes(table["positional_score"], table["symbolic_score"], gamma)
-        table = table.assign(head_class=classes).reset_index(drop=True)
-        return table.assign(little_at_stake=little_at_stake(table))
+        return _classed(self.scores, queries, tau, gamma)
 
     def purity(self, gammas: tuple[float, ...] = GAMMAS, queries: str | None = None) -> pd.DataFrame:
         """How many heads are in each class, by step and tolerance, and how many of those have little at stake.
@@ -96,24 +129,42 @@ class Dynamics(SavedRun):
             parts.append(counts)
         return pd.concat(parts, ignore_index=True).rename_axis(columns=None)
 
-    def pure_from(self, gamma: float = GAMMA, queries: str | None = None) -> pd.DataFrame:
+    def separation(
+        self, gamma: float = GAMMA, queries: str | None = None, tau: float | None = None
+    ) -> pd.DataFrame:
+        """How far heads have separated, by step: the mean of |positional - symbolic| over heads, and the share of pure ones.
+
+        Where there is a null, `separation_null_low` and the like are the least and the most of its draws.
+        """
+        rows = self.at(queries=queries, tau=tau, gamma=gamma)
+        found = _apart(rows, ["step"])
+        if len(self.null_scores) and len(rows):
+            asked = (rows["queries"].iloc[0], rows["tau"].iloc[0])
+            draws = _apart(_classed(self.null_scores, *asked, gamma), ["step", "draw"]).groupby("step")
+            for end, band in (("low", draws.min()), ("high", draws.max())):
+                band = band.reindex(found.index, method="nearest" if len(band) == 1 else None)
+                found = found.join(band.add_suffix(f"_null_{end}"))
+        return found.reset_index()
+
+    def pure_from(
+        self, gamma: float = GAMMA, queries: str | None = None, tau: float | None = None
+    ) -> pd.DataFrame:
         """For every head: where it ends, when it first was pure of that kind, and since when it has been."""
+        table = self.at(queries=queries, tau=tau, gamma=gamma).sort_values("step")
+        shown = ("head_class", "little_at_stake", "positional_score", "symbolic_score")
+        columns = {name: table[name].to_numpy() for name in ("step", *shown)}
         rows = []
-        for (layer, head), track in self.at(queries=queries, gamma=gamma).groupby(["layer", "head"]):
-            track = track.sort_values("step")
-            final = track["head_class"].iloc[-1]
-            same = (track["head_class"] == final).to_numpy()
+        for (layer, head), track in table.groupby(["layer", "head"]).indices.items():
+            final = columns["head_class"][track[-1]]
+            same = columns["head_class"][track] == final
             since = len(same) - int(np.argmin(same[::-1])) if not same.all() else 0
-            pure = final in ("positional", "symbolic")
-            steps = track["step"].to_numpy()
+            pure = final in PURE
+            steps = columns["step"][track]
             rows.append(
                 {
                     "layer": layer,
                     "head": head,
-                    "head_class": final,
-                    "little_at_stake": track["little_at_stake"].iloc[-1],
-                    "positional_score": track["positional_score"].iloc[-1],
-                    "symbolic_score": track["symbolic_score"].iloc[-1],
+                    **{name: columns[name][track[-1]] for name in shown},
                     "first_pure": int(steps[same][0]) if pure else None,
                     "pure_since": int(steps[since]) if pure else None,
                 }
@@ -130,15 +181,16 @@ class Dynamics(SavedRun):
         """P2 section 3.3: when each number of hops is learned, beside when the heads it needs become pure.
 
         P2's account: hop h of the number task waits for the h-th positional head, and every letter hop for the
-        last symbolic one. Here are the steps at which that many heads had first been pure.
+        last symbolic one. Here are the steps at which that many heads had first been pure. A task without hops has no rows.
         """
         pure = self.pure_from(gamma)
         when = {
-            kind: sorted(int(s) for s in pure.loc[pure["head_class"] == kind, "first_pure"])
-            for kind in ("positional", "symbolic")
+            kind: sorted(int(s) for s in pure.loc[pure["head_class"] == kind, "first_pure"]) for kind in PURE
         }
         rows = []
         for hops, step in self.learned(threshold).items():
+            if hops == 0:
+                continue
             enough = when["positional"][hops - 1] if 1 <= hops <= len(when["positional"]) else None
             rows.append(
                 {
@@ -151,7 +203,7 @@ class Dynamics(SavedRun):
                 }
             )
         columns = {"learned_at": "Int64", "as_many_positional_at": "Int64", "last_symbolic_at": "Int64"}
-        return pd.DataFrame(rows).astype(columns)
+        return pd.DataFrame(rows, columns=WAITING).astype(columns)
 
     def alignment(self, gamma: float = GAMMA) -> pd.DataFrame:
         """Rank correlation over steps between the mean accuracy and the number of heads in each class."""
@@ -173,3 +225,26 @@ class Dynamics(SavedRun):
         )
         words = "unknown" if little.isna().all() else "in brackets"
         return f"Dynamics({len(self.steps)} steps up to {self.steps[-1]}; at the end {counts}; little at stake: {words})"
+
+
+def _classed(table: pd.DataFrame, queries: str | None, tau: float | None, gamma: float) -> pd.DataFrame:
+    """The rows of one kind of query and one tau, the first of each where none is named, with classes."""
+    table = table[table["queries"] == (table["queries"].iloc[0] if queries is None else queries)]
+    if len(table):
+        table = table[np.isclose(table["tau"], table["tau"].iloc[0] if tau is None else tau)]
+    classes = purity_classes(table["positional_score"], table["symbolic_score"], gamma)
+    table = table.assign(head_class=classes).reset_index(drop=True)
+    return table.assign(little_at_stake=little_at_stake(table))
+
+
+def _apart(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+    """Over heads, how far the two scores are apart, and the share of pure heads."""
+    separation = (rows["positional_score"] - rows["symbolic_score"]).abs()
+    found = rows.assign(separation=separation, pure_share=rows["head_class"].isin(PURE))
+    return found.groupby(by)[["separation", "pure_share"]].mean()
+
+
+def _named(steps: list[int]) -> str:
+    """Step 4; steps 1, 2 and 4."""
+    *front, last = map(str, steps)
+    return f"steps {', '.join(front)} and {last}" if front else f"step {last}"

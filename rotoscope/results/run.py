@@ -15,6 +15,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -41,6 +42,8 @@ from rotoscope.results.saved import SavedRun, Tables
 
 DONE, STATE = ".done.json", ".safetensors"
 KEY = re.compile(r"[\w-]+")
+SMALL_BYTES = 100_000
+"""Of a piece's table that is kept in memory while its run is looked at."""
 
 R = TypeVar("R", bound=SavedRun)
 
@@ -260,8 +263,8 @@ def unfinished_tables(folder: Path, record: RunRecord) -> Tables:
     found: list[Tables] = []
     for marker in sorted(place.glob(f"*{DONE}")):
         try:
-            piece = _read_piece(place, marker.name.removesuffix(DONE))
-        except RunError:
+            piece = _read_piece(place, marker.name.removesuffix(DONE), _looked_at)
+        except (RunError, OSError):
             continue
         found += [piece] if piece is not None else []
     for file in sorted(place.glob("*.jsonl")):
@@ -270,7 +273,7 @@ def unfinished_tables(folder: Path, record: RunRecord) -> Tables:
     return put_together(found)
 
 
-def _read_piece(place: Path, key: str) -> Tables | None:
+def _read_piece(place: Path, key: str, read: Callable[[Path, str], pd.DataFrame] = read_table) -> Tables | None:
     try:
         files = dict(json.loads(plain(place / f"{key}{DONE}").read_text(encoding="utf-8"))["tables"])
     except FileNotFoundError:
@@ -279,4 +282,16 @@ def _read_piece(place: Path, key: str) -> Tables | None:
         raise RunError(
             f"{place / key}{DONE} is damaged ({damage}); remove it to make that piece again"
         ) from damage
-    return {name: read_table(place / f"{key}.{name}.parquet", seen) for name, seen in files.items()}
+    return {name: read(place / f"{key}.{name}.parquet", seen) for name, seen in files.items()}
+
+
+def _looked_at(file: Path, seen: str) -> pd.DataFrame:
+    """A table of a piece, for whoever looks at a growing run again and again: a small one is read once."""
+    about = file.stat()
+    small = about.st_size <= SMALL_BYTES
+    return _kept(file, seen, about.st_mtime_ns, about.st_size) if small else read_table(file, seen)
+
+
+@lru_cache(maxsize=4096)
+def _kept(file: Path, seen: str, changed: int, size: int) -> pd.DataFrame:
+    return read_table(file, seen)

@@ -43,6 +43,7 @@ def test_watched_scores_are_those_of_the_checkpoints(trained: dict[str, rs.resul
         read = rs.dynamics(run.folder, queries="last", task=task, device="cpu")
         assert read.steps == list(TrainSettings.read(run.run.settings).kept)
         assert len(read.steps) >= 4
+        assert read.run.warnings == []
         close(read.scores, watched.scores)
         accuracy = read.accuracy.merge(run.metrics, on=["step", "hops"], suffixes=("", "_whole"))
         np.testing.assert_allclose(accuracy["accuracy"], accuracy["accuracy_whole"], atol=0.12)  # fewer inputs
@@ -219,8 +220,8 @@ def test_purity_learning_and_waiting_by_hand() -> None:
     counts = run.purity((0.1,)).set_index("step").filter(like="little_at_stake")
     assert counts.columns.tolist() == [f"{name}_little_at_stake" for name in AT_ITS_LAYER]
     assert counts.loc[[0, 30]].to_numpy().tolist() == [[0, 0, 1, 0], [1, 0, 0, 0]]
-    tab = run_payload(run)["tabs"]["dynamics"]["series"][0]
-    assert tab["little_at_stake"][-1] == [True, False, False, False]
+    tab = run_payload(run)["tabs"]["training"]["series"][0]
+    assert tab["little_at_stake"][-1] == "1000"
     aligned = run.alignment().set_index("heads")["rank_correlation"]
     assert aligned["pure"] == pytest.approx(
         pd.Series([0, 2, 2, 3]).rank().corr(pd.Series([0.1, 0.58, 0.6, 0.995]).rank())

@@ -21,8 +21,10 @@ from rotoscope.tasks import letter, number
 from tests.analysis.test_calibration import made_up
 from tests.figures.conftest import MODELS
 from tests.figures.legible import faults
+from tests.monitored import monitored
 from tests.results.test_onehop import made
 from tests.results.test_restrictions import restricted
+from tests.results.test_steering import made_up as steered
 from tests.swap_depths import as_profile, swap_depths
 
 Runs = Callable[[str], Any]
@@ -89,6 +91,11 @@ FIGURES: dict[str, Callable[[Runs], Figure]] = {
     "plane_over_training at one step": lambda run: draw.plane_over_training(run("number"), steps=[1100]),
     "scores_over_training": lambda run: draw.scores_over_training(run("number")),
     "purity_over_training": lambda run: draw.purity_over_training(run("number")),
+    "separation_over_training": lambda run: draw.separation_over_training(run("number")),
+    "separation_over_training of a monitor": lambda run: draw.separation_over_training(
+        monitored([0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024], draws=3)
+    ),
+    "training_accuracy without hops": lambda run: draw.training_accuracy(monitored([0, 300, 600])),
     "waiting": lambda run: draw.waiting(run("number")),
     "role_attention": lambda run: draw.role_attention(run("roles")),
     "answer_arrival": lambda run: draw.answer_arrival(run("roles")),
@@ -110,6 +117,8 @@ FIGURES: dict[str, Callable[[Runs], Figure]] = {
     "restricted_accuracy of one task": lambda run: draw.restricted_accuracy(
         restricted(["number"], watched=False)
     ),
+    "steered_accuracy": lambda run: draw.steered_accuracy(steered()),
+    "steered_accuracy of one task": lambda run: draw.steered_accuracy(steered(tasks=("letter",))),
     "one_hop_accuracy": lambda run: draw.one_hop_accuracy(made(), printed=TABLE_3),
     "task_agreement": lambda run: draw.task_agreement(_agreement()),
     "false_verdicts": lambda run: draw.false_verdicts(made_up({(0.02, 6): [0, 2], (0.1, 16): [1, 1]})),
@@ -125,6 +134,10 @@ LARGE: dict[str, Callable[[Runs], Figure]] = {
     "depth_ends": lambda run: draw.depth_ends(rs.open(MODELS / "language" / "depths")),
     "gate_bands": lambda run: draw.gate_bands(Gating.open(MODELS / "language" / "gating")),
     "swap_traces without tokens": lambda run: draw.swap_traces(_without_tokens(run("full"))),
+    "scores_over_training of many heads": lambda run: draw.scores_over_training(monitored([0, 300, 600], 9, 3)),
+    "purity_over_training of many heads": lambda run: draw.purity_over_training(
+        monitored([0, 300, 600], 30, 9, accuracy=False)
+    ),
     "training_accuracy of two": lambda run: draw.training_accuracy(run("number"), rs.dynamics("letter")),
     "waiting of two": lambda run: draw.waiting(run("number"), rs.dynamics("letter")),
     "role_attention of two": lambda run: draw.role_attention(

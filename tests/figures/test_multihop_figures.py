@@ -99,7 +99,8 @@ def test_a_run_in_which_nothing_happened_has_no_panels_without_a_point(number: D
 
 def test_every_figure_of_a_run_has_its_name(number: Dynamics) -> None:
     assert [name for name, _ in draw.training_figures(number)] == [
-        "plane_over_training", "scores_over_training", "purity_over_training", "training_accuracy", "waiting",
+        "plane_over_training", "scores_over_training", "purity_over_training", "separation_over_training",
+        "training_accuracy", "waiting",
     ]  # fmt: skip
 
 

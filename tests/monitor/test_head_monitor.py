@@ -89,6 +89,7 @@ def test_a_plain_loop_is_watched(tmp_path: Path) -> None:
     assert result.run.subject.architecture == "llama"
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows] == [0, 2, 4, 6]
+    assert [sum(row["classes"].values()) for row in rows] == [len(result.pure_from())] * 4
 
 
 def test_numbers_come_back_only_from_points() -> None:

@@ -262,7 +262,7 @@ def test_dark_and_light(visit: Visit, profile: rs.Profile) -> None:
 def test_other_tabs(visit: Visit, tmp_path: Path) -> None:
     run = rs.dynamics("number")
     page = visit(run).page
-    assert page.eval_on_selector_all(".tabs button", "all => all.map((one) => one.innerText)")[0] == "Dynamics"
+    assert page.eval_on_selector_all(".tabs button", "all => all.map((one) => one.innerText)")[0] == "Training"
     page.focus('[aria-label="Training step"]')
     page.keyboard.press("Home")
     assert page.inner_text("output") == "step 0"

@@ -11,7 +11,7 @@ Object.defineProperty(COLOURS, "mixed", { enumerable: true, get: () => colour("m
 
 const state = {
   run: 0, tab: null, tau: 0, head: null, measure: "class", classes: new Set(CLASSES), low: null, high: null,
-  stability: "all", mass: null, swap: 0, pins: new Map(), further: false, series: 0, step: null, experiment: 0, verdict: null, theme: null,
+  stability: "all", mass: null, swap: 0, pins: new Map(), further: false, series: 0, step: null, log: null, experiment: 0, verdict: null, theme: null,
 };
 
 function run() { return runs[state.run] || { tabs: {}, problems: ["there is no run"], warnings: [], settings: {}, versions: {}, timings: {} }; }

@@ -9,7 +9,7 @@ function compared() {
   const at = (side, k) => [side.positional_score[k], side.symbolic_score[k]];
   const rows = now.layer.map((layer, k) => ({
     name: headName(layer, now.head[k]), layer, head: now.head[k], from: at(now.first, k), to: at(now.second, k),
-    was: CLASSES[now.first.class[k]], is: CLASSES[now.second.class[k]], p: now.p_value[k], differs: now.differs[k],
+    was: CLASSES[now.first.class[k]], is: CLASSES[now.second.class[k]], p: now.p_value && now.p_value[k], differs: now.differs && now.differs[k],
   })).filter((row) => row.was && row.is);
   for (const row of rows) row.moved = Math.hypot(row.to[0] - row.from[0], row.to[1] - row.from[1]);
   return { now, rows: rows.sort((x, y) => y.moved - x.moved) };
@@ -18,7 +18,7 @@ function compared() {
 /** The picture that is shown, and where in it each head has come to. */
 const comparing = { plane: null, rows: [] };
 function compareShapes() {
-  const shapes = corners(runs[0].tabs.overview), row = comparing.rows.find(({ name }) => name === state.head);
+  const shapes = corners(runs[0].tabs.overview || runs[0].tabs.training), row = comparing.rows.find(({ name }) => name === state.head);
   return row ? [...shapes, ringed(...row.to)] : shapes;
 }
 
@@ -33,10 +33,11 @@ function differences(now) {
   const few = pairs.length > 4 ? el("details", {}, el("summary", {}, pairs.length + " settings differ (A → B)"), el("ul", {}, pairs.map((text) => el("li", {}, text))))
     : el("p", {}, pairs.length ? "They differ in " + pairs.join("; ") + "." : "Both runs were made with the same settings.");
   const taus = now && now.first.tau !== now.second.tau ? ["No τ is the same: A at " + short(now.first.tau) + ", B at " + short(now.second.tau) + "."] : [];
+  const ends = now && !missing(now.first.step) ? ["A at step " + now.first.step + ", B at step " + now.second.step + "."] : [];
   return el("div", { class: "compared", id: "differences" },
     el("p", {}, named(0), " → ", named(1)),
     few,
-    [...(now ? now.words : []), ...taus, ...told.words].map((text) => el("p", {}, text)));
+    [...(now ? now.words : []), ...ends, ...taus, ...told.words].map((text) => el("p", {}, text)));
 }
 
 function arrows(rows, name, drawing) {
@@ -49,24 +50,26 @@ function arrows(rows, name, drawing) {
 
 function drawCompare(panel) {
   if (!runs[1].comparison.at.length) { panel.append(differences(null)); return; }
-  const { now, rows } = compared(), sure = rows.filter((row) => row.differs), unsure = rows.filter((row) => !row.differs);
+  const { now, rows } = compared(), tested = Boolean(now.differs), strong = (row) => tested ? row.differs : row.was !== row.is;
+  const sure = rows.filter(strong), unsure = rows.filter((row) => !strong(row)), rest = tested ? " that could be chance" : " of the same class";
   const plane = picture("compare", "Heads in the plane, from A to B", () => ({
     traces: [
-      ...arrows(unsure, unsure.length + " that could be chance", { colour: colour("null"), width: 0.8, opacity: 0.45, size: 6 }),
+      ...arrows(unsure, unsure.length + rest, { colour: colour("null"), width: 0.8, opacity: 0.45, size: 6 }),
       ...CLASSES.flatMap((name) => {
         const members = sure.filter((row) => row.is === name);
         return members.length ? arrows(members, members.length + " to " + name, { colour: colour(name + "-text"), width: 2, opacity: 0.95, size: 11 }) : [];
       }),
     ],
-    layout: { ...PLANE_AXES, shapes: compareShapes(), annotations: cornerWords(heads()), showlegend: true, margin: { l: 46, r: 8, t: 26, b: 40 } },
+    layout: { ...PLANE_AXES, shapes: compareShapes(), annotations: heads() ? cornerWords(heads()) : [], showlegend: true, margin: { l: 46, r: 8, t: 26, b: 40 } },
   }), () => ({ names: ["layer", "head", "differs", "p_value", "class_a", "class_b", "positional_a", "symbolic_a", "positional_b", "symbolic_b"], rows: rows.map((r) => [r.layer, r.head, r.differs, r.p, r.was, r.is, ...r.from, ...r.to]) }),
-  { size: "tall", note: "arrows from A to B; strong: the head differs; grey: it could be chance", click: (point) => { if (point.customdata) choose(point.customdata); } });
+  { size: "tall", note: "arrows from A to B; strong: the head " + (tested ? "differs; grey: it could be chance" : "is of another class; no difference is tested"), click: (point) => { if (point.customdata) choose(point.customdata); } });
   Object.assign(comparing, { plane, rows });
   const listed = rows.slice(0, MOST_COMPARED), take = (value) => listed.map(value);
-  const table = {
-    title: "Heads by how far they moved", names: ["head", "moved", "p", "differs", "class A", "class B", "positional A", "positional B", "symbolic A", "symbolic B"],
-    columns: [take((r) => r.name), take((r) => r.moved), take((r) => r.p), take((r) => r.differs ? "yes" : ""), take((r) => r.was), take((r) => r.is), take((r) => r.from[0]), take((r) => r.to[0]), take((r) => r.from[1]), take((r) => r.to[1])],
+  const columns = {
+    head: (r) => r.name, moved: (r) => r.moved, ...(tested ? { p: (r) => r.p, differs: (r) => r.differs ? "yes" : "" } : {}), "class A": (r) => r.was, "class B": (r) => r.is,
+    "positional A": (r) => r.from[0], "positional B": (r) => r.to[0], "symbolic A": (r) => r.from[1], "symbolic B": (r) => r.to[1],
   };
+  const table = { title: "Heads by how far they moved", names: Object.keys(columns), columns: Object.values(columns).map(take) };
   const tints = (name, value) => name.startsWith("class") ? el("span", { class: "class-" + value }, value) : null;
   panel.append(differences(now), el("div", { class: "pair" }, plane.root, el("div", {},
     el("div", { class: "section-head" }, el("h2", {}, table.title), csvButton("compared", () => ({ names: table.names, rows: listed.map((_, k) => table.columns.map((column) => column[k])) }))),

@@ -1,11 +1,11 @@
 // The frame: header, notes, tabs, the side card, keys, the address, and a server that is asked again.
 
 const both = () => runs.length > 1 && runs[1].comparison;
-const WITH_HEADS = ["overview", "compare", "depths", "writers"];
+const WITH_HEADS = ["overview", "training", "compare", "depths", "writers"];
 const TABS = [
   ["depths", "Depths", () => run().tabs.depths && heads(), drawDepths],
   ["writers", "Writers", () => run().tabs.writers && heads(), drawWriters],
-  ["overview", "Overview", () => run().tabs.overview, drawOverview], ["dynamics", "Dynamics", () => run().tabs.dynamics, drawDynamics],
+  ["overview", "Overview", () => run().tabs.overview, drawOverview], ["training", "Training", () => run().tabs.training, drawTraining],
   ["lengths", "Lengths", () => run().tabs.lengths, drawLengths], ["canonical", "Canonical", () => run().tabs.canonical, drawCanonical],
   ["theory", "Theory", () => run().tabs.theory, drawVerdicts("theory")], ["ledger", "Ledger", () => run().tabs.ledger, drawVerdicts("ledger")], ["compare", "Compare", both, drawCompare],
   ["tables", "Tables", () => run().tabs.tables, drawTables], ["measured", "How it was measured", () => true, drawMeasured],
@@ -18,7 +18,7 @@ function readHash() {
   if (given.has("run") && runs[which - 1]) state.run = which - 1;
   if (given.has("tab")) state.tab = given.get("tab");
   if (given.has("step") && Number.isFinite(Number(given.get("step")))) state.step = Number(given.get("step"));
-  if (!heads()) return;
+  if (!heads()) { state.head = knownHead(given.get("head")) ? given.get("head") : null; return; }
   const tau = heads().taus.findIndex((one) => Math.abs(one - Number(given.get("tau"))) <= 1e-9 * one);
   if (given.has("tau") && tau >= 0) state.tau = tau;
   state.head = headIndex(given.get("head")) >= 0 ? given.get("head") : null;
@@ -29,13 +29,16 @@ function writeHash() {
   const parts = [];
   if (state.head) parts.push("head=" + state.head);
   if (heads()) parts.push("tau=" + short(tauNow()));
-  if (state.tab === "dynamics" && state.step !== null) parts.push("step=" + state.step);
+  if (state.tab === "training" && state.step !== null) parts.push("step=" + state.step);
   if (state.run) parts.push("run=" + (state.run + 1));
   if (state.pins.size) parts.push("pins=" + encodeURIComponent(JSON.stringify(Object.fromEntries(state.pins))));
   parts.push("tab=" + state.tab);
   const hash = "#" + parts.join("&");
   if (hash !== location.hash) history.replaceState(null, "", hash);
 }
+
+/** Whether there is such a head: on the overview, or followed over training. */
+function knownHead(name) { return headIndex(name) >= 0 || trackedHead(name) >= 0; }
 
 function notes() {
   const now = run(), made = [];
@@ -58,11 +61,17 @@ function frame() {
     runs.map((one, k) => el("option", { value: k, selected: k === state.run }, (k + 1) + ": " + one.name))) : null;
   const theme = el("button", { type: "button", id: "theme", "aria-label": "Switch between light and dark", onclick: () => setTheme(isDark() ? "light" : "dark") }, "◐");
   app.replaceChildren(
-    el("header", { class: "top" }, el("h1", {}, now.title || "No run"), answered(), el("span", { class: "what" }, [now.kind, now.name, now.complete ? null : (now.running || []).length ? "running" : "not finished", now.written ? String(now.written).slice(0, 10) : null].filter(Boolean).join(" · ")), choice, heads() ? search : null, content.home ? el("a", { href: content.home, id: "home" }, "all runs") : null, theme),
+    el("header", { class: "top" }, el("h1", {}, now.title || "No run"), answered(), el("span", { class: "what" }, about()), choice, heads() || series() ? search : null, content.home ? el("a", { href: content.home, id: "home" }, "all runs") : null, theme),
     el("div", { class: "notes", role: "note", id: "notes" }, notes()),
     el("div", { class: "tabs", role: "tablist", "aria-label": "Parts of the report" }),
     el("div", { class: "body" }, el("main", { class: "panel", id: "panel", role: "tabpanel", tabindex: "-1" }), el("aside", { class: "side", id: "side", "aria-label": "Head card" })));
   document.title = (now.title || "No run") + " · rotoscope";
+}
+
+/** What kind of run it is, its name, its state and its day. */
+function about() {
+  const now = run(), going = now.complete ? null : (now.running || []).length ? "running" : "not finished";
+  return [now.kind, now.name, going, now.written ? String(now.written).slice(0, 10) : null].filter(Boolean).join(" · ");
 }
 
 /** How well the model does the task it was looked at on, and what guessing gives. */
@@ -107,7 +116,7 @@ function drawSide() {
 
 /** Choose a head, or none. */
 function choose(name) {
-  if (name !== null && headIndex(name) < 0) return;
+  if (name !== null && !knownHead(name)) return;
   state.head = name;
   state.swap = 0;
   drawSide();
@@ -125,12 +134,12 @@ function redrawSide() {
 
 function find(field) {
   const match = /^\s*L?\s*(\d+)\s*(?:[:., ]|\s*H)\s*(\d+)\s*$/i.exec(field.value), name = match && headName(Number(match[1]), Number(match[2]));
-  const known = name !== null && headIndex(name) >= 0;
+  const known = name !== null && knownHead(name);
   field.setAttribute("aria-invalid", String(field.value !== "" && !known));
   field.setCustomValidity(field.value === "" || known ? "" : "There is no head " + field.value + "; heads are written 12:0, 12.0 or L12H0.");
   if (field.value !== "" && !known) { field.reportValidity(); return false; }
   if (!known) return false;
-  if (!WITH_HEADS.includes(state.tab)) { state.tab = "overview"; state.head = name; show(); } else if (name !== state.head) choose(name);
+  if (!WITH_HEADS.includes(state.tab)) { state.tab = heads() ? "overview" : "training"; state.head = name; show(); } else if (name !== state.head) choose(name);
   return true;
 }
 
@@ -191,9 +200,18 @@ async function renew(fresh) {
   const now = JSON.stringify(fresh);
   if (now === before) return;
   await inflate(fresh);
+  const tabs = () => available().map(([name]) => name), had = tabs();
   before = now;
   runs = fresh;
   state.run = Math.min(state.run, Math.max(0, runs.length - 1));
+  if (state.tab === had[0] && tabs()[0] !== had[0]) state.tab = null; // a run that had nothing to show has something now
+  if (state.tab === "training" && tabs().join() === had.join() && training.renew()) {
+    const open = new Set([...document.querySelectorAll("#notes details[open]")].map((one) => one.className));
+    document.getElementById("notes").replaceChildren(...notes());
+    document.querySelectorAll("#notes details").forEach((one) => { one.open = open.has(one.className); });
+    document.querySelector(".top .what").textContent = about();
+    return;
+  }
   const focused = document.activeElement && document.activeElement.id;
   build();
   if (focused && document.getElementById(focused)) document.getElementById(focused).focus();

@@ -1,80 +1,8 @@
-// The other tabs: dynamics, lengths, canonical, theory, tables, how it was measured.
+// The other tabs: lengths, canonical, theory, tables, how it was measured.
 
 function chooser(label, options, value, change) {
   return el("label", {}, label, el("select", { "aria-label": label, onchange: (event) => change(Number(event.target.value)) },
     options.map((text, k) => el("option", { value: k, selected: k === value }, text))));
-}
-
-function drawDynamics(panel) {
-  const tab = run().tabs.dynamics, series = tab.series[Math.min(state.series, tab.series.length - 1)];
-  const steps = series ? series.steps : [...new Set(tab.accuracy.flatMap((curve) => curve.step))].sort((a, b) => a - b);
-  if (!steps.length) { panel.append(el("p", { class: "hint" }, "No step has been looked at yet.")); return; }
-  let now = nearest(steps, state.step === null ? steps[steps.length - 1] : state.step);
-  const log = steps[steps.length - 1] > 4000, least = (steps.find((s) => s > 0) || 2) / 2, place = (s) => log ? Math.max(s, least) : s;
-
-  const plane = !series ? null : picture("dynamics", "Heads in the plane at one step", () => {
-    const p = series.positional_score[now], s = series.symbolic_score[now], few = series.layer.length <= 24;
-    const traces = [];
-    if (few) {
-      const x = [], y = [];
-      series.layer.forEach((_, k) => { for (let t = Math.max(0, now - 25); t <= now; t++) { x.push(series.positional_score[t][k]); y.push(series.symbolic_score[t][k]); } x.push(null); y.push(null); });
-      traces.push({ type: "scatter", mode: "lines", x, y, line: { color: colour("null"), width: 0.8 }, opacity: 0.6, hoverinfo: "skip", showlegend: false });
-    }
-    for (const name of CLASSES) {
-      const members = series.layer.map((_, k) => k).filter((k) => CLASSES[series.head_class[now][k]] === name);
-      const labels = together(members, p, s, (k) => headName(series.layer[k], series.head[k]));
-      const little = series.little_at_stake ? ", " + members.filter((k) => series.little_at_stake[now][k]).length + " little at stake" : "";
-      traces.push({ type: "scatter", mode: few ? "markers+text" : "markers", name: name + " (" + members.length + little + ")", x: members.map((k) => p[k]), y: members.map((k) => s[k]), text: labels, customdata: members.map((k) => headName(series.layer[k], series.head[k])), textposition: "top right", textfont: { size: 10 }, hovertemplate: "%{customdata}<br>positional %{x:.3f}, symbolic %{y:.3f}<extra></extra>", marker: { size: 10, color: COLOURS[name], symbol: SYMBOLS[name], opacity: 0.85, line: { width: name === "mixed" ? 0.8 : 0, color: colour("soft") } } });
-    }
-    return { traces, layout: { xaxis: { ...PLANE_AXES.xaxis, range: [-0.05, 1.2] }, yaxis: { ...PLANE_AXES.yaxis, range: [-0.05, 1.08] }, shapes: corners(tab), showlegend: true, margin: { l: 46, r: 8, t: 26, b: 40 } } };
-  }, () => ({ names: ["step", "layer", "head", "positional_score", "symbolic_score", "head_class"], rows: series.steps.flatMap((step, t) => series.layer.map((layer, k) => [step, layer, series.head[k], series.positional_score[t][k], series.symbolic_score[t][k], CLASSES[series.head_class[t][k]]])) }),
-  { size: "tall", note: "class at γ = " + tab.gamma + "; queries: " + (series ? series.queries : "") + ", τ = " + (series ? short(series.tau) : "") });
-
-  const mark = () => [{ type: "line", yref: "paper", x0: place(steps[now]), x1: place(steps[now]), y0: 0, y1: 1, line: { color: colour("ink"), width: 1.5, dash: "dot" } }];
-  const curves = !tab.accuracy.length ? null : picture("accuracy", "Accuracy by number of hops over training", () => ({
-    traces: tab.accuracy.map((curve, k) => ({ type: "scatter", mode: "lines", x: curve.step.map(place), y: curve.accuracy, name: curve.hops + (curve.hops === 1 ? " hop" : " hops"), line: { color: PALETTE[k % PALETTE.length], width: 1.8 }, text: curve.step, hovertemplate: "step %{text}: %{y:.3f}" })),
-    layout: { xaxis: { title: { text: "training step" }, type: log ? "log" : "linear", dtick: log ? 1 : undefined }, yaxis: { range: [-0.02, 1.04], title: { text: "accuracy" } }, shapes: mark(), showlegend: true, margin: { l: 46, r: 10, t: 26, b: 40 } },
-  }), () => ({ names: ["step", "hops", "accuracy"], rows: tab.accuracy.flatMap((curve) => curve.step.map((step, k) => [step, curve.hops, curve.accuracy[k]])) }), { size: "tall", note: "on held-out sequences; dotted: the step shown" });
-
-  const output = el("output", { "aria-live": "off" }, "step " + steps[now]);
-  const move = (k) => {
-    now = k; state.step = steps[now]; output.textContent = "step " + steps[now]; slider.value = String(now);
-    if (plane) plane.draw();
-    if (curves) Plotly.relayout(curves.plot, { shapes: mark() });
-    writeHash();
-  };
-  const slider = el("input", { type: "range", min: 0, max: steps.length - 1, step: 1, "aria-label": "Training step", oninput: (event) => move(Number(event.target.value)) });
-  slider.value = String(now);
-  let playing = null;
-  const stop = () => { clearInterval(playing); playing = null; play.textContent = "Play"; };
-  const play = el("button", { type: "button", onclick: () => {
-    if (playing) { stop(); return; }
-    play.textContent = "Stop";
-    if (now === steps.length - 1) move(0);
-    playing = setInterval(() => { if (now >= steps.length - 1 || !slider.isConnected) stop(); else move(now + 1); }, 120);
-  } }, "Play");
-  panel.append(el("div", { class: "bar" }, play, slider, output,
-    tab.series.length > 1 ? chooser("queries and τ", tab.series.map((one) => one.queries + ", " + short(one.tau)), state.series, (k) => { state.series = k; show(); }) : null));
-  panel.append(el("div", { class: "pair" }, plane ? plane.root : null, curves ? curves.root : null));
-}
-
-/** Names of points; those that lie on top of each other share one label. */
-function together(points, p, s, name) {
-  const labels = points.map(() => "");
-  const taken = points.map(() => false);
-  points.forEach((k, a) => {
-    if (taken[a]) return;
-    const close = points.map((_, b) => b).filter((b) => !taken[b] && Math.abs(p[points[b]] - p[k]) < 0.06 && Math.abs(s[points[b]] - s[k]) < 0.03);
-    close.forEach((b) => { taken[b] = true; });
-    labels[a] = close.length > 6 ? close.length + " heads" : close.map((b) => name(points[b])).join(" ");
-  });
-  return labels;
-}
-
-function nearest(steps, step) {
-  let best = 0;
-  steps.forEach((s, k) => { if (Math.abs(s - step) < Math.abs(steps[best] - step)) best = k; });
-  return best;
 }
 
 function drawLengths(panel) {

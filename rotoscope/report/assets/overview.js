@@ -191,6 +191,7 @@ function drawOverview(panel) {
 function remark() {
   if (state.tab === "depths") remarkDepths();
   if (state.tab === "compare") remarkCompare();
+  if (state.tab === "training") training.remark();
   if (state.tab === "overview" && overview.plane) {
     Plotly.relayout(overview.plane.plot, { shapes: planeShapes() });
     Plotly.relayout(overview.map.plot, { shapes: mapShapes() });

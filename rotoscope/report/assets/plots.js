@@ -66,15 +66,15 @@ function forget(one) {
 }
 
 /** Paper is narrower than most windows; by night it is white, too. */
-const PAPER = { width: 660, half: 315, height: 400 };
+const PAPER = { width: 660, half: 315, height: 400, tallest: 600 };
 let screenTheme = null;
 window.addEventListener("beforeprint", () => {
   document.querySelectorAll(".notes details, .further").forEach((one) => { one.open = true; });
   screenTheme = state.theme;
   if (isDark()) setTheme("light");
   for (const one of pictures) if (one.plot._fullLayout) {
-    const beside = one.plot.closest(".pair:not(.lead), .side");
-    Plotly.relayout(one.plot, { width: Math.min(beside ? PAPER.half : PAPER.width, one.plot.clientWidth), height: Math.min(beside ? PAPER.half * 1.2 : PAPER.height, one.plot.clientHeight) });
+    const beside = one.plot.closest(".pair:not(.lead), .side"), high = one.root.classList.contains("tallest") ? PAPER.tallest : beside ? PAPER.half * 1.2 : PAPER.height;
+    Plotly.relayout(one.plot, { width: Math.min(beside ? PAPER.half : PAPER.width, one.plot.clientWidth), height: Math.min(high, one.plot.clientHeight) });
   }
 });
 window.addEventListener("afterprint", () => {

@@ -29,6 +29,7 @@ LETTER = (
     "--inputs 4 --checkpoints 2 --device cpu --no-figures"
 )
 NUMBER = LETTER.replace("letter", "number").replace("--alphabet 4 --digits 2", "--letters 5")
+FAVOURED = LETTER.replace("--layers 1", "--layers 2") + " --favour symbolic"
 MUCH = (
     "--hops 2 --target 5 --window 3 --alphabet 5 --digits 3 --validation-sequences 10 --test-sequences 12 --layers 2 "
     "--heads 2 --width 16 --rotary 4 --nope 1 --positions 20 --steps 9 --warmup 3 --learning-rate 0.01 "
@@ -116,6 +117,11 @@ TRAIN: Table = {
     "watch_closely": Effect(LETTER, MUCH, steps, [0, 2, 4, 7, 9]),
     "watch_later": Effect(LETTER, MUCH, steps, [0, 2, 4, 7, 9]),
     "checkpoints": Effect(LETTER, MUCH, kept, 3),
+    "favour": Effect(LETTER, "--favour none symbolic", runs, ["letter-0", "letter-symbolic-0"]),
+    "strength": Effect(FAVOURED, "--strength 5", weights),
+    "favour_layers": Effect(FAVOURED, "--favour-layers 1", weights),
+    "favour_from": Effect(FAVOURED, "--favour-from 2", weights),
+    "favour_until": Effect(FAVOURED, "--favour-until 1", weights),
     "inputs": Effect(LETTER, "--inputs 6", lambda o: every(o, "scores", "inputs"), [6]),
     "queries": Effect(LETTER, MUCH, lambda o: every(o, "scores", "queries"), ["path"]),
     "tau": Effect(LETTER, MUCH, lambda o: every(o, "scores", "tau"), [0.01]),
