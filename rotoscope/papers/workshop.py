@@ -283,11 +283,11 @@ class Untrained(Workshop):
     @cache  # noqa: B019
     def restricted(self, size: Size) -> Restrictions:
         made: dict[str, Any] = FEW["restricted"] | {"seed": self.first, "device": self.device}
-        tasks, angles = ["number", "letter"], ["all", *RESTRICTED[size]]
+        made |= {"seeds": SEEDS, "angles": ["all", *RESTRICTED[size]]}
         return self._kept(
             Restrictions,
             f"restricted-{size}",
-            lambda out: restrictions(train(tasks, size, seeds=SEEDS, angles=angles, out=out, **made)),
+            lambda out: restrictions(train(["number", "letter"], size, out=out, **made)),
         )
 
     def _by_training(self) -> dict[tuple[str, str, int], str | Path]:
