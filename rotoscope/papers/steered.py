@@ -20,7 +20,7 @@ def helps(which: Steered, favour: str, workshop: Workshop) -> Found:
         f"better on {int(better.sum())}, worse on {worse} of {len(rows)} kinds of inputs (favouring {favour} "
         f"{rows['accuracy'].mean():.2f} right on average, none {rows['against_accuracy'].mean():.2f})"
     )
-    return Found(value, bool(better.all()), bool(better.any()) and not worse)
+    return Found(value, bool(len(rows) and better.all()), bool(better.any()) and not worse)
 
 
 CLAIMS = claims(
