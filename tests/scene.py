@@ -19,6 +19,7 @@ from rotoscope import cli
 from rotoscope.reading import heads, loading
 from rotoscope.results.files import disk_errors
 from rotoscope.results.record import described_checksum
+from tests.hub import serving
 from tests.models import tiny, tokens
 from tests.reading.test_load import word_tokenizer
 from tests.reading.test_missing_weights import saved, without
@@ -116,6 +117,13 @@ class Scene:
         self.patch.setattr(constants, "HF_HUB_OFFLINE", False)
         self.patch.setattr("huggingface_hub.hf_api.api.endpoint", "http://127.0.0.1:1")
         return rs.load("org/model")
+
+    def published(self, branch: str = "main", size: int = 0) -> rs.results.Dynamics:
+        """A hub with a model that has one branch."""
+        with serving(Path("hub"), self.patch) as hub:
+            hub.models["org/model"] = {branch: self.folder("model")}
+            hub.larger[branch] = size
+            return rs.dynamics("org/model", revisions="step*")
 
     def made(self, name: str, content: str | None = None) -> str:
         path = Path(name)

@@ -32,6 +32,10 @@ PROGRAM = r"(?:rotoscope|make|python3?|pip|ssh) \S"
 STAND_INS = {
     "path/to/model": ("path/to/model", "a tiny llama for the user's own model"),
     "google/gemma-2-2b-it": ("path/to/model", "a tiny llama for weights from the hub"),
+    "EleutherAI/pythia-70m --revisions 'step*'": (
+        "path/to/model --inputs 2",
+        "a tiny llama for weights from the hub",
+    ),
     "prompt.txt": ("prompt.txt", "a prompt of the test's for the user's own"),
     "mine.txt": (
         "mine.txt --lengths 12 16 --runs 1 --questions 2",
@@ -60,6 +64,14 @@ STAND_INS = {
     "canonical all --preset paper": (
         "canonical all --preset paper --steps 50 --seeds 1",
         "fewer steps and seeds",
+    ),
+    "examples/train_and_watch.py": (
+        "examples/train_and_watch.py --steps 20 --prompts 4",
+        "fewer steps; tests/test_watched_trainings.py takes all",
+    ),
+    "examples/finetune_smollm2.py": (
+        "examples/finetune_smollm2.py --steps 1 --prompts 2",
+        "fewer steps and prompts",
     ),
     "profile smollm2 --known": ("profile smollm2 --known --pairs 8 --prompts 2", "fewer and shorter prompts"),
     "profile smollm2 --task repeats --known": (

@@ -151,6 +151,15 @@ SITUATIONS: dict[str, Callable[[Scene], Any]] = {
     "Weights that are not in memory": Scene.offloaded,
     "No checkpoints": lambda s: rs.dynamics(s.made("empty")),
     "A task that is given twice": lambda s: rs.lab.train(["number", "number"]),
+    "A revision of what is not on the hub": lambda s: rs.load("smollm2", revision="step1000"),
+    "A published series without its revisions": lambda s: rs.dynamics("org/model"),
+    "Revisions of a folder": lambda s: rs.dynamics(s.made("empty"), revisions="step*"),
+    "No branch or tag that fits": Scene.published,
+    "Two checkpoints of one step": lambda s: (
+        s.folder("run/step-5"),
+        rs.dynamics(s.folder("run/checkpoint-5").parent),
+    ),
+    "No room for a series": lambda s: s.published("step1", 10**18),
     "Angles that cannot be understood": lambda s: rs.lab.train("number", angles="quick"),
     "Frequencies that a model does not have": lambda s: rs.lab.train("number", angles="60-64"),
     "Trainings that cannot be compared": lambda s: rs.analysis.restrictions(

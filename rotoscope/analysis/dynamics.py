@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,31 +13,35 @@ import torch
 from rotoscope.analysis.batches import prompts_hash
 from rotoscope.analysis.estimate import estimate
 from rotoscope.analysis.profiling import profile
-from rotoscope.analysis.watching import QueryKind, accuracy_of, averaged, check_queries, point
+from rotoscope.analysis.series import Series, find_series
+from rotoscope.analysis.watching import QueryKind, accuracy_of, averaged, check_queries, point, sampled
 from rotoscope.errors import ModelError, RunError, TaskError
 from rotoscope.lab.checkpoints import sequences_for
 from rotoscope.lab.sequences import training_sequences
 from rotoscope.progress import progress_bar
-from rotoscope.reading import Subject, find_checkpoints, load, own_model
+from rotoscope.reading import Subject, load, own_model
+from rotoscope.reading.checkpoints import Checkpoint
 from rotoscope.results.dynamics import Dynamics
 from rotoscope.results.record import RUN, RunRecord
 from rotoscope.results.run import Run
 from rotoscope.results.saved import Tables
 from rotoscope.results.training import Training
-from rotoscope.settings import ProfileSettings, TrainSettings
+from rotoscope.settings import ProfileSettings, SeriesSettings, TrainSettings
 from rotoscope.settings.profile import each_tau
 from rotoscope.tasks.multihop import MultiHops
 from rotoscope.tasks.prompts import Prompts
 
 
 def measure_dynamics(
-    source: str | Path | Training,
+    source: str | Path | Training | Series,
     *,
     prompts: Prompts | MultiHops | None = None,
     task: str | None = None,
     queries: QueryKind | None = None,
     inputs: int = 200,
     tau: float | Sequence[float] = 1e-4,
+    revisions: str | Sequence[str] = (),
+    most: int | None = None,
     device: str | None = None,
     out: str | Path | None = None,
     overwrite: bool = False,
@@ -49,98 +53,150 @@ def measure_dynamics(
 
     `source` is a training run or one of the embedded models "number" and "letter" (what was watched while it was
     trained is read back, unless other `queries` are asked), or a folder of checkpoints, `checkpoint-N/` or `step-N/`,
-    of any model that can be profiled. Models of ours know their task; for others give `prompts`. `task` makes sure
+    of any model that can be profiled, or a model on the hub whose checkpoints are published as branches or tags: those that
+    fit the patterns `revisions` ("step*"), fetched where they are not here yet. `most` of them are scored, log-spaced: by
+    default 12 of the hub and all of a folder. Models of ours know their task; for others give `prompts`. `task` makes sure
     that the checkpoints are of that task. `allow_missing` is that of `load`; what does not fit memory or would take days is
-    refused, unless you `force` it.
+    refused, unless you `force` it. Checkpoints that cannot be read are left out with a warning, and tried again by the
+    same call; equal weights and weights out of order are warned of.
     """
+    wanted = SeriesSettings.make(revisions=revisions, most=most)
+    read_back = queries is None and wanted == SeriesSettings()
     if isinstance(source, Training):
-        if queries is None and "scores" in source.tables:
+        if read_back and "scores" in source.tables:
             return Dynamics.of_training(source)
         if source.folder is None:
             raise RunError("this training run was not written to a folder, so it has no checkpoints to score")
         source = source.folder
-    place = own_model(str(source)) or Path(source)
-    if queries is None and (place / RUN).is_file():
-        record = RunRecord.read(place)
-        if record.kind == Dynamics.kind:
-            return Dynamics.open(place)
-        if record.kind == Training.kind and record.complete and "scores" in record.tables:
-            trained = Training.open(place)
-            _check_task(task, trained.task, place)
-            return Dynamics.of_training(trained)
-    asked: QueryKind = queries or "last"
-    check_queries(asked)
+    if not isinstance(source, Series):
+        watched = _watched(own_model(str(source)) or Path(source), task) if read_back else None
+        if watched is not None:
+            return watched
+        source = find_series(source, wanted, show_progress=show_progress)
+    kind: QueryKind = queries or "last"
+    check_queries(kind)
+    asked = _Asked(prompts, task, kind, inputs, each_tau(tau), force)
     how = {"device": device, "dtype": torch.float32, "allow_missing": allow_missing}
-    kept = {"out": out, "overwrite": overwrite}
-    return _from_checkpoints(
-        place, prompts, task, asked, inputs, each_tau(tau), how, kept, force, show_progress
-    )
+    return _from_checkpoints(source, asked, how, {"out": out, "overwrite": overwrite}, show_progress)
+
+
+def _watched(place: Path, task: str | None) -> Dynamics | None:
+    """What a run says of its own heads along training; None where there is no such run."""
+    if not (place / RUN).is_file():
+        return None
+    record = RunRecord.read(place)
+    if record.kind == Dynamics.kind:
+        return Dynamics.open(place)
+    if not (record.kind == Training.kind and record.complete and "scores" in record.tables):
+        return None
+    trained = Training.open(place)
+    _check_task(task, trained.task, place)
+    return Dynamics.of_training(trained)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What every checkpoint of a series is asked."""
+
+    prompts: Prompts | MultiHops | None
+    task: str | None
+    queries: QueryKind
+    inputs: int
+    taus: tuple[float, ...]
+    force: bool
+
+    @property
+    def settings(self) -> ProfileSettings:
+        """How one checkpoint is scored."""
+        kind: Any = "last" if self.queries == "last" else "all"
+        return ProfileSettings(tau=self.taus, queries=kind, null="none", examples=False)
 
 
 def _from_checkpoints(
-    place: Path,
-    prompts: Prompts | MultiHops | None,
-    task: str | None,
-    queries: QueryKind,
-    inputs: int,
-    taus: tuple[float, ...],
-    loading: dict[str, Any],
-    kept: dict[str, Any],
-    force: bool,
-    show_progress: bool | None,
+    series: Series, asked: _Asked, loading: dict[str, Any], kept: dict[str, Any], show_progress: bool | None
 ) -> Dynamics:
-    checkpoints = _checkpoints(place)
-    warnings: list[str] = []
+    left_out: list[str] = []
+    warnings = list(series.warnings)
     run: Run[Dynamics] | None = None
-    with progress_bar("checkpoints", len(checkpoints), show_progress) as bar:
-        for step, checkpoint in checkpoints.items():
+    with progress_bar("checkpoints", len(series.checkpoints), show_progress) as bar:
+        for checkpoint in series.checkpoints:
             bar.advance()
-            key = f"step-{step:08d}"
-            if run is not None and run.done(key) and not loading["allow_missing"]:
+            if run is not None and run.done(_key(checkpoint.step)) and not loading["allow_missing"]:
                 continue
             try:
-                subject = load(checkpoint, **loading)
+                subject = load(checkpoint.source, **loading)
             except ModelError as damage:
-                warnings.append(f"{checkpoint.name} was left out: {damage}")
+                left_out.append(f"{checkpoint.name} was left out: {damage}")
                 continue
             warnings += [f"{checkpoint.name}: {said}" for said in subject.warnings]
             if run is None:  # the first model that can be read says what all are shown
-                samples = prompts if prompts is not None else _own_sequences(subject, place, task, inputs)
-                few = samples[:1].prompts() if isinstance(samples, MultiHops) else samples
-                _check_cost(subject, few, len(samples), len(checkpoints), _plain(queries, taus), force)
-                shown = samples.prompts() if isinstance(samples, MultiHops) else samples
-                if queries == "path" and not isinstance(samples, MultiHops):
-                    raise TaskError(
-                        "only the number and letter tasks have paths; ask at the last token or at all"
-                    )
-                settings = {
-                    "source": place.name,
-                    "steps": list(checkpoints),
-                    "task": samples.task,
-                    "prompts_hash": prompts_hash(shown),
-                    "queries": queries,
-                    "inputs": len(shown),
-                    "tau": list(taus),
-                }
-                if loading["allow_missing"]:
-                    settings["allow_missing"] = True
-                run = Run(Dynamics, settings, **kept)
+                samples, shown = _shown(series, asked, subject)
+                run = Run(Dynamics, _settings(series, asked, shown, loading["allow_missing"]), **kept)
                 if run.finished is not None:
-                    return run.finished
+                    lacking = [one for one in series.checkpoints if one.step not in run.finished.steps]
+                    if not any(_can_be_read(one, loading) for one in lacking):
+                        return run.finished
+                    run = _reopened(run)
             _check_vocabulary(samples, subject, checkpoint)
-            scored = partial(_scored, subject, samples, shown, queries, taus, step, force)
-            run.piece(key, scored)
+            run.piece(_key(checkpoint.step), partial(_scored, subject, samples, shown, asked, checkpoint))
     if run is None:
-        raise ModelError(f"no checkpoint in {place} could be read: {warnings[0]}")
-    return run.finish(warnings=warnings)
+        raise ModelError(f"no checkpoint of {series.folder or series.name} could be read: {left_out[0]}")
+    return run.finish(warnings=[*left_out, *warnings])
 
 
-def _checkpoints(place: Path) -> dict[int, Path]:
-    """The checkpoints of a folder; a folder that is itself a model counts as its last one."""
-    if not (place / "config.json").is_file():
-        return find_checkpoints(place)
-    trained = RunRecord.read(place).settings.get("steps", 0) if (place / RUN).is_file() else 0
-    return {int(trained): place}
+def _key(step: int) -> str:
+    return f"step-{step:08d}"
+
+
+def _can_be_read(checkpoint: Checkpoint, loading: dict[str, Any]) -> bool:
+    try:
+        load(checkpoint.source, **loading)
+    except ModelError:
+        return False
+    return True
+
+
+def _reopened(run: Run[Dynamics]) -> Run[Dynamics]:
+    """A finished run begun again with all that it has, for checkpoints that were left out and can be read now."""
+    before = run.finished
+    assert before is not None
+    again = Run(Dynamics, run.record.settings, run.folder, overwrite=True)
+    for step in before.steps:
+        again.add(_key(step), {name: table[table["step"] == step] for name, table in before.tables.items()})
+    return again
+
+
+def _shown(series: Series, asked: _Asked, subject: Subject) -> tuple[Prompts | MultiHops, Prompts]:
+    """What all checkpoints are shown, as it was given and as prompts; too much of it is refused."""
+    samples = asked.prompts
+    if samples is None:
+        samples = _own_sequences(subject, series.folder or Path(series.name), asked.task, asked.inputs)
+    few = samples[:1].prompts() if isinstance(samples, MultiHops) else samples
+    once = estimate(subject, few, asked.settings, count=len(samples)).cost
+    times = len(series.checkpoints)
+    whole = replace(once, what=f"{times} times {once.what}", seconds=times * once.seconds)
+    whole.check(subject.device, force=asked.force)
+    if asked.queries == "path" and not isinstance(samples, MultiHops):
+        raise TaskError("only the number and letter tasks have paths; ask at the last token or at all")
+    return samples, samples.prompts() if isinstance(samples, MultiHops) else samples
+
+
+def _settings(series: Series, asked: _Asked, shown: Prompts, allow_missing: bool) -> dict[str, Any]:
+    """As they stand in `run.json`."""
+    found = {
+        "source": series.name,
+        "steps": [one.step for one in series.checkpoints],
+        "task": shown.task,
+        "prompts_hash": prompts_hash(shown),
+        "queries": asked.queries,
+        "inputs": len(shown),
+        "tau": list(asked.taus),
+    }
+    if series.folder is None:
+        found["revisions"] = [one.name for one in series.checkpoints]
+    if allow_missing:
+        found["allow_missing"] = True
+    return found
 
 
 def _own_sequences(subject: Any, place: Path, task: str | None, inputs: int) -> MultiHops:
@@ -158,49 +214,33 @@ def _check_task(wanted: str | None, found: str | None, place: Path) -> None:
         raise ModelError(f"the checkpoints in {place} were trained {trained}, not on the {wanted} task")
 
 
-def _check_vocabulary(samples: Any, subject: Any, checkpoint: Path) -> None:
+def _check_vocabulary(samples: Any, subject: Any, checkpoint: Checkpoint) -> None:
     """Sequences of a multi-hop task mean something only to a model that has those words at those ids."""
     if not isinstance(samples, MultiHops):
         return
     known = subject.tokenizer.convert_ids_to_tokens(range(min(len(subject.tokenizer), len(samples.vocabulary))))
     if list(known) != list(samples.vocabulary):
         raise ModelError(
-            f"{checkpoint} does not know the words of the {samples.task} task in these sizes; it was trained on another"
+            f"{checkpoint.name} does not know the words of the {samples.task} task in these sizes; it was trained on another"
         )
 
 
-def _plain(queries: str, taus: tuple[float, ...]) -> ProfileSettings:
-    """How one checkpoint is scored."""
-    return ProfileSettings(
-        tau=taus, queries="last" if queries == "last" else "all", null="none", examples=False
-    )
-
-
-def _check_cost(
-    subject: Subject, prompts: Prompts, count: int, checkpoints: int, settings: ProfileSettings, force: bool
-) -> None:
-    """Refuse what is too much: so many prompts like these, at all checkpoints one after the other."""
-    once = estimate(subject, prompts, settings, count=count).cost
-    whole = replace(once, what=f"{checkpoints} times {once.what}", seconds=checkpoints * once.seconds)
-    whole.check(subject.device, force=force)
-
-
 def _scored(
-    subject: Any,
-    samples: Any,
-    shown: Prompts,
-    queries: QueryKind,
-    taus: tuple[float, ...],
-    step: int,
-    force: bool,
+    subject: Subject, samples: Prompts | MultiHops, shown: Prompts, asked: _Asked, checkpoint: Checkpoint
 ) -> Tables:
     """One checkpoint."""
-    result = profile(subject, shown, _plain(queries, taus), force=force, show_progress=False)
-    rows = result.prompts if queries == "last" else result.queries
-    if queries == "path":
+    step = checkpoint.step
+    result = profile(subject, shown, asked.settings, force=asked.force, show_progress=False)
+    rows = result.prompts if asked.queries == "last" else result.queries
+    if isinstance(samples, MultiHops) and asked.queries == "path":
         marks = samples.on_path.cpu().numpy()
         rows = rows[marks[rows["prompt"].to_numpy(), rows["query_position"].to_numpy()]]
-    found = {"scores": averaged(rows, queries, step), "points": point(step, subject)}
+    published = {} if checkpoint.revision is None else {"revision": checkpoint.revision}
+    found = {
+        "scores": averaged(rows, asked.queries, step),
+        "points": point(step, subject, **published),
+        "weights": sampled(step, subject),
+    }
     if len(result.answers):
         found["accuracy"] = accuracy_of(result.answers, samples, step)
     return found

@@ -34,7 +34,7 @@ from rotoscope.maths.head_discrepancy import discrepancy
 from rotoscope.maths.purity import purity_classes
 from rotoscope.progress import Progress, progress_bar
 from rotoscope.reading import Depths, HeadReader, LayerHeads, Subject, find_checkpoints
-from rotoscope.reading.checkpoints import STEP
+from rotoscope.reading.checkpoints import named_step
 from rotoscope.reading.cost import Cost, forward_operations, operations_per_second
 from rotoscope.results.lengths import Lengths, accuracy_row
 from rotoscope.results.record import RUN, RunRecord
@@ -312,15 +312,15 @@ def training_of(subject: Subject) -> tuple[str | None, int]:
     Models of one size that began from one seed are of one training, whatever its budget was.
     """
     place = Path(str(getattr(subject.model, "name_or_path", "")))
-    step = STEP.fullmatch(place.name)
-    home = place.parent if step else place
+    step = named_step(place.name)
+    home = place if step is None else place.parent
     if place.name and (home / RUN).is_file():
         about = RunRecord.read(home)
         if about.kind == Training.kind:
             seed, layers, width = (about.settings.get(key) for key in ("seed", "layers", "width"))
-            trained = int(step.group(1)) if step else int(about.settings.get("steps", 0))
+            trained = int(about.settings.get("steps", 0)) if step is None else step
             return f"seed {seed}, {layers} layers of width {width}", trained
-    return (home.resolve().name, int(step.group(1))) if step else (None, 0)
+    return (None, 0) if step is None else (home.resolve().name, step)
 
 
 def _front_share(

@@ -187,3 +187,9 @@ def accuracy_of(answers: pd.DataFrame, samples: Prompts | MultiHops, step: int) 
 def point(step: int, subject: Subject, **about: Any) -> pd.DataFrame:
     """What a step was: its weights' fingerprint, and what else is known of it."""
     return pd.DataFrame([{"step": step, "fingerprint": subject.weights_fingerprint, **about}])
+
+
+def sampled(step: int, subject: Subject) -> pd.DataFrame:
+    """A few of the weights of a step, the same at every one, by which steps are told to be in order."""
+    values = subject.sampled_weights().float().numpy()
+    return pd.DataFrame({"step": step, "weight": np.arange(len(values)), "value": values})

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from rotoscope.cli.command import Given, command
 from rotoscope.errors import RotoscopeError
 from rotoscope.progress import progress_bar, says_loading
-from rotoscope.settings import ModelSettings, Output, ProfileSettings, PromptSettings, WatchSettings
+from rotoscope.settings import (
+    ModelSettings,
+    Output,
+    ProfileSettings,
+    PromptSettings,
+    SeriesSettings,
+    WatchSettings,
+)
 from rotoscope.settings.bounds import SEED
 
 PAIRS, INPUTS = 16, 200
@@ -24,6 +33,7 @@ def dynamics(
     roles: bool = True,
     sequence: str | None = None,
     seed: int = 0,
+    chosen: SeriesSettings,
     loading: Annotated[Given, ModelSettings, "allow_missing"],
     output: Output,
 ) -> int:
@@ -34,13 +44,14 @@ def dynamics(
     Parameters
     ----------
     source
-        A training run, number or letter (the embedded models), or a folder of checkpoint-N or step-N.
+        A training run, number or letter (the embedded models), a folder of checkpoint-N or step-N, or a model on the hub,
+        org/name, with --revisions.
     task
         number, letter: make sure that the checkpoints are of this task. binding, repeats: what checkpoints of language
         models are shown.
     queries
-        Positions scored: last, path, all. By default what was watched in training; for checkpoints, or with --inputs,
-        last.
+        Positions scored: last, path, all. By default what was watched in training; for checkpoints, or with --inputs or
+        --most, last.
     inputs
         Held-out sequences, or prompts, to score the heads on: 200. Given, checkpoints are scored again.
     roles
@@ -60,28 +71,35 @@ def dynamics(
         from rotoscope.analysis.dynamics import measure_dynamics
         from rotoscope.analysis.estimate import check_prompts
         from rotoscope.analysis.prompts import make_prompts
+        from rotoscope.analysis.series import Series, find_series
         from rotoscope.cli.summary import end
         from rotoscope.cli.terminal import new_console
         from rotoscope.cli.train import show_dynamics
         from rotoscope.reading import load
 
-    queries = queries or ("last" if inputs is not None else None)
+    queries = queries or ("last" if inputs is not None or chosen != SeriesSettings() else None)
     inputs = INPUTS if inputs is None else inputs
     console = new_console()
     folder = output.folder("dynamics", Path(source).name)
+    scored: str | Series = source
+    last = partial(load, source, **loading)
+    if chosen.revisions or task in ("binding", "repeats"):
+        scored = find_series(source, chosen)
+        last = partial(scored.load_last, **loading)
     prompts = None
     if task in ("binding", "repeats"):  # in the words of the last checkpoint's tokenizer
         sizes, queries = PromptSettings(task=task, pairs=PAIRS, prompts=inputs, seed=seed), queries or "last"
-        subject = load(source, device="cpu", **loading)
+        subject = last(device="cpu")
         asked = ProfileSettings(null="none", queries="last" if queries == "last" else "all")
         check_prompts(subject, sizes, asked, force=output.force)
         prompts, task = make_prompts(subject, sizes), None
     result = measure_dynamics(
-        source,
+        scored,
         task=task,
         prompts=prompts,
         queries=queries,
         inputs=inputs,
+        most=chosen.most,
         device=output.device,
         out=folder if queries is not None else None,
         overwrite=output.overwrite,
@@ -91,19 +109,13 @@ def dynamics(
     if queries is None:
         result.save(folder, overwrite=output.overwrite)
     show_dynamics(console, result, folder)
-    beside = _roles(console, source, folder, sequence, seed, loading, output) if roles else []
+    beside = _roles(console, last, folder, sequence, seed, output) if roles else []
     then = [["lengths", source]] if beside else []
     return end(console, result, folder, draw=output.figures, beside=beside, then=then)
 
 
 def _roles(
-    console: Any,
-    source: str,
-    folder: Path,
-    sequence: str | None,
-    seed: int,
-    loading: Given,
-    output: Output,
+    console: Any, last: Callable[..., Any], folder: Path, sequence: str | None, seed: int, output: Output
 ) -> list[Path]:
     """Roles, arrival, flow and geometry of the trained model; nothing for models that are not ours."""
     from rotoscope.analysis.geometry import find_geometry
@@ -112,9 +124,8 @@ def _roles(
     from rotoscope.cli.terminal import say
     from rotoscope.lab.checkpoints import own_task
     from rotoscope.papers.tables import TABLE_1, beside_table_1
-    from rotoscope.reading import load
 
-    subject = load(source, device=output.device, **loading)
+    subject = last(device=output.device)
     if own_task(subject) is None:
         say(
             console, "\nroles are found in models trained on the multi-hop tasks; this one says nothing of them"

@@ -211,6 +211,7 @@ FEW: dict[str, dict[str, Any]] = {
     "geometry": {"inputs": 50},
     "lengths": {"lengths": (17, 100, 850), "inputs": 48},
     "depths": {"sequences": 6},
+    "restricted": {"train_sequences": 8, "validation_sequences": 8, "test_sequences": 200, "batch": 8} | STILL,
 }
 """Trainings whose steps move nothing, and how much is looked at: what was not learned needs no more to show."""
 
@@ -299,12 +300,12 @@ class Untrained(Workshop):
 
     @cache  # noqa: B019
     def restricted(self, size: Size) -> Restrictions:
-        made: dict[str, Any] = FEW["training"] | {"seed": self.first, "device": self.device}
-        tasks, angles = ["number", "letter"], ["all", *RESTRICTED[size]]
+        made: dict[str, Any] = FEW["restricted"] | {"seed": self.first, "device": self.device}
+        made |= {"seeds": SEEDS, "angles": ["all", *RESTRICTED[size]]}
         return self._kept(
             Restrictions,
             f"restricted-{size}",
-            lambda out: restrictions(train(tasks, size, seeds=SEEDS, angles=angles, out=out, **made)),
+            lambda out: restrictions(train(["number", "letter"], size, out=out, **made)),
         )
 
     @cached_property

@@ -22,7 +22,7 @@ from rotoscope.reading.complaints import folded
 from rotoscope.reading.complete import check_complete, same_random_numbers
 from rotoscope.reading.devices import free_memory, pick_device
 from rotoscope.reading.gguf import converted
-from rotoscope.reading.hub import fetched, hub_name, no_such_path
+from rotoscope.reading.hub import AT, CERTAIN, fetched, hub_name, no_such_path
 from rotoscope.reading.own_angles import set_angles
 from rotoscope.reading.subject import Subject
 from rotoscope.reading.wrapped import plain_model
@@ -44,6 +44,7 @@ def load(
     device: Device = None,
     dtype: DType = None,
     name: str | None = None,
+    revision: str | None = None,
     allow_missing: bool = False,
 ) -> Subject:
     """Load the model to study.
@@ -52,7 +53,7 @@ def load(
     checkpoint), a `.gguf` file, a hub id ("org/model", or "hf:org/model" where a folder `org` is here, too; this one goes
     to the network), or what is already in memory: a model, a `(model, tokenizer)` pair or a `Subject`; of nnsight's models
     and TransformerLens' bridges the model inside is taken. Only safetensors weights are read, and no code that comes with
-    a model is run.
+    a model is run. `revision` is a branch, tag or commit of a hub id; "org/model@revision" says the same.
 
     `device` defaults to a GPU where there is one, `dtype` to the one the weights are stored in (float32 for
     "number" and "letter"). A model in memory stays as it is, on the device and in the precision it has, unless you name
@@ -63,6 +64,13 @@ def load(
     missing is random, and everything made with the model says so.
     """
     asked = _floating(dtype)
+    if revision is not None:
+        if not isinstance(source, str) or hub_name(source) is None or AT in source:
+            raise ModelError(
+                f"revision '{revision}' means something for the name of a model on the hub only: org/name, or {CERTAIN}org/name "
+                "where a folder org is here"
+            )
+        source = f"{source}{AT}{revision}"
     if isinstance(source, Subject):
         if device is None and asked is None and name is None:
             return source

@@ -11,8 +11,11 @@ from typing import Any
 import torch
 
 from rotoscope.errors import ModelError
+from rotoscope.shapes import Float, Tensor
 
 SAMPLES_PER_WEIGHT = 64
+SAMPLED = 1024
+"""Numbers that stand for all weights of a model where checkpoints are compared; at least one of every matrix."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -55,10 +58,15 @@ class Subject:
                     "GPUs that hold all of it, or load it on the CPU"
                 )
             digest.update(f"{name} {tuple(weight.shape)} {weight.dtype}".encode())
-            flat = weight.detach().flatten()
-            step = max(1, flat.numel() // SAMPLES_PER_WEIGHT)
-            sample = flat[::step][:SAMPLES_PER_WEIGHT].to("cpu", torch.float64)
-            digest.update(sample.numpy().tobytes())
+            digest.update(_sample(weight, SAMPLES_PER_WEIGHT).numpy().tobytes())
+
+    def sampled_weights(self) -> Float[Tensor, "weight"]:
+        """The same few numbers of every matrix, for distances between checkpoints of one model.
+
+        Gains and biases are left out: they are few, large, and go back and forth in training.
+        """
+        matrices = [weight for weight in self.model.parameters() if weight.ndim > 1]
+        return torch.cat([_sample(weight, max(1, SAMPLED // len(matrices))) for weight in matrices])
 
     @property
     def device(self) -> torch.device:
@@ -71,3 +79,9 @@ class Subject:
         layers = getattr(config.get_text_config(), "num_hidden_layers", "unknown")
         dtype = str(self.model.dtype).removeprefix("torch.")
         return f"Subject({self.name!r}: {config.model_type}, {layers} layers, {self.device}, {dtype})"
+
+
+def _sample(weight: Tensor, count: int) -> Float[Tensor, "weight"]:
+    """At most so many numbers, evenly spread."""
+    flat = weight.detach().flatten()
+    return flat[:: max(1, flat.numel() // count)][:count].to("cpu", torch.float64)

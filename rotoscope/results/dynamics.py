@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from rotoscope.errors import RunError
+from rotoscope.maths.order import out_of_order
 from rotoscope.maths.purity import AT_ITS_LAYER, GAMMA, purity_classes
 from rotoscope.results.aggregate import little_at_stake
 from rotoscope.results.saved import SavedRun
@@ -55,6 +56,25 @@ class Dynamics(SavedRun):
         "As `scores`, of a null (models that learned nothing), with its `draw`; a null of one step stands for all steps.",
         optional=True,
     )
+    weights = Table("One row per (step, weight): the same few weights at every step.", optional=True)
+
+    def caveats(self) -> list[str]:
+        """Steps with the same weights, and steps whose weights would come at another place (`maths.order`)."""
+        found = []
+        if len(self.points):
+            alike = self.points.sort_values("step").groupby("fingerprint")["step"].agg(list)
+            found += [f"{_named(steps)} have the same weights" for steps in sorted(alike) if len(steps) > 1]
+        if len(self.weights):
+            values = self.weights.pivot(index="step", columns="weight", values="value").dropna(axis=1)
+            for rows in out_of_order(values.to_numpy(dtype=float)):
+                steps = [int(values.index[row]) for row in rows]
+                they = (
+                    "seem to have each other's weights"
+                    if len(steps) > 1
+                    else "seems to have those of another step"
+                )
+                found.append(f"{_named(steps)} {they}: the way from step to step would be clearly shorter")
+        return found
 
     @property
     def accuracy(self) -> pd.DataFrame | None:
@@ -112,7 +132,7 @@ class Dynamics(SavedRun):
     def separation(
         self, gamma: float = GAMMA, queries: str | None = None, tau: float | None = None
     ) -> pd.DataFrame:
-        """How far heads have separated, by step: the mean of |positional - symbolic| over heads, and the share of pure ones.
+        """How far heads have separated, by step: the mean of `|positional - symbolic|` over heads, and the share of pure ones.
 
         Where there is a null, `separation_null_low` and the like are the least and the most of its draws.
         """
@@ -222,3 +242,9 @@ def _apart(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     separation = (rows["positional_score"] - rows["symbolic_score"]).abs()
     found = rows.assign(separation=separation, pure_share=rows["head_class"].isin(PURE))
     return found.groupby(by)[["separation", "pure_share"]].mean()
+
+
+def _named(steps: list[int]) -> str:
+    """Step 4; steps 1, 2 and 4."""
+    *front, last = map(str, steps)
+    return f"steps {', '.join(front)} and {last}" if front else f"step {last}"

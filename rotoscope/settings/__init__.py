@@ -15,5 +15,6 @@ from rotoscope.settings.output import Output as Output
 from rotoscope.settings.profile import ProfileSettings as ProfileSettings
 from rotoscope.settings.profile import check_tau as check_tau
 from rotoscope.settings.prompts import PromptSettings as PromptSettings
+from rotoscope.settings.series import SeriesSettings as SeriesSettings
 from rotoscope.settings.train import TrainSettings as TrainSettings
 from rotoscope.settings.train import WatchSettings as WatchSettings

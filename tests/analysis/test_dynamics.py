@@ -43,6 +43,7 @@ def test_watched_scores_are_those_of_the_checkpoints(trained: dict[str, rs.resul
         read = rs.dynamics(run.folder, queries="last", task=task, device="cpu")
         assert read.steps == list(TrainSettings.read(run.run.settings).kept)
         assert len(read.steps) >= 4
+        assert read.run.warnings == []
         close(read.scores, watched.scores)
         accuracy = read.accuracy.merge(run.metrics, on=["step", "hops"], suffixes=("", "_whole"))
         np.testing.assert_allclose(accuracy["accuracy"], accuracy["accuracy_whole"], atol=0.12)  # fewer inputs

@@ -5,9 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 
 import pytest
 from huggingface_hub import constants
@@ -16,6 +14,7 @@ import rotoscope as rs
 from rotoscope.errors import ModelError, RunError
 from rotoscope.reading import scratch
 from tests.disk import full_disk
+from tests.hub import Hub, serving
 from tests.models import tiny
 from tests.reading.test_load import word_tokenizer
 from tests.tiny_gguf import write_gguf
@@ -31,34 +30,15 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """A hub of our own that knows nothing and notes what it is asked for."""
-    noted: list[str] = []
+def hub(here: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """A hub of our own that knows nothing yet and notes what it is asked for."""
+    with serving(here / "hub", monkeypatch) as running:
+        yield running
 
-    class Hub(BaseHTTPRequestHandler):
-        def answer(self) -> None:
-            noted.append(self.path)
-            self.send_response(404)
-            self.send_header("X-Error-Code", "RepoNotFound")
-            self.send_header("Content-Length", "0")
-            self.end_headers()
 
-        do_GET = do_HEAD = answer
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
-    thread = Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    address = f"http://127.0.0.1:{server.server_address[1]}"
-    monkeypatch.setattr(constants, "ENDPOINT", address)
-    monkeypatch.setattr("huggingface_hub.hf_api.api.endpoint", address)
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    yield noted
-    server.shutdown()
-    thread.join()
-    server.server_close()
+@pytest.fixture
+def asked(hub: Hub) -> list[str]:
+    return hub.asked
 
 
 def test_a_hub_id_is_asked_for(here: Path, asked: list[str]) -> None:
@@ -112,6 +92,38 @@ def test_offline_a_model_that_was_fetched_before_is_found(here: Path, monkeypatc
     subject = rs.load("hf:org/name", device="cpu")
     assert (subject.name, subject.source) == ("org/name", {"kind": "hub", "place": "org/name"})
     assert subject.fingerprint == rs.load(place, device="cpu").fingerprint
+
+
+def test_a_revision_of_a_model_on_the_hub(here: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A branch is another model, and is called so; written either way, it is fetched once."""
+    for branch, seed in (("main", 0), ("step10", 1)):
+        tiny("llama", seed=seed, num_hidden_layers=1).save_pretrained(here / branch)
+        word_tokenizer().save_pretrained(here / branch)
+    hub.models["org/name"] = {branch: here / branch for branch in ("main", "step10")}
+    subject = rs.load("org/name", revision="step10", device="cpu")
+    assert (subject.name, subject.source) == ("org/name@step10", {"kind": "hub", "place": "org/name@step10"})
+    assert subject.fingerprint == rs.load(here / "step10", device="cpu").fingerprint
+    fetched = len(hub.downloads)
+    assert rs.load("hf:org/name@step10", device="cpu").fingerprint == subject.fingerprint
+    assert len(hub.downloads) == fetched > 0
+    assert rs.load("org/name", device="cpu").fingerprint != subject.fingerprint
+    with pytest.raises(ModelError, match="'org/name@step99' could not be loaded from the hub"):
+        rs.load("org/name", revision="step99")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    hub.asked.clear()
+    assert rs.load("org/name@step10", device="cpu").fingerprint == subject.fingerprint
+    with pytest.raises(ModelError, match="'org/name@step99' was not fetched from the hub before"):
+        rs.load("org/name", revision="step99")
+    assert hub.asked == []
+
+
+@pytest.mark.parametrize("source", ["main", "smollm2", "org/name@step1", Path("org/name")])
+def test_a_revision_of_what_is_not_on_the_hub(source: object, here: Path, asked: list[str]) -> None:
+    with pytest.raises(
+        ModelError, match="revision 'step10' means something for the name of a model on the hub only"
+    ):
+        rs.load(source, revision="step10")
+    assert asked == []
 
 
 @pytest.mark.parametrize("name", ["x" * 300, "models/" + "x" * 300, "a\0b", "a/b\0c", "\udcff", ""])

@@ -85,6 +85,15 @@ DYNAMICS: Table = {
         Effect(WITH_ROLES, "--seed 1", measured("roles")),
         Effect(WITH_ROLES, "--seed 1", measured("geometry")),
     ),
+    "revisions": (
+        Refused(SCORED, "--revisions step*", "revisions are branches and tags of a model on the hub"),
+        "tests/cli/test_revisions.py::test_branches_of_a_model_on_the_hub",
+    ),
+    "most": (
+        Effect(SCORED, "--most 1", lambda o: every(o, "scores", "step"), [3]),
+        Effect(WATCHED, "--most 1", lambda o: every(o, "scores", "step"), [3]),
+        "tests/cli/test_revisions.py::test_branches_of_a_model_on_the_hub",
+    ),
     "out": Written(SCORED),
     "overwrite": Overwrites(SCORED, "--inputs 5"),
     "figures": Undrawn(SCORED, drawn="tests/cli/test_cli.py::test_train_then_dynamics_from_the_command_line"),
