@@ -6,12 +6,12 @@ from functools import partial
 
 from rotoscope.papers.claim import beside_untrained, claims
 from rotoscope.papers.verdicts import Found
-from rotoscope.papers.workshop import Steered, Workshop
+from rotoscope.papers.workshop import Workshop
 
 
-def helps(which: Steered, favour: str, workshop: Workshop) -> Found:
+def helps(favour: str, workshop: Workshop) -> Found:
     """Whether favouring a kind is better than favouring none on all inputs beyond training, or on some."""
-    rows = workshop.steered(which).comparisons()
+    rows = workshop.steered.comparisons()
     shortest = rows.groupby("task")["length"].transform("min")
     beyond = (rows["length"] > shortest) | (rows["order"] == "shuffled")
     rows = rows[beyond & (rows["favour"] == favour) & (rows["against"] == "none")]
@@ -25,9 +25,7 @@ def helps(which: Steered, favour: str, workshop: Workshop) -> Found:
 
 CLAIMS = claims(
     {
-        "ours-steered-either": beside_untrained(partial(helps, "either", "symbolic")),
-        "ours-steered-symbolic": beside_untrained(partial(helps, "multihop", "symbolic")),
-        "ours-steered-positional": beside_untrained(partial(helps, "multihop", "positional")),
+        "ours-steered-either": beside_untrained(partial(helps, "symbolic")),
     },
     learned=True,
 )

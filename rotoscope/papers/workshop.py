@@ -35,13 +35,8 @@ LONG = TrainSettings.steps
 Size = Literal["mini", "paper"]
 RESTRICTED: dict[Size, list[str]] = {"mini": ["slow", "1-4"], "paper": ["slow", "1-8"]}
 """The slow half of the frequencies, and the fastest eighth."""
-Steered = Literal["either", "multihop"]
-STEERED: dict[Steered, dict[str, Any]] = {
-    "either": {"task": ["either"], "preset": "mini", "alphabet": 16, "digits": 4, "layers": 2, "steps": 800},
-    "multihop": {"task": ["number", "letter"], "preset": "paper", "steps": 6_750},
-}
-LONGER: dict[Steered, tuple[int, ...]] = {"either": (20, 100), "multihop": (33, 83, 183, 333, 833)}
-"""Tokens in front of what steered models are asked."""
+STEERED: dict[str, Any] = {"alphabet": 16, "digits": 4, "layers": 2, "steps": 800}
+"""Models on the task that can be solved either way, where a kind is favoured."""
 
 
 class Workshop(LanguageRuns):
@@ -181,17 +176,19 @@ class Workshop(LanguageRuns):
         made = train(["number", "letter"], size, seeds=SEEDS, angles=angles, on_evaluate=Watch(), **where)
         return restrictions([*whole, *made])
 
-    @cache  # noqa: B019
-    def steered(self, which: Steered) -> Steering:
+    @cached_property
+    def steered(self) -> Steering:
         """Models that favour a kind, beside those that favour none: stored, or trained and measured."""
-        return self._steered(which) if self.cost == "gpu" else Steering.open(STORED / "steering" / which)
+        return self._steered() if self.cost == "gpu" else Steering.open(STORED / "steering" / "either")
 
-    def _steered(self, which: Steered, inputs: int = 400, **changes: Any) -> Steering:
-        place, device = self.place(f"steering-{which}"), self.device
-        kinds, how = ["none", "symbolic", "positional"], STEERED[which] | changes
-        made: Any = train(**how, seeds=SEEDS, favour=kinds, out=place / "trained", device=device)
+    def _steered(self, inputs: int = 400, **changes: Any) -> Steering:
+        place, device, how = self.place("steering"), self.device, STEERED | changes
+        kinds = ["none", "symbolic", "positional"]
+        made: Any = train(
+            "either", "mini", seeds=SEEDS, favour=kinds, out=place / "trained", device=device, **how
+        )
         folders, out = [run.folder for run in made], place / "measured"
-        return measure_steering(folders, longer=LONGER[which], inputs=inputs, out=out, device=device)
+        return measure_steering(folders, longer=(20, 100), inputs=inputs, out=out, device=device)
 
     @cached_property
     def _fresh_lengths(self) -> Lengths:
@@ -311,10 +308,10 @@ class Untrained(Workshop):
             lambda out: restrictions(train(["number", "letter"], size, out=out, **made)),
         )
 
-    @cache  # noqa: B019
-    def steered(self, which: Steered) -> Steering:
+    @cached_property
+    def steered(self) -> Steering:
         made: dict[str, Any] = FEW["training"] | {"seed": self.first}
-        return self._kept(Steering, f"steering-{which}", lambda _: self._steered(which, 48, **made))
+        return self._kept(Steering, "steering-either", lambda _: self._steered(48, **made))
 
     def _by_training(self) -> dict[tuple[str, str, int], str | Path]:
         return {
