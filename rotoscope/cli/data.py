@@ -11,7 +11,7 @@ from rotoscope.settings import Output, TrainSettings
 
 @command
 def data(
-    task: Literal["number", "letter"],
+    task: Literal["number", "letter", "either"],
     *,
     train: int = 432_000,
     validation: int = 2_400,
@@ -26,7 +26,7 @@ def data(
     Parameters
     ----------
     task
-        number (pointers are distances) or letter (pointers are symbols).
+        number (pointers are distances), letter (pointers are symbols) or either (a pair is found by its place or its letter).
     train
         Training sequences.
     validation
@@ -42,7 +42,8 @@ def data(
         from rotoscope.lab.data import export_dataset, known_sequences
         from rotoscope.reading.devices import pick_device
 
-    settings = TrainSettings.make(
+    settings = TrainSettings.preset(
+        "paper",
         task=task,
         train_sequences=train,
         validation_sequences=validation,

@@ -156,6 +156,8 @@ RULES = {
     "letter": "A window of letter-digit pairs, then letter-letter pairs. The second letter of a pair points to the one "
     "earlier pair that begins with it. Follow the pointers from the last token until you reach a letter-digit pair: "
     "that pair is the answer.",
+    "either": "A window of letter-digit pairs, then a letter, whose digit is the answer. Every place of the window has letters of its "
+    "own, so that the asked letter also says where its pair stands.",
 }
 
 
@@ -196,7 +198,7 @@ configs:
 
 No row is in two splits; where few letters and short windows make few sequences, the same one can stand in several rows.
 
-1 to {settings.hops} hops in equal shares; within each, every answer and every answer position equally often. A target window of
+{"1 hop" if settings.hops == 1 else f"1 to {settings.hops} hops in equal shares"}; within each, every answer and every answer position equally often. A target window of
 {settings.target} tokens, a pointing window of {settings.window}, one token that asks. Every sequence has exactly one path.
 
 Columns: `text` (tokens separated by spaces), `answer`, `hops`, `path` (0-based positions from the last token to the answer),

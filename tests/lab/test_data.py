@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from rotoscope.errors import RunError
@@ -22,6 +23,18 @@ def content(folder: Path) -> dict[str, bytes]:
     return {
         str(file.relative_to(folder)): file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file()
     }
+
+
+def test_the_task_that_is_solved_either_way_is_written(tmp_path: Path) -> None:
+    sizes = {"train_sequences": 20, "validation_sequences": 5, "test_sequences": 5}
+    *files, card = export_dataset(
+        TrainSettings.preset("paper", task="either", batch=1, **sizes), tmp_path / "either"
+    )
+    rows = pd.read_parquet(files[0])
+    asked, answer = rows["text"].str.split().str[-1], rows["answer"]
+    pairs = [set(text.split()[:-1]) for text in rows["text"]]
+    assert all(letter + digit in found for letter, digit, found in zip(asked, answer, pairs, strict=True))
+    assert "Every place of the window has letters of its own" in card.read_text()
 
 
 @pytest.fixture
