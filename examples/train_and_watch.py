@@ -24,7 +24,7 @@ from matplotlib.figure import Figure
 
 import rotoscope as rs
 from rotoscope.figures.style import TEXT_WIDTH, caption, drawing_grid, shared_legend
-from rotoscope.palette import INK, NULL, POSITIONAL, SYMBOLIC
+from rotoscope.palette import INK, NULL, SERIES
 
 KINDS = ("lookup", "place")
 ANSWERS = ("right", "random")
@@ -91,6 +91,7 @@ def train(answers: str, wanted: argparse.Namespace) -> dict[str, rs.results.Dyna
             out=folder / kind,
             null_draws=wanted.null_draws,
             name=f"{answers} answers",
+            label=kind,
             overwrite=True,
         )
         for kind in KINDS
@@ -156,7 +157,7 @@ def drawn(trainings: dict[str, dict[str, rs.results.Dynamics]]) -> Figure:
             axes.set_ylabel(label)
         for (answers, runs), (above, middle, below) in zip(trainings.items(), panels.T, strict=True):
             above.set_title(f"trained on {answers} answers")
-            for (kind, run), colour in zip(runs.items(), (SYMBOLIC, POSITIONAL), strict=True):
+            for (kind, run), colour in zip(runs.items(), SERIES, strict=False):
                 assert run.accuracy is not None
                 above.plot(run.accuracy["step"], run.accuracy["accuracy"], color=colour)
                 middle.plot(leans(run.scores).unstack(["layer", "head"]), color=colour, lw=1)

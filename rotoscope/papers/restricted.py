@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from rotoscope.papers.claim import beside_untrained, claims
+from rotoscope.papers.claim import Look, beside_untrained, claims
 from rotoscope.papers.verdicts import Found
 from rotoscope.papers.workshop import RESTRICTED, Size, Workshop
 from rotoscope.results.restrictions import FAILS
@@ -26,15 +26,10 @@ def not_learned(task: str, which: int, size: Size, workshop: Workshop) -> Found:
     return Found(value, bool(fails.all()), bool(fails.any()))
 
 
-CLAIMS = claims(
-    {
-        name: beside_untrained(partial(not_learned, task, which, size))
-        for name, task, which, size in (
-            ("ours-number-fast-mini", "number", 0, "mini"),
-            ("ours-letter-slow-mini", "letter", 1, "mini"),
-            ("ours-number-fast", "number", 0, "paper"),
-            ("ours-letter-slow", "letter", 1, "paper"),
-        )
-    },
-    learned=True,
-)
+LOOKS: dict[str, Look] = {
+    "ours-number-fast-mini": partial(not_learned, "number", 0, "mini"),
+    "ours-letter-slow-mini": partial(not_learned, "letter", 1, "mini"),
+    "ours-number-fast": partial(not_learned, "number", 0, "paper"),
+    "ours-letter-slow": partial(not_learned, "letter", 1, "paper"),
+}
+CLAIMS = claims({name: beside_untrained(look) for name, look in LOOKS.items()}, learned=True)

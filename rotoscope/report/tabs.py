@@ -23,6 +23,7 @@ from rotoscope.results.geometry import Geometry
 from rotoscope.results.lengths import Lengths
 from rotoscope.results.onehop import OneHopRun
 from rotoscope.results.profile import Profile
+from rotoscope.results.restrictions import Restrictions
 from rotoscope.results.roles import Roles
 from rotoscope.results.writers import NOBODY, ONE, READER, writers_in_words
 
@@ -225,6 +226,11 @@ def _summaries(found: Salvaged) -> list[tuple[str, Callable[[], pd.DataFrame]]]:
         return [
             ("Loss and accuracy by condition, with 95 % intervals over prompts", lambda: run.summary),
             ("What every gate changes, beside random heads of the same layers", lambda: run.effects),
+        ]
+    if isinstance(run, Restrictions) and "accuracy" in have:
+        return [
+            ("Accuracy by hops with some frequencies only, and the heads at the end", run.table),
+            ("What fails and what is learned", run.by_hops),
         ]
     if isinstance(run, Roles) and {"attention", "agreement"} <= set(have):
         return [

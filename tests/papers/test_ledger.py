@@ -216,6 +216,17 @@ def test_verdicts_follow_from_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     assert claim.compute(workshop).verdict == NOT
 
 
+def test_a_restriction_is_judged_by_every_seed_beside_unrestricted_ones() -> None:
+    workshop = Workshop(Path("nowhere"), "quick")
+    claim, table = CLAIMS["ours-number-fast-mini"], workshop.restricted("mini").accuracy
+    assert claim.compute(workshop).verdict == REPRODUCED
+    number, slow = table["task"] == "number", table["restriction"] == "slow"
+    table.loc[number & slow & (table["hops"] == 1) & (table["seed"] == 2), "accuracy"] = 0.6
+    assert claim.compute(workshop).verdict == IN_PART
+    table.loc[number & ~slow, "accuracy"] = 0.9
+    assert claim.compute(workshop).verdict == NOT
+
+
 @pytest.mark.parametrize(
     ("value", "null", "verdict"), [(-0.95, -0.5, REPRODUCED), (-0.85, -0.97, ALSO_NULL), (-0.5, 0.0, NOT)]
 )

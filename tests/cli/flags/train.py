@@ -79,7 +79,7 @@ def kept(outcome: Outcome) -> int:
 
 def runs(outcome: Outcome) -> list[str]:
     """The runs that are in the folder, one per model."""
-    return sorted(rs.open(file.parent).folder.name for file in outcome.folder.glob("*/run.json"))
+    return sorted(file.parent.name for file in outcome.folder.glob("*/run.json") if rs.open(file.parent))
 
 
 TRAIN: Table = {
@@ -101,7 +101,7 @@ TRAIN: Table = {
     "width": Effect(LETTER, MUCH, lambda o: config(o)["n_embd"], 16),
     "rotary": Effect(LETTER, MUCH, lambda o: config(o)["rotary_dim"], 4),
     "nope": Effect(LETTER, MUCH, lambda o: config(o).get("nope_layers"), [1]),
-    "angles": Effect(LETTER, "--angles 1-2 slow", runs, ["letter-1-2-0", "letter-slow-0"]),
+    "angles": Effect(LETTER, "--angles 1-2 slow", runs, ["letter-1-2-0", "letter-slow-0", "restrictions"]),
     "base": Effect(
         LETTER, "--base 100", lambda o: config(o).get("rotoscope_angles"), {"base": 100.0, "ids": []}
     ),
