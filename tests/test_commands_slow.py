@@ -65,6 +65,14 @@ STAND_INS = {
         "canonical all --preset paper --steps 50 --seeds 1",
         "fewer steps and seeds",
     ),
+    "examples/train_and_watch.py": (
+        "examples/train_and_watch.py --steps 20 --prompts 4",
+        "fewer steps; tests/test_watched_trainings.py takes all",
+    ),
+    "examples/finetune_smollm2.py": (
+        "examples/finetune_smollm2.py --steps 1 --prompts 2",
+        "fewer steps and prompts",
+    ),
     "profile smollm2 --known": ("profile smollm2 --known --pairs 8 --prompts 2", "fewer and shorter prompts"),
     "profile smollm2 --task repeats --known": (
         "profile smollm2 --task repeats --known --prompts 2",

@@ -33,7 +33,7 @@ from rotoscope.cli.report import report
 from rotoscope.cli.reproduce import reproduce
 from rotoscope.cli.serve import serve
 from rotoscope.cli.theory import theory
-from rotoscope.cli.train import train
+from rotoscope.cli.train import train, which_layers
 from rotoscope.errors import RotoscopeError
 
 __all__ = ["COMMANDS", "app", "main"]
@@ -82,6 +82,7 @@ def launch(
         check_file(_read(config), config.name, COMMANDS)
         sources.append(Toml(config, must_exist=True))  # type: ignore[arg-type]
     app.config = sources
+    tokens = which_layers(tokens) if tokens[:1] == ("train",) else tokens
     result: int | None = app(tokens, exit_on_error=False, print_error=False, result_action="return_value")
     return result
 

@@ -229,7 +229,7 @@ def purity_over_training(run: Dynamics, gammas: Sequence[float] = GAMMAS) -> Fig
 
 
 def separation_over_training(run: Dynamics, gamma: float = GAMMA) -> Figure:
-    """How far heads separate as accuracy rises: |positional - symbolic| and the share of pure heads, beside a null's draws."""
+    """How far heads separate as accuracy rises: `|positional - symbolic|` and the share of pure heads, beside a null's draws."""
     found, has = run.separation(gamma), run.accuracy is not None
     names = {"separation": "mean |positional\n− symbolic|", "pure_share": "share of\npure heads"}
     with drawing(COLUMN_WIDTH, 1.2 + 1.15 * (2 + has), 2 + has, 1, sharex=True) as (figure, panels):

@@ -18,6 +18,7 @@ from rotoscope.results import (
     OneHopRun,
     Profile,
     Restrictions,
+    Steering,
     SwapDepths,
     Training,
 )
@@ -58,5 +59,7 @@ def figures_of(run: SavedRun, printed: pd.DataFrame | None = None) -> Iterator[t
         yield "false_verdicts", draw.false_verdicts(run)
     elif isinstance(run, Restrictions):
         yield "restricted_accuracy", draw.restricted_accuracy(run)
+    elif isinstance(run, Steering):
+        yield "steered_accuracy", draw.steered_accuracy(run)
     elif isinstance(run, Gating) and run.sweep:
         yield "gate_bands", draw.gate_bands(run)

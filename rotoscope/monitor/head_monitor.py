@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import pandas as pd
 import torch
 from transformers import TrainerCallback
 from transformers.trainer_callback import CallbackHandler
@@ -21,7 +22,7 @@ from rotoscope.analysis.batches import prompts_hash
 from rotoscope.analysis.profiling import as_prompts, describe
 from rotoscope.analysis.watching import point
 from rotoscope.errors import RunError
-from rotoscope.monitor.looking import PREFIX, Look, scalars
+from rotoscope.monitor.looking import PREFIX, Look, class_counts, scalars
 from rotoscope.monitor.processes import from_first, is_first
 from rotoscope.monitor.schedule import Every, Schedule
 from rotoscope.monitor.untouched import model_inside, untouched
@@ -46,7 +47,8 @@ class HeadMonitor(TrainerCallback):  # type: ignore[misc]
     `prompts` are made by `rotoscope.tasks`, or are token ids [prompts, n]. `every` says when to look: a number of steps,
     "log" (0, 1, 2, 4 ... 512, then every 1,000), a list of steps, or a budget such as "2%" of the time. With `out`, the
     run is a folder that `rotoscope serve` shows while it grows and that a resumed training goes on with. `null_draws` random
-    models are scored beside the model at every point.
+    models are scored beside the model at every point. Two monitors of one training need a `label` each, which stands in the names of
+    their numbers.
 
     What can be known to be wrong is an error when training begins. An error later is logged once and switches the monitor off
     (`off` says why), and training goes on; with `strict` it is raised.
@@ -63,11 +65,13 @@ class HeadMonitor(TrainerCallback):  # type: ignore[misc]
         seed: int = 0,
         tokenizer: Any = None,
         name: str | None = None,
+        label: str = "",
         overwrite: bool = False,
         force: bool = False,
         strict: bool = False,
     ) -> None:
         SEED.check("seed", seed)
+        self.prefix = f"{PREFIX}{label}/" if label else PREFIX
         samples = prompts if isinstance(prompts, (Prompts, MultiHops)) else as_prompts(None, prompts, None)
         null: dict[str, Any] = {"null": "random", "null_draws": null_draws} if null_draws else {"null": "none"}
         self.look = Look(samples, ProfileSettings.make(tau=tau, examples=False, **null), seed)
@@ -240,10 +244,9 @@ class HeadMonitor(TrainerCallback):  # type: ignore[misc]
             tables = self.look(subject, step)
         tables["points"] = point(step, subject, seconds=time.perf_counter() - began)
         run.add(_key(step), tables)
-        numbers = scalars(tables)
-        run.log(_line(step, self._of, tables, numbers))
+        run.log(_line(step, self._of, tables))
         self.schedule.looked(step, time.perf_counter() - began)
-        return numbers
+        return scalars(tables, self.prefix)
 
     def _switch_off(self, step: int, problem: Exception) -> None:
         if self.strict or step == self.schedule.first:  # where training begins, it is not too late to be told
@@ -308,16 +311,7 @@ def _key(step: int) -> str:
     return f"step-{int(step):08d}"
 
 
-def _line(step: int, of: int | None, tables: Tables, numbers: dict[str, float]) -> dict[str, Any]:
+def _line(step: int, of: int | None, tables: Tables) -> dict[str, Any]:
     """A point as one line, for people and tools that watch a run while it is going."""
-    accuracy = tables.get("accuracy")
-    by_hops = (
-        {} if accuracy is None else dict(zip(accuracy["hops"].astype(str), accuracy["accuracy"], strict=True))
-    )
-    heads = len(tables["scores"].drop_duplicates(["layer", "head"]))
-    counts = {
-        name.removeprefix(f"{PREFIX}share_"): round(share * heads)
-        for name, share in numbers.items()
-        if "share_" in name
-    }
-    return {"step": step, "of": of, "loss": None, "accuracy": by_hops, "classes": counts}
+    by_hops = {str(row.hops): row.accuracy for row in tables.get("accuracy", pd.DataFrame()).itertuples()}
+    return {"step": step, "of": of, "loss": None, "accuracy": by_hops, "classes": class_counts(tables)}

@@ -99,19 +99,29 @@ class Look:
         return pd.concat(parts, ignore_index=True)
 
 
-def scalars(tables: Tables) -> dict[str, float]:
+def class_counts(tables: Tables) -> dict[str, int]:
+    """How many heads of a step are of each class."""
+    heads = _heads(tables)
+    classes = list(purity_classes(heads["positional_score"], heads["symbolic_score"], GAMMA))
+    return {name: classes.count(name) for name in AT_ITS_LAYER}
+
+
+def scalars(tables: Tables, prefix: str = PREFIX) -> dict[str, float]:
     """A handful of numbers about a step, for a trainer's log."""
-    heads = tables["scores"]
-    heads = heads[heads["tau"] == heads["tau"].iloc[0]]
-    classes = purity_classes(heads["positional_score"], heads["symbolic_score"], GAMMA)
-    counts = pd.Series(classes).value_counts()
+    heads, counts = _heads(tables), class_counts(tables)
     found = {
         "positional_score": float(heads["positional_score"].mean()),
         "symbolic_score": float(heads["symbolic_score"].mean()),
-        "pure_heads": float(counts.get("positional", 0) + counts.get("symbolic", 0)),
-        **{f"share_{name}": float(counts.get(name, 0)) / len(heads) for name in AT_ITS_LAYER},
+        "pure_heads": float(counts["positional"] + counts["symbolic"]),
+        **{f"share_{name}": count / len(heads) for name, count in counts.items()},
     }
     if "accuracy" in tables:
         by_hops = tables["accuracy"]
         found["accuracy"] = float((by_hops["accuracy"] * by_hops["inputs"]).sum() / by_hops["inputs"].sum())
-    return {f"{PREFIX}{name}": value for name, value in found.items()}
+    return {f"{prefix}{name}": value for name, value in found.items()}
+
+
+def _heads(tables: Tables) -> pd.DataFrame:
+    """The scores at the first tau."""
+    heads = tables["scores"]
+    return heads[heads["tau"] == heads["tau"].iloc[0]]

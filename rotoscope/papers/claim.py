@@ -38,6 +38,7 @@ Need = Literal[
     "depths",
     "restricted mini",
     "restricted",
+    "steered",
     "onehop",
 ]
 
@@ -62,6 +63,7 @@ _SEEDS_MEASURED = f"{_SEEDS_TRAINED} and measured, shorter trainings stored (rot
 _STORED_LENGTHS = "stored measurement of trained models (rotoscope lengths stored)"
 _STORED_ROLES = "stored run (rotoscope dynamics number|letter)"
 _STORED_RESTRICTED = "stored runs of three seeds (rotoscope train number letter --preset paper --seeds 3 --angles all slow 1-8, {device})"
+_STORED_STEERED = "stored measurement of three seeds (rotoscope train --favour none symbolic positional, rs.analysis.measure_steering)"
 _STORED_RESTRICTED_MINI = (
     "stored runs of three seeds (rotoscope train number letter --preset mini --seeds 3 --angles all slow 1-4)"
 )
@@ -97,6 +99,7 @@ NEEDS: dict[Need, Run] = {
     "depths": Run(cost="gpu", rests_on=(_DEPTHS_EMBEDDED, _DEPTHS_EMBEDDED, _DEPTHS_TRAINED)),
     "restricted mini": Run(cost="cpu", rests_on=(_STORED_RESTRICTED_MINI, _SEEDS_TRAINED, _SEEDS_TRAINED)),
     "restricted": Run(cost="gpu", rests_on=(_STORED_RESTRICTED, _STORED_RESTRICTED, _SEEDS_TRAINED)),
+    "steered": Run(cost="gpu", rests_on=(_STORED_STEERED, _STORED_STEERED, _SEEDS_TRAINED)),
     "onehop": Run(cost="endpoint", rests_on=("finished runs of one-hop questions (--one-hop)",) * 3),
 }
 """The runs by name. Where a claim's run costs more than is asked for, it rests on what is stored."""

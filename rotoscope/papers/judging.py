@@ -12,7 +12,18 @@ from typing import Any, Literal
 import pandas as pd
 
 from rotoscope.errors import RotoscopeError
-from rotoscope.papers import canonical, costs, depths, layers, learning, lengths, models, restricted, theory
+from rotoscope.papers import (
+    canonical,
+    costs,
+    depths,
+    layers,
+    learning,
+    lengths,
+    models,
+    restricted,
+    steered,
+    theory,
+)
 from rotoscope.papers.claim import COSTS, Claim
 from rotoscope.papers.workshop import Workshop
 from rotoscope.progress import progress_bar
@@ -21,7 +32,7 @@ from rotoscope.results.ledger import Ledger
 from rotoscope.results.run import Run
 from rotoscope.settings.base import nearest
 
-ROOMS = (theory, models, canonical, learning, layers, lengths, costs, depths, restricted)
+ROOMS = (theory, models, canonical, learning, layers, lengths, costs, depths, restricted, steered)
 CLAIMS: dict[str, Claim] = {claim.id: claim for room in ROOMS for claim in room.CLAIMS}
 
 

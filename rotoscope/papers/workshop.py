@@ -15,6 +15,7 @@ from rotoscope.analysis.geometry import find_geometry
 from rotoscope.analysis.lengths import measure_lengths, stored_lengths
 from rotoscope.analysis.restriction import restrictions
 from rotoscope.analysis.roles import find_roles
+from rotoscope.analysis.steering import measure_steering
 from rotoscope.analysis.theory import run_theory
 from rotoscope.analysis.watching import Watch
 from rotoscope.lab.training import train
@@ -25,6 +26,7 @@ from rotoscope.reading import Subject, load
 from rotoscope.results import Canonical, Dynamics, Geometry, Lengths, OneHopRun, Roles, TheoryRun, Training
 from rotoscope.results.restrictions import Restrictions
 from rotoscope.results.saved import SavedRun
+from rotoscope.results.steering import Steering
 from rotoscope.settings import TrainSettings
 
 Made = TypeVar("Made", bound=SavedRun)
@@ -33,6 +35,13 @@ LONG = TrainSettings.steps
 Size = Literal["mini", "paper"]
 RESTRICTED: dict[Size, list[str]] = {"mini": ["slow", "1-4"], "paper": ["slow", "1-8"]}
 """The slow half of the frequencies, and the fastest eighth."""
+Steered = Literal["either", "multihop"]
+STEERED: dict[Steered, dict[str, Any]] = {
+    "either": {"task": ["either"], "preset": "mini", "alphabet": 16, "digits": 4, "layers": 2, "steps": 800},
+    "multihop": {"task": ["number", "letter"], "preset": "paper", "steps": 6_750},
+}
+LONGER: dict[Steered, tuple[int, ...]] = {"either": (20, 100), "multihop": (33, 83, 183, 333, 833)}
+"""Tokens in front of what steered models are asked."""
 
 
 class Workshop(LanguageRuns):
@@ -172,6 +181,18 @@ class Workshop(LanguageRuns):
         made = train(["number", "letter"], size, seeds=SEEDS, angles=angles, on_evaluate=Watch(), **where)
         return restrictions([*whole, *made])
 
+    @cache  # noqa: B019
+    def steered(self, which: Steered) -> Steering:
+        """Models that favour a kind, beside those that favour none: stored, or trained and measured."""
+        return self._steered(which) if self.cost == "gpu" else Steering.open(STORED / "steering" / which)
+
+    def _steered(self, which: Steered, inputs: int = 400, **changes: Any) -> Steering:
+        place, device = self.place(f"steering-{which}"), self.device
+        kinds, how = ["none", "symbolic", "positional"], STEERED[which] | changes
+        made: Any = train(**how, seeds=SEEDS, favour=kinds, out=place / "trained", device=device)
+        folders, out = [run.folder for run in made], place / "measured"
+        return measure_steering(folders, longer=LONGER[which], inputs=inputs, out=out, device=device)
+
     @cached_property
     def _fresh_lengths(self) -> Lengths:
         trained = {
@@ -289,6 +310,11 @@ class Untrained(Workshop):
             f"restricted-{size}",
             lambda out: restrictions(train(["number", "letter"], size, out=out, **made)),
         )
+
+    @cache  # noqa: B019
+    def steered(self, which: Steered) -> Steering:
+        made: dict[str, Any] = FEW["training"] | {"seed": self.first}
+        return self._kept(Steering, f"steering-{which}", lambda _: self._steered(which, 48, **made))
 
     def _by_training(self) -> dict[tuple[str, str, int], str | Path]:
         return {

@@ -37,6 +37,7 @@ TITLES = {
     "agreement": "Heads of {name} on several tasks",
     "calibration": "How often a verdict is wrong",
     "restrictions": "Models whose heads have some frequencies only",
+    "steering": "Models that were trained to have heads of a kind",
 }
 
 

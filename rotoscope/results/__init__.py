@@ -47,6 +47,7 @@ KINDS: dict[str, type[SavedRun]] = {
         Calibration,
         Agreement,
         Restrictions,
+        Steering,
     )
 }
 

@@ -132,7 +132,7 @@ class Dynamics(SavedRun):
     def separation(
         self, gamma: float = GAMMA, queries: str | None = None, tau: float | None = None
     ) -> pd.DataFrame:
-        """How far heads have separated, by step: the mean of |positional - symbolic| over heads, and the share of pure ones.
+        """How far heads have separated, by step: the mean of `|positional - symbolic|` over heads, and the share of pure ones.
 
         Where there is a null, `separation_null_low` and the like are the least and the most of its draws.
         """

@@ -100,6 +100,14 @@ def test_numbers_come_back_only_from_points() -> None:
     assert monitor.step(model, 1, now=True) is None  # no point twice
 
 
+def test_two_monitors_are_told_apart_in_the_log(tmp_path: Path) -> None:
+    both = [rs.HeadMonitor(part, every=[6], label=name) for name, part in (("a", TOKENS), ("b", TOKENS - 1))]
+    done = trainer(tmp_path, fresh(), *both)
+    done.train()
+    [row] = [row for row in done.state.log_history if "rotoscope/a/pure_heads" in row]
+    assert row["rotoscope/a/symbolic_score"] != row["rotoscope/b/symbolic_score"]
+
+
 def test_the_training_finds_everything_as_it_left_it() -> None:
     model, monitor = fresh(), monitored(every=1)
     model.train()

@@ -11,7 +11,18 @@ from typing import Any
 import pytest
 
 import rotoscope as rs
-from rotoscope.papers import CLAIMS, canonical, depths, layers, learning, lengths, models, restricted, workshop
+from rotoscope.papers import (
+    CLAIMS,
+    canonical,
+    depths,
+    layers,
+    learning,
+    lengths,
+    models,
+    restricted,
+    steered,
+    workshop,
+)
 from rotoscope.papers.claim import Claim
 from rotoscope.papers.verdicts import IN_PART, REPRODUCED
 from rotoscope.papers.workshop import Untrained, Workshop
@@ -23,7 +34,7 @@ SMALL: dict[str, Any] = {"layers": 2, "width": 16, "positions": 32}
 LITTLE = {"training": workshop.FEW["training"] | dict.fromkeys(("validation_sequences", "test_sequences"), 40)}
 MULTIHOP = [
     claim
-    for room in (canonical, learning, layers, lengths, restricted)
+    for room in (canonical, learning, layers, lengths, restricted, steered)
     for claim in room.CLAIMS
     if claim.learned
 ]
