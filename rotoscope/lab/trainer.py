@@ -82,6 +82,8 @@ class Trainer:
         self.within = torch.arange(self.settings.batch, device=device)
         self.step = 0
         self.graph: torch.cuda.CUDAGraph | None = None
+        self.tables: dict[int, Tensor] = {}
+        """The rotation tables that the graph reads: held here, since the model forgets them when it is shown another length."""
         self.compiled = graphed and self.settings.steps >= LONG if compiled is None else compiled
         """Whether layers are compiled; only a step that is captured can be."""
         self.block: Callable[..., Tensor] = block
@@ -154,7 +156,7 @@ class Trainer:
         finally:
             torch.set_float32_matmul_precision(precision)
         self.restore(before)
-        self.graph = graph
+        self.graph, self.tables = graph, dict(self.model._turns)
 
     def _compile(self) -> None:
         """Compile the formula of a layer and take a step with it; where that fails, it stays as it is and a warning says why."""
