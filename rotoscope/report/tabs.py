@@ -25,6 +25,7 @@ from rotoscope.results.onehop import OneHopRun
 from rotoscope.results.profile import Profile
 from rotoscope.results.restrictions import Restrictions
 from rotoscope.results.roles import Roles
+from rotoscope.results.steering import Steering
 from rotoscope.results.writers import NOBODY, ONE, READER, writers_in_words
 
 Tab = dict[str, Any]
@@ -231,6 +232,11 @@ def _summaries(found: Salvaged) -> list[tuple[str, Callable[[], pd.DataFrame]]]:
         return [
             ("Accuracy by hops with some frequencies only, and the heads at the end", run.table),
             ("What fails and what is learned", run.by_hops),
+        ]
+    if isinstance(run, Steering) and {"accuracy", "heads"} <= set(have):
+        return [
+            ("Heads and accuracy by the kind that was favoured, means over seeds", run.overview),
+            ("Every kind beside none and beside the opposite", run.comparisons),
         ]
     if isinstance(run, Roles) and {"attention", "agreement"} <= set(have):
         return [

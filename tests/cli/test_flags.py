@@ -82,7 +82,7 @@ def test_every_setting_is_a_flag(kind: type) -> None:
 
 
 MEANINGLESS = {
-    f"{train.NUMBERS} --alphabet 3": "--alphabet means something for letter only, not for number",
+    f"{train.NUMBERS} --alphabet 3": "--alphabet means something for letter and either only, not for number",
     f"{train.LETTER} --letters 5": "--letters means something for number only, not for letter",
     f"{profile.REPEATS} --pairs 3": "--pairs means something for binding and groups and lookup only, not for repeats",
     f"{gate.ONE} --bands 2": "--bands means something for a sweep only, not for one gate",

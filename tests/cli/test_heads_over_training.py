@@ -36,7 +36,7 @@ def test_many_heads_are_counted_and_the_pure_ones_named(tmp_path: Path) -> None:
         assert f"{name} {count} 0" in " ".join(said.split())
     assert "heads that end pure, in the order in which they became so" in said
     assert "accuracy" not in said
-    assert f"all 42 heads: {tmp_path / 'pure_from.csv'}" in said
+    assert f"all 42 heads: {tmp_path / 'pure_from.csv'}" in " ".join(said.split())
     assert len(pd.read_csv(tmp_path / "pure_from.csv")) == 42
     pure = pd.read_csv(tmp_path / "pure_heads.csv")
     assert len(pure) == 28
