@@ -65,7 +65,7 @@ function trainingRows(tab, steps, place) {
   const rows = [
     { high: 3, title: curves.length ? "accuracy, separation" : "separation", range: [-0.02, 1.04], traces: [...curves, ...apart] },
     { high: 3, title: "heads by class", range: [0, layer.length], traces: [...counts, ...ofNull] },
-    { high: 2, title: "layer", range: [-0.7, Math.max(...layer) + 0.7], traces: [...marks, edge(steps.map(() => null))], words: marks.some((one) => one.x.length) ? "heads that end pure, when they first were" : "no head ends pure" },
+    { high: 2, title: "layer", axis: { dtick: Math.ceil((Math.max(...layer) + 1) / 5), tick0: 0 }, range: [-0.7, Math.max(...layer) + 0.7], traces: [...marks, edge(steps.map(() => null))], words: marks.some((one) => one.x.length) ? "heads that end pure, when they first were" : "no head ends pure" },
   ];
   const chosen = trackedHead(state.head);
   if (chosen >= 0) rows.push({ high: 2, title: "head " + state.head, range: [-0.02, 1.04], traces: ["positional_score", "symbolic_score"].map((name) => line({ ...at, y: steps.map((_, t) => score(name, t, chosen)), line: { color: HUES[name], width: 1.6 }, showlegend: false, hovertemplate: "step %{text}: " + words(name) + " %{y:.3f}<extra></extra>" })) });
@@ -78,7 +78,7 @@ function overSteps(tab, steps, now, place) {
   let top = 1;
   const traces = rows.flatMap((row, k) => {
     const number = k ? String(k + 1) : "", low = k === rows.length - 1 ? 0 : top - (1 - gap * (rows.length - 1)) * row.high / whole;
-    layout["yaxis" + number] = { domain: [low, top], range: row.range, title: { text: row.title }, nticks: 5 };
+    layout["yaxis" + number] = { domain: [low, top], range: row.range, title: { text: row.title }, nticks: 5, ...row.axis };
     if (row.words) layout.annotations.push({ xref: "paper", x: 0.01, yref: "paper", y: top, yanchor: "bottom", xanchor: "left", text: row.words, showarrow: false, font: { size: 11, color: colour("soft") } });
     top = low - gap;
     return row.traces.map((trace) => ({ ...trace, yaxis: "y" + number }));
