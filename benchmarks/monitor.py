@@ -6,6 +6,7 @@ python3 -m benchmarks.monitor
 from __future__ import annotations
 
 import time
+from statistics import median
 from typing import Any
 
 import torch
@@ -20,7 +21,7 @@ SMALL = Shape("135m", 30, 576, 9, 3, 64, 1536, vocabulary=49_152, positions=8192
 PROMPTS, TOKENS, EVERY, BAR = 8, 512, 500, 0.01
 BATCH = {"cpu": 1, "cuda": 8}
 """Sequences of a training step: few, so that the monitor looks dear."""
-STEPS = {"cpu": 2, "cuda": 30}
+STEPS = {"cpu": 3, "cuda": 30}
 
 
 def main(shape: Shape = SMALL, device: torch.device | None = None) -> float:
@@ -33,24 +34,25 @@ def main(shape: Shape = SMALL, device: torch.device | None = None) -> float:
     monitor.step(model, 0)  # proves the reading, once in a training
     batch = tokens[: BATCH[device.type]].to(device)
     _train(model, optimiser, batch)  # the first step makes the optimiser's memory
-    wait(device)
-    began = time.perf_counter()
+    steps, looks = [], []
     for _ in range(STEPS[device.type]):
+        wait(device)
+        began = time.perf_counter()
         _train(model, optimiser, batch)
-    wait(device)
-    step_s = (time.perf_counter() - began) / STEPS[device.type]
-    looks = []
+        wait(device)
+        steps.append(time.perf_counter() - began)
     for look in range(1, 4):
         began = time.perf_counter()
         monitor.step(model, look, now=True)
         looks.append(time.perf_counter() - began)
-    share = min(looks) / (EVERY * step_s)
+    step_s, look_s = median(steps), median(looks)
+    share = look_s / (EVERY * step_s)
     title = (
         f"the monitor: {PROMPTS} prompts of {TOKENS} tokens every {EVERY} steps, {shape.name} on {device.type}"
     )
     report = Report(title, "sequences a step", "step", "look", "looks a step", "adds")
     report.row(
-        str(len(batch)), f"{step_s:.3f} s", f"{min(looks):.2f} s", f"{min(looks) / step_s:.2f}", f"{share:.3%}",
+        str(len(batch)), f"{step_s:.3f} s", f"{look_s:.2f} s", f"{look_s / step_s:.2f}", f"{share:.3%}",
         target=f"< {BAR:.0%}", met=share < BAR,
     )  # fmt: skip
     report.show()

@@ -21,7 +21,7 @@ from rotoscope.lab.sequences import training_sequences
 from rotoscope.progress import progress_bar
 from rotoscope.reading import Subject, load, own_model
 from rotoscope.reading.checkpoints import Checkpoint
-from rotoscope.results.dynamics import Dynamics
+from rotoscope.results.dynamics import Dynamics, reopened, step_key
 from rotoscope.results.record import RUN, RunRecord
 from rotoscope.results.run import Run
 from rotoscope.results.saved import Tables
@@ -121,7 +121,7 @@ def _from_checkpoints(
     with progress_bar("checkpoints", len(series.checkpoints), show_progress) as bar:
         for checkpoint in series.checkpoints:
             bar.advance()
-            if run is not None and run.done(_key(checkpoint.step)) and not loading["allow_missing"]:
+            if run is not None and run.done(step_key(checkpoint.step)) and not loading["allow_missing"]:
                 continue
             try:
                 subject = load(checkpoint.source, **loading)
@@ -136,16 +136,12 @@ def _from_checkpoints(
                     lacking = [one for one in series.checkpoints if one.step not in run.finished.steps]
                     if not any(_can_be_read(one, loading) for one in lacking):
                         return run.finished
-                    run = _reopened(run)
+                    run = reopened(run.finished, run)
             _check_vocabulary(samples, subject, checkpoint)
-            run.piece(_key(checkpoint.step), partial(_scored, subject, samples, shown, asked, checkpoint))
+            run.piece(step_key(checkpoint.step), partial(_scored, subject, samples, shown, asked, checkpoint))
     if run is None:
         raise ModelError(f"no checkpoint of {series.folder or series.name} could be read: {left_out[0]}")
     return run.finish(warnings=[*left_out, *warnings])
-
-
-def _key(step: int) -> str:
-    return f"step-{step:08d}"
 
 
 def _can_be_read(checkpoint: Checkpoint, loading: dict[str, Any]) -> bool:
@@ -154,16 +150,6 @@ def _can_be_read(checkpoint: Checkpoint, loading: dict[str, Any]) -> bool:
     except ModelError:
         return False
     return True
-
-
-def _reopened(run: Run[Dynamics]) -> Run[Dynamics]:
-    """A finished run begun again with all that it has, for checkpoints that were left out and can be read now."""
-    before = run.finished
-    assert before is not None
-    again = Run(Dynamics, run.record.settings, run.folder, overwrite=True)
-    for step in before.steps:
-        again.add(_key(step), {name: table[table["step"] == step] for name, table in before.tables.items()})
-    return again
 
 
 def _shown(series: Series, asked: _Asked, subject: Subject) -> tuple[Prompts | MultiHops, Prompts]:

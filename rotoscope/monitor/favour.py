@@ -144,10 +144,12 @@ def _rows(mask: Any, queries: tuple[int, ...] | None, n: int) -> list[tuple[slic
     A token that may not see itself is padding.
     """
     everything = slice(None), queries or (n - 1,)
-    if not isinstance(mask, Tensor) or mask.ndim != 4 or bool((mask == mask[:1]).all()):
+    if not isinstance(mask, Tensor) or mask.ndim != 4:
         return [everything]
     seen = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
     real = seen[:, 0, :, :n].diagonal(dim1=-2, dim2=-1).cpu()
+    if bool(real.all()):
+        return [everything]
     if queries is not None and not bool(real[:, list(queries)].all()):
         raise RotoscopeError(
             f"some of the queries {list(queries)} are padding in some rows; leave queries out to take each row's last token"

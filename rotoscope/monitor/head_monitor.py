@@ -6,8 +6,10 @@ What it finds is a run of kind *dynamics*, as of our own trainings, and a handfu
 from __future__ import annotations
 
 import inspect
+import json
 import logging
 import time
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -27,7 +29,7 @@ from rotoscope.monitor.processes import from_first, is_first
 from rotoscope.monitor.schedule import Every, Schedule
 from rotoscope.monitor.untouched import model_inside, untouched
 from rotoscope.reading import Subject
-from rotoscope.results.dynamics import Dynamics
+from rotoscope.results.dynamics import Dynamics, reopened, step_key
 from rotoscope.results.record import Proof
 from rotoscope.results.run import Run
 from rotoscope.results.saved import Tables
@@ -81,6 +83,7 @@ class HeadMonitor(TrainerCallback):  # type: ignore[misc]
         self.off: str | None = None
         """Why nothing is measured any more."""
         self.run: Run[Dynamics] | None = None
+        self._finished: Dynamics | None = None
         self._begun = False
         self._of: int | None = None
         self._looked: int | None = None
@@ -119,28 +122,31 @@ class HeadMonitor(TrainerCallback):  # type: ignore[misc]
         found, problem = None, None
         if is_first():
             try:
-                found = self._point(model_inside(model), step)
+                found = self._point(model_inside(model), step, now)
             except Exception as raised:  # whatever it is, it is not worth a training
                 problem = raised
         told = (problem is not None, found is not None, self.schedule.next_look)
         failed, made, self.schedule.next_look = from_first(*map(int, told), device=_device(model))
         if failed:
             self._switch_off(step, problem or RunError("the first process of the training says why"))
+            problem = None  # it holds on to what the failed look had in memory
         self._looked = step
         return (found or {}) if made else None
 
     def finish(self) -> Dynamics | None:
         """The run, finished: its tables are written, and it can be opened. None in processes that did not measure."""
-        if self.run is None or (not self.run.earlier() and not self.run.result.tables):
+        self._begun = False
+        if self.run is None or not len(self.run.result.points):
             return None
-        reader, run, self.run, self._begun = self.look.reader, self.run, None, False
+        reader, run, self.run = self.look.reader, self.run, None
         assert reader is not None
         try:
-            return run.finish(
+            self._finished = run.finish(
                 timings={"monitor_s": self.schedule.spent},
                 proof=Proof(len(reader.proof), max(reader.proof, default=None), reader.way),
                 proofs=self.look.proofs,
             )
+            return self._finished
         except Exception as problem:
             if self.strict:
                 raise
@@ -149,12 +155,12 @@ class HeadMonitor(TrainerCallback):  # type: ignore[misc]
 
     @property
     def result(self) -> Dynamics:
-        """The run as far as it is made."""
-        if self.run is None:
-            raise RunError(
-                "the monitor is not at work: it has not begun, or it has finished and rs.open reads its run"
-            )
-        return self.run.result
+        """The run as far as it is made, or as it was finished."""
+        if self.run is not None:
+            return self.run.result
+        if self._finished is None:
+            raise RunError("the monitor has measured nothing yet, or not in this process")
+        return self._finished
 
     def __enter__(self) -> Self:
         return self
@@ -169,9 +175,10 @@ class HeadMonitor(TrainerCallback):  # type: ignore[misc]
         subject = self._subject(model)
         with untouched(model):
             self.look.check(subject, self.force)
-        self.run = self._run_from(self._settings(subject), step)
+        self.run = self._run_from(subject, step)
         assert self.look.reader is not None
         self.run.record.subject = describe(subject, self.look.reader)
+        self.run.record.details["every"] = self.schedule.stored()
         self.run.begin()
 
     def _subject(self, model: Any) -> Subject:
@@ -187,7 +194,7 @@ class HeadMonitor(TrainerCallback):  # type: ignore[misc]
         look, prompts = self.look, self.look.prompts
         return {
             "source": "monitor",
-            "model": subject.name,
+            **({"model": self.name} if self.name else {}),
             "architecture": subject.model.config.model_type,
             **sizes,
             "task": prompts.task,
@@ -197,43 +204,43 @@ class HeadMonitor(TrainerCallback):  # type: ignore[misc]
             "queries": "last",
             "inputs": len(prompts),
             "tau": list(look.settings.tau),
-            "every": self.schedule.stored(),
             "null": look.settings.null,
             "null_draws": look.settings.null_draws if look.settings.null != "none" else 0,
             "seed": look.seed,
         }
 
-    def _run_from(self, settings: dict[str, Any], step: int) -> Run[Dynamics]:
-        """The run with these settings and the points up to a step that an earlier try has made."""
-        run = self.run or Run(Dynamics, settings, self.out, overwrite=self.overwrite)
-        if run.finished is None:
-            made = run.earlier() or [_key(one) for one in run.result.tables.get("points", {}).get("step", ())]
-            later = [key for key in made if key > _key(step)]
-            if later:
-                LOG.warning(
-                    "%d points after step %d, of a try that did not get on, are made again", len(later), step
-                )
-            run.keep_only(key for key in made if key not in later)
-            run.trim_log(lambda row: row["step"] <= step)
-            return run
-        if step == 0:
+    def _run_from(self, subject: Subject, step: int) -> Run[Dynamics]:
+        """The run with the points up to a step that an earlier try has made."""
+        settings = json.loads(json.dumps(self._settings(subject), default=str))
+        if self.run is not None and self.run.record.settings == settings:  # begins anew in the same process
+            run = self.run
+        else:
+            run = Run(Dynamics, settings, self.out, overwrite=self.overwrite and step == 0)
+        made = [int(key.removeprefix("step-")) for key in run.earlier()]
+        made = made or [int(one) for one in (run.finished or run.result).points.get("step", ())]
+        later = [one for one in made if one > step]
+        if run.finished is not None and (step == 0 or (later and not _passed(run.finished, subject, step))):
             raise RunError(
                 f"{self.out} holds a finished run of such a training; choose another out, or overwrite=True to replace it"
             )
-        earlier = run.finished.tables
-        run = Run(Dynamics, settings, self.out, overwrite=True)
-        for one in sorted(earlier["points"]["step"]):
-            if one <= step:
-                run.add(_key(one), {name: table[table["step"] == one] for name, table in earlier.items()})
+        if later:
+            words = "points" if len(later) > 1 else "point"
+            LOG.warning(
+                "%d %s after step %d, of a try that did not get on: made again", len(later), words, step
+            )
+        if run.finished is not None:
+            return reopened(run.finished, run, step)
+        run.keep_only(step_key(one) for one in made if one <= step)
+        run.trim_log(lambda row: row["step"] <= step)
         return run
 
-    def _point(self, model: Any, step: int) -> dict[str, float] | None:
+    def _point(self, model: Any, step: int, now: bool) -> dict[str, float] | None:
         """Measure and write one point; None where it is there already, or there is no time."""
         run, subject = self.run, self._subject(model)
         assert run is not None
-        if not self.schedule.has_time(step):
+        if not now and not self.schedule.has_time(step):
             return None
-        if run.done(_key(step)):
+        if run.done(step_key(step)):
             before = run.result.points.set_index("step")["fingerprint"]
             if before[step] == subject.weights_fingerprint:
                 return None
@@ -243,7 +250,7 @@ class HeadMonitor(TrainerCallback):  # type: ignore[misc]
         with untouched(model):
             tables = self.look(subject, step)
         tables["points"] = point(step, subject, seconds=time.perf_counter() - began)
-        run.add(_key(step), tables)
+        run.add(step_key(step), tables)
         run.log(_line(step, self._of, tables))
         self.schedule.looked(step, time.perf_counter() - began)
         return scalars(tables, self.prefix)
@@ -256,6 +263,9 @@ class HeadMonitor(TrainerCallback):  # type: ignore[misc]
         if self.run is not None:
             self.run.record.warnings.append(words)
         LOG.warning(words)
+        traceback.clear_frames(problem.__traceback__)  # what the look held in memory is the training's again
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
 
     # What a transformers Trainer calls.
 
@@ -267,7 +277,7 @@ class HeadMonitor(TrainerCallback):  # type: ignore[misc]
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
         last = state.global_step >= state.max_steps
-        numbers = self.step(kwargs["model"], state.global_step, now=last)
+        numbers = self.step(kwargs["model"], state.global_step, now=last and self.schedule.share is None)
         if numbers is not None:  # in all processes: logging is something they do together
             self._fresh, control.should_log = numbers, True
         return control
@@ -283,7 +293,7 @@ class HeadMonitor(TrainerCallback):  # type: ignore[misc]
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if not args.load_best_model_at_end:  # else these may be weights of an earlier step
-            self.step(kwargs["model"], state.global_step, now=True)
+            self.step(kwargs["model"], state.global_step, now=self.schedule.share is None)
         self.finish()
 
 
@@ -307,8 +317,10 @@ def _device(model: Any) -> torch.device:
     return device
 
 
-def _key(step: int) -> str:
-    return f"step-{int(step):08d}"
+def _passed(finished: Dynamics, subject: Subject, step: int) -> bool:
+    """Whether a training came by this step with these weights: then it goes on from there, and is no other one."""
+    points = finished.points
+    return subject.weights_fingerprint in set(points.loc[points["step"] == step, "fingerprint"])
 
 
 def _line(step: int, of: int | None, tables: Tables) -> dict[str, Any]:

@@ -48,15 +48,17 @@ class LightningHeadMonitor(_lightning().Callback):  # type: ignore[misc]
 
     def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """A point where one is due; its numbers go to whatever logger the trainer has."""
-        numbers = self.monitor.step(self.find(module), trainer.global_step)
-        if numbers:
-            for logger in trainer.loggers:
-                logger.log_metrics(numbers, trainer.global_step)
+        self._look(trainer, module)
 
     def on_train_end(self, trainer: Any, module: Any) -> None:
         """The last point, and the end of the run."""
-        self.monitor.step(self.find(module), trainer.global_step, now=True)
+        self._look(trainer, module, now=self.monitor.schedule.share is None)
         self.monitor.finish()
+
+    def _look(self, trainer: Any, module: Any, *, now: bool = False) -> None:
+        numbers = self.monitor.step(self.find(module), trainer.global_step, now=now)
+        for logger in trainer.loggers if numbers else ():
+            logger.log_metrics(numbers, trainer.global_step)
 
 
 def _the_model(module: Any) -> Any:

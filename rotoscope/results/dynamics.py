@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pandas as pd
 
@@ -9,6 +11,9 @@ from rotoscope.errors import RunError
 from rotoscope.maths.order import out_of_order
 from rotoscope.maths.purity import AT_ITS_LAYER, GAMMA, purity_classes
 from rotoscope.results.aggregate import little_at_stake
+from rotoscope.results.journal import Journal
+from rotoscope.results.place import LOG
+from rotoscope.results.run import Run
 from rotoscope.results.saved import SavedRun
 from rotoscope.results.table import Table
 from rotoscope.results.training import LEARNED, Training, first_above
@@ -248,3 +253,23 @@ def _named(steps: list[int]) -> str:
     """Step 4; steps 1, 2 and 4."""
     *front, last = map(str, steps)
     return f"steps {', '.join(front)} and {last}" if front else f"step {last}"
+
+
+def step_key(step: int) -> str:
+    """The key of a step's piece in a run."""
+    return f"step-{int(step):08d}"
+
+
+def reopened(finished: Dynamics, run: Run[Dynamics], up_to: float = math.inf) -> Run[Dynamics]:
+    """A finished run begun again with the points, and the log, that it has up to a step."""
+    log = [] if run.folder is None else Journal(run.folder / LOG, repair=False).rows
+    again = Run(Dynamics, run.record.settings, run.folder, overwrite=True)
+    for step in finished.steps:
+        if step <= up_to:
+            again.add(
+                step_key(step), {name: part[part["step"] == step] for name, part in finished.tables.items()}
+            )
+    for row in log:
+        if row.get("step", math.inf) <= up_to:
+            again.log(row)
+    return again

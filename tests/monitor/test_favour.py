@@ -117,12 +117,29 @@ def test_adapters_are_favoured_and_nothing_else_moves() -> None:
     assert not any("layers.2" in name for name in moved)
 
 
+def test_rows_that_are_padded_alike_are_asked_at_their_last_token() -> None:
+    model, batch = tiny("llama", sharp=3.0), tokens(2, 9)
+    favour, pad = Favour(model, "symbolic", strength=1.0), (0, 3)
+    mask = torch.nn.functional.pad(torch.ones_like(batch), pad)
+    padded = favoured(favour, model, torch.nn.functional.pad(batch, pad), attention_mask=mask)
+    torch.testing.assert_close(padded, favoured(favour, model, batch), rtol=1e-4, atol=1e-6)
+    with pytest.raises(RotoscopeError, match="are padding in some rows"):
+        favoured(
+            Favour(model, "symbolic", queries=[10]),
+            model,
+            torch.nn.functional.pad(batch, pad),
+            attention_mask=mask,
+        )
+
+
 class Favouring(tf.Trainer):
     """The few lines that the documentation shows."""
 
     favour: Favour
 
     def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, **more: Any) -> Any:
+        if not model.training:
+            return super().compute_loss(model, inputs, return_outputs=return_outputs, **more)
         with self.favour:
             loss, outputs = super().compute_loss(model, inputs, return_outputs=True, **more)
         loss = loss + self.favour.penalty / self.args.gradient_accumulation_steps

@@ -92,6 +92,34 @@ def test_a_plain_loop_is_watched(tmp_path: Path) -> None:
     assert [sum(row["classes"].values()) for row in rows] == [len(result.pure_from())] * 4
 
 
+def test_what_was_measured_in_memory_is_there_after_the_training(tmp_path: Path) -> None:
+    monitor = monitored()
+    trainer(tmp_path, fresh(), monitor).train()
+    assert monitor.result.steps == [0, 2, 4, 6]
+    with pytest.raises(rs.errors.RunError, match="measured nothing yet"):
+        _ = monitored().result
+
+
+def test_processes_that_do_not_measure_end_together_with_the_one_that_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("rotoscope.monitor.head_monitor.is_first", lambda: False)
+    monitor = monitored()
+    assert monitor.step(fresh(), 0) is None
+    assert monitor.finish() is None
+    assert not monitor._begun
+
+
+def test_a_change_of_any_weight_is_another_point() -> None:
+    model, monitor = fresh(), monitored(every=1)
+    monitor.step(model, 0)
+    with torch.no_grad():
+        model.model.embed_tokens.weight[77, 13] += 1
+    monitor.step(model, 1)
+    assert monitor.result.points["fingerprint"].nunique() == 2
+    assert monitor.result.caveats() == []
+
+
 def test_numbers_come_back_only_from_points() -> None:
     monitor, model = monitored(), fresh()
     assert monitor.step(model, 0) is not None

@@ -85,3 +85,52 @@ def test_other_prompts_are_another_run(tmp_path: Path) -> None:
     loop(fresh(), monitored(tmp_path), steps=1)
     with pytest.raises(rs.errors.RunError, match="other settings"):
         rs.HeadMonitor(TOKENS - 1, every=1, out=tmp_path / "run").step(fresh(), 0)
+
+
+def test_a_finished_run_is_replaced_only_when_asked(tmp_path: Path) -> None:
+    """A loop that is watched from step 1 on, run again in the same place: it is no resumed training."""
+    first = monitored(tmp_path)
+    for step in (1, 2, 3):
+        first.step(fresh(), step)
+    first.finish()
+    with pytest.raises(rs.errors.RunError, match="holds a finished run of such a training"):
+        monitored(tmp_path).step(fresh(hidden_act="relu", rms_norm_eps=1e-3).double(), 1)
+    assert rs.open(tmp_path / "run").steps == [1, 2, 3]
+
+
+def test_a_training_that_comes_back_to_a_step_it_passed_goes_on_from_there(tmp_path: Path) -> None:
+    trainer(tmp_path, fresh(), monitored(tmp_path), **SAVED).train()
+    checkpoint = str(tmp_path / "trained" / "checkpoint-3")
+    with pytest.raises(Stopped):
+        trainer(tmp_path, fresh(), monitored(tmp_path), StopAt(4), **SAVED).train(
+            resume_from_checkpoint=checkpoint
+        )
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert len(lines) == 5  # steps 0 to 4: those before 3 were carried over
+
+
+def test_a_resumed_training_keeps_its_points_also_where_runs_are_overwritten(tmp_path: Path) -> None:
+    trainer(tmp_path, fresh(), monitored(tmp_path, overwrite=True), max_steps=3, **SAVED).train()
+    again = trainer(tmp_path, fresh(), monitored(tmp_path, overwrite=True), max_steps=4, **SAVED)
+    again.train(resume_from_checkpoint=True)
+    assert rs.open(tmp_path / "run").steps == [0, 1, 2, 3, 4]
+
+
+def test_a_model_that_is_loaded_from_its_checkpoint_and_watched_more_often_goes_on(tmp_path: Path) -> None:
+    model = loop(fresh(), monitored(tmp_path, every=2), steps=2)
+    model.save_pretrained(tmp_path / "saved")
+    loaded = tf.LlamaForCausalLM.from_pretrained(tmp_path / "saved")
+    again = monitored(tmp_path)
+    again.begin(loaded, 2)
+    again.step(loaded, 2)
+    again.step(loaded, 3)
+    assert again.result.steps == [0, 2, 3]
+
+
+def test_a_monitor_that_is_used_again_does_not_mix_two_models() -> None:
+    monitor = rs.HeadMonitor(TOKENS, every=1)
+    monitor.step(fresh(), 0)
+    monitor.begin(fresh(num_hidden_layers=2), 0)
+    monitor.step(fresh(num_hidden_layers=2), 0)
+    assert monitor.result.layers == 2
+    assert monitor.result.steps == [0]
