@@ -18,10 +18,12 @@ from rotoscope.settings.angles import BASE, UNRESTRICTED
 GUESSED = 1_000
 """Sequences from which chance is known."""
 FREE = {
-    "seed", "angles", "base", "nope", "positions", "validation_sequences", "test_sequences", "watch_every", "watch_closely",
+    "seed", "positions", "validation_sequences", "test_sequences", "watch_every", "watch_closely",
     "watch_later", "checkpoints", "preset", "watched",
 }  # fmt: skip
-"""Settings in which trainings of a task may differ; what another changes would be taken for the restriction's doing."""
+"""Settings in which trainings of a task may differ anyway."""
+RESTRICTED = {"angles", "base", "nope"}
+"""Those of a restriction; what another changes would be taken for the restriction's doing."""
 HEAD = ["layer", "head", "positional_score", "symbolic_score", "head_class"]
 
 
@@ -50,7 +52,7 @@ def restrictions(trainings: Sequence[Training]) -> Restrictions:
         if tuple(about.values()) in seen:
             raise RotoscopeError(f"the training of {', '.join(map(str, about.values()))} was given twice")
         seen.add(tuple(about.values()))
-        _check_alike(first[run.task], settings)
+        check_alike(first[run.task], settings, RESTRICTED)
         if run.task not in chances:
             made = training_sequences(TrainSettings.read(settings), "test", count=GUESSED)
             chances[run.task] = float(made.prompts().chance or 0.0)
@@ -60,12 +62,17 @@ def restrictions(trainings: Sequence[Training]) -> Restrictions:
     tables = {"accuracy": pd.concat(accuracy, ignore_index=True)}
     if len(heads) == len(accuracy):
         tables["heads"] = pd.concat(heads, ignore_index=True)
-    shared = {name: value for name, value in first[trainings[0].task].items() if name not in FREE | {"task"}}
+    shared = {
+        name: value
+        for name, value in first[trainings[0].task].items()
+        if name not in FREE | RESTRICTED | {"task"}
+    }
     return Restrictions(RunRecord(Restrictions.kind, shared, device=trainings[0].run.device), tables)
 
 
-def _check_alike(first: Mapping[str, Any], other: Mapping[str, Any]) -> None:
-    for name in sorted((set(first) | set(other)) - FREE):
+def check_alike(first: Mapping[str, Any], other: Mapping[str, Any], may_differ: set[str]) -> None:
+    """Refuse trainings that differ in more than what is asked about."""
+    for name in sorted((set(first) | set(other)) - FREE - may_differ):
         if first.get(name) != other.get(name):
             raise RotoscopeError(
                 f"trainings that are put beside one another must have the same {name}, found {first.get(name)} and {other.get(name)}"

@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 import torch
 
+from rotoscope.analysis.restriction import check_alike
 from rotoscope.analysis.roles import HELD_OUT
 from rotoscope.analysis.watching import score_heads
 from rotoscope.errors import RunError, TaskError
@@ -24,6 +25,7 @@ from rotoscope.maths.purity import purity_classes
 from rotoscope.progress import progress_bar
 from rotoscope.reading import find_checkpoints
 from rotoscope.results.lengths import accuracy_row
+from rotoscope.results.record import settings_hash
 from rotoscope.results.run import Run
 from rotoscope.results.steering import Steering
 from rotoscope.results.training import Training
@@ -33,6 +35,8 @@ from rotoscope.tasks.multihop import MultiHops
 AT_ONCE = 50_000
 """Tokens that run through a model together."""
 HEAD_INPUTS = 400
+STEERED = {"favour", "strength", "favour_layers", "favour_from", "favour_until"}
+"""Settings in which trainings that are put beside one another may differ, besides those that change nothing."""
 
 
 def measure_steering(
@@ -51,7 +55,11 @@ def measure_steering(
     """
     if not runs or min(longer, default=1) < 1 or inputs < 1:
         raise TaskError("give at least one training run, one input, and numbers of tokens in front from 1 on")
+    if isinstance(runs, (str, Path)):
+        raise TaskError("give the folders of training runs as a list, one for each model")
     opened = [Training.open(folder) for folder in runs]
+    for one in opened:
+        check_alike(next(run for run in opened if run.task == one.task).run.settings, one.run.settings, STEERED)
     each = [TrainSettings.read(run.run.settings) for run in opened]
     about = [
         {
@@ -65,7 +73,8 @@ def measure_steering(
     named = [str(tuple(one.values())) for one in about]
     if len(set(named)) < len(named):
         raise RunError("two of the runs have the same task, favoured kind, strength and seed; give each once")
-    settings = {"runs": named, "longer": list(longer), "inputs": inputs}
+    trained = [settings_hash(run.run.settings) for run in opened]
+    settings = {"runs": named, "trained": trained, "longer": list(longer), "inputs": inputs}
     run = Run(Steering, settings, out, overwrite=overwrite)
     if run.finished is not None:
         return run.finished

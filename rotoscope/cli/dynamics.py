@@ -73,8 +73,9 @@ def dynamics(
         from rotoscope.analysis.prompts import make_prompts
         from rotoscope.analysis.series import Series, find_series
         from rotoscope.cli.summary import end
-        from rotoscope.cli.terminal import new_console
+        from rotoscope.cli.terminal import new_console, say
         from rotoscope.cli.train import show_dynamics
+        from rotoscope.lab.checkpoints import own_task
         from rotoscope.reading import load
 
     queries = queries or ("last" if inputs is not None or chosen != SeriesSettings() else None)
@@ -87,6 +88,9 @@ def dynamics(
         scored = find_series(source, chosen)
         last = partial(scored.load_last, **loading)
     prompts = None
+    if chosen.revisions and task is None and own_task(last(device="cpu")) is None:
+        task = "repeats"
+        say(console, "a language model, scored on repeated random tokens (--task repeats; or --task binding)")
     if task in ("binding", "repeats"):  # in the words of the last checkpoint's tokenizer
         sizes, queries = PromptSettings(task=task, pairs=PAIRS, prompts=inputs, seed=seed), queries or "last"
         subject = last(device="cpu")

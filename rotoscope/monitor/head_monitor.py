@@ -23,7 +23,7 @@ from transformers.trainer_callback import CallbackHandler
 from rotoscope.analysis.batches import prompts_hash
 from rotoscope.analysis.profiling import as_prompts, describe
 from rotoscope.analysis.watching import point
-from rotoscope.errors import RunError
+from rotoscope.errors import NumberError, RotoscopeError, RunError
 from rotoscope.monitor.looking import PREFIX, Look, class_counts, scalars
 from rotoscope.monitor.processes import from_first, is_first
 from rotoscope.monitor.schedule import Every, Schedule
@@ -259,6 +259,8 @@ class HeadMonitor(TrainerCallback):  # type: ignore[misc]
         if self.strict or step == self.schedule.first:  # where training begins, it is not too late to be told
             raise problem
         self.off = f"{type(problem).__name__}: {problem}"
+        if isinstance(problem, NumberError):
+            self.off += "; a training that has diverged has such weights"
         words = f"the monitor was switched off at step {step}, and training goes on without it: {self.off}"
         if self.run is not None:
             self.run.record.warnings.append(words)
@@ -306,6 +308,11 @@ def _first_to_be_asked(monitor: HeadMonitor) -> None:
     while frame is not None:
         handler = frame.f_locals.get("self")
         if isinstance(handler, CallbackHandler) and monitor in handler.callbacks:
+            others = [one for one in handler.callbacks if isinstance(one, HeadMonitor) and one is not monitor]
+            if any(one.prefix == monitor.prefix for one in others):
+                raise RotoscopeError(
+                    "two monitors of one training have the same names in its log; give each a label: label='facts'"
+                )
             handler.callbacks.remove(monitor)
             handler.callbacks.insert(0, monitor)
             return

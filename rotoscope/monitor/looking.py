@@ -43,8 +43,9 @@ class Look:
         if most is not None and longest > most:
             raise TaskError(f"a prompt to monitor with has {longest} tokens, and the model's context is {most}")
         words = int(subject.model.config.get_text_config().vocab_size)
-        unknown = max(max(prompt.tokens) for prompt in self.prompts)
-        if unknown >= words:
+        known = range(words)
+        unknown = next((one for prompt in self.prompts for one in prompt.tokens if one not in known), None)
+        if unknown is not None:
             raise TaskError(
                 f"a prompt to monitor with has token {unknown}, and the model knows 0 to {words - 1}"
             )

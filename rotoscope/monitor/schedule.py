@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from numbers import Integral
 
 from rotoscope.errors import RotoscopeError
@@ -38,6 +38,10 @@ class Schedule:
             self._apart = int(every)
             if self._apart < 1:
                 raise RotoscopeError(f"every must be at least 1 step, found {every}")
+        elif not isinstance(every, Iterable):
+            raise RotoscopeError(
+                f"every must be a whole number of steps, 'log', a list, or '2%', found {every}"
+            )
         else:
             steps = list(every)
             if not steps or not all(isinstance(step, Integral) and step >= 0 for step in steps):

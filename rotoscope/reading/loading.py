@@ -215,7 +215,8 @@ def _from_folder(
                 raise ValueError("it has no words")
         except Exception as problem:
             raise ModelError(
-                f"{called} holds a model but no tokenizer that transformers can load ({folded(problem)})"
+                f"{called} holds a model but no tokenizer that transformers can load ({folded(problem)}); save one beside "
+                "it (a Trainer does, given processing_class=tokenizer), or give the model in memory"
             ) from problem
     if not isinstance(tokenizer, PreTrainedTokenizerBase):
         raise ModelError(f"{called} names a {type(tokenizer).__name__} as its tokenizer, which is none")

@@ -53,6 +53,11 @@ def test_branches_of_a_model_on_the_hub(
         )
         assert code == 2
         assert "org/model@step9" in error
+        plain = [word for word in LINE if word not in ("--task", "repeats")]  # a language model needs no more
+        code, output, error = run(*plain, "--revisions", "step*", "--no-roles", "--out", tmp_path / "plain")
+        assert code == 0, error
+        assert "scored on repeated random tokens" in output
+        assert rs.open(tmp_path / "plain").task == "repeats"
         code, _, error = run(*LINE, "--out", tmp_path / "none")
         assert (code, error.count("\n")) == (2, 1)
         assert "--revisions 'step*'" in error

@@ -102,6 +102,7 @@ def test_a_favoured_training_goes_on_where_it_was() -> None:
     assert equal(whole, second)
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
 @pytest.mark.parametrize("how", ["by its formula", pytest.param("by the compiler", marks=pytest.mark.slow)])
 def test_compiled_layers_show_their_queries_and_keys(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = TrainSettings(task="letter", favour="symbolic", **LESS)

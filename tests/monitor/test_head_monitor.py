@@ -136,6 +136,20 @@ def test_two_monitors_are_told_apart_in_the_log(tmp_path: Path) -> None:
     assert row["rotoscope/a/symbolic_score"] != row["rotoscope/b/symbolic_score"]
 
 
+def test_two_monitors_without_labels_are_refused_before_the_first_step(tmp_path: Path) -> None:
+    with pytest.raises(rs.RotoscopeError, match="give each a label"):
+        trainer(tmp_path, fresh(), monitored(), monitored()).train()
+
+
+def test_a_training_that_diverges_is_called_so(said: pytest.LogCaptureFixture) -> None:
+    model, monitor = fresh(), monitored(every=1)
+    monitor.step(model, 0)
+    with torch.no_grad():
+        model.model.layers[0].self_attn.q_proj.weight.fill_(torch.nan)
+    assert monitor.step(model, 1) is None
+    assert "a training that has diverged has such weights" in said.text
+
+
 def test_the_training_finds_everything_as_it_left_it() -> None:
     model, monitor = fresh(), monitored(every=1)
     model.train()
@@ -209,7 +223,8 @@ def test_a_budget_spaces_the_points() -> None:
     ("prompts", "changes", "why"),
     [
         (TOKENS, {"max_position_embeddings": 8}, "12 tokens, and the model's context is 8"),
-        (TOKENS + 200, {}, "token 327, and the model knows 0 to 127"),
+        (TOKENS + 200, {}, r"token \d+, and the model knows 0 to 127"),
+        (TOKENS - 50, {}, r"token -\d+, and the model knows 0 to 127"),
     ],
 )
 def test_prompts_that_do_not_fit_end_the_training_before_it_begins(
