@@ -19,6 +19,8 @@ from rotoscope.results.table import Table
 from rotoscope.results.training import LEARNED, Training, first_above
 
 GAMMAS = (0.05, 0.1, 0.2)
+MOVING = 200
+"""Sampled weights that must have moved before anything is said about the order of steps."""
 PURE = ("positional", "symbolic")
 WAITING = [
     "hops",
@@ -71,7 +73,9 @@ class Dynamics(SavedRun):
             found += [f"{_named(steps)} have the same weights" for steps in sorted(alike) if len(steps) > 1]
         if len(self.weights):
             values = self.weights.pivot(index="step", columns="weight", values="value").dropna(axis=1)
-            for rows in out_of_order(values.to_numpy(dtype=float)):
+            moving = values.loc[:, values.nunique() > 1].to_numpy(dtype=float)
+            # Where few weights move, points that only scatter can look like a way.
+            for rows in out_of_order(moving) if moving.shape[1] >= MOVING else ():
                 steps = [int(values.index[row]) for row in rows]
                 they = (
                     "seem to have each other's weights"
