@@ -41,7 +41,7 @@ def test_many_heads_are_counted_and_the_pure_ones_named(tmp_path: Path) -> None:
     pure = pd.read_csv(tmp_path / "pure_heads.csv")
     assert len(pure) == 28
     assert pure["first_pure"].is_monotonic_increasing
-    assert f"all 28 rows: {tmp_path / 'pure_heads.csv'}" in said
+    assert f"all 28 rows: {tmp_path / 'pure_heads.csv'}" in " ".join(said.split())
 
 
 def test_layers_are_a_number_or_those_that_are_favoured() -> None:
