@@ -23,9 +23,9 @@ import torch
 from torch.nn import functional as F
 
 from rotoscope.maths.blocks import Blocks
-from rotoscope.maths.factors import Factors
+from rotoscope.maths.factors import ROOM, Factors
 from rotoscope.maths.numbers import check_logits, logit_matrix
-from rotoscope.shapes import Float, Tensor
+from rotoscope.shapes import Float, Int, Tensor
 
 PART = 1024
 FLAT = 1e-3
@@ -97,6 +97,20 @@ def exclusion_from_factors(factors: Factors, taken: Taken) -> Exclusion:
     found = [_from_factors(part, taken) for part in parts]
     names = ("variance", "d_pos", "d_sym")
     return Exclusion(*(torch.cat([getattr(part, name) for part in found]) for name in names))
+
+
+def exclusion_in_parts(factors: Factors, positions: Int[Tensor, "positions"]) -> Exclusion:
+    """The same for heads with a soft-cap, which is no product any more: A is formed, a few rows at a time."""
+    real, n = factors.real()[..., positions], len(positions)
+    rows = max(1, ROOM // (16 * n * real[..., 0].numel()))
+    off = torch.zeros(2, *real.shape[:-1], dtype=torch.float64, device=real.device)
+    for first in range(0, n, rows):
+        logits = factors.gather(positions[None, first : first + rows], positions[None])[:, :, 0]
+        check_logits(logits, hidden=False)
+        for total, own in zip(off, (real[..., first : first + rows, None], real[..., None, :]), strict=True):
+            total += (logits - own).square().sum((-2, -1), dtype=torch.float64)
+    d_pos, d_sym = (off / n**2).to(real.dtype)
+    return Exclusion(real.var(-1, correction=0), d_pos, d_sym)
 
 
 def _from_factors(factors: Factors, taken: Taken) -> Exclusion:

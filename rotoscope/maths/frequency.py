@@ -16,7 +16,7 @@ import torch
 from rotoscope.maths.attention import attention_entropy
 from rotoscope.maths.blocks import BlockLogits, Blocks, Gather
 from rotoscope.maths.factors import Factors
-from rotoscope.maths.kernels import fused
+from rotoscope.maths.kernels import fused, on
 from rotoscope.maths.pairs import WeightedMean, each_pair_once, effective_swaps, mean_over_swaps, tiles
 from rotoscope.maths.planes import SMALL, Planes
 from rotoscope.maths.swaps import furthest, score_swaps
@@ -45,7 +45,8 @@ def frequency_scores(factors: Factors, blocks: Blocks, tau: Sequence[float]) -> 
     """Score every rotating plane of every head by itself. Soft-caps and sinks do not apply to a part."""
     taus = check_tau(tau)
     if fused(factors.keys.device):
-        return _fused(factors, blocks, taus)
+        with on(factors.keys.device):
+            return _fused(factors, blocks, taus)
     if factors.keys.device.type == "cpu" and blocks.equal_length and not factors.hides:
         return _ordered(factors, blocks, taus)
     return _plain(*factors.by_plane(), blocks, taus, factors.visible if factors.hides else None)

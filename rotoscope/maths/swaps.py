@@ -29,7 +29,7 @@ from rotoscope.maths.attention import attention_entropy, log_normaliser
 from rotoscope.maths.blocks import BlockLogits, Blocks, Gather, from_logits
 from rotoscope.maths.centred import Centring
 from rotoscope.maths.factors import Factors
-from rotoscope.maths.kernels import fused
+from rotoscope.maths.kernels import fused, on
 from rotoscope.maths.numbers import check_logits, logit_matrix, no_logit
 from rotoscope.maths.ordered import OrderedLogits, alike_heads, needed_tiles
 from rotoscope.maths.pairs import Pick, WeightedMean, cosines, each_pair_once, tiles
@@ -160,7 +160,8 @@ def score_swaps(
     if isinstance(gather, Factors) and fused(real.device) and not detail:
         from rotoscope.maths.fused_swaps import score_fused  # which needs Triton
 
-        scores = score_fused(gather, real, blocks, taus, symbols, variants)
+        with on(real.device):
+            scores = score_fused(gather, real, blocks, taus, symbols, variants)
         return first_tau(scores) if one_tau(tau) else scores
     waits = real.device.type == "cpu"
     if waits:

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from rotoscope.errors import ModelError
+from rotoscope.reading.shares import check_started, sharing_options
+from rotoscope.settings.model import MAPS
 
 
 def pick_device(device: str | torch.device | None = None) -> torch.device:
@@ -20,6 +32,99 @@ def pick_device(device: str | torch.device | None = None) -> torch.device:
         reason = str(problem).splitlines()[0]
         raise ModelError(f"device '{device}' cannot be used: {reason}") from problem
     return found
+
+
+@dataclass
+class Placement:
+    """Where the weights of a model go when it is loaded: to one device, or by a map to several, to the CPU and to disk."""
+
+    device: torch.device
+    spread: str | dict[str, Any] | None = None
+    folder: Path | None = None
+    """What must be written anew to be read from disk goes here; None: to a temporary one."""
+    made: str | None = None
+    """That temporary folder, which goes with the model."""
+    shared: bool = False
+    """Whether several processes share the model, each with its own heads."""
+
+    @classmethod
+    def of(
+        cls,
+        device: str | torch.device | None,
+        spread: str | Path | dict[str, Any] | None,
+        folder: str | Path | None,
+        shared: bool = False,
+    ) -> Placement:
+        """Check what was asked for before anything is loaded."""
+        if shared:
+            if device is not None or spread is not None:
+                raise ModelError(
+                    "tensor parallelism gives every process a device of its own; leave device and device_map out"
+                )
+            check_started()
+            return cls(pick_device(), shared=True)
+        if spread is None:
+            if folder is not None:
+                raise ModelError(
+                    "an offload folder means something together with a device_map only; give one, too"
+                )
+            return cls(pick_device(device))
+        if device is not None:
+            raise ModelError(
+                f"device '{device}' and a device_map were given, and both say where the model goes; give one of them"
+            )
+        if find_spec("accelerate") is None:
+            raise ModelError("a device_map needs accelerate: pip install accelerate")
+        return cls(pick_device(), _device_map(spread), None if folder is None else Path(folder))
+
+    @property
+    def stays(self) -> bool:
+        """Whether a loaded model is where it belongs, and need not fit one device."""
+        return self.spread is not None or self.shared
+
+    @contextmanager
+    def options(self) -> Iterator[dict[str, Any]]:
+        """What `from_pretrained` is to be told; a temporary folder goes again where loading fails."""
+        if self.spread is None:
+            yield sharing_options() if self.shared else {}
+            return
+        if self.folder is None:
+            self.made = tempfile.mkdtemp(prefix="rotoscope-offload-")
+        try:
+            yield {"device_map": self.spread, "offload_folder": self.made or str(self.folder)}
+        except BaseException:
+            if self.made is not None:
+                shutil.rmtree(self.made, ignore_errors=True)
+            raise
+
+    def hold(self, model: Any) -> None:
+        """Let a temporary folder go when the model does."""
+        if self.made is not None:
+            weakref.finalize(model, shutil.rmtree, self.made, ignore_errors=True)
+
+
+def _device_map(spread: str | Path | dict[str, Any]) -> str | dict[str, Any]:
+    """A map by its name, from a file, or as it is; its devices must be there."""
+    if isinstance(spread, str) and spread in MAPS:
+        return spread
+    if not isinstance(spread, dict):
+        if not os.path.isfile(spread):
+            raise ModelError(
+                f"device_map '{spread}' is none of {', '.join(MAPS)} and no file; give one of them, or a JSON file with a "
+                "dictionary from modules to devices, cpu and disk"
+            )
+        try:
+            spread = json.loads(Path(spread).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as problem:
+            raise ModelError(f"the device_map in {spread} cannot be read as JSON ({problem})") from problem
+    if not isinstance(spread, dict) or not spread:
+        raise ModelError(
+            "a device_map is a dictionary from modules to devices, cpu and disk, and this one is empty or none"
+        )
+    for place in set(spread.values()):
+        if place != "disk":
+            pick_device(f"cuda:{place}" if isinstance(place, int) else place)
+    return spread
 
 
 def free_memory(device: torch.device) -> int | None:

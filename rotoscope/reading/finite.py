@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from rotoscope.errors import NumberError
+from rotoscope.reading.offloaded import weights
 from rotoscope.shapes import Tensor
 
 SHOWN = 3
@@ -78,7 +79,7 @@ def watched(blocks: Sequence[nn.Module], watch: Watch) -> Iterator[None]:
 def _reason(module: nn.Module) -> str:
     """The weights that are no numbers, by name, or what else it may be."""
     with torch.no_grad():
-        bad = [name for name, weight in module.named_parameters() if not bool(weight.isfinite().all())]
+        bad = [name for name, weight in weights(module, whole=False) if not bool(weight.isfinite().all())]
     if not bad:
         return "all weights are numbers, so one of them grew too large; load the model in float32"
     shown = ", ".join(bad[:SHOWN]) + (f" and {len(bad) - SHOWN} more" if len(bad) > SHOWN else "")

@@ -11,9 +11,8 @@ to the attention function. Where it does not, each attention module is called ag
 
 from __future__ import annotations
 
-import copy
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -21,12 +20,16 @@ from typing import Any
 
 import torch
 
-from rotoscope.errors import TaskError, UnprovenError
+from rotoscope.errors import ModelError, TaskError, UnprovenError
 from rotoscope.maths.attention import attention_weights
+from rotoscope.reading.chunks import Chunks, chunk_size, same_in_chunks
 from rotoscope.reading.finite import Watch, check_finite, check_logits, watched
 from rotoscope.reading.layer import LayerHeads, Rotation
 from rotoscope.reading.layout import Layout, find_layout
+from rotoscope.reading.offloaded import computes_on, offloads, plain_copy, put_back
 from rotoscope.reading.overhearing import overhearing
+from rotoscope.reading.passes import Pass
+from rotoscope.reading.shares import is_shared, share_of
 from rotoscope.reading.sites import (
     Call,
     Projected,
@@ -36,7 +39,6 @@ from rotoscope.reading.sites import (
     looks_both_ways,
     readable_attention,
     short_tables,
-    visible_under,
 )
 from rotoscope.reading.threads import one_thread
 from rotoscope.shapes import Float, Tensor
@@ -45,6 +47,8 @@ PROOF_TOKENS = 24
 PROOF_TOLERANCE = 1e-4
 SMALL = 256
 """Up to this width of the residual stream a CPU computes with one thread: several would mostly wait for each other."""
+STOPPED = "rotoscope_stopped"
+"""The mark of a model whose planes were stopped for good, and the beginning of what transformers calls its attention."""
 NO_NUMBERS = "layer {layer}: NaN or infinity in the model's queries or keys"
 
 
@@ -67,7 +71,7 @@ def _precise(site: Site, call: Call) -> tuple[Site, Call]:
     if call.hidden.dtype not in (torch.bfloat16, torch.float16):
         return site, call
     arguments = dict(call.arguments, hidden_states=call.hidden.float())
-    return replace(site, module=copy.deepcopy(site.module).float()), replace(call, arguments=arguments)
+    return replace(site, module=plain_copy(site.module).float()), replace(call, arguments=arguments)
 
 
 Visit = Callable[[LayerHeads], None]
@@ -77,69 +81,39 @@ CALLED: Any = object()
 """The mask that a module was called with."""
 
 
-class Pass:
-    """What the layers of one pass have in common, made once: the queries, masks and rotation tables."""
-
-    def __init__(self, queries: Sequence[int]) -> None:
-        self.queries = tuple(queries)
-        self._made: dict[Any, Any] = {}
-
-    def rows(self, device: torch.device) -> Tensor:
-        """The positions of the queries."""
-        return self._once(device, lambda: torch.tensor(self.queries, dtype=torch.long, device=device))
-
-    def order(self, layout: Layout, device: torch.device) -> Tensor:
-        """The dimensions of a head by plane."""
-        return self._once((id(layout), device), lambda: layout.order.to(device))
-
-    def visible(
-        self, mask: Any, n: int, device: torch.device, both_ways: bool
-    ) -> tuple[Tensor, tuple[bool, ...]]:
-        """What the queries may see under a mask, and which of them may not see all that comes before them."""
-
-        def look() -> Any:
-            seen = visible_under(mask, self.rows(device), n, both_ways=both_ways).to(device)
-            if mask is None:
-                return mask, seen, (False,) * len(self.queries)
-            later = torch.arange(n, device=device) > self.rows(device)[:, None]
-            return mask, seen, tuple(not all_seen for all_seen in (seen | later).all(1).tolist())
-
-        # The mask is kept, so its id stays its own.
-        return self._once(("mask", id(mask), device, both_ways), look)[1:]
-
-    def rotation(self, site: Site, call: Call, layout: Layout) -> Rotation:
-        """The model's tables for a layer."""
-        cos, sin = site.rotation(call)
-
-        def table() -> Any:
-            columns = layout.columns.to(cos.device)
-            return cos, Rotation(cos[:, columns], sin[:, columns])
-
-        return self._once((cos.data_ptr(), cos.shape, id(layout)), table)[1]
-
-    def _once(self, name: Any, make: Callable[[], Any]) -> Any:
-        if name not in self._made:
-            self._made[name] = make()
-        return self._made[name]
-
-
 class HeadReader:
     """Reads the heads of one model. Making it proves, layer by layer, that the reading is right."""
 
-    def __init__(self, model: Any, *, prove: bool = True, seed: int = 0) -> None:
+    def __init__(self, model: Any, *, prove: bool = True, seed: int = 0, shared: bool = False) -> None:
+        """`shared` says that heads which other processes hold will be asked of them (`share`)."""
+        if getattr(model, STOPPED, False):
+            raise UnprovenError(
+                "planes of this model have been stopped (stop_planes), and what would be read are its heads as they were before: load "
+                "the model again"
+            )
+        if is_shared(model) and not shared:
+            raise ModelError(
+                "the heads of this model are spread over several processes, and only the scores of a profile are put together from "
+                "them; load the model without tensor parallelism, or with a device_map"
+            )
         self.model = model
-        self.device = next(model.parameters()).device
+        self.device = computes_on(model)
+        self.offloads = offloads(model)
+        """Whether weights are brought in for the time of a call, and have to be taken out again where one is cut short."""
         generator = torch.Generator().manual_seed(seed)
         vocabulary = int(model.config.get_text_config().vocab_size)
         length = min(PROOF_TOKENS, self.positions or PROOF_TOKENS)
         self.proof_tokens = torch.randint(0, vocabulary, (1, length), generator=generator).to(self.device)
         self.layouts: list[Layout] = []
         self.head_counts: list[int] = []
+        self.key_head_counts: list[int] = []
         self.proof: list[float] = []
         self.direct = True
         """Whether queries and keys come out of the forward pass itself; else modules are called again."""
         self.both_ways = False
         """Whether a position attends to later ones too, as in an encoder: then only the last can be asked for."""
+        self._chunks: bool | None = None
+        """Whether a prompt reads the same in chunks; None until that was tried."""
         with self.ready():
             self.sites = find_sites(model, self.proof_tokens)
             self.blocks = _parents(model, self.sites)
@@ -152,6 +126,8 @@ class HeadReader:
             raise UnprovenError(
                 f"found {len(self.sites)} attention modules but only {len(self.layouts)} were called"
             )
+        self.share = share_of(model, self.head_counts)
+        """Which heads of every layer this process has."""
 
     @property
     def way(self) -> str:
@@ -198,10 +174,12 @@ class HeadReader:
         queries: tuple[int, ...] = (),
         visit: Visit | None = None,
         keep: tuple[int, ...] = (-1,),
+        size: int | None = 0,
     ) -> Float[Tensor, "batch kept vocabulary"]:
         """Run the model once on tokens [batch, n]; `visit` gets one layer after the other.
 
         Returns the model's own next-token logits at the positions to `keep`; of a model without a head, its last states.
+        So many tokens as `size` says run at a time: 0 for all of them, None for as many as memory asks for (`chunks`).
         """
         n = tokens.shape[1]
         longest = self.positions
@@ -225,11 +203,27 @@ class HeadReader:
 
         tokens = tokens.to(self.device)
         with self.ready():
+            if size is None:
+                size = self._chunk(n)
+            if size:
+                return Chunks(self, n, tuple(queries), visit).run(tokens, keep, size)
             if visit is None:
                 return self._run(tokens, keep)
             if self.direct:
                 return self._run(tokens, keep, on_given=given)
             return self._run(tokens, keep, on_call=returned)
+
+    @property
+    def trims(self) -> bool:
+        """Whether the model can be told at which positions its logits are wanted."""
+        return "logits_to_keep" in inspect.signature(self.model.forward).parameters
+
+    def _chunk(self, n: int) -> int:
+        """Tokens at a time for a prompt of n; 0 for all, also where chunks would be read otherwise."""
+        size = chunk_size(self, n) if self.direct and not self.both_ways else None
+        if size and self._chunks is None:
+            self._chunks = same_in_chunks(self)
+        return size if size and self._chunks else 0
 
     @contextmanager
     def ready(self) -> Iterator[None]:
@@ -241,6 +235,8 @@ class HeadReader:
             with torch.no_grad(), one_thread(self._small), readable_attention(self.model):
                 yield
         finally:
+            if self.offloads:
+                put_back(self.model)
             if training:
                 self.model.train(was)
                 for module in self.model.modules():
@@ -283,7 +279,7 @@ class HeadReader:
         positions = torch.tensor(
             keep or (-1,)
         )  # on the CPU: the model may end on another device than it begins
-        trims = "logits_to_keep" in inspect.signature(self.model.forward).parameters
+        trims = self.trims
         if trims:
             options["logits_to_keep"] = positions % tokens.shape[1]
         with ExitStack() as stack:
@@ -314,6 +310,7 @@ class HeadReader:
         layout = find_layout(site, call)
         self.layouts.append(next((known for known in self.layouts if known.same(layout)), layout))
         self.head_counts.append(unrotated.query.shape[1])
+        self.key_head_counts.append(unrotated.key.shape[1])
         site, call = _precise(site, call)
         direct = self._turns_back(site, call)
         self.direct = self.direct and direct
@@ -337,28 +334,43 @@ class HeadReader:
         self, site: Site, call: Call, found: Projected, shared: Pass, *, turned: bool, mask: Any = CALLED
     ) -> LayerHeads:
         """A layer's heads at the queries of a pass, from what its module attends with (`turned`) or has before it turns it."""
-        layout, device = self.layouts[site.layer], found.key.device
-        width = torch.promote_types(found.query.dtype, torch.float32)
-        rows, order = shared.rows(device), shared.order(layout, device)
-        rotation = shared.rotation(site, call, layout)
-        query, keys = found.query[:, :, rows][..., order].to(width), found.key[..., order].to(width)
-        if turned:
-            query, keys = rotation.back(query, rows), rotation.back(keys)
+        device = found.key.device
+        rotation = shared.rotation(site, call, self.layouts[site.layer])
         mask, both_ways = call.mask if mask is CALLED else mask, looks_both_ways(site.module)
-        visible, hides = shared.visible(mask, keys.shape[2], device, both_ways)
+        visible = shared.visible(mask, found.key.shape[2], device, both_ways)
+        at_rows = replace(found, query=found.query[:, :, shared.rows(device)])
+        heads = self.arranged(site.layer, at_rows, shared, rotation, visible, turned=turned)
+        return replace(heads, residual=self._residual.get(site.layer))
+
+    def arranged(
+        self,
+        layer: int,
+        found: Projected,
+        shared: Pass,
+        rotation: Rotation,
+        visible: tuple[Tensor, tuple[bool, ...]],
+        *,
+        turned: bool,
+    ) -> LayerHeads:
+        """The heads of a layer from the keys of a prompt and its queries at the rows of a pass."""
+        layout, device = self.layouts[layer], found.key.device
+        width = torch.promote_types(found.query.dtype, torch.float32)
+        order = shared.order(layout, device)
+        query, keys = found.query[..., order].to(width), found.key[..., order].to(width)
+        if turned:
+            query, keys = rotation.back(query, shared.rows(device)), rotation.back(keys)
         return LayerHeads(
-            layer=site.layer,
+            layer=layer,
             query=query.unflatten(1, (keys.shape[1], -1)),
             keys=keys,
             rotation=rotation,
-            visible=visible,
-            hides=hides,
+            visible=visible[0],
+            hides=visible[1],
             positions=shared.queries,
             scaling=found.scaling,
             softcap=found.softcap,
             sinks=None if found.sinks is None else found.sinks.to(width),
             layout=layout,
-            residual=self._residual.get(site.layer),
         )
 
     def prove_layer(self, site: Site, call: Call, eager: Call, *, direct: bool) -> float:

@@ -87,12 +87,14 @@ class LayerHeads:
     layout: Layout
     residual: Float[Tensor, "batch n width"] | None = None
     """The residual stream that enters the layer, where it could be seen."""
+    norms: Float[Tensor, "batch n"] | None = None
+    """How large it is, where only that was kept."""
 
     @property
     def residual_norm(self) -> Float[Tensor, "batch n"] | None:
         """How large the residual stream is at every position."""
         if self.residual is None:
-            return None
+            return self.norms
         width = torch.promote_types(self.residual.dtype, torch.float32)
         return torch.linalg.vector_norm(self.residual, dim=-1, dtype=width)
 

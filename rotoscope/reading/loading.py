@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
 import importlib.util
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -20,9 +21,10 @@ from rotoscope.reading.classes import model_class
 from rotoscope.reading.clean_room import clean_room, part_made_elsewhere, refuse_fetched, weight_files
 from rotoscope.reading.complaints import folded
 from rotoscope.reading.complete import check_complete, same_random_numbers
-from rotoscope.reading.devices import free_memory, pick_device
+from rotoscope.reading.devices import Placement, free_memory, pick_device
 from rotoscope.reading.gguf import converted
 from rotoscope.reading.hub import AT, CERTAIN, fetched, hub_name, no_such_path
+from rotoscope.reading.offloaded import accelerate_hushed, moved_files, offloads, placed_by
 from rotoscope.reading.own_angles import set_angles
 from rotoscope.reading.subject import Subject
 from rotoscope.reading.wrapped import plain_model
@@ -36,6 +38,7 @@ MOST_LAYERS = 1000
 
 Device = str | torch.device | None
 DType = torch.dtype | str | None
+DeviceMap = str | Path | dict[str, Any] | None
 
 
 def load(
@@ -46,6 +49,10 @@ def load(
     name: str | None = None,
     revision: str | None = None,
     allow_missing: bool = False,
+    device_map: DeviceMap = None,
+    offload_folder: str | Path | None = None,
+    tensor_parallel: bool = False,
+    devices: Sequence[str] = (),
 ) -> Subject:
     """Load the model to study.
 
@@ -60,10 +67,33 @@ def load(
     others: then it is moved or converted in place, as `model.to` does it, and everyone who holds it sees that. A
     `Subject` is never changed itself; where anything is asked for, a new one comes back.
 
+    `device_map` spreads a model that is loaded over devices, as accelerate does it: "auto", "balanced", "balanced_low_0" or
+    "sequential" (what fits no GPU goes to the CPU, then to disk), or a dictionary from modules to devices, "cpu" and "disk",
+    or a JSON file with one. It is read layer by layer where the weights are. What goes to disk is read from the model's own
+    files; what has to be written anew goes to `offload_folder`, by default a temporary one that goes with the model.
+
+    Of several `devices` each gets the whole model, and a profile scores prompts on all of them at the same time.
+
+    With `tensor_parallel` the processes that torchrun has started share the model, each with some heads of every layer.
+
     Weights that are not those the configuration asks for are refused. With `allow_missing` they are loaded; what is
     missing is random, and everything made with the model says so.
     """
     asked = _floating(dtype)
+    if devices:
+        if device is not None or device_map is not None or tensor_parallel:
+            raise ModelError(
+                "devices that each hold the whole model were named beside another way to place it; give one of them"
+            )
+        wanted = [pick_device(one) for one in devices]
+        how: dict[str, Any] = {
+            "dtype": dtype,
+            "name": name,
+            "revision": revision,
+            "allow_missing": allow_missing,
+        }
+        first = load(source, device=wanted[0], **how)
+        return replace(first, copies=tuple(copy.deepcopy(first.model).to(one) for one in wanted[1:]))
     if revision is not None:
         if not isinstance(source, str) or hub_name(source) is None or AT in source:
             raise ModelError(
@@ -71,6 +101,12 @@ def load(
                 "where a folder org is here"
             )
         source = f"{source}{AT}{revision}"
+    if (device_map is not None or tensor_parallel) and not isinstance(source, (str, Path)):
+        asked_for = "tensor parallelism" if tensor_parallel else "a device_map"
+        raise ModelError(
+            f"{asked_for} says where the weights of a model go when it is loaded, and this one is in memory; give its folder or "
+            "its name, or load it that way yourself"
+        )
     if isinstance(source, Subject):
         if device is None and asked is None and name is None:
             return source
@@ -90,7 +126,7 @@ def load(
         title = name or getattr(model, "name_or_path", "") or model.config.model_type
         return Subject(model, tokenizer, title, {"kind": "memory"})
     text = str(source)
-    where = pick_device(device)
+    where = Placement.of(device, device_map, offload_folder, tensor_parallel)
     if text in EMBEDDED:
         file = embedded_file(text)
         return _from_gguf(file, name or file.name.split(".")[0], where, asked, allow_missing, kind="embedded")
@@ -135,6 +171,11 @@ def _floating(dtype: DType) -> torch.dtype | None:
 
 def _move(model: Any, device: Device, dtype: torch.dtype | None) -> None:
     """Move and convert a model in memory where that was asked for."""
+    if (device is not None or dtype is not None) and (placed_by(model) is not None or offloads(model)):
+        raise ModelError(
+            "a model that is spread over devices can be neither moved nor converted as a whole; load it again with the device, "
+            "the dtype or the device_map that you want"
+        )
     if device is not None:
         model.to(pick_device(device))
     if dtype is not None:
@@ -161,17 +202,17 @@ def embedded_file(name: str) -> Path:
 
 
 def _from_gguf(
-    file: Path, name: str, device: torch.device, dtype: torch.dtype | None, allow_missing: bool, kind: str
+    file: Path, name: str, where: Placement, dtype: torch.dtype | None, allow_missing: bool, kind: str
 ) -> Subject:
     with _quiet():
         folder, warnings = converted(file, allow_missing=allow_missing)
-    return _from_folder(folder, name, device, dtype, allow_missing, kind, warnings=warnings)
+    return _from_folder(folder, name, where, dtype, allow_missing, kind, warnings=warnings)
 
 
 def _from_folder(
     folder: Path,
     name: str,
-    device: torch.device,
+    where: Placement,
     dtype: torch.dtype | None,
     allow_missing: bool,
     kind: str,
@@ -189,8 +230,8 @@ def _from_folder(
             config = AutoConfig.from_pretrained(room, trust_remote_code=False)
             refuse_fetched(part_made_elsewhere(config), called)
             auto = model_class(config, called)
-            _check_size(auto, config, files, called, device, dtype)
-            with same_random_numbers():
+            _check_size(auto, config, files, called, None if where.stays else where.device, dtype)
+            with same_random_numbers(), where.options() as options:
                 model, report = auto.from_pretrained(
                     room,
                     config=config,
@@ -199,14 +240,23 @@ def _from_folder(
                     trust_remote_code=False,
                     output_loading_info=True,
                     ignore_mismatched_sizes=True,
+                    **options,
                 )
+                where.hold(model)
+            moved_files(model, room, folder.resolve())
             set_angles(model)
         except ModelError:
             raise
         except Exception as problem:
+            advice = "a file may be missing or truncated: compare sizes with the original and copy it again"
+            if where.spread:
+                advice = "the device_map may not suit the model: try device_map auto, or none"
+            elif where.shared:
+                advice = (
+                    "it may have no plan to be shared by, or not as many heads as processes: use a device_map"
+                )
             raise ModelError(
-                f"the model in {called} cannot be loaded ({folded(problem)}); a file may be missing or truncated: "
-                "compare sizes with the original and copy it again"
+                f"the model in {called} cannot be loaded ({folded(problem)}); {advice}"
             ) from problem
         found = check_complete(model, report, called, allow_missing=allow_missing)
         try:
@@ -222,18 +272,24 @@ def _from_folder(
         raise ModelError(f"{called} names a {type(tokenizer).__name__} as its tokenizer, which is none")
     model.name_or_path = model.config.name_or_path = tokenizer.name_or_path = called
     try:
-        model = model.to(device).eval()
+        model = (model if where.stays else model.to(where.device)).eval()
     except RuntimeError as problem:
-        raise ModelError(f"the model cannot be put on device '{device}': {folded(problem)}") from problem
+        raise ModelError(f"the model cannot be put on device '{where.device}': {folded(problem)}") from problem
     # The place is a cache path for embedded models: what identifies them is their name and fingerprint.
     source = {"kind": kind} if kind == "embedded" else {"kind": kind, "place": called}
     return Subject(model, tokenizer, name, source, warnings=(*(warnings or ()), *found))
 
 
 def _check_size(
-    auto: Any, config: Any, files: list[Path], called: str, device: torch.device, dtype: torch.dtype | None
+    auto: Any,
+    config: Any,
+    files: list[Path],
+    called: str,
+    device: torch.device | None,
+    dtype: torch.dtype | None,
 ) -> None:
-    """Refuse a model that cannot fit, before anything of it is in memory: its size is known from its configuration."""
+    """Refuse a model that cannot fit, before anything of it is in memory: its size is known from its configuration. A spread
+    model has no device that it must fit."""
     from safetensors import safe_open
 
     tensors = 0
@@ -245,6 +301,8 @@ def _check_size(
         raise ModelError(
             f"the configuration in {called} says {layers} layers, and its weights are {tensors} tensors"
         )
+    if device is None:
+        return
     with torch.device("meta"):
         empty = auto.from_config(config, trust_remote_code=False)
     width = (dtype or config.dtype or torch.float32).itemsize
@@ -259,7 +317,7 @@ def _check_size(
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """transformers' own progress bars and chatter make room for ours."""
+    """transformers' own progress bars and chatter, and accelerate's, make room for ours."""
     from transformers.utils import logging as chatter
 
     logger = logging.getLogger("transformers")
@@ -267,7 +325,8 @@ def _quiet() -> Iterator[None]:
     chatter.set_verbosity_error()
     chatter.disable_progress_bar()
     try:
-        yield
+        with accelerate_hushed():
+            yield
     finally:
         logger.setLevel(level)
         if bars:

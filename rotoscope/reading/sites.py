@@ -25,6 +25,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import eager_mask
 
 from rotoscope.errors import NoRotaryError, UnprovenError
+from rotoscope.reading.offloaded import put_back
 from rotoscope.shapes import Bool, Float, Tensor
 
 CAPTURE = "rotoscope_capture"
@@ -143,7 +144,11 @@ class Call:
         arguments = {**self.arguments, **self.extra, **changed}
         for kept in ("past_key_values", "past_key_value", "layer_past", "use_cache"):
             arguments.pop(kept, None)
-        return module.forward(**arguments)
+        try:
+            return module.forward(**arguments)
+        except _Stop:
+            put_back(module)
+            raise
 
     @property
     def hidden(self) -> Tensor:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from rotoscope.errors import ModelError
+from rotoscope.reading.offloaded import computes_on, each_once, weights
 from rotoscope.shapes import Float, Tensor
 
 SAMPLES_PER_WEIGHT = 64
@@ -32,12 +32,15 @@ class Subject:
     name: str
     source: dict[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    copies: tuple[Any, ...] = ()
+    """The same model on further devices, which score other prompts at the same time."""
 
     @cached_property
     def fingerprint(self) -> str:
         """A hash of the configuration and of a sample of every weight: the same model, or not the same, wherever it is."""
         described = json.loads(self.model.config.to_json_string(use_diff=False))
-        described.pop("_name_or_path", None)
+        for told in ("_name_or_path", "distributed_config"):
+            described.pop(told, None)
         for part in described.values():
             if isinstance(part, dict):  # a model within the model: its weights say their dtype themselves
                 part.pop("dtype", None)
@@ -50,18 +53,13 @@ class Subject:
         """The same of the weights alone, as they are now, with a sum of all bits of each: hardly a change is overlooked."""
         digest = hashlib.sha256()
         self._add_weights(digest)
-        for weight in self.model.parameters():
-            bits = weight.detach().contiguous().view(BITS[weight.dtype.itemsize])
+        for _, weight in weights(self.model):
+            bits = weight.contiguous().view(BITS[weight.dtype.itemsize])
             digest.update(str(int(bits.sum(dtype=torch.int64))).encode())
         return digest.hexdigest()[:16]
 
     def _add_weights(self, digest: Any) -> None:
-        for name, weight in self.model.named_parameters():
-            if weight.is_meta:
-                raise ModelError(
-                    f"{name} is not in memory (a device_map has put it on the CPU or on disk); spread the model over "
-                    "GPUs that hold all of it, or load it on the CPU"
-                )
+        for name, weight in weights(self.model):
             digest.update(f"{name} {tuple(weight.shape)} {weight.dtype}".encode())
             digest.update(_sample(weight, SAMPLES_PER_WEIGHT).numpy().tobytes())
 
@@ -70,14 +68,16 @@ class Subject:
 
         Gains and biases are left out: they are few, large, and go back and forth in training.
         """
-        matrices = [weight for weight in self.model.parameters() if weight.ndim > 1]
-        return torch.cat([_sample(weight, max(1, SAMPLED // len(matrices))) for weight in matrices])
+        matrices = sum(weight.ndim > 1 for _, weight in each_once(self.model))
+        parts = [
+            _sample(weight, max(1, SAMPLED // matrices)) for _, weight in weights(self.model) if weight.ndim > 1
+        ]
+        return torch.cat(parts)
 
     @property
     def device(self) -> torch.device:
-        """Where the model is: the device of its first parameter."""
-        device: torch.device = next(self.model.parameters()).device
-        return device
+        """Where the model begins: the device of its first parameter, or the one that is brought to."""
+        return computes_on(self.model)
 
     def __repr__(self) -> str:
         config = self.model.config

@@ -9,6 +9,7 @@ import torch
 
 from rotoscope.errors import ModelError
 from rotoscope.reading.heads import HeadReader
+from rotoscope.reading.offloaded import not_loaded
 
 
 def plain_model(source: Any) -> Any:
@@ -33,7 +34,7 @@ def plain_model(source: Any) -> Any:
         return source
     if not isinstance(inside, torch.nn.Module):
         raise ModelError(f"a {name} without a model inside; write {_instead(source)}")
-    if any(weight.is_meta for weight in inside.parameters()):
+    if not_loaded(inside):
         raise ModelError(
             f"the weights of this {name} are not in memory yet; write model.dispatch() first, or make it with dispatch=True"
         )

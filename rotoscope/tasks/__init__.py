@@ -23,4 +23,5 @@ from rotoscope.tasks.prompts import Prompts as Prompts
 from rotoscope.tasks.prose_passages import passages as passages
 from rotoscope.tasks.recalled_words import recall as recall
 from rotoscope.tasks.repeated_tokens import repeats as repeats
+from rotoscope.tasks.text_stretches import long_text as long_text
 from rotoscope.tasks.tokens import from_tokens as from_tokens

@@ -11,7 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rotoscope as rs
-from rotoscope.maths.exclusion_principle import Taken, exclusion_from_factors, exclusion_of
+from rotoscope.maths.exclusion_principle import (
+    Taken,
+    exclusion_from_factors,
+    exclusion_in_parts,
+    exclusion_of,
+)
 from tests.factors import random_factors
 from tests.twin import all_permutations
 
@@ -63,6 +68,26 @@ def test_without_forming_the_matrix(hidden: tuple[int, ...]) -> None:
     expected = rs.exclusion(exact.logits()[..., kept, :][..., kept])
     for name in ("variance", "d_pos", "d_sym"):
         assert torch.allclose(getattr(found, name), getattr(expected, name), rtol=1e-9)
+
+
+@pytest.mark.parametrize("rows", [1, 5, 100])
+def test_capped_heads_a_few_rows_at_a_time(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    heads = random_factors(17, 3, rest=2, batch=2, key_heads=2, softcap=2.0, dtype=torch.float64)
+    kept = torch.tensor([1, 2, 3, 5, *range(8, 16)])
+    formed: list[int] = []
+    gather = type(heads).gather
+
+    def noted(self: object, positions: torch.Tensor, contents: torch.Tensor) -> torch.Tensor:
+        formed.append(positions.shape[1])
+        return gather(self, positions, contents)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(type(heads), "gather", noted)
+    monkeypatch.setattr("rotoscope.maths.exclusion_principle.ROOM", 16 * len(kept) * 2 * 4 * rows)
+    found = exclusion_in_parts(heads, kept)
+    assert max(formed) == min(rows, len(kept))
+    expected = rs.exclusion(heads.logits()[..., kept, :][..., kept])
+    for name in ("variance", "d_pos", "d_sym"):
+        assert torch.allclose(getattr(found, name), getattr(expected, name), rtol=1e-12)
 
 
 def test_nothing_seen_is_nothing() -> None:

@@ -11,7 +11,7 @@ import transformers as tf
 from rotoscope.errors import NoRotaryError, NumberError, TaskError, UnprovenError
 from rotoscope.maths import factors
 from rotoscope.maths.rotation import turn
-from rotoscope.reading import HeadReader, LayerHeads, heads
+from rotoscope.reading import HeadReader, LayerHeads, heads, passes
 from rotoscope.reading import layer as layer_of_heads
 from rotoscope.reading.layer import Rotation
 from rotoscope.reading.layout import Layout
@@ -88,7 +88,7 @@ def test_a_broken_reader_does_not_pass(name: str, mutation: str, monkeypatch: py
 @pytest.mark.parametrize("mistake", ["no window", "one more", "one less"])
 def test_a_misread_window_does_not_pass(name: str, mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The model attends under the mask it made itself, so a reader that sees other keys is found out."""
-    right = heads.visible_under
+    right = passes.visible_under
 
     def misread(mask: object, rows: torch.Tensor, n: int, **how: bool) -> torch.Tensor:
         seen = right(mask, rows, n, **how)
@@ -100,7 +100,7 @@ def test_a_misread_window_does_not_pass(name: str, mistake: str, monkeypatch: py
         later |= torch.eye(seen.shape[1], dtype=torch.bool)[rows]
         return (seen | further) & causal if mistake == "one more" else seen & later
 
-    monkeypatch.setattr(heads, "visible_under", misread)
+    monkeypatch.setattr(passes, "visible_under", misread)
     with pytest.raises(UnprovenError, match="differs from what was read"):
         HeadReader(tiny(name))
 

@@ -6,13 +6,20 @@ Each kernel stands beside a plain form in torch that computes the same, its twin
 from __future__ import annotations
 
 import warnings
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from importlib.util import find_spec
+from typing import Any
 
 import torch
 
 OLDEST = (8, 0)
 """The compute capability from which on the kernels are known to compile."""
+
+
+def on(device: torch.device) -> AbstractContextManager[Any]:
+    """A context in which kernels are started on a device: Triton takes the current one, wherever its tensors are."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 @cache

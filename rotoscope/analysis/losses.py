@@ -1,0 +1,68 @@
+"""What a model loses on prompts that say what comes next: loss and accuracy of each."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import pandas as pd
+import torch
+
+from rotoscope.analysis.batches import Batch, Halving, batches
+from rotoscope.reading import Subject
+from rotoscope.reading.finite import check_logits
+from rotoscope.shapes import Float, Tensor
+from rotoscope.tasks.prompts import Prompts
+
+MOST_TOKENS = 512
+"""Tokens that run through the model together."""
+
+
+def measure_losses(
+    subject: Subject, shown: Mapping[str, Prompts], halving: Halving, most_tokens: int = MOST_TOKENS
+) -> pd.DataFrame:
+    """One row per source and prompt: mean negative log-likelihood and accuracy of its answers."""
+    rows = []
+    with torch.inference_mode():
+        for source, prompts in shown.items():
+            for batch in batches(prompts, "task", most_tokens):
+                parts = halving.each(batch, batch.length, partial(_losses, subject))
+                for k, (loss, accuracy) in enumerate(itertools.chain(*parts)):
+                    rows.append(
+                        {"source": source, "prompt": batch.first + k, "loss": loss, "accuracy": accuracy}
+                    )
+    return pd.DataFrame(rows)
+
+
+def answer_logits(subject: Subject, batch: Batch) -> Float[Tensor, "prompts queries vocabulary"]:
+    """The model's logits where the prompts of a batch ask."""
+    queries = list(batch.prompts[0].queries)
+    options: dict[str, Any] = {}
+    if "logits_to_keep" in inspect.signature(subject.model.forward).parameters:
+        options["logits_to_keep"] = torch.tensor(queries, device=subject.device)
+    logits = subject.model(batch.tokens.to(subject.device), use_cache=False, **options).logits.float()
+    return check_logits(logits if options else logits[:, queries], subject.model)
+
+
+def token_losses(
+    subject: Subject, batch: Batch
+) -> tuple[Float[Tensor, "prompts queries"], Float[Tensor, "prompts queries"]]:
+    """Negative log-likelihood of every answer of a batch, and 1 where it is what the model would say."""
+    return answer_losses(answer_logits(subject, batch), batch)
+
+
+def answer_losses(
+    logits: Float[Tensor, "prompts queries vocabulary"], batch: Batch
+) -> tuple[Float[Tensor, "prompts queries"], Float[Tensor, "prompts queries"]]:
+    """The same from the logits there."""
+    expected = torch.tensor([prompt.answers for prompt in batch.prompts], device=logits.device)
+    right = logits.gather(2, expected[..., None])[..., 0]
+    return logits.logsumexp(-1) - right, (right == logits.amax(-1)).float()
+
+
+def _losses(subject: Subject, batch: Batch) -> list[tuple[float, float]]:
+    loss, accuracy = (found.mean(1).tolist() for found in token_losses(subject, batch))
+    return list(zip(loss, accuracy, strict=True))
