@@ -1,0 +1,175 @@
+"""Many runs as one: the items of a sweep, and their heads in one table with the grid's columns in front."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import pandas as pd
+
+from rotoscope.errors import RotoscopeError, RunError
+from rotoscope.results.dynamics import Dynamics
+from rotoscope.results.items import FAILED, FINISHED, outcome_of, runs_in
+from rotoscope.results.record import RunRecord
+from rotoscope.results.saved import SavedRun, Tables
+from rotoscope.results.table import Table
+from rotoscope.results.training import Training
+
+ITEM_COLUMN = "item"
+
+
+class Sweep(SavedRun):
+    """The runs of a grid. `rs.open` gives what there is of one that is not finished, too."""
+
+    kind = "sweep"
+
+    items = Table(
+        "One row per item: its place in the grid, `state` (finished, failed, unfinished, waiting), `seconds` of its last try, "
+        "`error`, and `folder` within the sweep's."
+    )
+    heads = Table(
+        "The heads of all finished items, the item's name and its place in the grid in front; of trainings at their last step.",
+        optional=True,
+    )
+    folder: Path | None = None
+    """Where the sweep is."""
+
+    @classmethod
+    def open(cls, path: str | Path) -> Self:
+        """Read a sweep's folder back, as far as it is; one that is whole has its tables beside its items."""
+        folder = Path(path)
+        record = RunRecord.read(folder)
+        if record.kind != cls.kind:
+            raise RunError(f"{folder} holds a run of kind '{record.kind}', not '{cls.kind}'")
+        found = super().open(folder) if record.complete else cls.gathered(folder, record)
+        found.folder = folder
+        return found
+
+    @classmethod
+    def gathered(cls, folder: Path, record: RunRecord, where: Callable[[str], Path] | None = None) -> Self:
+        """The sweep from the folders of its items as they are now; `where` says where an item's is, if not in the sweep's."""
+        places = _places(record)
+        rows, problems = [], list[str]()
+        heads = _Joined(places)
+        for name, place in places.items():
+            item = folder / name if where is None else where(name)
+            outcome = outcome_of(item)
+            rows.append({**_columns(place), **vars(outcome), "folder": name})
+            if outcome.state == FINISHED:
+                try:
+                    for run in runs_in(item):
+                        heads.add(name, _heads(run))
+                except RotoscopeError as problem:
+                    problems.append(f"the heads of {name} are left out: {problem}")
+        items = pd.DataFrame(rows).astype({"seconds": float})
+        items.insert(0, ITEM_COLUMN, items["folder"])
+        tables: Tables = {"items": _plain(items)}
+        if len(joined := heads.table()):
+            tables["heads"] = joined
+        found = cls(record, tables)
+        found.run.warnings = [*found._failures(), *problems]
+        found.folder = folder
+        return found
+
+    def joined(self, name: str) -> pd.DataFrame:
+        """A table of every finished item that has it, put together with the item's name and its place in the grid in front.
+
+        `name` is a table's, as `summary` of gates, `test` of trainings or `prompts` of profiles.
+        """
+        if self.folder is None:
+            raise RotoscopeError("this sweep is not in a folder, so the tables of its items cannot be read")
+        found, known = _Joined(_places(self.run)), set[str]()
+        for item in self.items.loc[self.items["state"] == FINISHED, "folder"]:
+            for place in runs_in(self.folder / item):
+                run = _opened(place)
+                known |= set(run.tables)
+                table = run.tables.get(name, getattr(run, name, None) if hasattr(type(run), name) else None)
+                found.add(item, table if isinstance(table, pd.DataFrame) else None)
+        table = found.table()
+        if not len(table):
+            have = ", ".join(sorted(known)) or "none: nothing is finished"
+            raise RunError(f"no item of this sweep has a table '{name}' (there are {have})")
+        return table
+
+    @property
+    def failed(self) -> pd.DataFrame:
+        """The items that failed, with their errors."""
+        return self.items[self.items["state"] == FAILED]
+
+    @property
+    def axes(self) -> list[str]:
+        """The settings that differ from item to item."""
+        return list(self.run.settings.get("grid", {}))
+
+    def _failures(self) -> list[str]:
+        return [f"the item {row.folder} failed: {row.error}" for row in self.failed.itertuples()]
+
+    def __repr__(self) -> str:
+        counts = self.items["state"].value_counts()
+        states = ", ".join(f"{number} {state}" for state, number in counts.items())
+        return f"Sweep({self.run.settings.get('command')}: {len(self.items)} items, {states})"
+
+
+class _Joined:
+    """Tables of items on top of each other, with where each comes from in front."""
+
+    def __init__(self, places: Mapping[str, Mapping[str, Any]]) -> None:
+        self.places, self.parts = places, list[pd.DataFrame]()
+
+    def add(self, item: str, table: pd.DataFrame | None) -> None:
+        if table is None or not len(table):
+            return
+        front = {ITEM_COLUMN: item} | _columns(self.places[item])
+        named = {key if key not in table else f"grid_{key}": value for key, value in front.items()}
+        made = pd.DataFrame({key: [value] * len(table) for key, value in named.items()}, index=table.index)
+        self.parts.append(pd.concat([made, table], axis=1))
+
+    def table(self) -> pd.DataFrame:
+        if not self.parts:
+            return pd.DataFrame()
+        return _plain(
+            pd.concat(self.parts, ignore_index=True), [ITEM_COLUMN, *next(iter(self.places.values()))]
+        )
+
+
+def _places(record: RunRecord) -> dict[str, dict[str, Any]]:
+    """Every item's place in the grid by its name, as the sweep's description has it."""
+    found = record.settings.get("items")
+    if not isinstance(found, dict) or not found or not all(isinstance(one, dict) for one in found.values()):
+        raise RunError("the sweep's description does not say which items it has; run its file again")
+    return {str(name): dict(place) for name, place in found.items()}
+
+
+def _columns(place: Mapping[str, Any]) -> dict[str, Any]:
+    """A place in the grid as columns: lists as texts."""
+    return {
+        key: " ".join(map(str, value)) if isinstance(value, list) else value for key, value in place.items()
+    }
+
+
+def _plain(table: pd.DataFrame, names: list[str] | None = None) -> pd.DataFrame:
+    """Columns of the grid with one kind of value each: numbers and texts in one column are all texts."""
+    for name in [one for one in (names or table) if one in table and table[one].dtype == object]:
+        if table[name].map(type).nunique() > 1:
+            table[name] = table[name].astype(str)
+    return table
+
+
+def _opened(place: Path) -> SavedRun:
+    from rotoscope.results import open as open_run  # which knows this kind, too
+
+    found: SavedRun = open_run(place)
+    return found
+
+
+def _heads(place: Path) -> pd.DataFrame | None:
+    """The heads of a run, where it has some; of a training those at its end."""
+    run = _opened(place)
+    if isinstance(run, Training):
+        if "scores" not in run.tables or not len(run.tables["scores"]):
+            return None
+        scores = Dynamics.of_training(run).at()
+        return scores[scores["step"] == scores["step"].max()]
+    found = getattr(run, "heads", None)
+    return found if isinstance(found, pd.DataFrame) else None

@@ -1,0 +1,153 @@
+"""A sweep from its file to its table: what is done is skipped, the rest is run, and what failed is listed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from rotoscope.errors import RunError
+from rotoscope.progress import progress_bar
+from rotoscope.results.files import MANIFEST, disk_errors, start_manifest
+from rotoscope.results.items import FAILED, FINISHED, Outcome, outcome_of
+from rotoscope.results.place import Place
+from rotoscope.results.record import RUN, RunRecord
+from rotoscope.results.sweep import ITEM_COLUMN, Sweep
+from rotoscope.settings import SweepSettings
+from rotoscope.sweep.before import memory_here, refuse_too_large, waiting
+from rotoscope.sweep.company import only_driver, writing_tables
+from rotoscope.sweep.estimates import expected
+from rotoscope.sweep.file import SweepFile, read_file
+from rotoscope.sweep.here import VISIBLE, Room, environments, pool
+from rotoscope.sweep.items import Item, items_of, part_of
+
+NAMED = 2
+"""Items that a progress bar names."""
+
+
+def run_sweep(
+    file: str | Path,
+    settings: SweepSettings | None = None,
+    *,
+    show_progress: bool | None = None,
+    **changes: Any,
+) -> Sweep:
+    """Run the items of a sweep's file that are not finished yet, and give all of them as one result.
+
+    `settings`, or fields of `SweepSettings` given as keywords, say where (`on="here"` or `"ray"`) and which of them. An item that fails
+    does not stop the others: it is in `.failed`, with its error, and run again with `retry_failed=True`. With `dry_run=True`
+    nothing is run or written, and `.items` says what each is expected to take.
+    """
+    wanted = SweepSettings.make(settings, **changes)
+    found = read_file(file)
+    items = items_of(found)
+    folder = wanted.out or found.out
+    record = _record(found, items, folder)
+    mine = part_of(items, wanted.part)
+    if wanted.dry_run:
+        return _expected_sweep(mine, folder, record)
+    with only_driver(folder, wanted.part) as held:
+        _begin(folder, record)
+        if wanted.on == "ray":
+            from rotoscope.sweep.on_ray import run_on_ray
+
+            with run_on_ray(mine, folder, wanted, show_progress) as where:
+                return _finish(folder, record, where)
+        left = waiting(mine, folder, retry=wanted.retry_failed)
+        if left:
+            _run_here(left, folder, wanted, held, show_progress)
+        return _finish(folder, record)
+
+
+def _run_here(
+    items: list[Item], folder: Path, wanted: SweepSettings, held: tuple[int, ...], show_progress: bool | None
+) -> None:
+    places = environments(wanted.workers, items)
+    with pool(places, held) as processes:  # which read their libraries while we look at the items
+        takes = {item.name: expected(item) for item in items}
+        free = memory_here(items)
+        refuse_too_large(items, takes, free, "this machine")
+        needs = {name: one.gigabytes for name, one in takes.items() if one.gigabytes is not None}
+        with progress_bar("sweep", len(items), show_progress) as bar:
+
+            def ended(item: Item, outcome: Outcome) -> None:
+                bar.advance()
+
+            room = Room(None if VISIBLE in places[0] else free, needs)
+            processes.run(items, folder, ended, lambda names: bar.doing(running(names)), room)
+
+
+def running(names: Sequence[str]) -> str:
+    """What is being run, in a few words."""
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + more
+
+
+def _record(file: SweepFile, items: Sequence[Item], folder: Path) -> RunRecord:
+    """What the sweep's own `run.json` says; a place where something else is is refused."""
+    described = {
+        "command": file.command.name,
+        "grid": dict(file.grid),
+        "settings": dict(file.settings),
+        "items": {item.name: item.place for item in items},
+    }
+    now = RunRecord(Sweep.kind, described)
+    if (folder / RUN).exists():
+        before = RunRecord.read(folder)
+        if before.kind != Sweep.kind:
+            raise RunError(f"{folder} holds a run of kind '{before.kind}', not a sweep; choose another --out")
+    elif folder.exists() and not Place(folder).is_ours() and _strange(folder):
+        raise RunError(f"{folder} exists and is no sweep, so nothing is written there; choose another --out")
+    return now
+
+
+def _strange(folder: Path) -> bool:
+    """Whether there is anything in a folder but our locks."""
+    with disk_errors(folder):
+        return not folder.is_dir() or any(not one.name.startswith(".") for one in folder.iterdir())
+
+
+def _begin(folder: Path, record: RunRecord) -> None:
+    """Say what is swept here; items of an earlier grid stay where they are, and are not part of it any more."""
+    with disk_errors(folder):
+        if not (folder / MANIFEST).is_file():
+            start_manifest(folder)
+    if (folder / RUN).exists() and RunRecord.read(folder).settings == record.settings:
+        return
+    record.write(folder)
+
+
+def _finish(folder: Path, record: RunRecord, where: Callable[[str], Path] | None = None) -> Sweep:
+    """The tables over all items as they are now; whole when every item has ended, those that failed with a warning each."""
+    with writing_tables(folder):
+        found = Sweep.gathered(folder, record, where)
+        states = found.items["state"]
+        found.run.complete = bool(states.isin([FINISHED, FAILED]).all())
+        found.run.timings = {"total_s": float(found.items["seconds"].sum())}
+        found.store(folder)
+    return found
+
+
+def _expected_sweep(items: Sequence[Item], folder: Path, record: RunRecord) -> Sweep:
+    """A sweep of which nothing is run: every item with its state and what it is expected to take."""
+    rows = []
+    with progress_bar("estimating", len(items)) as bar:
+        for item in items:
+            takes, outcome = expected(item), outcome_of(folder / item.name)
+            rows.append(
+                {
+                    ITEM_COLUMN: item.name,
+                    **{k: " ".join(map(str, v)) if isinstance(v, list) else v for k, v in item.place.items()},
+                    "state": outcome.state,
+                    "expected_seconds": takes.seconds,
+                    "expected_gigabytes": takes.gigabytes,
+                    "expected_megabytes_on_disk": takes.megabytes,
+                    "error": outcome.error or takes.problem,
+                    "seconds": outcome.seconds,
+                    "folder": item.name,
+                }
+            )
+            bar.advance()
+    return Sweep(record, {"items": pd.DataFrame(rows)})

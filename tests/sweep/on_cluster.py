@@ -1,0 +1,162 @@
+"""Sweeps of light runs on a Ray cluster of several nodes on this machine: run by test_ray.py, in an environment that has Ray.
+
+    python -m tests.sweep.on_cluster WHAT
+
+in a folder with a sweep.toml. What went on is printed as one line of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from rotoscope.errors import RotoscopeError
+from rotoscope.results.items import outcome_of
+from rotoscope.sweep import driver, estimates, on_ray, one_item, run_sweep
+from tests.sweep.light import Commands
+from tests.waiting import wait_until
+
+NODES, CORES, MEMORY = 3, 1, 200_000_000
+
+
+def light_on_node(*what: Any) -> Any:
+    """What a task does, with light runs; nodes import this by its name."""
+    one_item.command_line = lambda: Commands
+    return on_ray.made_on_node(*what)
+
+
+def finished() -> set[str]:
+    found = [
+        folder for folder in Path("swept").glob("*") if folder.is_dir() and not folder.name.startswith(".")
+    ]
+    return {folder.name for folder in found if outcome_of(folder).state == "finished"}
+
+
+def lines() -> list[str]:
+    journal = Path(os.environ["LIGHT_JOURNAL"])
+    return journal.read_text().splitlines() if journal.exists() else []
+
+
+class Home:
+    """A cluster whose nodes can be killed."""
+
+    def __init__(self) -> None:
+        from ray.cluster_utils import Cluster
+
+        sizes = {"num_cpus": CORES, "memory": 2 * MEMORY, "object_store_memory": 80_000_000}
+        self.cluster = Cluster(
+            initialize_head=True,
+            head_node_args={"num_cpus": 0, **{k: v for k, v in sizes.items() if k != "num_cpus"}},
+        )
+        self.nodes = [self.cluster.add_node(**sizes) for _ in range(NODES)]
+        self.cluster.wait_for_nodes()
+        self.address = self.cluster.address
+
+    def kill_one(self) -> None:
+        """Without a word of goodbye."""
+        self.cluster.remove_node(self.nodes.pop(), allow_graceful=False)
+
+
+def sweep(address: str, **how: Any) -> Any:
+    driver_expected = lambda item, device=None: estimates.Expected(1.0, MEMORY / 1e9, 1.0)  # noqa: E731
+    driver.expected = on_ray.expected = driver_expected  # type: ignore[assignment]
+    on_ray.TASK = light_on_node
+    return run_sweep("sweep.toml", on="ray", address=address, show_progress=False, **how)
+
+
+def plainly(home: Home) -> dict[str, Any]:
+    """All items, undisturbed; and once more, for nothing."""
+    sweep(home.address)
+    before = lines()
+    again = sweep(home.address)
+    return {"finished": sorted(finished()), "complete": again.run.complete, "again": lines() == before}
+
+
+def losing_a_node(home: Home) -> dict[str, Any]:
+    """A node is killed when a third is done."""
+    driving = subprocess.Popen([sys.executable, "-m", "tests.sweep.on_cluster", "drive", home.address])
+    wait_until(lambda: len(finished()) >= 8 or driving.poll() is not None)
+    before, known = finished(), len(lines())
+    home.kill_one()
+    code = driving.wait()
+    begun_after = {line.split()[1] for line in lines()[known:] if line.startswith("begun")}
+    return {
+        "code": code,
+        "finished": sorted(finished()),
+        "before": len(before),
+        "twice": sorted(before & begun_after),
+    }
+
+
+def losing_the_driver(home: Home) -> dict[str, Any]:
+    """The driver is killed when a third is done, and another comes."""
+    driving = subprocess.Popen([sys.executable, "-m", "tests.sweep.on_cluster", "drive", home.address])
+    wait_until(lambda: len(finished()) >= 8 or driving.poll() is not None)
+    os.kill(driving.pid, signal.SIGKILL)
+    driving.wait()
+    before, known = finished(), len(lines())
+    time.sleep(1.0)  # what its tasks still do is over soon
+    found = sweep(home.address)
+    begun_after = {line.split()[1] for line in lines()[known:] if line.startswith("begun")}
+    return {
+        "finished": sorted(finished()), "before": len(before), "twice": sorted(before & begun_after),
+        "complete": found.run.complete,
+    }  # fmt: skip
+
+
+def storing(home: Home) -> dict[str, Any]:
+    """Into storage that all nodes see, by its URL; the sweep's folder has the tables only."""
+    place = Path("stored").absolute()
+    found = sweep(home.address, storage=f"file://{place}")
+    known = lines()
+    again = sweep(home.address, storage=str(place))
+    kept = [folder.name for folder in place.iterdir() if outcome_of(folder).state == "finished"]
+    return {
+        "stored": sorted(kept), "here": sorted(finished()), "heads": len(found.heads), "again": lines() == known,
+        "complete": again.run.complete,
+    }  # fmt: skip
+
+
+def failing(home: Home) -> dict[str, Any]:
+    """Bad items, of which one kills its process each time."""
+    on_ray.LOST_TRIES = 1
+    Path("bad").touch()
+    found = sweep(home.address)
+    errors = dict(zip(found.items["model"], found.items["error"], strict=True))
+    Path("bad").unlink()
+    again = sweep(home.address, retry_failed=True)
+    return {"errors": errors, "states": list(again.items["state"])}
+
+
+def too_large(home: Home) -> dict[str, Any]:
+    """An item that no node has the memory for."""
+    global MEMORY
+    MEMORY *= 100
+    try:
+        sweep(home.address)
+    except RotoscopeError as problem:
+        return {"said": str(problem), "begun": len(lines())}
+    return {}
+
+
+def main() -> None:
+    what, *rest = sys.argv[1:]
+    if what == "drive":
+        sweep(*rest)
+        return
+    home = Home()
+    try:
+        found = globals()[what](home)
+    finally:
+        home.cluster.shutdown()
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,134 @@
+"""Run folders as bytes and in storage, and what a Ray task asks for."""
+
+from __future__ import annotations
+
+import io
+import socket
+import sys
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+
+from rotoscope.errors import RotoscopeError
+from rotoscope.results.items import ITEM, Outcome, close, outcome_of
+from rotoscope.sweep import Expected, on_ray
+from rotoscope.sweep.carrying import Storage, packed, unpack
+from rotoscope.sweep.commands import Swept
+from rotoscope.sweep.items import Item
+from tests.sweep.conftest import Light
+from tests.sweep.light import light_run
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    light_run(tmp_path / "made", {"model": "a"})
+    close(tmp_path / "made", Outcome("finished", 1.0))
+    return tmp_path / "made"
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {
+        file.relative_to(folder).as_posix(): file.read_bytes() for file in folder.rglob("*") if file.is_file()
+    }
+
+
+def test_a_folder_comes_back_from_its_bytes(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "back").mkdir()
+    (tmp_path / "back" / "old").write_text("of an earlier try")
+    (tmp_path / "back.log").write_text("of an earlier try")
+    unpack(packed(folder), tmp_path / "back")
+    assert content(tmp_path / "back") == content(folder)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["back", "made"]
+
+
+def test_nothing_is_unpacked_outside(tmp_path: Path) -> None:
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w:gz") as archive:
+        archive.addfile(tarfile.TarInfo("../outside"))
+    with pytest.raises(tarfile.OutsideDestinationError):
+        unpack(made.getvalue(), tmp_path / "inner" / "back")
+    assert not list((tmp_path / "inner").iterdir())
+
+
+@pytest.mark.parametrize("kind", ["memory", "path", "url"])
+def test_a_folder_comes_back_from_storage(kind: str, folder: Path, tmp_path: Path) -> None:
+    address = {
+        "memory": "memory://sweeps/one",
+        "path": str(tmp_path / "kept"),
+        "url": f"file://{tmp_path / 'kept'}",
+    }[kind]
+    storage = Storage(address)
+    storage.check()
+    storage.put(folder)
+    storage.put(folder)  # again, as after a lost node
+    storage.get("made", tmp_path / "back")
+    assert content(tmp_path / "back") == content(folder)
+    storage.get("made", tmp_path / "some", only=(ITEM, "run.json"))
+    assert sorted(content(tmp_path / "some")) == [ITEM, "run.json"]
+    assert outcome_of(tmp_path / "some").state == "finished"
+    storage.get("never", tmp_path / "never")
+    assert not (tmp_path / "never").exists()
+
+
+def test_without_its_note_what_is_stored_is_not_finished(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node that dies while it writes."""
+    (folder / "zz.parquet").write_text("a table whose name comes late")
+    storage = Storage("memory://sweeps/two")
+    system = type(fsspec.filesystem("memory"))
+    whole = system.put_file
+
+    def put(self: Any, source: str, target: str, *more: Any, **how: Any) -> Any:
+        if target.endswith("zz.parquet"):
+            raise OSError("the node is gone")
+        return whole(self, source, target, *more, **how)
+
+    monkeypatch.setattr(system, "put_file", put)
+    with pytest.raises(OSError, match="the node is gone"):
+        storage.put(folder)
+    storage.get("made", tmp_path / "back")
+    assert (tmp_path / "back" / "run.json").exists()
+    assert outcome_of(tmp_path / "back").state == "unfinished"
+
+
+def test_storage_that_cannot_be_used_is_refused() -> None:
+    with pytest.raises(RotoscopeError, match="storage 'nothing://x' cannot be used"):
+        Storage("nothing://x")
+    with pytest.raises(RotoscopeError, match="storage '/proc/x' cannot be used"):
+        Storage("/proc/x").check()
+
+
+def item(**given: Any) -> Item:
+    return Item("one", Swept("profile"), given, ())
+
+
+def test_a_task_asks_for_what_its_item_takes() -> None:
+    cards, none = on_ray.Nodes(64.0, 4, card=80.0), on_ray.Nodes(64.0, 0)
+    assert on_ray.resources(item(), Expected(1.0, 3.0), none) == {"num_cpus": 1, "memory": 3_000_000_000}
+    assert on_ray.resources(item(), Expected(), none) == {"num_cpus": 1, "memory": 0}
+    assert on_ray.resources(item(), Expected(1.0, 3.0), cards) == {"num_cpus": 1, "num_gpus": 1 / 8}
+    assert on_ray.resources(item(), Expected(1.0, 41.0), cards) == {"num_cpus": 1, "num_gpus": 5 / 8}
+    assert on_ray.resources(item(), Expected(), cards) == {"num_cpus": 1, "num_gpus": 1.0}
+    assert on_ray.resources(item(force=True), Expected(1.0, 200.0), cards) == {"num_cpus": 1, "num_gpus": 1.0}
+    assert "memory" in on_ray.resources(item(device="cpu"), Expected(1.0, 3.0), cards)
+
+
+def test_a_cluster_that_is_not_there_is_refused_at_once(light: Light, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", type(sys)("ray"))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+        with pytest.raises(RotoscopeError, match=f"no Ray cluster answers at 127.0.0.1:{port}"):
+            light(on="ray", address=f"127.0.0.1:{port}")
+    with pytest.raises(RotoscopeError, match="--address nowhere: a cluster is written as 10.0.0.1:6379"):
+        light(on="ray", address="nowhere")
+
+
+def test_ray_is_asked_for_when_it_is_missing(light: Light, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(RotoscopeError, match=r"--on ray needs: pip install 'rotoscope\[ray\]'"):
+        light(on="ray")
