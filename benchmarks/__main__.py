@@ -2,16 +2,32 @@
 
 import torch
 
-from benchmarks import canonical, command_line, depths, gpu, memory, monitor, multihop, page, swaps
+from benchmarks import (
+    canonical,
+    command_line,
+    depths,
+    gpu,
+    long_prompts,
+    memory,
+    monitor,
+    multihop,
+    page,
+    plans,
+    swaps,
+    sweep,
+)
 
 if __name__ == "__main__":
     if torch.cuda.is_available():
         gpu.main([])
+        long_prompts.main([])
     swaps.main()
     depths.main()
     canonical.main()
     multihop.main()
     monitor.main()
+    plans.main()
+    sweep.main()
     page.main()
     command_line.main()
     memory.main()

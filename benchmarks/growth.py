@@ -53,8 +53,8 @@ def grow(
         else:
             words = []
             for work, seconds in zip(("heads", "frequencies"), parts, strict=True):
-                slope = _exponent(growth.sizes, seconds)
-                found[-1] |= {f"{work}_s": seconds, f"{work}_exponent": slope}
+                slope = exponent(growth.sizes, seconds)
+                found[-1] |= {f"{work}_s": seconds, f"{work}exponent": slope}
                 words.append("?" if slope is None else f"^{slope:.2f}")
         report.row(growth.what, growth.held, ", ".join(map(str, growth.sizes)), *words)
         free(device)
@@ -81,7 +81,7 @@ def _sized(what: str, size: int, shape: Shape, device: torch.device, tokens: int
     return heads - plain, both - heads
 
 
-def _exponent(sizes: Sequence[int], seconds: Sequence[float]) -> float | None:
+def exponent(sizes: Sequence[int], seconds: Sequence[float]) -> float | None:
     """The slope in logarithms; None where a difference of two times was lost in noise, or there is one."""
     if min(seconds) <= 0 or len(sizes) < 2:
         return None

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from rotoscope import report as report
     from rotoscope import results as results
     from rotoscope import settings as settings
+    from rotoscope import sweep as sweep
     from rotoscope import tasks as tasks
     from rotoscope.analysis import agreement as agreement
     from rotoscope.analysis import depths as depths
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from rotoscope.analysis import known_heads as known_heads
     from rotoscope.analysis import measure_dynamics as dynamics
     from rotoscope.analysis import measure_lengths as lengths
+    from rotoscope.analysis import plan as plan
     from rotoscope.analysis import profile as profile
     from rotoscope.errors import RotoscopeError as RotoscopeError
     from rotoscope.maths import Blocks as Blocks
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from rotoscope.report import write_bundle as bundle
     from rotoscope.results import Profile as Profile
     from rotoscope.results import open as open
+    from rotoscope.sweep import atlas as atlas
     from rotoscope.tasks import Prompt as Prompt
 
 

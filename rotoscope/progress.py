@@ -20,8 +20,18 @@ class Progress(Protocol):
     def advance(self, amount: float = 1) -> None: ...
 
 
+@runtime_checkable
+class Saying(Progress, Protocol):
+    """Told what is being done, too."""
+
+    def doing(self, words: str) -> None: ...
+
+
 class _Silent:
     def advance(self, amount: float = 1) -> None:
+        pass
+
+    def doing(self, words: str) -> None:
         pass
 
 
@@ -36,6 +46,10 @@ class _Lines:
         self.began = clock()
         self.due = self.began + FIRST_S
         self.written = False
+        self.words = ""
+
+    def doing(self, words: str) -> None:
+        self.words = f"; {words}" if words else ""
 
     def advance(self, amount: float = 1) -> None:
         self.done += amount
@@ -47,10 +61,10 @@ class _Lines:
 
     def line(self, now: float) -> str:
         if self.total is None:
-            return f"{self.title}: {self.done:.0f} done\n"
+            return f"{self.title}: {self.done:.0f} done{self.words}\n"
         share = min(self.done / self.total, 1.0) if self.total else 1.0
         left = timedelta(seconds=round((now - self.began) * (1 - share) / share))
-        return f"{self.title}: {self.done:.0f}/{self.total:.0f} ({share:.0%}), {left} left\n"
+        return f"{self.title}: {self.done:.0f}/{self.total:.0f} ({share:.0%}), {left} left{self.words}\n"
 
 
 @contextmanager
@@ -69,7 +83,7 @@ def says_loading() -> Iterator[None]:
 @contextmanager
 def progress_bar(
     title: str, total: float | None, show: bool | None = None, *, clock: Callable[[], float] = time.monotonic
-) -> Iterator[Progress]:
+) -> Iterator[Saying]:
     """Progress on standard error: a bar where a person is looking, a line now and then elsewhere, nothing if `show`
     is False. Without a `total`, nobody knows how much there is to do."""
     if show is False:
@@ -94,5 +108,8 @@ def progress_bar(
         class _Shown:
             def advance(self, amount: float = 1) -> None:
                 bar.advance(task, amount)
+
+            def doing(self, words: str) -> None:
+                bar.update(task, description=f"{title}: {words}" if words else title)
 
         yield _Shown()

@@ -16,7 +16,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from rotoscope.reading import HeadReader
-from rotoscope.reading.heads import Pass
+from rotoscope.reading.passes import Pass
 from rotoscope.tasks import Prompts, from_tokens
 
 WIDTH, LAYERS, SYMBOLS = 16, 3, 12

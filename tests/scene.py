@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import json
+import socket
+import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +21,9 @@ from rotoscope import cli
 from rotoscope.reading import heads, loading
 from rotoscope.results.files import disk_errors
 from rotoscope.results.record import described_checksum
+from rotoscope.sweep import driver
+from rotoscope.sweep.company import only_driver
+from rotoscope.sweep.estimates import Expected
 from tests.hub import serving
 from tests.models import tiny, tokens
 from tests.reading.test_load import word_tokenizer
@@ -63,6 +68,15 @@ class Scene:
         content = json.loads(file.read_text()) | changes
         file.write_text(json.dumps(content | {"checksum": described_checksum(content)}))
         return Path(name)
+
+    def context_plan(self) -> Any:
+        """Of a model that knows nothing."""
+        how: dict[str, Any] = {"trained": 32, "to": 64, "asked": 8, "sources": "repeats", "scaling": "linear"}
+        return rs.plan.context(self.subject, show_progress=False, **how)
+
+    def damaged_plan(self) -> None:
+        Path("plan.json").write_text("{")
+        rs.plan.load_context("plan.json")
 
     def truncated(self) -> rs.Subject:
         weights = self.folder("cut") / "model.safetensors"
@@ -163,6 +177,16 @@ class Scene:
         self.model.model.layers[1].to("meta")
         return self.profile()
 
+    def spread(self) -> rs.Subject:
+        where = {"model.embed_tokens": "cpu", "model.rotary_emb": "cpu", "model.layers": "disk"}
+        where |= {"model.norm": "cpu", "lm_head": "cpu"}
+        return rs.load(self.folder("model"), device_map=where, name="mine")
+
+    def no_room_to_draw(self) -> rs.Profile:
+        subject = self.spread()
+        self.patch.setattr("rotoscope.analysis.nulls.free_memory", lambda device: 1000)
+        return rs.profile(subject, tokens=tokens(1, 12))
+
     def other_settings(self) -> rs.Profile:
         self.profile(out="runs/first")
         return self.profile(tau=1e-2, out="runs/first")
@@ -217,6 +241,40 @@ class Scene:
     def variable(self) -> None:
         self.patch.setenv("ROTOSCOPE_PROFILE_PAIR", "3")
         self.command("profile", "smollm2")
+
+    def sweep(self, before: str = "", after: str = "", **how: Any) -> Any:
+        """A sweep whose file is changed."""
+        text = 'command = "profile"\n[grid]\nseed = [0, 1]\n[settings]\nprompts = 4\n'
+        Path("sweep.toml").write_text(text.replace(before, after) if before else text)
+        return rs.sweep("sweep.toml", **how)
+
+    def atlas(self, content: bytes = b"", schema: str = "", without: str = "", again: bool = False) -> None:
+        """An atlas with something wrong about it, opened; or written a second time."""
+        found = rs.atlas.open()
+        place = rs.atlas.Atlas(found.tables | {"heads": found.heads.drop(columns=without or [])}).save("atlas")
+        if again:
+            found.save("atlas")
+        if content:
+            (place / "heads.parquet").write_bytes(content)
+        if schema:
+            about = json.loads((place / "atlas.json").read_text()) | {"schema": schema}
+            (place / "atlas.json").write_text(json.dumps(about))
+        rs.atlas.open(place)
+
+    def two_sweeps(self) -> None:
+        with only_driver(Path("sweeps/first"), (1, 1)):
+            self.sweep(out=Path("sweeps/first"))
+
+    def large_item(self) -> None:
+        Path("sweep.toml").write_text('command = "profile"\n[grid]\nmodel = ["letter"]\nseed = [0]\n')
+        self.patch.setattr(driver, "expected", lambda item: Expected(1.0, 1e9, 1.0))
+        rs.sweep("sweep.toml")
+
+    def no_cluster(self) -> None:
+        self.patch.setitem(sys.modules, "ray", type(sys)("ray"))
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.sweep(on="ray", address=f"127.0.0.1:{free.getsockname()[1]}")
 
     def command(self, *words: str, failing: BaseException | None = None) -> None:
         if failing is not None:

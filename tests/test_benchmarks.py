@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from benchmarks import gpu, growth, monitor
+from benchmarks import gpu, growth, long_prompts, monitor, sweep
 from benchmarks.llama import Shape
 
 CPU = torch.device("cpu")
@@ -69,10 +70,59 @@ def test_growth_is_measured_for_every_size() -> None:
     assert "context of 256" in found[-1]["error"]
 
 
-def test_the_exponent_is_the_slope_in_logarithms() -> None:
-    assert growth._exponent((2, 4, 8), (3.0, 12.0, 48.0)) == pytest.approx(2.0)
-    assert growth._exponent((2, 4), (1.0, -1e-6)) is None
+def test_theexponent_is_the_slope_in_logarithms() -> None:
+    assert growth.exponent((2, 4, 8), (3.0, 12.0, 48.0)) == pytest.approx(2.0)
+    assert growth.exponent((2, 4), (1.0, -1e-6)) is None
 
 
 def test_what_the_monitor_adds_is_a_share_of_the_time() -> None:
     assert 0 < monitor.main(TINY, CPU) < 1
+
+
+def test_long_prompts_are_measured_and_their_growth(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "found.json"
+    long_prompts.main(["--quick", "--tokens", "256", "512", "--json", str(file)])
+    found = json.loads(file.read_text())
+    assert [(row["tokens"], row["work"], row["blocks"]) for row in found["rows"]] == [
+        (n, work, blocks)
+        for n, eights in ((256, 28), (512, 60))
+        for work, blocks in ((long_prompts.FORWARD, 0), (long_prompts.EIGHTS, eights), (long_prompts.FIXED, 32))
+    ]
+    assert all(row["error"] is None and row["seconds"] > 0 for row in found["rows"])
+    assert set(found["exponents"]) == {
+        f"{work}: {what}"
+        for work in (long_prompts.FORWARD, long_prompts.EIGHTS, long_prompts.FIXED)
+        for what in ("seconds", "memory")
+    }
+    assert "tokens^" in capsys.readouterr().out
+
+
+def test_the_growth_of_long_prompts_is_that_of_what_is_added() -> None:
+    rows = [
+        long_prompts.Row(n, work, seconds=seconds(n / 1000), peak_gigabytes=n / 1e4)
+        for n in (1000, 2000, 4000)
+        for work, seconds in (
+            (long_prompts.FORWARD, lambda k: k),
+            (long_prompts.EIGHTS, lambda k: k + k**2),
+            (long_prompts.FIXED, lambda k: 3 * k),
+        )
+    ]
+    found = long_prompts.growth(rows)
+    assert found[f"{long_prompts.EIGHTS}: seconds"] == pytest.approx(2.0)
+    assert found[f"{long_prompts.FIXED}: seconds"] == pytest.approx(1.0)
+    assert found[f"{long_prompts.EIGHTS}: memory"] == pytest.approx(1.0)
+
+
+def test_long_prompts_end_in_time_and_say_what_failed() -> None:
+    found = long_prompts.run(long_prompts.TINY, (256,), 8, CPU, most=-1.0)
+    assert {row["error"] for row in found["rows"]} == {"left out: no time left"}
+    short = replace(long_prompts.TINY, positions=256)
+    found = long_prompts.run(short, (512,), 8, CPU)
+    assert [row["error"] is None for row in found["rows"]] == [True, False, False]
+    assert "longer than the model's context" in found["rows"][1]["error"]
+
+
+@pytest.mark.slow
+def test_what_a_sweep_adds_is_a_share_of_its_items(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweep, "FILE", sweep.FILE.replace("length = 96", "length = 8"))
+    assert sweep.main("letter", items=2, prompts=2) > -1

@@ -37,6 +37,11 @@ STAND_INS = {
         "a tiny llama for weights from the hub",
     ),
     "prompt.txt": ("prompt.txt", "a prompt of the test's for the user's own"),
+    "sweep.toml": ("sweep.toml", "a small sweep of the test's for the user's own"),
+    "examples/atlas/own.toml": ("examples/atlas/own.toml", "a file of the project"),
+    "examples/atlas/repeats.toml": ("examples/atlas/repeats.toml --dry-run", "minutes of SmolLM2"),
+    "examples/atlas/language.toml": ("examples/atlas/language.toml --dry-run", "minutes of SmolLM2"),
+    "--on ray --address 10.0.0.1:6379": ("--dry-run", "no cluster is here"),
     "mine.txt": (
         "mine.txt --lengths 12 16 --runs 1 --questions 2",
         "a template of the test's for the user's own, fewer questions",
@@ -90,6 +95,14 @@ STAND_INS = {
         "depths path/to/model --pairs 8 --prompts 2 --swaps 4",
         "a tiny llama for minutes of work",
     ),
+    "plan context path/to/model --to 2048 --scaling yarn ntk": (
+        "plan context path/to/model --trained 32 --to 64 --scaling yarn ntk --sources repeats",
+        "a tiny llama for the user's own model, which knows few words",
+    ),
+    "plan context smollm2 --trained 2048 --to 8192": (
+        "plan context path/to/model --trained 32 --to 64 --sources repeats",
+        "a tiny llama for an hour of work",
+    ),
     "--at 0 10 15 own": ("--at 0 1 own", "a model of few layers"),
     "profile smollm2 --input-swaps 64": (
         "profile path/to/model --pairs 8 --prompts 2 --input-swaps 4",
@@ -137,6 +150,15 @@ REVIEWED = [
     "p2-length-letter", "p2-table-3-number", "p2-cost-storage",
 ]  # fmt: skip
 TEMPLATE = "Here are some items: {sequence}\nThe item that begins with {query} is"
+SWEEP = """command = "profile"
+out = "sweeps/first"
+[grid]
+model = ["letter", "number"]
+seed = [0, 1]
+[settings]
+prompts = 2
+null = "none"
+"""
 TEXT = "The cat sat on the mat. The dog ran home. The bird flew off. Who ran home? The"
 
 pytestmark = pytest.mark.xdist_group("commands")  # one worker: a command reads what those before it wrote
@@ -246,6 +268,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory, smollm2: rs.Subject) -> Path
     model = tiny("llama", vocab_size=len(smollm2.tokenizer), max_position_embeddings=4096)
     model.save_pretrained(place / "path" / "to" / "model")
     smollm2.tokenizer.save_pretrained(place / "path" / "to" / "model")
+    (place / "sweep.toml").write_text(SWEEP, encoding="utf-8")
     (place / "prompt.txt").write_text(TEXT, encoding="utf-8")
     (place / "mine.txt").write_text(TEMPLATE, encoding="utf-8")
     return place

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import tomllib
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 import transformers as tf
+from safetensors.torch import save_file
 
 import rotoscope as rs
 from rotoscope import errors
@@ -21,8 +23,9 @@ from rotoscope.cli.doctor import EXTRAS
 from rotoscope.reading import HeadReader
 from rotoscope.reading.own_angles import stored_angles
 from rotoscope.reading.rerun import Reruns
+from rotoscope.sweep.carrying import Storage
 from tests.constructed import first_for_last, remembering
-from tests.models import GROUPED, from_config, other, tokens
+from tests.models import GROUPED, from_config, other, tiny, tokens
 from tests.monitor.trained import TOKENS, prompt_tuned, sharded
 from tests.reading.test_wrapped import HookedTransformer, LanguageModel, TransformerBridge, holding, unread
 from tests.results.test_restrictions import training
@@ -77,6 +80,19 @@ def checkpointed(model: Any) -> Any:
     return favour
 
 
+def _planes(scene: Scene, shape: tuple[int, ...] = (3, 2, 8)) -> Any:
+    """A plan that keeps the two fastest planes of every key head."""
+    return rs.plan.RotatingPlanes(
+        torch.arange(shape[-1]).expand(shape).contiguous(), 2, "fastest", scene.subject.fingerprint, "tiny"
+    )
+
+
+def _flat_ranks(scene: Scene) -> None:
+    about = {"fingerprint": "x", "planes": "2", "ranking": "fastest", "model": "tiny"}
+    save_file({"rank": torch.arange(3).repeat(2, 1)}, "mine.safetensors", metadata=about)
+    rs.plan.load_rotation("mine.safetensors")
+
+
 SITUATIONS: dict[str, Callable[[Scene], Any]] = {
     "Fewer than two blocks": lambda s: s.text(),
     "A block holds the query": lambda s: s.profile(blocks=[(1, 6), (6, 12)]),
@@ -112,6 +128,41 @@ SITUATIONS: dict[str, Callable[[Scene], Any]] = {
     "A query that an encoder sees past": lambda s: rs.profile(
         other("modernbert"), tokens=tokens(1, 12), queries="all", null="none"
     ),
+    "Planes that have been stopped": lambda s: [rs.plan.stop_planes(s.model, _planes(s)) for _ in range(2)],
+    "Stopped planes and a cache of something else": lambda s: (
+        rs.plan.stop_planes(model := tiny("deepseek_v3"), _planes(s, (3, 4, 4)), uptrained=True)(tokens())
+        and model
+    ),
+    "A file that is no plan of planes": lambda s: rs.plan.load_rotation(s.made("mine.safetensors", "nothing")),
+    "Ranks that are none": _flat_ranks,
+    "More planes than a head has": lambda s: rs.plan.rotation(
+        s.subject, planes=9, sources=("repeats",), length=8
+    ),
+    "A plan of planes for another model": lambda s: rs.plan.stop_planes(
+        s.model, dataclasses.replace(_planes(s), fingerprint="0123456789abcdef", model="other")
+    ),
+    "A plan of planes for another shape": lambda s: rs.plan.stop_planes(
+        s.model, dataclasses.replace(_planes(s, (2, 2, 8)), model="other")
+    ),
+    "A window that holds the whole prompt": lambda s: rs.plan.cache(
+        s.subject, window=20, length=8, sources=("repeats",)
+    ),
+    "A plan for a model of another language": lambda s: rs.plan.cache("letter"),
+    "A text that is too short for its stretches": lambda s: rs.tasks.long_text(
+        s.tokenizer, text="w1 w2 w3 w4 w5 w6 w7 w8 w9"
+    ),
+    "Stretches without tokens": lambda s: rs.tasks.long_text(s.tokenizer, 2),
+    "More asked for than there is": lambda s: rs.tasks.long_text(s.tokenizer, 8, asked=9),
+    "A cache plan that cannot be read": lambda s: rs.plan.load_cache("nowhere"),
+    "A damaged cache plan": lambda s: rs.plan.load_cache(s.made("plan.json", "{}")),
+    "A cache plan for another model": lambda s: rs.plan.stream(
+        s.subject, rs.plan.StreamingPlan("0123456789abcdef", 4, 1, (), (2,), "other")
+    ),
+    "A mask that is no rectangle": lambda s: rs.plan.StreamingPlan("0", 4, 1, (), (2, 3)).mask(),
+    "A share that is none": lambda s: rs.plan.cache(s.subject, keep="a quarter"),
+    "A task that is not judged": lambda s: rs.plan.cache(s.subject, task="text", sources=("repeats",)),
+    "Swaps of the prompt without their ranking": lambda s: rs.plan.cache(s.subject, input_swaps=4),
+    "A flag of another plan": lambda s: s.command("plan", "cache", "--planes", "2"),
     "A model that gives no answers": lambda s: rs.gate(
         rs.load((s.model.model, s.tokenizer)), rs.tasks.repeats(s.subject, 8, 1), silence=True, heads="0:0"
     ),
@@ -149,6 +200,11 @@ SITUATIONS: dict[str, Callable[[Scene], Any]] = {
     "The hub cannot be reached": Scene.no_hub,
     "A device that is not there": lambda s: rs.load(s.folder("model"), device="cuda:7"),
     "Weights that are not in memory": Scene.offloaded,
+    "A device map that is none": lambda s: rs.load(s.folder("model"), device_map="ballanced"),
+    "A device and a device map": lambda s: rs.load(s.folder("model"), device_map="auto", device="cpu"),
+    "A spread model that is to be moved": lambda s: rs.load(s.spread(), device="cpu"),
+    "Nobody to share a model with": lambda s: rs.load(s.folder("model"), tensor_parallel=True),
+    "A random null that no memory holds": Scene.no_room_to_draw,
     "No checkpoints": lambda s: rs.dynamics(s.made("empty")),
     "A task that is given twice": lambda s: rs.lab.train(["number", "number"]),
     "A revision of what is not on the hub": lambda s: rs.load("smollm2", revision="step1000"),
@@ -248,6 +304,30 @@ SITUATIONS: dict[str, Callable[[Scene], Any]] = {
     "Settings of a penalty that nobody asked for": lambda s: rs.lab.train("number", strength=0.1),
     "A penalty without a forward pass": lambda s: rs.monitor.Favour(s.model, "symbolic").penalty,
     "Heads that cannot be overheard": lambda s: checkpointed(s.model).__enter__(),
+    "Two sweeps in one folder": Scene.two_sweeps,
+    "A folder that is no sweep": lambda s: s.sweep(out=s.folder("model")),
+    "A folder that is no atlas": lambda s: rs.atlas.open(s.folder("nothing")),
+    "An atlas that is damaged": lambda s: s.atlas(b"PAR1"),
+    "An atlas of a newer version": lambda s: s.atlas(schema="2.0"),
+    "An atlas without a column": lambda s: s.atlas(without="head_class"),
+    "An atlas of nothing": lambda s: rs.atlas.make(s.folder("nothing"), show_progress=False),
+    "A folder that is no atlas is not replaced": lambda s: rs.atlas.open().save(
+        s.folder("model"), overwrite=True
+    ),
+    "An atlas of no folder": lambda s: rs.atlas.make(),
+    "An atlas that is there already": lambda s: s.atlas(again=True),
+    "A run that cannot be placed": lambda s: rs.atlas.open().place(
+        rs.results.Sweep(rs.results.RunRecord(), {})
+    ),
+    "An item that no device holds": Scene.large_item,
+    "A sweep with an unknown key": lambda s: s.sweep("prompts = 4", "promts = 4"),
+    "An empty axis": lambda s: s.sweep("[0, 1]", "[]"),
+    "A command that cannot be swept": lambda s: s.sweep("profile", "profil"),
+    "An item that cannot be run": lambda s: s.sweep("prompts = 4", "prompts = 0"),
+    "The same item twice": lambda s: s.sweep("seed = [0, 1]", "tau = [1, 1.0]"),
+    "A part that is none": lambda s: s.sweep(shard="0/16"),
+    "A cluster that is not there": Scene.no_cluster,
+    "Storage that cannot be used": lambda s: Storage("nothing://x"),
     "No schedule": lambda s: rs.HeadMonitor(TOKENS, every="often"),
     "A setting that does not exist": lambda s: s.profile(gama=0.2),
     "A claim that is not in the ledger": lambda s: rs.papers.reproduce("p2-number-oder", out="runs/ledger"),
@@ -257,6 +337,17 @@ SITUATIONS: dict[str, Callable[[Scene], Any]] = {
     "A variable that is no setting": Scene.variable,
     "A flag that means nothing here": lambda s: s.command("train", "letter", "--letters", "30"),
     "Out of memory": lambda s: s.command(failing=RuntimeError("CUDA out of memory. Tried to allocate")),
+    "Angles that are scaled already": lambda s: rs.plan.context(tiny("llama-3 scaling")),
+    "No angles to scale": lambda s: rs.plan.context(tiny("gptj")),
+    "A scaling that the configuration forbids": lambda s: rs.plan.context(tiny("phi3"), scaling="linear"),
+    "A context plan of another model": lambda s: rs.plan.scale(tiny("llama", seed=1), s.context_plan()),
+    "A context plan that recommends nothing": lambda s: rs.plan.scale(s.subject, s.context_plan()),
+    "A damaged context plan": Scene.damaged_plan,
+    "A context plan that is not there": lambda s: rs.plan.load_context("nowhere"),
+    "A scaling that a plan does not have": lambda s: rs.plan.scale(s.subject, s.context_plan(), "yarn"),
+    "A context that needs no scaling": lambda s: rs.plan.context(s.subject, to=256),
+    "An unknown scaling": lambda s: rs.plan.context(s.subject, scaling="longrope"),
+    "Lengths that no context plan measures": lambda s: rs.plan.context(s.subject, to=1024, lengths=(100,)),
     "Stopped by you": lambda s: s.command(failing=KeyboardInterrupt()),
 }
 

@@ -1,5 +1,6 @@
 """Questions put to a subject."""
 
+from rotoscope.analysis import plan as plan
 from rotoscope.analysis.across_tasks import agreement as agreement
 from rotoscope.analysis.across_tasks import profile_tasks as profile_tasks
 from rotoscope.analysis.calibration import calibrate as calibrate

@@ -12,8 +12,10 @@ from rotoscope.analysis.nulls import CALIBRATION_BATCHES, MOST_KEPT
 from rotoscope.analysis.prompts import make_prompts
 from rotoscope.maths.swaps import ROOM, TILE
 from rotoscope.reading import Subject
+from rotoscope.reading.chunks import ROOM as CHUNK_ROOM
 from rotoscope.reading.cost import SPEEDS, Cost, Speed, forward_seconds, how_long, size_of, speed_on
 from rotoscope.reading.devices import free_memory
+from rotoscope.reading.offloaded import placed_by
 from rotoscope.settings import DepthsSettings, ProfileSettings, PromptSettings
 from rotoscope.settings.prompts import DRAWN
 from rotoscope.tasks.prompts import Prompt, Prompts
@@ -100,8 +102,9 @@ def estimate(
     """
     count = len(prompts) if count is None else count
     config = subject.model.config.get_text_config()
-    parameters = list(subject.model.parameters())
-    weights = sum(p.numel() * p.element_size() for p in parameters)
+    parameters, spread = list(subject.model.parameters()), placed_by(subject.model) is not None
+    weights = sum(p.numel() * p.element_size() for p in parameters if not (spread and p.is_meta))
+    there = sum(p.numel() * p.element_size() for p in parameters if p.device == subject.device)
     work = batches(prompts, settings.positions, most_tokens(subject, settings))
     passes = 1 + (settings.null_draws if settings.null != "none" else 0)
     layers = size_of(config, "num_hidden_layers")
@@ -114,7 +117,8 @@ def estimate(
         numbers = sum(p.numel() for p in parameters)
         calibrated = min(count, CALIBRATION_BATCHES * together)
         keys = calibrated * _key_bytes(config, work[0].length)
-        worst = max(4.0 * numbers, weights + worst + min(MOST_KEPT, keys))
+        whole = 0.0 if spread else 4.0 * numbers  # a spread one is drawn elsewhere: `check_null`
+        worst = max(whole, there + worst + min(MOST_KEPT, keys))
         once = forward_seconds(subject.model, work[0].length, subject.device, together)
         drawn = numbers * speed.weight + (calibrated * once if keys > MOST_KEPT else 0.0)
     if settings.frequencies:
@@ -200,7 +204,7 @@ def _batch_bytes(model: Any, batch: Batch, speed: Speed) -> float:
             shared = logits_held * max(1.0, ROOM / entries)
         else:
             held += logits_held
-    mask = n * n if window else 0  # one for all prompts and heads
+    mask = min(n * n, CHUNK_ROOM / 4) if window else 0  # one for all prompts and heads, or that of a chunk
     logits = size_of(config, "vocab_size") * max(1, len(batch.asked_at))
     scoring = 4.0 * (len(batch) * heads * held + shared)
     return max(len(batch) * forward, scoring) + 4.0 * (len(batch) * logits + mask)

@@ -49,7 +49,7 @@ def examples(
         if wanted is None or wanted:
             rows.extend(found.rows(layer if transform is None else transform(layer, one), wanted))
 
-    reader.read(one.tokens, one.queries, visit)
+    reader.read(one.tokens, one.queries, visit, size=None)
     return {"shown_prompt": shown_prompt(one, tokenizer), "attention": pd.DataFrame(rows)}
 
 

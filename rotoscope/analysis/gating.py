@@ -7,7 +7,6 @@ same layers: what any heads there would do.
 
 from __future__ import annotations
 
-import inspect
 import itertools
 import random
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import torch
 
-from rotoscope.analysis.batches import Batch, Halving, batches
+from rotoscope.analysis.batches import Halving, batches
+from rotoscope.analysis.losses import MOST_TOKENS, measure_losses
 from rotoscope.analysis.measures import Scoring, score_batch
 from rotoscope.analysis.profiling import describe, profile, subject_settings
 from rotoscope.errors import RotoscopeError, TaskError
@@ -28,7 +27,6 @@ from rotoscope.maths.purity import CLASSES
 from rotoscope.progress import progress_bar
 from rotoscope.reading import Gate, HeadReader, Subject, gated, load, silence
 from rotoscope.reading.cost import Cost, forward_seconds, size_of
-from rotoscope.reading.finite import check_logits
 from rotoscope.results.gating import Gating
 from rotoscope.results.profile import Profile
 from rotoscope.results.record import settings_hash
@@ -39,8 +37,6 @@ from rotoscope.settings.profile import head_pairs
 from rotoscope.tasks import passages
 from rotoscope.tasks.prompts import Prompt, Prompts
 
-MOST_TOKENS = 512
-"""Tokens that run through the model together."""
 LOGIT_BYTES, ROW_BYTES = 12.0, 300.0
 """Of logits and of table rows, with the copies made of them; for the estimate."""
 MOVED_PROMPT = "input_positional_score"
@@ -307,30 +303,9 @@ def _measure(
         "last_id": max(condition.planes, default=0),
         "gated_heads": len(condition.heads),
     }
-    rows = []
-    with gated(reader, condition.gate(reader)), torch.inference_mode():
-        for source, prompts in shown.items():
-            for batch in batches(prompts, "task", MOST_TOKENS):
-                parts = halving.each(batch, batch.length, partial(_losses, subject))
-                for k, (loss, accuracy) in enumerate(itertools.chain(*parts)):
-                    found = {"source": source, "prompt": batch.first + k, "loss": loss, "accuracy": accuracy}
-                    rows.append(about | found)
-    return {"conditions": pd.DataFrame(rows)}
-
-
-def _losses(subject: Subject, batch: Batch) -> list[tuple[float, float]]:
-    """Mean negative log-likelihood and accuracy of each prompt's answers."""
-    queries = list(batch.prompts[0].queries)
-    options: dict[str, Any] = {}
-    if "logits_to_keep" in inspect.signature(subject.model.forward).parameters:
-        options["logits_to_keep"] = torch.tensor(queries, device=subject.device)
-    logits = subject.model(batch.tokens.to(subject.device), use_cache=False, **options).logits.float()
-    logits = check_logits(logits if options else logits[:, queries], subject.model)
-    expected = torch.tensor([prompt.answers for prompt in batch.prompts], device=subject.device)
-    right = logits.gather(2, expected[..., None])[..., 0]
-    loss = (logits.logsumexp(-1) - right).mean(1)
-    accuracy = (right == logits.amax(-1)).float().mean(1)
-    return list(zip(loss.tolist(), accuracy.tolist(), strict=True))
+    with gated(reader, condition.gate(reader)):
+        found = measure_losses(subject, shown, halving)
+    return {"conditions": found.assign(**about)[[*about, *found]]}
 
 
 def _scores(reader: HeadReader, prompts: Prompts, condition: Condition, halving: Halving) -> pd.DataFrame:

@@ -106,6 +106,12 @@ def measure_lengths(
     return run.finish(device=first.device.type)
 
 
+def expected_cost(source: str, settings: LengthsSettings, device: str | None = None) -> Cost:
+    """What measuring a model of ours would take; our models are small, so they are loaded to see."""
+    models = _models(source, device, False)
+    return _cost(models, settings.lengths or tuple(_fitting(models)), settings)
+
+
 def tokens_on(device: torch.device) -> int:
     return TOKENS.get(device.type, TOKENS["cpu"])
 

@@ -19,7 +19,12 @@ from rotoscope.analysis.batches import Batch
 from rotoscope.analysis.where_attention_goes import WhereAttentionGoes
 from rotoscope.errors import NumberError, RunError
 from rotoscope.maths.blocks import Blocks, block_spread
-from rotoscope.maths.exclusion_principle import Exclusion, Taken, exclusion, exclusion_from_factors
+from rotoscope.maths.exclusion_principle import (
+    Exclusion,
+    Taken,
+    exclusion_from_factors,
+    exclusion_in_parts,
+)
 from rotoscope.maths.frequency import frequency_scores, remainder_scores
 from rotoscope.maths.numbers import no_logit
 from rotoscope.maths.swaps import score_swaps
@@ -96,7 +101,7 @@ class BatchScores:
             size += 4 * self.head_count(layer) * len(self.batch.prompts) * len(self.blocks[-1]) ** 2
         if self.held and self.held + size > room:
             self._score()
-        self.waiting.setdefault(alike(layer), []).append(replace(layer, residual=None))
+        self.waiting.setdefault(alike(layer), []).append(replace(layer, residual=None, norms=None))
         self.held += size
         if layer.layer == self.layers - 1:
             self._score()
@@ -276,9 +281,10 @@ def score_batch(reader: HeadReader, batch: Batch, scoring: Scoring, tokenizer: A
     """The tables of one batch: scores per prompt, per query and per frequency, answers, sinks."""
     attention = WhereAttentionGoes(batch)
     scores = BatchScores(batch, scoring, reader.layers, attention)
-    logits = reader.read(batch.tokens, batch.queries, scores.visit, keep=batch.asked_at)
+    logits = reader.read(batch.tokens, batch.queries, scores.visit, keep=batch.asked_at, size=None)
+    attention.of_all_heads(reader.share)
     found = {
-        **scores.tables(),
+        **reader.share.tables(scores.tables()),
         "answers": attention.answers(logits, tokenizer) if reader.predicts else pd.DataFrame(),
         "sinks": attention.sinks(tokenizer),
     }
@@ -366,6 +372,6 @@ def _exclusion(query: QueryHeads, blocks: Blocks, taken: Taken) -> Exclusion:
     if query.hides:
         positions = positions[query.visible[positions]]
     if len(positions):
-        return exclusion(query.gather(positions[None], positions[None])[:, :, 0])
+        return exclusion_in_parts(query, positions)
     nothing = torch.zeros(query.keys.shape[0], query.heads, device=query.keys.device)
     return Exclusion(nothing, nothing, nothing)

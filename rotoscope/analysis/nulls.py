@@ -22,11 +22,16 @@ from rotoscope.analysis.measures import Transform
 from rotoscope.errors import ModelError
 from rotoscope.maths.blocks import Blocks, block_spread
 from rotoscope.reading import HeadReader, LayerHeads, Subject
+from rotoscope.reading.devices import free_memory
 from rotoscope.reading.heads import Visit
+from rotoscope.reading.offloaded import dispatched_like, offloads, placed_by
+from rotoscope.reading.shares import Share, is_shared
 
 NullName = Literal["none", "random", "gaussian"]
 NULLS: tuple[NullName, ...] = ("none", "random", "gaussian")
 CALIBRATION_BATCHES = 2
+DRAWN_ON = torch.device("cpu")
+"""Where a random model is drawn that is then spread over devices, as its subject is."""
 MOST_KEPT = 256_000_000
 """Bytes of layers that are kept to be scored once it is known how to rescale them; what is more is read again."""
 
@@ -48,7 +53,7 @@ class Null:
         """One layer of a batch after the other; what was kept is given away, not read again."""
         kept = self.kept.pop((batch.first, len(batch)), None)
         if kept is None:
-            self.reader.read(batch.tokens, batch.queries, visit)
+            self.reader.read(batch.tokens, batch.queries, visit, size=None)
             return
         with torch.no_grad():
             for layer in kept:
@@ -60,13 +65,36 @@ def check_null(subject: Subject, name: str) -> None:
     if name not in NULLS:
         raise ModelError(f"unknown null '{name}'; choose one of {', '.join(NULLS)}")
     if name == "random":
+        if is_shared(subject.model):
+            raise ModelError(
+                f"{subject.name} is shared by several processes, each of which would have to hold a whole random model, so there is "
+                "no random null for it; use --null gaussian or --null none"
+            )
         quantised = getattr(subject.model.config, "quantization_config", None)
         if quantised or any(weight.dtype.itemsize < 2 for weight in subject.model.parameters()):
             raise ModelError(
                 f"{subject.name} is quantised, and its class cannot be initialised with weights of that kind, so there is no "
                 "random null for it; use --null gaussian or --null none"
             )
+        _check_spread(subject)
         _initialise(subject, seed=0, device=torch.device("meta"))
+
+
+def _check_spread(subject: Subject) -> None:
+    """A random model is drawn whole, in float32; a spread subject has no device that is known to hold so much."""
+    if placed_by(subject.model) is None:
+        if offloads(subject.model):
+            raise ModelError(
+                f"the weights of {subject.name} are brought in for every call, by no device_map that a random model could be "
+                "spread by, so there is no random null for it; load it with a device_map, or use --null gaussian or --null none"
+            )
+        return
+    needed, free = 4 * sum(weight.numel() for weight in subject.model.parameters()), free_memory(DRAWN_ON)
+    if free is not None and needed > free:
+        raise ModelError(
+            f"a random model of the size of {subject.name} takes {needed / 1e9:.1f} GB to be drawn, before it is spread over "
+            f"devices, and {free / 1e9:.1f} GB are free on the CPU; use --null gaussian or --null none"
+        )
 
 
 def null_seed(seed: int, draw: int) -> int:
@@ -94,7 +122,7 @@ def make_nulls(
                 draw, _initialise(subject, own, subject.device), real, work, per_layer, halving or Halving()
             )
         elif name == "gaussian":
-            yield Null(name, draw, reader, _noisy(own), [1.0])
+            yield Null(name, draw, reader, _noisy(own, reader.share), [1.0])
 
 
 def _random(
@@ -118,7 +146,7 @@ def _random(
             if left >= 0:
                 layers.append(replace(layer, residual=None))
 
-        reader.read(batch.tokens, batch.queries, visit)
+        reader.read(batch.tokens, batch.queries, visit, size=None)
         free = left
         if len(layers) == reader.layers:
             kept[batch.first, len(batch)] = layers
@@ -138,10 +166,12 @@ def fresh_model(kind: type, config: Any, seed: int, device: torch.device | None 
 
 
 def _initialise(subject: Subject, seed: int, device: torch.device) -> Any:
-    """A fresh model of the subject's class and configuration."""
-    kind = type(subject.model)
+    """A fresh model of the subject's class and configuration, where the subject is."""
+    kind, spread = type(subject.model), placed_by(subject.model) is not None and device.type != "meta"
     try:
-        return fresh_model(kind, subject.model.config, seed, device).to(subject.model.dtype)
+        drawn = fresh_model(kind, subject.model.config, seed, DRAWN_ON if spread else device)
+        drawn = drawn.to(subject.model.dtype)
+        return dispatched_like(drawn, subject.model) if spread else drawn
     except Exception as problem:
         raise ModelError(
             f"{kind.__name__} cannot be initialised from its configuration ({type(problem).__name__}: {problem}), "
@@ -188,12 +218,15 @@ def _rescaled(factors: list[float]) -> Transform:
     return transform
 
 
-def _noisy(seed: int) -> Transform:
+def _noisy(seed: int, share: Share) -> Transform:
     def transform(layer: LayerHeads, batch: Batch) -> LayerHeads:
         positions = torch.tensor(batch.blocks_for(batch.queries[-1]).positions, device=layer.keys.device)
         swapped = layer.keys[:, :, positions]
         generator = torch.Generator().manual_seed((seed * 1009 + layer.layer) * 100_003 + batch.first)
-        noise = torch.randn(swapped.shape, generator=generator).to(swapped)
+        here, heads = share.key_heads(
+            layer.layer, swapped.shape[1]
+        )  # the noise of the whole model, and our part of it
+        noise = torch.randn(len(swapped), heads, *swapped.shape[2:], generator=generator)[:, here].to(swapped)
         mean, spread = swapped.mean(2, keepdim=True), swapped.std(2, keepdim=True)
         keys = layer.keys.clone()
         keys[:, :, positions] = mean + spread * noise

@@ -22,6 +22,7 @@ from rotoscope.progress import progress_bar
 from rotoscope.reading import Subject, load
 from rotoscope.reading.cost import Cost, forward_seconds
 from rotoscope.reading.finite import check_logits
+from rotoscope.reading.offloaded import places
 from rotoscope.results.onehop import OneHopRun, answer_row, answered_keys, answers_table, question_key
 from rotoscope.results.record import SubjectRecord
 from rotoscope.results.run import Run
@@ -103,7 +104,7 @@ def one_hop_local(
         subject.fingerprint,
         dtype=str(subject.model.dtype).removeprefix("torch."),
         source=subject.source,
-        device=subject.device.type,
+        device=", ".join(places(subject.model)),
     )
     return run.finish(subject=about, warnings=[*subject.warnings, *warnings])
 

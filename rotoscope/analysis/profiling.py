@@ -10,17 +10,20 @@ from typing import Any
 
 import pandas as pd
 
-from rotoscope.analysis.batches import Batch, Halving, batches, prompts_hash
+from rotoscope.analysis.batches import Batch, Halving, Together, batches, prompts_hash
 from rotoscope.analysis.depth_swaps import Swapping, null_rows, swap_at_depths, symbolic_heads
 from rotoscope.analysis.estimate import estimate, most_tokens
 from rotoscope.analysis.examples import examples
 from rotoscope.analysis.known import scores_of_heads, usual_prompts
 from rotoscope.analysis.measures import BatchScores, Scoring, score_batch
 from rotoscope.analysis.nulls import Null, check_null, make_nulls
+from rotoscope.analysis.team import Team, draws_of, readers_of
 from rotoscope.errors import RotoscopeError
 from rotoscope.progress import Progress, progress_bar
 from rotoscope.reading import HeadReader, LayerHeads, Subject, load
+from rotoscope.reading.offloaded import places
 from rotoscope.reading.rerun import Reruns
+from rotoscope.reading.shares import Share, first_to_speak, is_shared
 from rotoscope.results.aggregate import permuted_rows
 from rotoscope.results.profile import Profile
 from rotoscope.results.record import Proof, SubjectRecord
@@ -69,33 +72,49 @@ def profile(
     seed = shown.settings.get("seed", 0) if seed is None else seed
     SEED.check("seed", seed)
     described = subject_settings(subject, shown) | wanted.stored() | {"seed": seed}
-    run = Run(Profile, described, out, overwrite=overwrite)
-    if run.finished is not None:
+    shared = is_shared(subject.model)
+    if shared:
+        _check_shared(wanted)
+    mine = not shared or first_to_speak()
+    run = Run(Profile, described, out if mine else None, overwrite=overwrite)
+    if run.finished is not None and not shared:
         return run.finished
 
     run.record.warnings += subject.warnings
-    reader = HeadReader(subject.model, prove=wanted.prove)
+    reader = HeadReader(subject.model, prove=wanted.prove, shared=True)
+    if shared:
+        show_progress = show_progress if mine else False
+        done = _from_first(run, reader.share)
+        if done is not None:
+            return done
     if wanted.known:
         reader.check_predicts("leave --known out")
     if not reader.predicts and any(answer is not None for prompt in shown for answer in prompt.answers):
         run.record.warnings.append(f"no accuracy: {reader.no_answers}")
     read_in = run.seconds
-    scoring = Scoring(wanted.tau, _single_frequencies(wanted, subject, reader))
+    planes = _single_frequencies(wanted, subject, reader)
+    scoring = Scoring(wanted.tau, planes if isinstance(planes, bool) else reader.share.local(planes))
     work = batches(shown, wanted.positions, most_tokens(subject, wanted))
-    halving = Halving(run.record.warnings)
+    halving = Together(run.record.warnings) if shared else Halving(run.record.warnings)
 
-    def score(part: Batch) -> Tables:
-        return score_batch(reader, part, scoring, subject.tokenizer)
+    team = readers_of(subject, reader)
+
+    def score(one: HeadReader, batch: Batch) -> Tables:
+        return halving.over(batch, lambda part: score_batch(one, part, scoring, subject.tokenizer))
 
     passes = 1 + (wanted.null_draws if wanted.null != "none" else 0)
     with progress_bar("profiling", passes * len(shown), show_progress) as bar:
-        for batch in work:
-            run.piece(f"real-{batch.first:06d}", partial(halving.over, batch, score))
-            bar.advance(len(batch.prompts))
+        there = set(run.earlier())
+        missing = [batch for batch in work if _real_key(batch) not in there]
+        with team.at_work(missing, score) as made:
+            found = dict(zip((batch.first for batch in missing), made, strict=True))
+            for batch in work:
+                run.piece(_real_key(batch), found.get(batch.first, partial(score, reader, batch)))
+                bar.advance(len(batch.prompts))
         known = usual_prompts(subject, seed) if wanted.known else []
         if known:
             run.piece("known", lambda: {"known_heads": scores_of_heads(reader, known, subject.tokenizer)})
-        _null_passes(run, subject, reader, wanted, work, scoring, seed, bar, known, halving)
+        _null_passes(run, subject, team, wanted, work, scoring, seed, bar, known, halving)
     if wanted.input_swaps:
         runs, swapping = Reruns(reader), _swapping(wanted, subject, halving)
         with progress_bar("permuting", len(shown), show_progress) as bar:
@@ -110,12 +129,39 @@ def profile(
         how: dict[str, Any] = {"prompts": shown, "tau": wanted.tau[0], "show_progress": show_progress}
         run.piece("variations", lambda: {"variations": vary(subject, wanted.vary, force=force, **how)})
     if wanted.examples:
-        run.piece("examples", lambda: examples(reader, work[0], subject.tokenizer))
+        run.piece("examples", lambda: reader.share.tables(examples(reader, work[0], subject.tokenizer)))
     return run.finish(
         subject=describe(subject, reader),
-        proof=Proof(len(reader.proof), max(reader.proof, default=None), reader.way),
+        proof=Proof(len(reader.proof), reader.share.largest(max(reader.proof, default=None)), reader.way),
         timings={"reader_s": read_in},
     )
+
+
+def _check_shared(wanted: ProfileSettings) -> None:
+    """What cannot be put together from the heads of several processes."""
+    for name in ("known", "input_swaps", "vary"):
+        if getattr(wanted, name):
+            flag = name.replace("_", "-")
+            raise RotoscopeError(
+                f"--{flag} changes what the whole model attends to, and this one is shared by several processes; leave it out, or "
+                "load the model with a device_map instead"
+            )
+
+
+def _from_first(run: Run[Profile], share: Share) -> Profile | None:
+    """What the first process has of the run already, so that all go on from the same place; a finished run whole."""
+    if run.finished is not None:
+        keys, tables = ["whole"], [run.finished.tables]
+    else:
+        keys = [key for key in run.earlier() if run.done(key)]
+        tables = [run.piece(key, dict) for key in keys]
+    for k, key in enumerate(share.words_of_first(keys)):
+        told = share.from_first(tables[k] if share.rank == 0 else {})
+        if key == "whole":
+            return run.finished or Profile(run.record, told)
+        if share.rank:
+            run.add(key, told)
+    return None
 
 
 def as_prompts(
@@ -138,7 +184,7 @@ def as_prompts(
 def _null_passes(
     run: Run[Profile],
     subject: Subject,
-    reader: HeadReader,
+    team: Team[HeadReader],
     wanted: ProfileSettings,
     work: list[Batch],
     scoring: Scoring,
@@ -161,7 +207,7 @@ def _null_passes(
     bar.advance((len(draws) - len(missing)) * prompts)
     drawn = make_nulls(
         subject,
-        reader,
+        team.members[0],
         wanted.null,
         missing,
         run.result.prompts,
@@ -173,7 +219,7 @@ def _null_passes(
     # Gaussian keys are put into one reading of the subject, however many draws there are.
     together = [list(drawn)] if wanted.null == "gaussian" else ([one] for one in drawn)
     for nulls in together:
-        _score_nulls(run, nulls, work, scoring, bar, halving)
+        _score_nulls(run, nulls, work, scoring, bar, halving, team)
         for null in nulls if known else ():
             run.piece(_known_key(null.name, null.draw), partial(_known_null, subject, known, null))
         if wanted.input_swaps and wanted.null == "random":
@@ -181,6 +227,10 @@ def _null_passes(
             swapping = _swapping(wanted, subject, halving)
             run.piece(key, partial(_permuted_null, run, nulls[0], work, swapping, wanted.gamma))
         nulls.clear()  # a random model goes before the next is made
+
+
+def _real_key(batch: Batch) -> str:
+    return f"real-{batch.first:06d}"
 
 
 def _factors_key(name: str, draw: int) -> str:
@@ -220,21 +270,36 @@ def _permuted_null(
 
 
 def _score_nulls(
-    run: Run[Profile], nulls: list[Null], work: list[Batch], scoring: Scoring, bar: Progress, halving: Halving
+    run: Run[Profile],
+    nulls: list[Null],
+    work: list[Batch],
+    scoring: Scoring,
+    bar: Progress,
+    halving: Halving,
+    team: Team[HeadReader],
 ) -> None:
     """Draws that share a reader, on all prompts, which are read once."""
     for null in nulls:
         about = {"null_name": null.name, "draw": null.draw}
         factors = pd.DataFrame([about | {"part": k, "factor": f} for k, f in enumerate(null.factors)])
         run.piece(_factors_key(null.name, null.draw), lambda factors=factors: {"null_factors": factors})  # type: ignore[misc]
-    for batch in work:
-        missing = {null.draw: null for null in nulls if not run.done(_null_key(null.name, null.draw, batch))}
-        score = partial(score_draws, missing, scoring)
-        parts = halving.each(batch, batch.length, score) if missing else []
-        for draw, null in missing.items():
-            tables = put_together(part[draw] for part in parts)
-            run.add(_null_key(null.name, draw, batch), _as_null(tables, null.name, draw))
-        bar.advance(len(batch.prompts) * len(nulls))
+    missing = [
+        (batch, [null for null in nulls if not run.done(_null_key(null.name, null.draw, batch))])
+        for batch in work
+    ]
+
+    def score(own: dict[int, Null], one: tuple[Batch, list[Null]]) -> list[dict[int, Tables]]:
+        batch, asked = one
+        chosen = {null.draw: own[null.draw] for null in asked}
+        return halving.each(batch, batch.length, partial(score_draws, chosen, scoring)) if chosen else []
+
+    with draws_of({null.draw: null for null in nulls}, team).at_work(missing, score) as made:
+        for (batch, asked), parts in zip(missing, made, strict=True):
+            found = parts()
+            for null in asked:
+                tables = put_together(part[null.draw] for part in found)
+                run.add(_null_key(null.name, null.draw, batch), _as_null(tables, null.name, null.draw))
+            bar.advance(len(batch.prompts) * len(nulls))
 
 
 def score_draws(nulls: dict[int, Null], scoring: Scoring, batch: Batch) -> dict[int, Tables]:
@@ -250,7 +315,7 @@ def score_draws(nulls: dict[int, Null], scoring: Scoring, batch: Batch) -> dict[
             each.visit(layer)
 
     one.read(batch, visit)
-    return {draw: found.tables() for draw, found in scores.items()}
+    return {draw: one.reader.share.tables(found.tables()) for draw, found in scores.items()}
 
 
 def _known_null(subject: Subject, known: list[Prompts], null: Null) -> Tables:
@@ -309,6 +374,6 @@ def describe(subject: Subject, reader: HeadReader) -> SubjectRecord:
         planes=[layout.planes for layout in reader.layouts],
         angles=layout.angles.tolist(),
         dtype=str(subject.model.dtype).removeprefix("torch."),
-        device=subject.device.type,
+        device=", ".join(place for model in (subject.model, *subject.copies) for place in places(model)),
         source=subject.source,
     )

@@ -11,27 +11,30 @@ import sys
 import textwrap
 import tomllib
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import App, CycloptsError, Parameter
 from cyclopts.config import Env, Toml
 
 from rotoscope import __version__
 from rotoscope.cli.ask import ask
+from rotoscope.cli.atlas import atlas
 from rotoscope.cli.bundle import bundle
 from rotoscope.cli.calibrate import calibrate
 from rotoscope.cli.canonical import canonical
-from rotoscope.cli.command import check_environment, check_file
+from rotoscope.cli.command import check_environment, check_file, check_settings
 from rotoscope.cli.data import data
 from rotoscope.cli.depths import depths
 from rotoscope.cli.doctor import doctor
 from rotoscope.cli.dynamics import dynamics
 from rotoscope.cli.gate import gate
 from rotoscope.cli.lengths import lengths
+from rotoscope.cli.plan import plan
 from rotoscope.cli.profile import profile
 from rotoscope.cli.report import report
 from rotoscope.cli.reproduce import reproduce
 from rotoscope.cli.serve import serve
+from rotoscope.cli.sweep import sweep
 from rotoscope.cli.theory import theory
 from rotoscope.cli.train import train, which_layers
 from rotoscope.errors import RotoscopeError
@@ -43,7 +46,8 @@ NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
 COMMANDS = {
     run.__name__: run
     for run in (
-        profile, depths, gate, theory, canonical, data, train, dynamics, lengths, ask, calibrate, reproduce, report,
+        profile, depths, gate, plan, theory, canonical, data, train, dynamics, lengths, ask, sweep, atlas, calibrate,
+        reproduce, report,
         serve, bundle, doctor,
     )
 }  # fmt: skip
@@ -85,6 +89,21 @@ def launch(
     tokens = which_layers(tokens) if tokens[:1] == ("train",) else tokens
     result: int | None = app(tokens, exit_on_error=False, print_error=False, result_action="return_value")
     return result
+
+
+def check_line(tokens: list[str]) -> dict[str, Any]:
+    """Refuse a command line that is wrong, as far as that can be told without running it; what it sets, by name."""
+    before, app.config = app.config, [Env("ROTOSCOPE_")]
+    words = which_layers(tokens) if tokens[:1] == ["train"] else tokens
+    try:
+        _check_text(tokens)
+        run, bound, _ = app.parse_args(words, exit_on_error=False, print_error=False)
+    except CycloptsError as problem:
+        raise RotoscopeError(" ".join(str(problem).split())) from problem
+    finally:
+        app.config = before
+    check_settings(run, dict(bound.arguments))
+    return dict(bound.arguments)
 
 
 def _read(config: Path) -> dict[str, object]:

@@ -10,6 +10,7 @@ from rotoscope.cli.command import Given, command
 from rotoscope.errors import RotoscopeError
 from rotoscope.progress import says_loading
 from rotoscope.settings import AskSettings, ModelSettings, Output
+from rotoscope.settings.model import ONE_PROCESS
 
 if TYPE_CHECKING:
     from rotoscope.results import OneHopRun
@@ -21,7 +22,7 @@ def ask(
     *,
     endpoint: str | None = None,
     settings: Annotated[Given, AskSettings],
-    loading: Annotated[Given, ModelSettings],
+    loading: Annotated[Given, ModelSettings, *ONE_PROCESS],
     output: Annotated[Given, Output],
 ) -> int:
     """Ask a language model one-hop questions about longer and longer sequences (P2's Table 3).

@@ -18,7 +18,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 from cyclopts import CoercionError, Parameter, Token, convert
 
 from rotoscope.errors import RotoscopeError
-from rotoscope.settings import Settings
+from rotoscope.settings import Output, Settings, TrainSettings
 from rotoscope.settings.base import nearest
 
 Given = dict[str, Any]
@@ -64,6 +64,7 @@ def command(function: Callable[..., int]) -> Callable[..., int]:
     del run.__wrapped__  # type: ignore[attr-defined]  # the flags are those of the new signature
     run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in parameters} | {"return": int}
+    run.bundles = bundles  # type: ignore[attr-defined]
     return run
 
 
@@ -134,6 +135,33 @@ def _default(value: object) -> str:
 def flags(function: Callable[..., int]) -> list[str]:
     """The settings a command takes, by name."""
     return [name for name in inspect.signature(function).parameters if name != "tokens"]
+
+
+def makes_run(function: Callable[..., int]) -> bool:
+    """Whether a command makes a run in a folder of its own."""
+    return any(bundle.kind is Output for bundle in getattr(function, "bundles", {}).values())
+
+
+def usual(function: Callable[..., int]) -> dict[str, Any]:
+    """What each setting of a command is where it is not given."""
+    found = {name: one.default for name, one in inspect.signature(function).parameters.items()}
+    for bundle in getattr(function, "bundles", {}).values():
+        found |= {one.name: one.default for one in dataclasses.fields(bundle.kind) if one.name in bundle.names}
+    return found
+
+
+def check_settings(function: Callable[..., int], given: Given) -> None:
+    """Refuse settings that are out of bounds, as the command itself would, without running it."""
+    preset = given.get("preset", usual(function).get("preset"))
+    for bundle in getattr(function, "bundles", {}).values():
+        own = {name: given[name] for name in bundle.names if given.get(name) is not None}
+        if bundle.kind is TrainSettings and isinstance(given.get("task"), tuple):
+            own |= {name: given[name] for name in ("angles", "favour") if given.get(name)}
+            TrainSettings.several(str(preset), given["task"], given.get("seeds") or 1, **own)
+        elif preset in bundle.kind.presets:
+            bundle.kind.preset(preset, **own)
+        else:
+            bundle.kind.make(**own)
 
 
 def check_environment(environment: Mapping[str, str], commands: Mapping[str, Callable[..., int]]) -> None:

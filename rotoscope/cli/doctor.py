@@ -20,6 +20,7 @@ EXTRAS = {
     "report": "starlette",
     "api": "openai",
     "lightning": "pytorch_lightning",
+    "ray": "ray",
 }
 
 

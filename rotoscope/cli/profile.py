@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import shlex
+import os
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,9 +12,6 @@ from rotoscope.errors import RotoscopeError
 from rotoscope.progress import says_loading
 from rotoscope.settings import ModelSettings, Output, ProfileSettings, PromptSettings
 from rotoscope.settings.prompts import Task
-
-SCORES = ["correlation", "early_positional", "late_positional"]
-VARIATIONS = ["varied", "setting", *SCORES, "sink_in_block", "changes"]
 
 
 @command
@@ -40,41 +38,31 @@ def profile(
         (--text). number, letter: the model's own multi-hop task; a language model is asked one-hop questions. By default
         the model's own task, else binding. Several: a run for each, and how far they agree on the heads.
     """
+    prompts |= {"task": task[0]} if task and len(task) == 1 else {}
+    if loading.get("tensor_parallel"):
+        return _shared(model, task, prompts, settings, loading, output)
     if task and len(task) > 1:
         return _several(model, task, prompts, settings, loading, output)
-    prompts |= {"task": task[0]} if task else {}
-    wanted, sizes = ProfileSettings.make(**settings), PromptSettings.make(**prompts)
     with says_loading():
-        from rich.markup import escape
+        from rotoscope.cli.one_profile import one_profile
+    return one_profile(model, prompts, settings, loading, output)
 
-        from rotoscope.analysis.estimate import check_prompts, estimate
-        from rotoscope.analysis.profiling import profile as score
-        from rotoscope.analysis.prompts import make_prompts
-        from rotoscope.cli.summary import end, show_summary, show_table
-        from rotoscope.cli.terminal import as_flags, new_console, say
-        from rotoscope.reading import load
-        from rotoscope.results.next_steps import next_steps
 
-        subject = load(model, device=output.device, **loading)
-    console = new_console()
-    given = [*prompts, *settings]
-    check_prompts(subject, sizes, wanted, given=given, force=output.force)
-    shown = make_prompts(subject, sizes, given=given)
-    folder = output.folder(Path(model).stem, shown.task)
-    say(console, f"[bold]{escape(subject.name)}[/] on {subject.device}: {estimate(subject, shown, wanted)}")
-    how: dict[str, Any] = {"out": folder, "overwrite": output.overwrite, "force": output.force}
-    result = score(subject, shown, wanted, seed=sizes.seed, **how)
-    show_summary(console, result)
-    if "known_heads" in result.tables:
-        title = "heads of known kinds by class (in brackets: classes shuffled within layers; *: beyond that)"
-        show_table(console, result.known_overview(), title, folder / "known_overview.csv")
-    if "variations" in result.tables:
-        found = result.tables["variations"][VARIATIONS]
-        show_table(console, found, "which conclusions change with the settings", folder / "variations.csv")
-    same = [model, *as_flags({"task": shown.task} | prompts | loading)]
-    steps = [shlex.split(step.command)[1:] for step in next_steps(result, same)]
-    then = [[*words, "--out", f"{folder}-{words[0]}"] for words in steps[:1]]
-    return end(console, result, folder, draw=output.figures, then=then)
+def _shared(
+    model: str, task: tuple[Task, ...] | None, prompts: Given, settings: Given, loading: Given, output: Output
+) -> int:
+    """Several processes do the same; the first one speaks and writes."""
+    if task and len(task) > 1:
+        raise RotoscopeError("--tensor-parallel takes one task at a time: run the command once for each")
+    with says_loading():
+        from rotoscope.cli.one_profile import one_profile
+    if os.environ.get("RANK", "0") == "0":
+        return one_profile(model, prompts, settings, loading, output)
+    with open(os.devnull, "w") as nothing, redirect_stdout(nothing), redirect_stderr(nothing):
+        try:
+            return one_profile(model, prompts, settings, loading, output, speaks=False)
+        except RotoscopeError:  # the first process says it
+            return 2
 
 
 def _several(

@@ -82,7 +82,9 @@ def end(
     """
     for caveat in result.run.warnings:
         say(console, f"[yellow]caveat:[/] {escape(caveat)}")
-    written = [file for kind in ("json*", "parquet", "csv") for file in sorted(folder.glob(f"*.{kind}"))]
+    written = [
+        file for kind in ("json*", "parquet", "csv", "safetensors") for file in sorted(folder.glob(f"*.{kind}"))
+    ]
     show_written(console, [*written, *beside, *(drawn(result, folder, printed) if draw else [])])
     show_next(console, ["report", folder], *then)
     return 0

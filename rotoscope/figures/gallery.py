@@ -10,14 +10,17 @@ from matplotlib.figure import Figure
 from rotoscope import figures as draw
 from rotoscope.results import (
     Agreement,
+    CachePlan,
     Calibration,
     Canonical,
+    ContextPlan,
     Dynamics,
     Gating,
     Lengths,
     OneHopRun,
     Profile,
     Restrictions,
+    RotationPlan,
     Steering,
     SwapDepths,
     Training,
@@ -61,5 +64,15 @@ def figures_of(run: SavedRun, printed: pd.DataFrame | None = None) -> Iterator[t
         yield "restricted_accuracy", draw.restricted_accuracy(run)
     elif isinstance(run, Steering):
         yield "steered_accuracy", draw.steered_accuracy(run)
+    elif isinstance(run, CachePlan):
+        yield "cache_frontier", draw.cache_frontier(run)
+        yield "cache_map", draw.cache_map(run)
+    elif isinstance(run, ContextPlan):
+        yield "context_losses", draw.context_losses(run)
+        if "heads" in run.tables:
+            yield "context_classes", draw.context_classes(run)
     elif isinstance(run, Gating) and run.sweep:
         yield "gate_bands", draw.gate_bands(run)
+    elif isinstance(run, RotationPlan):
+        yield "rotation_frontier", draw.rotation_frontier(run)
+        yield "rotation_map", draw.rotation_map(run)

@@ -21,9 +21,10 @@ from rotoscope.errors import ModelError, RotoscopeError
 from rotoscope.maths.blocks import Blocks
 from rotoscope.maths.exclusion_principle import Taken, exclusion_from_factors, exclusion_of
 from rotoscope.monitor.untouched import model_inside, untouched
-from rotoscope.reading.heads import HeadReader, Pass
+from rotoscope.reading.heads import HeadReader
 from rotoscope.reading.layer import QueryHeads
 from rotoscope.reading.overhearing import overhearing
+from rotoscope.reading.passes import Pass
 from rotoscope.reading.sites import Call, Projected
 from rotoscope.settings.bounds import amount
 from rotoscope.shapes import Float, Tensor

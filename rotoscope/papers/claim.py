@@ -28,6 +28,8 @@ Need = Literal[
     "depth",
     "places",
     "gating",
+    "cache",
+    "copying",
     "carried",
     "curves",
     "canonical",
@@ -75,6 +77,10 @@ _STORED_PLACES = "stored run (rotoscope profile smollm2 --pairs 16 --prompts 128
 _STORED_GATING = (
     "stored run (rotoscope gate smollm2 --task repeats --blocks first --prompts 8 --bands 2 --groups symbolic)"
 )
+_STORED_CACHE = "stored run (rotoscope plan cache smollm2 --frontier 0.05 0.1 0.2 0.3 0.5 0.75 --prompts 16, with far_rounds among the --rankings)"
+_STORED_COPYING = (
+    "stored run (the ten heads of smollm2 that copy most, gated as in rotoscope gate --remove 25-32)"
+)
 _STORED_CARRIED = "stored run (rotoscope depths smollm2 --pairs 32 --prompts 8 --at all)"
 _STORED_DEPTHS = "stored measurement of trained models (rotoscope depths number|letter --at all --prompts 24 --swaps 120 --null-heads all)"
 _DEPTHS_EMBEDDED = f"{_STORED_DEPTHS}; the embedded ones, those of seed 0, measured again by this run"
@@ -89,6 +95,8 @@ NEEDS: dict[Need, Run] = {
     "depth": Run(cost="gpu", rests_on=(_STORED_DEPTH, _STORED_DEPTH, HERE)),
     "places": Run(cost="cpu", rests_on=(_STORED_PLACES, HERE, HERE)),
     "gating": Run(cost="cpu", rests_on=(_STORED_GATING, HERE, HERE)),
+    "cache": Run(cost="cpu", rests_on=(_STORED_CACHE, HERE, HERE)),
+    "copying": Run(cost="cpu", rests_on=(_STORED_COPYING, HERE, HERE)),
     "carried": Run(cost="cpu", rests_on=(_STORED_CARRIED, HERE, HERE)),
     "curves": Run(cost="gpu", rests_on=(_STORED_CARRIED, _STORED_CARRIED, HERE)),
     "canonical": Run(cost="cpu", rests_on=(_STORED_CANONICAL, HERE, HERE)),

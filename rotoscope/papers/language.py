@@ -9,16 +9,18 @@ from typing import Any, Literal
 
 import pandas as pd
 
+from rotoscope.analysis import plan
 from rotoscope.analysis.batches import Batch, batches
 from rotoscope.analysis.depth_curves import depths
 from rotoscope.analysis.examples import examples
 from rotoscope.analysis.gating import gate
+from rotoscope.analysis.known import known_heads
 from rotoscope.analysis.measures import Transform
 from rotoscope.analysis.nulls import fresh_model, make_nulls
 from rotoscope.analysis.profiling import profile
 from rotoscope.papers.claim import HERE, Need
 from rotoscope.reading import HeadReader, Subject, load
-from rotoscope.results import Gating, Profile, SwapDepths
+from rotoscope.results import CachePlan, Gating, Profile, SwapDepths
 from rotoscope.results.shown import telling_heads, traces_of, vectors_of
 from rotoscope.tasks import binding, repeats
 from rotoscope.tasks.prompts import Prompts
@@ -40,9 +42,24 @@ HALVES: dict[str, Any] = {"bands": 2, "groups": ("symbolic",)}
 SWAPPED: dict[str, Any] = {"pairs": 32, "count": 8}
 SWAPS = 64
 """Prompts whose facts are exchanged at depths, and how many swaps of each are run."""
+CACHE: dict[str, Any] = {"keep": 0.25, "frontier": (0.05, 0.1, 0.2, 0.3, 0.5, 0.75), "prompts": 16}
+"""A cache plan that shows the whole frontier."""
+COPIES: dict[str, Any] = {"length": 64, "count": 8, "seed": 1}
+COPYING, SLOWEST = 10, 0.25
+"""How many heads that copy, and which part of their planes is taken, the slowest."""
 STORED = Path(__file__).parents[1] / "models"
 """Runs that come with rotoscope."""
-LANGUAGE: tuple[Need, ...] = ("profile", "telling", "depth", "places", "gating", "carried", "curves")
+LANGUAGE: tuple[Need, ...] = (
+    "profile",
+    "telling",
+    "depth",
+    "places",
+    "gating",
+    "cache",
+    "copying",
+    "carried",
+    "curves",
+)
 
 
 class LanguageRuns:
@@ -117,6 +134,26 @@ class LanguageRuns:
             return Gating.open(stored)
         place = self.place(f"gating-{self.subject.fingerprint}")
         return gate(self.subject, repeats(self.subject, **REPEATS), **HALVES, out=place)
+
+    @cached_property
+    def cache_plan(self) -> CachePlan:
+        """Which key heads need the whole cache, on repeated tokens."""
+        if stored := self._stored("cache", "quick"):
+            return CachePlan.open(stored)
+        return plan.cache(self.subject, **CACHE, out=self.place(f"cache-{self.subject.fingerprint}"))
+
+    @cached_property
+    def copying(self) -> Gating:
+        """The slowest planes taken from the heads that copy most, and from random heads of their layers."""
+        if stored := self._stored("copying", "quick"):
+            return Gating.open(stored)
+        scores = known_heads(self.subject).nlargest(COPYING, "copying")
+        heads = [(int(layer), int(head)) for layer, head in zip(scores["layer"], scores["head"], strict=True)]
+        planes = HeadReader(self.subject.model, prove=False).layouts[0].planes
+        slow = range(planes - round(SLOWEST * planes) + 1, planes + 1)
+        how: dict[str, Any] = {"remove": list(slow), "heads": heads, "controls": DRAWS, "scores": False}
+        place = self.place(f"copying-{self.subject.fingerprint}")
+        return gate(self.subject, repeats(self.subject, **COPIES), **how, out=place)
 
     @cached_property
     def carried(self) -> SwapDepths:

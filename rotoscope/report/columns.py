@@ -52,6 +52,13 @@ def column(series: pd.Series, digits: int = DIGITS) -> list[Any]:
     return [clean(x, digits) for x in series.tolist()]
 
 
+def curve(rows: pd.DataFrame, x: str, y: str) -> dict[str, list[Any]]:
+    """A line to draw: x and y, and the ends of intervals where there are columns `low` and `high`."""
+    rows = rows.sort_values(x)
+    named = zip(("x", "y", "low", "high"), (x, y, "low", "high"), strict=True)
+    return {name: column(rows[origin]) for name, origin in named if origin in rows}
+
+
 def _decimals(value: float) -> float | int | None:
     if not math.isfinite(value):
         return None

@@ -29,6 +29,7 @@ SCRIPTS = (
     "training.js",
     "others.js",
     "compare.js",
+    "place.js",
     "main.js",
 )
 EMPTY = ""

@@ -10,6 +10,7 @@ from typing import Any
 
 from rotoscope.maths.purity import CLASSES
 from rotoscope.results.files import plain
+from rotoscope.results.items import ITEM
 from rotoscope.results.place import LOG, PIECES
 from rotoscope.results.record import RUN
 from rotoscope.results.run import DONE
@@ -80,6 +81,9 @@ def how_far(
 ) -> tuple[str, float | None]:
     """How far an unfinished run is, in words, and as a share where its settings or its log say how long it will be; `rows` are its
     evaluations, where they have been read."""
+    if isinstance(items := settings.get("items"), dict) and items:  # of a sweep
+        ended = sum((folder / Path(str(name)).name / ITEM).is_file() for name in items)
+        return f"{ended} of {len(items)} items ended", ended / len(items)
     rows, steps = progress_of(folder) if rows is None else rows, settings.get("steps")
     listed = [one for one in steps if type(one) is int] if isinstance(steps, list) else []
     if rows:

@@ -9,8 +9,9 @@ from typing import Any
 import pandas as pd
 
 from rotoscope.maths.purity import COVERED
-from rotoscope.report.columns import clean, column, columns, packed, table
+from rotoscope.report.columns import clean, column, columns, curve, packed, table
 from rotoscope.report.over_training import training_tab
+from rotoscope.report.plan_tabs import cache_tab, context_tab, rotation_tab
 from rotoscope.report.salvage import Salvaged
 from rotoscope.results.aggregate import ENDS, SCORES
 from rotoscope.results.agreement import Agreement
@@ -26,10 +27,10 @@ from rotoscope.results.profile import Profile
 from rotoscope.results.restrictions import Restrictions
 from rotoscope.results.roles import Roles
 from rotoscope.results.steering import Steering
+from rotoscope.results.sweep import Sweep
 from rotoscope.results.writers import NOBODY, ONE, READER, writers_in_words
 
 Tab = dict[str, Any]
-CURVE = ("x", "y", "low", "high")
 
 
 def depths_tab(found: Salvaged) -> Tab | None:
@@ -87,7 +88,7 @@ def lengths_tab(found: Salvaged) -> Tab:
     run = Lengths(found.run, found.tables)
     curves = []
     for (model, task), rows in run.curve().groupby(["model", "task"], sort=False):
-        curves.append({"name": clean(model), "group": clean(task), **_curve(rows, "length", "accuracy")})
+        curves.append({"name": clean(model), "group": clean(task), **curve(rows, "length", "accuracy")})
     tables: list[tuple[str, str, Callable[[], Any]]] = [
         ("predicted", "Predicted and measured lengths at which accuracy falls below a level", run.predictions),
         ("heads", "Does the discrepancy of a head decay with length?", run.decay),
@@ -113,18 +114,12 @@ def onehop_tab(found: Salvaged) -> Tab:
     curves = []
     for (task, scoring), rows in accuracy.groupby(["task", "scoring"], sort=False):
         name = f"{task}, {scoring}"
-        curves.append({"name": name, "group": clean(task), **_curve(rows, "length", "mean")})
+        curves.append({"name": name, "group": clean(task), **curve(rows, "length", "mean")})
     return {
         "curves": curves,
         "x": "length (facts)",
         "tables": [table(accuracy, title)],
     }
-
-
-def _curve(rows: pd.DataFrame, x: str, y: str) -> dict[str, list[Any]]:
-    rows = rows.sort_values(x)
-    named = zip(CURVE, (x, y, "low", "high"), strict=True)
-    return {name: column(rows[origin]) for name, origin in named if origin in rows}
 
 
 def canonical_tab(found: Salvaged) -> Tab:
@@ -182,6 +177,9 @@ TABS: dict[str, dict[str, Callable[[Salvaged], Tab | None]]] = {
     "lengths": {"lengths": lengths_tab},
     "onehop": {"lengths": onehop_tab},
     "canonical": {"canonical": canonical_tab},
+    "cache-plan": {"plan": cache_tab},
+    "rotation-plan": {"plan": rotation_tab},
+    "context-plan": {"plan": context_tab},
     "theory": {"theory": partial(verdicts_tab, *THEORY)},
     "ledger": {"ledger": partial(verdicts_tab, *LEDGER)},
 }
@@ -196,7 +194,11 @@ SHOWN_ELSEWHERE = {
     "dynamics": {"scores", "accuracy", "points", "null_scores", "weights"},
     "training": {"scores", "metrics"},
     "lengths": {"heads"},
+    "cache-plan": {"points"},
+    "rotation-plan": {"frontier", "selection"},
+    "context-plan": {"losses", "positions", "heads", "planes", "predicted"},
     "canonical": {"accuracy", "positions", "vectors", "scores"},
+    "sweep": {"items", "heads"},
 }  # fmt: skip
 
 
@@ -218,6 +220,16 @@ def _summaries(found: Salvaged) -> list[tuple[str, Callable[[], pd.DataFrame]]]:
     have = found.tables
     if isinstance(run, Agreement) and "heads" in have:
         return [("The class of every head on each task", run.classes)]
+    if isinstance(run, Sweep):
+        titles = {"items": "The items", "heads": "The heads of all finished items"}
+        listed: list[tuple[str, Callable[[], pd.DataFrame]]] = [
+            (titles[name], partial(have[name].drop, columns="folder", errors="ignore"))
+            for name in titles
+            if name in have
+        ]
+        if "items" in have:
+            listed.insert(0, ("Items by state", partial(_by_state, have["items"])))
+        return listed
     if isinstance(run, Calibration) and "subjects" in have:
         return [
             ("Random subjects with any statistic beyond the null, with 95 % intervals", run.errors),
@@ -260,6 +272,11 @@ def _summaries(found: Salvaged) -> list[tuple[str, Callable[[], pd.DataFrame]]]:
         track = run if isinstance(run, Dynamics) else Dynamics(found.run, have)
         return [("Where every head ends, and since when it has been pure", track.pure_from)]
     return []
+
+
+def _by_state(items: pd.DataFrame) -> pd.DataFrame:
+    """How many items of a sweep are finished, failed, unfinished or waiting."""
+    return items["state"].value_counts().rename_axis("state").reset_index(name="items")
 
 
 def _made(found: Salvaged, wanted: Sequence[tuple[str, Callable[[], pd.DataFrame]]]) -> list[Tab]:

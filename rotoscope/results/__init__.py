@@ -5,8 +5,10 @@ from typing import Any, TypeVar, overload
 
 from rotoscope.errors import RunError
 from rotoscope.results.agreement import Agreement as Agreement
+from rotoscope.results.cache_plan import CachePlan as CachePlan
 from rotoscope.results.calibration import Calibration as Calibration
 from rotoscope.results.canonical import Canonical as Canonical
+from rotoscope.results.context_plan import ContextPlan as ContextPlan
 from rotoscope.results.depths import SwapDepths as SwapDepths
 from rotoscope.results.dynamics import Dynamics as Dynamics
 from rotoscope.results.gating import Gating as Gating
@@ -18,11 +20,13 @@ from rotoscope.results.profile import Profile as Profile
 from rotoscope.results.record import RunRecord as RunRecord
 from rotoscope.results.restrictions import Restrictions as Restrictions
 from rotoscope.results.roles import Roles as Roles
+from rotoscope.results.rotation_plan import RotationPlan as RotationPlan
 from rotoscope.results.run import Run as Run
 from rotoscope.results.saved import SavedRun
 from rotoscope.results.steering import Steering as Steering
 from rotoscope.results.summary import Summary as Summary
 from rotoscope.results.summary import summarise as summarise
+from rotoscope.results.sweep import Sweep as Sweep
 from rotoscope.results.theory import TheoryRun as TheoryRun
 from rotoscope.results.training import Training as Training
 from rotoscope.results.verdict import Figure as Figure
@@ -48,6 +52,10 @@ KINDS: dict[str, type[SavedRun]] = {
         Agreement,
         Restrictions,
         Steering,
+        CachePlan,
+        RotationPlan,
+        ContextPlan,
+        Sweep,
     )
 }
 

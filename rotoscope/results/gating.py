@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from rotoscope.results.intervals import mean_interval
+from rotoscope.results.plan import summarised
 from rotoscope.results.saved import SavedRun
 from rotoscope.results.table import Table
 from rotoscope.results.verdict import Figure, verdicts
@@ -41,15 +42,7 @@ class Gating(SavedRun):
 
         Random controls of one condition are one row: their draws are averaged per prompt.
         """
-        rows = []
-        for key, group in self.conditions.groupby(KEYS, sort=False):
-            row = dict(zip(KEYS, key, strict=True))
-            for measure, most in (("loss", np.inf), ("accuracy", 1.0)):
-                values = group.groupby("prompt")[measure].mean().to_numpy(dtype=float)
-                [low], [high] = mean_interval(values[:, None], (0.0, most))
-                row |= {measure: values.mean(), f"{measure}_low": low, f"{measure}_high": high}
-            rows.append(row)
-        return pd.DataFrame(rows)
+        return summarised(self.conditions, KEYS)
 
     @cached_property
     def effects(self) -> pd.DataFrame:

@@ -2,6 +2,7 @@
 all come from them. Nothing heavy is imported here, so that `rotoscope --help` answers at once."""
 
 from rotoscope.settings.ask import AskSettings as AskSettings
+from rotoscope.settings.atlas import AtlasSettings as AtlasSettings
 from rotoscope.settings.base import Settings as Settings
 from rotoscope.settings.bundle import BundleSettings as BundleSettings
 from rotoscope.settings.calibrate import CalibrateSettings as CalibrateSettings
@@ -12,9 +13,14 @@ from rotoscope.settings.gate import GateSettings as GateSettings
 from rotoscope.settings.lengths import LengthsSettings as LengthsSettings
 from rotoscope.settings.model import ModelSettings as ModelSettings
 from rotoscope.settings.output import Output as Output
+from rotoscope.settings.plan import PlanSettings as PlanSettings
+from rotoscope.settings.plan_cache import CacheSettings as CacheSettings
+from rotoscope.settings.plan_context import ContextSettings as ContextSettings
+from rotoscope.settings.plan_rotation import RotationSettings as RotationSettings
 from rotoscope.settings.profile import ProfileSettings as ProfileSettings
 from rotoscope.settings.profile import check_tau as check_tau
 from rotoscope.settings.prompts import PromptSettings as PromptSettings
 from rotoscope.settings.series import SeriesSettings as SeriesSettings
+from rotoscope.settings.sweep import SweepSettings as SweepSettings
 from rotoscope.settings.train import TrainSettings as TrainSettings
 from rotoscope.settings.train import WatchSettings as WatchSettings

@@ -23,6 +23,8 @@ class AskSettings(Settings):
         "device": LOCAL,
         "allow_missing": LOCAL,
         "dtype": LOCAL,
+        "device_map": LOCAL,
+        "offload_folder": LOCAL,
         "model_name": ENDPOINT,
         "body": ENDPOINT,
         "concurrency": ENDPOINT,

@@ -11,7 +11,19 @@ import pytest
 from rotoscope import settings
 from rotoscope.cli import COMMANDS
 from rotoscope.cli.command import flags
-from tests.cli.flags import ask, calibrate, canonical, depths, gate, multihop, others, profile, train
+from tests.cli.flags import (
+    ask,
+    calibrate,
+    canonical,
+    depths,
+    gate,
+    multihop,
+    others,
+    plan,
+    profile,
+    sweep,
+    train,
+)
 from tests.cli.flags.effect import Table, World
 from tests.papers.test_ledger import asked
 
@@ -19,6 +31,7 @@ TABLES: dict[str, Table] = {
     "profile": profile.FLAGS,
     "depths": depths.FLAGS,
     "gate": gate.FLAGS,
+    "plan": plan.FLAGS,
     "theory": others.THEORY,
     "canonical": canonical.FLAGS,
     "data": train.DATA,
@@ -26,6 +39,8 @@ TABLES: dict[str, Table] = {
     "dynamics": multihop.DYNAMICS,
     "lengths": multihop.FOLLOWED,
     "ask": ask.FLAGS,
+    "sweep": sweep.FLAGS,
+    "atlas": others.ATLAS,
     "calibrate": calibrate.FLAGS,
     "reproduce": others.REPRODUCE,
     "report": others.REPORT,

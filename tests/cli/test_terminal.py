@@ -22,7 +22,19 @@ from rotoscope.cli import COMMANDS, app, main
 from rotoscope.cli.summary import MOST_ROWS, draw_all, show_table
 from rotoscope.cli.terminal import as_flags, in_lines, new_console, show_next
 from rotoscope.progress import progress_bar, says_loading
-from tests.cli.flags import ask, calibrate, canonical, depths, gate, multihop, others, profile, train
+from tests.cli.flags import (
+    ask,
+    calibrate,
+    canonical,
+    depths,
+    gate,
+    multihop,
+    others,
+    plan,
+    plan_rotation,
+    profile,
+    train,
+)
 from tests.cli.flags.effect import Outcome, World, with_flags
 
 LINES = {
@@ -32,6 +44,8 @@ LINES = {
     "depths": f"{depths.REPEATS} --writers",
     "gate": gate.SWEEP,
     "gate one": gate.ONE,
+    "plan": plan.CACHE,
+    "plan rotation": plan_rotation.PLANES,
     "theory": others.CHECKED,
     "canonical": canonical.INDEX,
     "data": train.NUMBERS,
@@ -112,8 +126,9 @@ def check_words(name: str, world: World, patch: pytest.MonkeyPatch, *, longer: b
 
 
 def test_every_command_is_looked_at() -> None:
-    """`serve` goes on until it is stopped: tests/report/test_real_server.py reads what it says."""
-    assert {name.split()[0] for name in LINES} == set(COMMANDS) - {"serve"}
+    """`serve` goes on until it is stopped: tests/report/test_real_server.py reads what it says. Sweeps and atlases are made of
+    runs: tests/sweep look at them."""
+    assert {name.split()[0] for name in LINES} == set(COMMANDS) - {"serve", "sweep", "atlas"}
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -19,6 +19,7 @@ from rotoscope.papers import (
     learning,
     lengths,
     models,
+    plans,
     restricted,
     steered,
     workshop,
@@ -39,7 +40,7 @@ MULTIHOP = [
     if claim.learned
 ]
 MULTIHOP += [claim for claim in depths.CLAIMS if claim.needs == "depths"]
-LANGUAGE = [claim for claim in (*models.CLAIMS, *depths.LANGUAGE) if claim.learned]
+LANGUAGE = [claim for claim in (*models.CLAIMS, *depths.LANGUAGE, *plans.CLAIMS) if claim.learned]
 PROFILED = [claim for claim in LANGUAGE if claim.needs == "profile"]
 
 

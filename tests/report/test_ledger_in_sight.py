@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from rotoscope.papers import VERDICTS
+from rotoscope.papers import CLAIMS, VERDICTS
 from rotoscope.results import Ledger, RunRecord
 from tests.report.test_browser import Visit
 from tests.test_docs import build_site
@@ -37,8 +37,8 @@ CELLS = """(table) => {
 
 
 def check(cells: list[tuple[str, float, float]]) -> None:
-    """A hundred verdicts, each whole between the screen's edges."""
-    assert len(cells) == 105
+    """The verdict of every claim, each whole between the screen's edges."""
+    assert len(cells) == len(CLAIMS)
     assert {verdict for verdict, _, _ in cells} <= set(VERDICTS)
     assert all(0 <= left < right <= WIDTH for _, left, right in cells)
 

@@ -6,8 +6,10 @@ const TABS = [
   ["depths", "Depths", () => run().tabs.depths && heads(), drawDepths],
   ["writers", "Writers", () => run().tabs.writers && heads(), drawWriters],
   ["overview", "Overview", () => run().tabs.overview, drawOverview], ["training", "Training", () => run().tabs.training, drawTraining],
+  ["plan", "Plan", () => run().tabs.plan, drawPlan],
   ["lengths", "Lengths", () => run().tabs.lengths, drawLengths], ["canonical", "Canonical", () => run().tabs.canonical, drawCanonical],
   ["theory", "Theory", () => run().tabs.theory, drawVerdicts("theory")], ["ledger", "Ledger", () => run().tabs.ledger, drawVerdicts("ledger")], ["compare", "Compare", both, drawCompare],
+  ["place", "Where it lies", () => run().tabs.place, drawPlace],
   ["tables", "Tables", () => run().tabs.tables, drawTables], ["measured", "How it was measured", () => true, drawMeasured],
 ];
 const available = () => TABS.filter(([, , has]) => has());

@@ -1,4 +1,4 @@
-// The other tabs: lengths, canonical, theory, tables, how it was measured.
+// The other tabs: lengths, plans, canonical, theory, tables, how it was measured.
 
 function chooser(label, options, value, change) {
   return el("label", {}, label, el("select", { "aria-label": label, onchange: (event) => change(Number(event.target.value)) },
@@ -17,6 +17,27 @@ function drawLengths(panel) {
   }), () => ({ names: ["name", "group", "length", "accuracy", "low", "high"], rows: tab.curves.flatMap((curve) => curve.x.map((x, c) => [curve.name, curve.group, x, curve.y[c], curve.low && curve.low[c], curve.high && curve.high[c]])) }),
   { size: "tall", note: "bars: 95 % intervals; line style: " + groups.join(", ") });
   panel.append(el("div", { class: "section" }, made.root), ...tab.tables.map(tableSection));
+}
+
+/** The places at which lines have points, as ticks of an axis. */
+function ticks(panel) {
+  const at = [...new Set(panel.curves.flatMap((curve) => curve.x))].sort((x, y) => x - y);
+  return { tickvals: at, ticktext: at.map(String) };
+}
+
+/** A plan: what was decided, and what is lost by every way to decide. */
+function drawPlan(panel) {
+  const tab = run().tabs.plan, dashes = ["solid", "dash", "dot"];
+  const made = tab.panels.map((one, p) => picture("plan-" + p, one.title, () => ({
+    traces: one.curves.map((curve, k) => ({
+      type: "scatter", mode: "lines+markers", x: curve.x, y: curve.y, name: plain(curve.name), line: { color: PALETTE[k % PALETTE.length], dash: dashes[Math.floor(k / PALETTE.length) % 3], width: curve.name === "plan" ? 4 : 1.8 }, marker: { size: 6 },
+      error_y: curve.low ? { type: "data", symmetric: false, array: curve.high.map((v, c) => v - curve.y[c]), arrayminus: curve.low.map((v, c) => curve.y[c] - v), width: 2, thickness: 1 } : undefined, hovertemplate: "%{x}: %{y:.2f}",
+    })),
+    layout: { xaxis: { title: { text: tab.x }, ...(tab.log ? { type: "log", ...ticks(one) } : {}) }, yaxis: { rangemode: "tozero", title: { text: tab.y } }, showlegend: true, legend: { orientation: "h", y: -0.16, x: 0 }, margin: { l: 46, r: 10, t: 8, b: 40 } },
+  }), () => ({ names: ["name", tab.x, tab.y, "low", "high"], rows: one.curves.flatMap((curve) => curve.x.map((x, c) => [curve.name, x, curve.y[c], curve.low && curve.low[c], curve.high && curve.high[c]])) }),
+  { size: "tall", note: "bars: 95 % intervals over prompts" }));
+  panel.append(el("ul", { class: "said" }, tab.said.map((sentence) => el("li", {}, sentence))),
+    ...made.map((one, p) => el("div", { class: "section" }, el("h2", {}, tab.panels[p].title), one.root)), ...tab.tables.map(tableSection));
 }
 
 function drawCanonical(panel) {

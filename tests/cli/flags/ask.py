@@ -7,6 +7,7 @@ import re
 from tests.cli.flags.effect import (
     Effect,
     Forced,
+    Offloads,
     Outcome,
     Overwrites,
     Refused,
@@ -15,6 +16,7 @@ from tests.cli.flags.effect import (
     World,
     Written,
     every,
+    half_on_disk,
     on_device,
     once,
 )  # fmt: skip
@@ -85,5 +87,7 @@ FLAGS: Table = {
     "device": on_device(HERE),
     "force": Forced(HERE, "--questions 1000000 --runs 1000 --lengths 5 6 7 8 9"),
     "dtype": Effect(HERE, "--dtype bfloat16", lambda o: o.result.run.subject.dtype, "bfloat16"),
+    "device_map": half_on_disk(HERE, "{talkers}"),
+    "offload_folder": Offloads(HERE, "{talkers}"),
     "allow_missing": "tests/cli/test_loading.py::test_allow_missing",
 }  # fmt: skip

@@ -10,6 +10,7 @@ from rotoscope.analysis import depth_curves
 from tests.cli.flags.effect import (
     Effect,
     Forced,
+    Offloads,
     Other,
     Outcome,
     Overwrites,
@@ -19,6 +20,7 @@ from tests.cli.flags.effect import (
     World,
     Written,
     every,
+    half_on_disk,
     on_device,
 )  # fmt: skip
 
@@ -112,5 +114,7 @@ FLAGS: Table = {
         NULL, "--null-draws 1000 --null-heads all --swaps 10000 --prompts 1000 --length 40 --at all"
     ),
     "dtype": Effect(REPEATS, "--dtype bfloat16", lambda o: o.result.run.subject.dtype, "bfloat16"),
+    "device_map": half_on_disk(REPEATS),
+    "offload_folder": Offloads(REPEATS),
     "allow_missing": "tests/cli/test_loading.py::test_allow_missing",
 }

@@ -8,6 +8,7 @@ from typing import Any
 from tests.cli.flags.effect import (
     Effect,
     Forced,
+    Offloads,
     Other,
     Outcome,
     Overwrites,
@@ -17,6 +18,7 @@ from tests.cli.flags.effect import (
     World,
     Written,
     every,
+    half_on_disk,
     on_device,
 )  # fmt: skip
 from tests.cli.flags.profile import REPEATS as PROFILE
@@ -137,5 +139,7 @@ FLAGS: Table = {
     "device": on_device(ONE),
     "force": Forced(SWEEP, "--bands 10000 --controls 1000 --prompts 500", "planes can be cut into 1 to"),
     "dtype": Effect(ONE, "--dtype bfloat16", lambda o: o.result.run.subject.dtype, "bfloat16"),
+    "device_map": half_on_disk(ONE),
+    "offload_folder": Offloads(ONE),
     "allow_missing": "tests/cli/test_loading.py::test_allow_missing",
 }

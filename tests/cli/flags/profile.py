@@ -11,6 +11,7 @@ from rotoscope.analysis import profiling
 from tests.cli.flags.effect import (
     Effect,
     Forced,
+    Offloads,
     Other,
     Outcome,
     Overwrites,
@@ -20,6 +21,7 @@ from tests.cli.flags.effect import (
     World,
     Written,
     every,
+    half_on_disk,
     on_device,
 )  # fmt: skip
 
@@ -139,5 +141,17 @@ FLAGS: Table = {
         NULL, "--null-draws 1000 --queries all --prompts 1000 --length 40 --tau 1 2 3 4 5 6 7 8 9 10"
     ),
     "dtype": Effect(REPEATS, "--dtype bfloat16", lambda o: o.result.run.subject.dtype, "bfloat16"),
+    "device_map": half_on_disk(REPEATS),
+    "offload_folder": Offloads(REPEATS),
+    "devices": Effect(
+        REPEATS.replace(" --device cpu", ""),
+        "--devices cpu cpu",
+        lambda o: o.result.run.subject.device,
+        "cpu, cpu",
+    ),
+    "tensor_parallel": (
+        Refused(REPEATS.replace(" --device cpu", ""), "--tensor-parallel", "this one is alone; start several"),
+        "tests/reading/test_tensor_parallel.py::test_the_command_of_two_processes",
+    ),
     "allow_missing": "tests/cli/test_loading.py::test_allow_missing",
 }

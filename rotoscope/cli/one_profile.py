@@ -1,0 +1,53 @@
+"""One profile on the command line: what is scored is said before, what came out after."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+from rich.markup import escape
+
+from rotoscope.analysis.estimate import check_prompts, estimate
+from rotoscope.analysis.profiling import profile
+from rotoscope.analysis.prompts import make_prompts
+from rotoscope.cli.command import Given
+from rotoscope.cli.summary import end, show_summary, show_table
+from rotoscope.cli.terminal import as_flags, new_console, say
+from rotoscope.progress import says_loading
+from rotoscope.reading import load
+from rotoscope.results.next_steps import next_steps
+from rotoscope.settings import Output, ProfileSettings, PromptSettings
+
+SCORES = ["correlation", "early_positional", "late_positional"]
+VARIATIONS = ["varied", "setting", *SCORES, "sink_in_block", "changes"]
+
+
+def one_profile(
+    model: str, prompts: Given, settings: Given, loading: Given, output: Output, *, speaks: bool = True
+) -> int:
+    """One run."""
+    wanted, sizes = ProfileSettings.make(**settings), PromptSettings.make(**prompts)
+    with says_loading():
+        subject = load(model, device=output.device, **loading)
+    console = new_console()
+    given = [*prompts, *settings]
+    check_prompts(subject, sizes, wanted, given=given, force=output.force)
+    shown = make_prompts(subject, sizes, given=given)
+    folder = output.folder(Path(model).stem, shown.task)
+    say(console, f"[bold]{escape(subject.name)}[/] on {subject.device}: {estimate(subject, shown, wanted)}")
+    how: dict[str, Any] = {"out": folder, "overwrite": output.overwrite, "force": output.force}
+    result = profile(subject, shown, wanted, seed=sizes.seed, **how)
+    if not speaks:
+        return 0
+    show_summary(console, result)
+    if "known_heads" in result.tables:
+        title = "heads of known kinds by class (in brackets: classes shuffled within layers; *: beyond that)"
+        show_table(console, result.known_overview(), title, folder / "known_overview.csv")
+    if "variations" in result.tables:
+        found = result.tables["variations"][VARIATIONS]
+        show_table(console, found, "which conclusions change with the settings", folder / "variations.csv")
+    same = [model, *as_flags({"task": shown.task} | prompts | loading)]
+    steps = [shlex.split(step.command)[1:] for step in next_steps(result, same)]
+    then = [[*words, "--out", f"{folder}-{words[0]}"] for words in steps[:1]]
+    return end(console, result, folder, draw=output.figures, then=then)

@@ -1,0 +1,83 @@
+"""`rotoscope plan`: which key heads need the whole cache, which planes their rotation, which scaling a longer context."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from rotoscope.cli.command import Given, command
+from rotoscope.errors import RotoscopeError
+from rotoscope.progress import says_loading
+from rotoscope.settings import (
+    CacheSettings,
+    ContextSettings,
+    ModelSettings,
+    Output,
+    PlanSettings,
+    RotationSettings,
+)
+from rotoscope.settings.model import ONE_PROCESS
+
+DECISIONS: dict[str, type[PlanSettings]] = {
+    "cache": CacheSettings,
+    "rotation": RotationSettings,
+    "context": ContextSettings,
+}
+
+
+@command
+def plan(
+    decision: Literal["cache", "rotation", "context"],
+    model: str = "smollm2",
+    *,
+    keep: str | None = None,
+    cache: Annotated[Given, CacheSettings, *CacheSettings.own()],
+    rotation: Annotated[Given, RotationSettings, *RotationSettings.own()],
+    context: Annotated[Given, ContextSettings, *ContextSettings.own()],
+    judged: Annotated[Given, PlanSettings],
+    loading: Annotated[Given, ModelSettings, *ONE_PROCESS],
+    output: Output,
+) -> int:
+    """Make a plan from what heads and planes do, and judge it beside other ways to choose.
+
+    Example: rotoscope plan cache smollm2 --keep 25% --out runs/cache
+
+    cache: which key heads keep all keys and values, while the others keep a window and the first tokens. rotation: which planes
+    go on rotating. context: which scaling of the angles to read longer inputs with. Each ends with a table of what was measured.
+
+    Parameters
+    ----------
+    decision
+        cache, rotation or context.
+    model
+        "smollm2", a folder, a .gguf file, or a hub id.
+    keep
+        plan cache: share of the key heads that keep everything, 25% or 0.25.
+    """
+    given = {
+        "cache": cache | ({} if keep is None else {"keep": keep}),
+        "rotation": rotation,
+        "context": context,
+    }
+    for other, flags in given.items():
+        if other != decision and flags:
+            flag = next(iter(flags)).replace("_", "-")
+            raise RotoscopeError(f"--{flag} means something for plan {other} only, not for plan {decision}")
+    wanted = DECISIONS[decision].make(**judged, **given[decision])
+    with says_loading():
+        from rotoscope.analysis import plan as plans
+        from rotoscope.cli.summary import end, show_table
+        from rotoscope.cli.terminal import new_console, say
+        from rotoscope.reading import load
+
+        subject = load(model, device=output.device, **loading)
+    console = new_console()
+    folder = output.folder(Path(model).stem, decision, "plan")
+    place: dict[str, Any] = {"out": folder, "overwrite": output.overwrite, "force": output.force}
+    result = getattr(plans, decision)(subject, wanted, **place)
+    for number, (title, table) in enumerate(result.overview()):
+        show_table(console, table, title, folder / f"table-{number}.csv")
+    say(console, "")
+    for sentence in result.sentences():
+        say(console, sentence, markup=False)
+    return end(console, result, folder, draw=output.figures)

@@ -1,0 +1,63 @@
+"""What plans are judged by, and what each of them decides."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from rotoscope.errors import RotoscopeError
+from rotoscope.settings.base import Settings
+from rotoscope.settings.bounds import SEED, count
+from rotoscope.settings.prompts import PromptSettings
+
+Source = Literal["repeats", "lookup", "text"]
+SOURCES: tuple[Source, ...] = ("repeats", "lookup", "text")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanSettings(Settings):
+    """What a plan is judged by: random tokens repeated, lines to look up, and text."""
+
+    title: ClassVar = "What the plan is judged by"
+    bounds: ClassVar = {
+        "prompts": count(100_000, "every one runs once for every point of the table"),
+        "length": PromptSettings.bounds["length"],
+        "pairs": PromptSettings.bounds["pairs"],
+        "passage": count(1_000_000, "no model has the positions for more", least=4),
+        "seed": SEED,
+    }
+
+    sources: tuple[Source, ...] = SOURCES
+    """What losses are measured on: repeats (random tokens, repeated), lookup (lines "name: colour", twice, and a name), text
+    (stretches of a long one)."""
+    prompts: int = 4
+    """How many prompts of each source."""
+    length: int | None = None
+    """repeats: tokens before they repeat."""
+    pairs: int | None = None
+    """lookup: lines before they come again."""
+    passage: int | None = None
+    """text: tokens of a stretch."""
+    text: Path | None = None
+    """text: a file of your own; by default the manual that comes with Python."""
+    seed: int = 0
+    """Seed of the prompts and of what is drawn at random beside the plan."""
+
+    @classmethod
+    def own(cls) -> tuple[str, ...]:
+        """The fields that only this decision has."""
+        shared = {field.name for field in dataclasses.fields(PlanSettings)}
+        return tuple(name for name in cls.names() if name not in shared)
+
+
+def as_share(given: Any) -> Any:
+    """0.25 from "25 %", "25%" or "0.25"; what is no text is left as it is."""
+    if not isinstance(given, str):
+        return given
+    number, per_cent = given.strip().removesuffix("%"), given.strip().endswith("%")
+    try:
+        return float(number) / (100 if per_cent else 1)
+    except ValueError as problem:
+        raise RotoscopeError(f"'{given}' is no share: write 0.25 or 25%") from problem

@@ -1,0 +1,70 @@
+"""Which key heads keep all their keys and values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from rotoscope.errors import RotoscopeError
+from rotoscope.settings.bounds import count, share
+from rotoscope.settings.plan import PlanSettings, Source, as_share
+
+Ranking = Literal[
+    "symbolic_mass", "symbolic", "far_task", "far_text", "known", "prompt", "on_the_fly", "gradient", "combined", "far_rounds",
+    "gradient_rounds", "random",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class CacheSettings(PlanSettings):
+    """How many key heads keep everything, what the others keep, and how they are ranked."""
+
+    title: ClassVar = "plan cache: which key heads keep everything"
+    bounds: ClassVar = {
+        **PlanSettings.bounds,
+        "keep": share("this is the share of key heads that keep all keys and values"),
+        "window": count(10_000_000, "a streaming head keeps at least the token itself"),
+        "sinks": count(1_000_000, "these are tokens at the beginning", least=0),
+        "frontier": share("these are shares of key heads that keep all keys and values"),
+        "random_draws": count(1_000, "every one is judged like a ranking"),
+        "input_swaps": count(10_000_000, "every one is a run of the model", least=0),
+    }
+
+    keep: float = 0.25
+    """Share of the key heads that keep all keys and values, 0.25 or 25%; the others stream."""
+    window: int = 32
+    """Tokens that a streaming head keeps, the last ones, the token itself included."""
+    sinks: int = 4
+    """Tokens at the beginning that a streaming head keeps as well."""
+    task: Source = "repeats"
+    """What heads are ranked on."""
+    rankings: tuple[Ranking, ...] = (
+        "symbolic_mass", "far_task", "far_text", "known", "on_the_fly", "gradient", "combined", "gradient_rounds", "random",
+    )  # fmt: skip
+    """Rankings that are compared; the plan takes the one that loses least on prompts of its own."""
+    frontier: tuple[float, ...] = (0.1, 0.25, 0.5)
+    """Shares kept at which all rankings are compared, beside none, all and the share asked for."""
+    random_draws: int = 5
+    """Random rankings beside the plan; a verdict takes 5."""
+    input_swaps: int = 0
+    """Swaps of the prompt itself (k = 0) for the ranking "prompt"; each is a run of the model."""
+
+    @classmethod
+    def plain(cls, changes: dict[str, Any]) -> dict[str, Any]:
+        """Shares may be written as percentages."""
+        found = super().plain(changes)
+        if "keep" in found:
+            found["keep"] = as_share(found["keep"])
+        return found
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.task not in self.sources:
+            raise RotoscopeError(
+                f"heads are ranked on {self.task} (--task), which is not among what is judged (--sources "
+                f"{' '.join(self.sources)})"
+            )
+        if ("prompt" in self.rankings) != (self.input_swaps > 0):
+            raise RotoscopeError(
+                "the ranking 'prompt' (--rankings) and --input-swaps go together: give both or neither"
+            )

@@ -1,0 +1,43 @@
+"""Which planes of a key head go on rotating."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from rotoscope.settings.bounds import count
+from rotoscope.settings.plan import PlanSettings
+
+PlaneRanking = Literal[
+    "positional", "positional_minus_symbolic", "turning_norm", "effect", "effect_rounds", "combined", "norm", "fastest", "slowest",
+    "spread", "random",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class RotationSettings(PlanSettings):
+    """How many planes of every key head keep their rotation, and how they are ranked."""
+
+    title: ClassVar = "plan rotation: which planes rotate"
+    bounds: ClassVar = {
+        **PlanSettings.bounds,
+        "planes": count(100_000, "no head has more planes", least=0),
+        "plane_budgets": count(100_000, "these are numbers of planes that rotate", least=0),
+        "plane_draws": count(1_000, "every one is judged like a ranking"),
+        "path_points": count(1_000, "every one is a forward and a backward pass over the prompts"),
+    }
+
+    planes: int = 8
+    """How many planes of every key head go on rotating; the others are stopped."""
+    plane_rankings: tuple[PlaneRanking, ...] = (
+        "positional", "positional_minus_symbolic", "turning_norm", "effect", "combined", "norm", "fastest", "slowest", "spread",
+        "random",
+    )  # fmt: skip
+    """Rankings of planes that are compared; the plan takes the one that loses least on prompts of its own."""
+    plane_budgets: tuple[int, ...] = (4, 16)
+    """Numbers of rotating planes at which all rankings are compared, beside none, all and the number asked for; those that are more
+    than a head has are left out."""
+    plane_draws: int = 5
+    """Random rankings that are averaged, and beside which the others are judged."""
+    path_points: int = 4
+    """Points between rotating and stopped at which the gradients behind the ranking "effect" are taken."""

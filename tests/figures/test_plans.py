@@ -1,0 +1,70 @@
+"""Pictures of plans, and what their tables say."""
+
+from __future__ import annotations
+
+import pytest
+
+from rotoscope.figures.gallery import figures_of
+from rotoscope.report import run_payload
+from tests.plans import cache_plan
+
+
+def test_the_figures_of_a_cache_plan() -> None:
+    drawn = dict(figures_of(cache_plan()))
+    assert set(drawn) == {"cache_frontier", "cache_map"}
+    panels = drawn["cache_frontier"].axes
+    assert [axes.get_title(loc="left") for axes in panels] == ["repeats", "lookup", "text"]
+    lines = {line.get_label(): line for line in panels[0].get_lines()}
+    shares = lines["combined"].get_xdata().tolist()
+    assert shares == [0.0, 0.1, 0.25, 0.5, 0.75, 1.0]
+    assert lines["random"].get_ydata()[1] > lines["combined"].get_ydata()[1] + 5
+
+
+def test_a_cache_plan_says_what_was_decided() -> None:
+    plan = cache_plan()
+    assert plan.ranking == "combined"  # it comes first, so it is made to lose least
+    said = " ".join(plan.sentences())
+    assert "4 of 18 key heads keep everything, 14 stream" in said
+    assert "better than random choices" in said
+    tables = dict(plan.overview())
+    assert tables[next(iter(tables))].iloc[0]["ranking"] == "plan"
+    assert plan.against_random["verdict"].eq("beyond the null").all()
+    others = plan.against_others.set_index(["kept_share", "source", "ranking"])["verdict"]
+    assert others[0.1, "repeats", "random"] == "the plan loses less"
+    assert others[0.1, "repeats", "combined"] == "the plan's own"
+
+
+def test_a_ranking_that_loses_less_than_the_plan_is_said() -> None:
+    plan = cache_plan()
+    points = plan.tables["points"]
+    better = (points["ranking"] == "known") & (points["purpose"] == "judging") & (points["source"] == "text")
+    points.loc[better, "loss"] -= 1.5
+    told = dict(plan.overview())["where another ranking loses less than the plan's, beyond noise"]
+    assert set(told["ranking"]) == {"known"}
+    assert set(told["source"]) == {"text"}
+
+
+def test_few_prompts_are_a_caveat() -> None:
+    assert any("2 prompts" in caveat for caveat in cache_plan(2).caveats())
+    assert not any("prompts of each" in caveat for caveat in cache_plan(4).caveats())
+
+
+def test_the_page_of_a_cache_plan() -> None:
+    tab = run_payload(cache_plan())["tabs"]["plan"]
+    assert [panel["title"] for panel in tab["panels"]] == ["Loss on repeats", "Loss on lookup", "Loss on text"]
+    names = {curve["name"] for curve in tab["panels"][0]["curves"]}
+    assert {"plan", "random", "far task"} <= names
+    assert "any" not in names
+    assert all(curve["x"] == [0, 0.1, 0.25, 0.5, 0.75, 1] for curve in tab["panels"][0]["curves"])
+    assert tab["said"][0].startswith("4 of 18 key heads")
+    assert len(tab["tables"]) >= 4
+
+
+@pytest.mark.parametrize("missing", ["heads", "scores"])
+def test_a_page_of_a_plan_that_is_not_done(missing: str) -> None:
+    plan = cache_plan()
+    del plan.tables[missing]
+    plan.run.complete = False
+    tab = run_payload(plan)["tabs"]["plan"]
+    assert tab["panels"]
+    assert bool(tab["said"]) == (missing == "scores")
