@@ -39,40 +39,41 @@ def outline(source: str, *, device: str | torch.device | None = None, dtype: str
     """
     from transformers import AutoConfig, AutoTokenizer
 
-    folder, called, own = _folder(source)
+    folder, called = _folder(source)
+    own = own_model(str(source)) is not None
     place, asked = pick_device(device), _floating(dtype)
     try:
         with _quiet(), clean_room(folder) as room:
             config = AutoConfig.from_pretrained(room, trust_remote_code=False)
             refuse_fetched(part_made_elsewhere(config), called)
-            kind = asked or (torch.float32 if own else config.dtype) or torch.float32
+            numbers = asked or (torch.float32 if own else config.dtype) or torch.float32
             with torch.device("meta"):
-                model = model_class(config, called).from_config(config, trust_remote_code=False).to(kind)
+                model = model_class(config, called).from_config(config, trust_remote_code=False).to(numbers)
             tokenizer = AutoTokenizer.from_pretrained(room, trust_remote_code=False)
     except ModelError:
         raise
     except Exception as problem:
         raise ModelError(f"the model {called} cannot be looked at ({folded(problem)})") from problem
-    return Outline(model, tokenizer, called, place=place)
+    return Outline(model, tokenizer, called, {"kind": "embedded"} if own or source in EMBEDDED else {}, place=place)
 
 
-def _folder(source: str) -> tuple[Path, str, bool]:
-    """Where a model's configuration and tokenizer are, what it is called, and whether it is one of ours."""
+def _folder(source: str) -> tuple[Path, str]:
+    """Where a model's configuration and tokenizer are, and what it is called."""
     text = str(source)
     if text in EMBEDDED:
-        return converted(embedded_file(text))[0], text, False
+        return converted(embedded_file(text))[0], text
     own = own_model(text)
     if own is not None:
-        return own, text, True
+        return own, text
     path = Path(os.path.expanduser(text))
     if path.suffix == ".gguf" and os.path.isfile(path):
-        return converted(path)[0], path.stem, False
+        return converted(path)[0], path.stem
     if os.path.isdir(path):
         if not (path / "config.json").is_file() and any(path.glob("*/config.json")):
             path = list(find_checkpoints(path).values())[-1]
-        return path, text, False
+        return path, text
     online = hub_name(text)
     if online is not None:
-        return fetched(online, weights=False), online, False
+        return fetched(online, weights=False), online
     load(text)  # which says what is wrong with it
     raise ModelError(f"no model called '{text}'")

@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from rotoscope.errors import RotoscopeError
 from rotoscope.settings import (
+    CacheSettings,
+    ContextSettings,
     DepthsSettings,
     GateSettings,
     LengthsSettings,
     ProfileSettings,
     PromptSettings,
+    RotationSettings,
     Settings,
     TrainSettings,
     WatchSettings,
@@ -25,12 +28,15 @@ from rotoscope.settings.prompts import DRAWN
 from rotoscope.sweep.items import Item
 
 if TYPE_CHECKING:
+    from rotoscope.reading.cost import Cost
     from rotoscope.reading.outline import Outline
 
 STARTING_S, DRAWING_S = 3.0, 5.0
 """Reading a small model, and drawing the figures, on two CPU cores."""
 READ_S = 1.0
 """A gigabyte of weights, from a disk."""
+PLAN_TABLES = 0.3e6
+"""Bytes of a plan's tables, small and large."""
 ROW_BYTES, HEAD_BYTES, FILES, FIGURES = 70.0, 300.0, 0.15e6, 1.2e6
 """Of a prompt's row of the tables, of a head's, of the files themselves and of the figures, as they are on disk: measured."""
 
@@ -148,7 +154,21 @@ def _depths(given: Mapping[str, Any], device: str | None) -> Expected:
     return _of(subject, given, depths_cost(subject, one, wanted, count), ROW_BYTES * rows)
 
 
-def _of(subject: Outline, given: Mapping[str, Any], cost: Any, tables: float) -> Expected:
+def _plan(given: Mapping[str, Any], device: str | None) -> Expected:
+    from rotoscope.analysis.plan.cache_plan import cache_cost
+    from rotoscope.analysis.plan.context_plan import context_cost
+    from rotoscope.analysis.plan.rotation_plan import rotation_cost
+
+    subject = _subject(given, device)
+    decided: dict[str, Callable[[], Cost]] = {
+        "cache": lambda: cache_cost(subject, _some(CacheSettings, given)),
+        "rotation": lambda: rotation_cost(subject, _some(RotationSettings, given)),
+        "context": lambda: context_cost(subject, _some(ContextSettings, given)),
+    }
+    return _of(subject, given, decided[given["decision"]](), PLAN_TABLES)
+
+
+def _of(subject: Outline, given: Mapping[str, Any], cost: Cost, tables: float) -> Expected:
     """From a cost, which leaves out what is taken already: the libraries and the weights."""
     from rotoscope.analysis.estimate import RUNTIME
 
@@ -187,6 +207,7 @@ ESTIMATES: dict[str, Callable[[Mapping[str, Any], str | None], Expected]] = {
     "profile": _profile,
     "gate": _gate,
     "depths": _depths,
+    "plan": _plan,
     "train": _train,
     "lengths": _lengths,
 }

@@ -73,6 +73,9 @@ def test_a_profile_is_expected_to_take_what_its_own_estimate_says(model: str, fo
         ("profile", {"task": ["repeats"]}, {"task": ["repeats", "binding"], "pairs": 4}),
         ("gate", {"task": "repeats"}, {"prompts": 10_000}),
         ("depths", {"task": "repeats"}, {"prompts": 10_000}),
+        ("plan", {"decision": "cache", "sources": ["repeats"], "length": 64}, {"prompts": 1000}),
+        ("plan", {"decision": "rotation", "sources": ["repeats"], "length": 64}, {"prompts": 100}),
+        ("plan", {"decision": "context", "sources": ["repeats"], "trained": 64, "to": 128}, {"to": 8192}),
         ("train", {"task": "number"}, {"steps": 20_000, "batch": 4000}),
         ("lengths", {"source": "letter", "lengths": [17, 25]}, {"lengths": [17, 5000]}),
     ],
@@ -84,6 +87,14 @@ def test_more_work_takes_more(command: str, given: dict[str, Any], more: dict[st
     assert less.seconds < much.seconds  # type: ignore[operator]
     assert 0.4 < less.gigabytes <= much.gigabytes  # type: ignore[operator]
     assert 0.1 < less.megabytes <= much.megabytes  # type: ignore[operator]
+
+
+def test_what_a_plan_refuses_is_said_before_it_starts() -> None:
+    """From the configuration alone; of the embedded model with the training length that it is known to have."""
+    given = {"decision": "context", "model": "smollm2", "to": 1024, "device": "cpu"}
+    assert "the model was trained on 2,048 tokens" in expected(item("plan", **given)).problem
+    given = {"decision": "cache", "model": "letter", "device": "cpu"}
+    assert "knows only the words of its letter task" in expected(item("plan", **given)).problem
 
 
 def test_disk_is_what_a_run_takes(folder: Path, tmp_path: Path) -> None:

@@ -56,9 +56,8 @@ def cache(
     """
     wanted = CacheSettings.make(settings, **changes)
     subject = load(subject)
-    few = _prompts(subject, replace(wanted, prompts=1))
-    _check_window(few, wanted)
-    _cost(subject, few, wanted).check(subject.device, force=force)
+    few = _few(subject, wanted)
+    cache_cost(subject, wanted, few).check(subject.device, force=force)
     described = {"model": subject.name, "fingerprint": subject.fingerprint, **wanted.stored()}
     described["task_settings"] = {source: prompts.settings for source, prompts in few.items()}
     run = Run(CachePlan, described, out, overwrite=overwrite)
@@ -75,6 +74,13 @@ def _prompts(subject: Subject, wanted: CacheSettings) -> dict[str, Prompts]:
     w = wanted.window
     usual = Sizes(length=max(128, 2 * w), pairs=max(8, min(w // 4, 64)), passage=max(128, 2 * w))
     return judged_prompts(subject, wanted, usual, times=3)
+
+
+def _few(subject: Subject, wanted: CacheSettings) -> dict[str, Prompts]:
+    """A few prompts that stand for all; settings under which no head would forget anything are refused."""
+    found = _prompts(subject, replace(wanted, prompts=1))
+    _check_window(found, wanted)
+    return found
 
 
 def _check_window(shown: dict[str, Prompts], wanted: CacheSettings) -> None:
@@ -94,8 +100,9 @@ def _shares(wanted: CacheSettings) -> list[float]:
     return sorted({share for share in (*wanted.frontier, wanted.keep) if 0 < share < 1})
 
 
-def _cost(subject: Subject, shown: dict[str, Prompts], wanted: CacheSettings) -> Cost:
-    """All rankings, and all of them at all shares."""
+def cache_cost(subject: Subject, wanted: CacheSettings, few: dict[str, Prompts] | None = None) -> Cost:
+    """All rankings, and all of them at all shares; a few prompts stand for all."""
+    shown = few or _few(subject, wanted)
     lengths = {source: len(prompts[0].tokens) for source, prompts in shown.items()}
     once = {
         source: wanted.prompts * forward_seconds(subject.model, n, subject.device)

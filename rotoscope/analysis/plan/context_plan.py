@@ -63,17 +63,13 @@ def context(
     """
     wanted = ContextSettings.make(settings, **changes)
     subject = load(subject)
-    check_scalable(subject.model)
-    trained = wanted.trained or training_length(subject)
-    lengths = wanted.all_lengths(trained)
-    names = (AS_IT_IS, *wanted.scaling)
-    scalings = {name: rope_scaling(subject.model, name, trained, wanted.to) for name in names}
-    work = _Work(subject, wanted, lengths, scalings)
+    work = _Work.of(subject, wanted)
+    lengths, scalings = work.lengths, work.scalings
     work.cost().check(subject.device, force=force)
     reader = HeadReader(subject.model)
     reader.check_predicts("a scaling is judged by what the model loses")
     described = {"model": subject.name, "fingerprint": subject.fingerprint, **wanted.stored()}
-    described |= {"trained": trained, "lengths": list(lengths), "vocabulary": work.vocabulary}
+    described |= {"trained": lengths[0], "lengths": list(lengths), "vocabulary": work.vocabulary}
     described["rope"] = {name: _written(scaling) for name, scaling in scalings.items()}
     run = Run(ContextPlan, described, out, overwrite=overwrite)
     run.record.warnings += subject.warnings
@@ -91,6 +87,11 @@ def context(
     return run.finish(subject=describe(subject, reader))
 
 
+def context_cost(subject: Subject, wanted: ContextSettings) -> Cost:
+    """What all readings would take."""
+    return _Work.of(subject, wanted).cost()
+
+
 @dataclass(frozen=True)
 class _Work:
     """What is read, setting by setting."""
@@ -99,6 +100,20 @@ class _Work:
     wanted: ContextSettings
     lengths: tuple[int, ...]
     scalings: dict[str, RopeScaling]
+
+    @classmethod
+    def of(cls, subject: Subject, wanted: ContextSettings) -> _Work:
+        """What settings ask for; a model that cannot be scaled, and lengths that need no scaling, are refused."""
+        check_scalable(subject.model)
+        trained = wanted.trained or training_length(subject)
+        lengths = wanted.all_lengths(trained)
+        names = (AS_IT_IS, *wanted.scaling)
+        return cls(
+            subject,
+            wanted,
+            lengths,
+            {name: rope_scaling(subject.model, name, trained, wanted.to) for name in names},
+        )
 
     @property
     def vocabulary(self) -> int:

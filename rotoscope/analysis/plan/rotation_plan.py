@@ -62,7 +62,7 @@ def rotation(
     subject = load(subject)
     shown = judged_prompts(subject, wanted, USUAL, times=3)
     ranked, selected, judged = (_third(shown, place) for place in (RANKED, SELECTED, JUDGED))
-    rotation_cost(subject, judged, wanted).check(subject.device, force=force)
+    rotation_cost(subject, wanted, judged).check(subject.device, force=force)
     reader = HeadReader(subject.model)
     reader.check_predicts("a plan is judged by what the model answers")
     check_turns_back(reader)
@@ -168,8 +168,11 @@ def _plan(scores: pd.DataFrame, order: pd.Series, planes: int) -> pd.DataFrame:
     return table.assign(rank=order.astype(int), rotates=order < planes)
 
 
-def rotation_cost(subject: Subject, shown: Mapping[str, Prompts], wanted: RotationSettings) -> Cost:
-    """What ranking and judging takes on such prompts."""
+def rotation_cost(
+    subject: Subject, wanted: RotationSettings, shown: Mapping[str, Prompts] | None = None
+) -> Cost:
+    """What ranking and judging takes on such prompts, by default those that it would be judged by."""
+    shown = shown or judged_prompts(subject, wanted, USUAL)
     rankings = len(wanted.plane_rankings) + (wanted.plane_draws if RANDOM in wanted.plane_rankings else 0)
     passes: float = rankings * (2 + len(wanted.plane_budgets)) + 3
     if "effect" in wanted.plane_rankings:
