@@ -4,7 +4,8 @@
     python3 -m benchmarks.long_prompts --quick          # a tiny model on the CPU, in seconds
 
 One prompt at a time, in two cuts: blocks of 8 tokens, as many as fit (cost grows as tokens x blocks, so as tokens squared), and
-1,024 blocks whatever the length (cost grows as tokens). Weights are random, so attention is flat and no swap can be left out:
+1,024 blocks whatever the length (cost grows as tokens). Then the heaviest swap of those in the prompt itself, which is two more
+passes at most. Weights are random, so attention is flat and no swap can be left out:
 the dearest case. Random weights say nothing about heads.
 """
 
@@ -26,7 +27,9 @@ from benchmarks.floor import wait
 from benchmarks.growth import exponent
 from benchmarks.llama import BLOCK, Shape, forward, free, make_batch, make_model, score
 from benchmarks.measure import Report, console, from_here, own_peak
+from rotoscope.analysis.depth_swaps import Swapping, swap_at_depths
 from rotoscope.reading import HeadReader
+from rotoscope.reading.rerun import Reruns
 
 LONGEST = 131_072
 EIGHT = Shape("8b", 32, 4096, 32, 8, 128, 14_336, positions=LONGEST)
@@ -38,6 +41,7 @@ MOST_SECONDS = 200.0
 SHORT = 3.0
 """What takes less is done again, and the better time taken."""
 FORWARD, EIGHTS, FIXED = "forward", f"blocks of {BLOCK}", "blocks of equal number"
+SWAPPED = "the same, and one swap of the prompt"
 
 
 @dataclass
@@ -83,10 +87,12 @@ def rows_of(
     works: dict[str, Callable[[], object]] = {
         FORWARD: partial(forward, model, cuts[EIGHTS].tokens.to(device)),
         **{name: partial(score, reader, batch, planes=False) for name, batch in cuts.items()},
+        SWAPPED: partial(swap_at_depths, Reruns(reader), cuts[FIXED], Swapping(swaps=1)),
     }
+    blocks = {name: len(batch.blocks_for(n - 1)) for name, batch in cuts.items()}
     rows = []
     for name, work in works.items():
-        row = Row(n, name, len(cuts[name].blocks_for(n - 1)) if name in cuts else 0)
+        row = Row(n, name, blocks.get(name, 0))
         rows.append(row)
         if time.perf_counter() > until:
             row.error = "left out: no time left"
@@ -107,7 +113,7 @@ def growth(rows: Sequence[Row]) -> dict[str, float | None]:
     """Exponents in the number of tokens: of the plain pass, and of what each cut adds to it in time and memory at its peak."""
     plain = {row.tokens: row for row in rows if row.work == FORWARD and row.seconds is not None}
     found: dict[str, float | None] = {}
-    for work in (FORWARD, EIGHTS, FIXED):
+    for work in (FORWARD, EIGHTS, FIXED, SWAPPED):
         these = [row for row in rows if row.work == work and row.seconds is not None and row.tokens in plain]
         sizes = [row.tokens for row in these]
         added = [
@@ -140,7 +146,7 @@ def run(
     rows: list[Row] = []
     for n in lengths:
         rows += rows_of(model, reader, shape, n, fixed, device, began + most)
-        for row in rows[-3:]:
+        for row in rows[-4:]:
             took = row.error or f"{row.seconds:.2f} s, {row.peak_gigabytes:.2f} GB beyond the weights"
             console.print(f"{n:>8,} tokens, {row.work}: {took}")
     report = Report(

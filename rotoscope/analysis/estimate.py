@@ -12,10 +12,10 @@ from rotoscope.analysis.nulls import CALIBRATION_BATCHES, MOST_KEPT
 from rotoscope.analysis.prompts import make_prompts
 from rotoscope.maths.swaps import ROOM, TILE
 from rotoscope.reading import Subject
-from rotoscope.reading.chunks import ROOM as CHUNK_ROOM
 from rotoscope.reading.cost import SPEEDS, Cost, Speed, forward_seconds, how_long, size_of, speed_on
 from rotoscope.reading.devices import free_memory
 from rotoscope.reading.offloaded import placed_by
+from rotoscope.reading.overhearing import ROOM as CHUNK_ROOM
 from rotoscope.settings import DepthsSettings, ProfileSettings, PromptSettings
 from rotoscope.settings.prompts import DRAWN
 from rotoscope.tasks.prompts import Prompt, Prompts

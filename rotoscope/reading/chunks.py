@@ -21,7 +21,7 @@ import torch
 from rotoscope.maths.attention import attention_weights
 from rotoscope.reading.finite import Watch, check_logits, watched
 from rotoscope.reading.layer import LayerHeads
-from rotoscope.reading.overhearing import overhearing
+from rotoscope.reading.overhearing import MASK_BYTES, ROOM, SMALLEST, overhearing
 from rotoscope.reading.passes import Pass
 from rotoscope.reading.sites import Call, Projected, looks_both_ways, short_tables, visible_under
 from rotoscope.shapes import Tensor
@@ -29,12 +29,8 @@ from rotoscope.shapes import Tensor
 if TYPE_CHECKING:
     from rotoscope.reading.heads import HeadReader
 
-ROOM = 2**30
-"""Bytes that masks, or attention weights, of one chunk may take."""
-MASK_BYTES, WEIGHT_BYTES = 8, 12
-"""What a pair of positions takes: in masks that are made of one another, and of a head's attention in float32 with copies."""
-SMALLEST = 64
-"""Tokens of a chunk, at least."""
+WEIGHT_BYTES = 12
+"""What a pair of positions takes of a head's attention, in float32 with copies."""
 WINDOWS = ("sliding_window", "attention_chunk_size")
 TRIED = 7
 """Tokens of a chunk when it is tried whether chunks give the same."""

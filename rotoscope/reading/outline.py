@@ -54,7 +54,9 @@ def outline(source: str, *, device: str | torch.device | None = None, dtype: str
         raise
     except Exception as problem:
         raise ModelError(f"the model {called} cannot be looked at ({folded(problem)})") from problem
-    return Outline(model, tokenizer, called, {"kind": "embedded"} if own or source in EMBEDDED else {}, place=place)
+    return Outline(
+        model, tokenizer, called, {"kind": "embedded"} if own or source in EMBEDDED else {}, place=place
+    )
 
 
 def _folder(source: str) -> tuple[Path, str]:

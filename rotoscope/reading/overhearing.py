@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import torch
 from transformers import AttentionMaskInterface
 
 from rotoscope.reading.sites import (
@@ -22,6 +24,36 @@ from rotoscope.shapes import Tensor
 
 Given = Callable[[int, Projected, Tensor, Any], tuple[Tensor, Tensor, Any]]
 """Shown a layer's number and what its module attends with, values and mask; gives keys, values and mask to attend over."""
+
+
+ROOM = 2**30
+"""Bytes that the masks of one call may take."""
+MASK_BYTES = 8
+"""What a pair of positions takes in masks that are made of one another."""
+SMALLEST = 64
+"""Positions that are looked at together, at least."""
+
+
+@dataclass(frozen=True)
+class Later:
+    """A mask that is never written down whole: queries at the end of a prompt, from position `first` on, see what does not come later."""
+
+    first: int
+
+    def attend(
+        self, attend: Callable[..., Any], query: Tensor, key: Tensor, value: Tensor
+    ) -> tuple[Tensor, Any]:
+        """Some queries after the others, so that no mask is larger than there is room for."""
+        n, end = key.shape[2], query.shape[2]
+        size = max(SMALLEST, ROOM // (MASK_BYTES * n))
+        parts = []
+        for begin in range(0, end, size):
+            rows = torch.arange(begin, min(begin + size, end), device=key.device) + self.first
+            stop = self.first + min(begin + size, end)
+            seen = torch.arange(stop, device=key.device) <= rows[:, None]
+            some = query[:, :, begin : begin + size]
+            parts.append(attend(some, key[:, :, :stop], value[:, :, :stop], seen[None, None])[0])
+        return torch.cat(parts, dim=1), None
 
 
 @contextmanager
@@ -56,7 +88,11 @@ def _attend(
     scale = kwargs.get("scaling")
     scale = query.shape[-1] ** -0.5 if scale is None else float(scale)
     seen = Projected(query, key, scale, kwargs.get("softcap"), kwargs.get("s_aux"))
-    return inner(module, query, *given(layers[id(module)], seen, value, mask), *args, **kwargs)
+    key, value, mask = given(layers[id(module)], seen, value, mask)
+    if isinstance(mask, Later):
+        attend = lambda *what: inner(module, *what, *args, **kwargs)  # noqa: E731
+        return mask.attend(attend, query, key, value)
+    return inner(module, query, key, value, mask, *args, **kwargs)
 
 
 def _attend_from_table(

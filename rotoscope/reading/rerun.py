@@ -17,14 +17,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from transformers.masking_utils import eager_mask
 
 from rotoscope.errors import UnprovenError
 from rotoscope.maths.attention import attention_weights
 from rotoscope.reading.depth import Depths
 from rotoscope.reading.finite import check_finite
 from rotoscope.reading.heads import HeadReader
-from rotoscope.reading.overhearing import overhearing
+from rotoscope.reading.overhearing import Later, overhearing
 from rotoscope.reading.sites import Projected, looks_both_ways, short_tables
 from rotoscope.shapes import Float, Int, Tensor
 
@@ -43,8 +42,9 @@ class Beginning:
     """A prompt that has been run whole: what its attention modules were given."""
 
     tokens: Int[Tensor, "one n"]
-    given: dict[int, tuple[Tensor, Tensor, Tensor]] = field(default_factory=dict)
-    """Of every layer: keys and values [one, key_heads, n, d] as they stand, and the mask [one, one, n, n]."""
+    given: dict[int, tuple[Tensor, Tensor, Tensor | None]] = field(default_factory=dict)
+    """Of every layer: keys and values [one, key_heads, n, d] as they stand, and the mask [one, one, n, n]; none where nothing but what comes
+    later is hidden."""
     states: Float[Tensor, "layers_and_one one n width"] | None = None
     """The residual stream, where a layer is to be entered."""
 
@@ -115,30 +115,28 @@ class Reruns:
     def _noting(self, kept: Beginning, first: int | None, on_logits: OnLogits | None) -> Iterator[None]:
         """A context in which modules attend over what was kept before `first`; without it, what they attend over is kept."""
 
-        def given(layer: int, seen: Projected, value: Tensor, mask: Any) -> tuple[Tensor, Tensor, Tensor]:
+        def given(layer: int, seen: Projected, value: Tensor, mask: Any) -> tuple[Tensor, Tensor, Any]:
             key = seen.key
             if first is None:
-                if mask is None and looks_both_ways(self.reader.sites[layer].module):
-                    mask = key.new_zeros(1, 1, key.shape[2], key.shape[2])
-                if not isinstance(mask, Tensor) or mask.ndim != 4:
-                    raise UnprovenError(f"an attention mask of an unknown form ({type(mask).__name__})")
-                mask = mask[:1, :1, :, : key.shape[2]]
+                mask = _form(mask, key.shape[2])
                 kept.given[layer] = key, value, mask
             else:
                 *before, mask = kept.given[layer]
-                mask = mask[:, :, first:]
                 front = (part[:, :, :first].expand(len(key), -1, -1, -1) for part in before)
                 key, value = (torch.cat(pair, dim=2) for pair in zip(front, (key, value), strict=True))
+                mask = None if mask is None else mask[:, :, first:]
             if on_logits is not None:
-                on_logits(layer, self._logits(layer, seen, key, mask[:, 0, -1, None]))
+                on_logits(layer, self._logits(layer, seen, key, mask))
             if layer == self.last:
                 raise _Enough
+            if mask is None and first and not looks_both_ways(self.reader.sites[layer].module):
+                return key, value, Later(first)
             return key, value, mask
 
-        with overhearing(self.reader.model, self.reader.sites, given, eager_mask):
+        with overhearing(self.reader.model, self.reader.sites, given):
             yield
 
-    def _logits(self, layer: int, seen: Projected, key: Tensor, mask: Tensor) -> Tensor:
+    def _logits(self, layer: int, seen: Projected, key: Tensor, mask: Tensor | None) -> Tensor:
         """The real logits of the last position, in float32 or better."""
         factor, query = self.factors[layer] if len(self.factors) > 1 else self.factors[0], seen.query[:, :, -1]
         width = torch.promote_types(query.dtype, torch.float32)
@@ -148,7 +146,10 @@ class Reruns:
             logits = seen.softcap * torch.tanh(logits / seen.softcap)
         what = f"layer {layer}: NaN or infinity in the logits of a changed prompt"
         check_finite(logits, what, self.reader.model)
-        hidden = ~mask if mask.dtype == torch.bool else mask <= torch.finfo(mask.dtype).min / 2
+        if mask is None:
+            return logits
+        row = mask[:, 0, -1, None]
+        hidden = ~row if row.dtype == torch.bool else row <= torch.finfo(row.dtype).min / 2
         return logits.masked_fill(hidden, -torch.inf)
 
     def _prove(self) -> float:
@@ -180,6 +181,15 @@ class Reruns:
         except (RuntimeError, ValueError, TypeError, IndexError):
             self.keeps = False
         return max(difference, _apart(whole, end)) if self.keeps else difference
+
+
+def _form(mask: Any, n: int) -> Tensor | None:
+    """The mask of one prompt; a model that hides nothing but what comes later may have none."""
+    if mask is None:
+        return None
+    if not isinstance(mask, Tensor) or mask.ndim != 4:
+        raise UnprovenError(f"an attention mask of an unknown form ({type(mask).__name__})")
+    return mask[:1, :1, :, :n]
 
 
 Noted = dict[int, Float[Tensor, "batch heads n"]]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
 from rotoscope.errors import NumberError, UnprovenError
 from rotoscope.maths.attention import attention_weights
-from rotoscope.reading import Gate, HeadReader, gated
+from rotoscope.reading import Gate, HeadReader, gated, overhearing
 from rotoscope.reading.rerun import Reruns
 from tests.constructed import first_for_last
 from tests.models import ARCHITECTURES, tiny, tokens
@@ -42,6 +44,32 @@ def test_another_end_attends_as_the_whole_prompt_does(name: str) -> None:
     for layer, logits in found.items():
         assert torch.allclose(attention_weights(logits), expected[layer], atol=2e-6)
     assert not any(torch.allclose(w[0], w[1], atol=1e-3) for w in expected.values())  # ends that tell
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen3"])
+def test_no_mask_of_all_pairs_is_made(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nothing but what comes later is hidden: whole prompts run without a mask, ends under one of a few rows at a time."""
+    runs, prompt, changed = ends(name)
+    kept = runs.begin(prompt)
+    assert [mask for _, _, mask in kept.given.values()] == [None] * runs.reader.layers
+    whole: list[torch.Tensor] = []
+    runs.again(kept, FIRST, changed[:, FIRST:], lambda _, logits: whole.append(logits))
+    monkeypatch.setattr(overhearing, "SMALLEST", 3)
+    monkeypatch.setattr(overhearing, "ROOM", 0)
+    rows: list[int] = []
+    plain = torch.nn.functional.scaled_dot_product_attention
+
+    def counted(query: torch.Tensor, *what: Any, **how: Any) -> torch.Tensor:
+        rows.append(query.shape[2])
+        return plain(query, *what, **how)
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", counted)
+    few: list[torch.Tensor] = []
+    runs.again(kept, FIRST, changed[:, FIRST:], lambda _, logits: few.append(logits))
+    assert rows == [3, 3, 3, 3, 1] * (runs.reader.layers - 1)  # of the last layer, logits alone
+    assert len(few) == len(whole) == runs.reader.layers
+    for one, other in zip(few, whole, strict=True):
+        assert torch.allclose(one, other, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", SOME)
