@@ -15,7 +15,7 @@ from pathlib import Path
 from benchmarks.measure import Report
 from rotoscope.sweep import run_sweep
 
-ITEMS, PROMPTS, BAR = 24, 20, 0.05
+ITEMS, PROMPTS, BAR = 24, 7, 0.05
 FILE = """\
 command = "profile"
 out = "swept"
