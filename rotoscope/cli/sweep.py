@@ -28,11 +28,12 @@ def sweep(file: Path, *, settings: SweepSettings) -> int:
     with says_loading():
         from rotoscope.cli.summary import show_table, show_written
         from rotoscope.cli.terminal import new_console, say, show_next
-        from rotoscope.sweep import read_file, run_sweep
+        from rotoscope.sweep import run_sweep
 
     console = new_console()
     found = run_sweep(file, settings)
-    folder = settings.out or read_file(file).out
+    folder = found.folder
+    assert folder is not None
     if settings.dry_run:
         return _show_expected(console, found, file, folder)
     counts = found.items["state"].value_counts()
@@ -50,12 +51,15 @@ def sweep(file: Path, *, settings: SweepSettings) -> int:
             f"failed: {row.item}: {row.error} (see {folder / str(row.item) / 'item.log'})",
             markup=False,
         )
+    for warning in [one for one in found.run.warnings if " are left out: " in one]:
+        say(console, warning, markup=False)
     show_written(
         console, sorted(file for kind in ("json", "parquet", "csv") for file in folder.glob(f"*.{kind}"))
     )
     again: list[list[object]] = [["sweep", file, "--retry-failed"]] if len(found.failed) else []
     show_next(console, *again, ["serve", folder])
-    return int(bool(len(found.failed)))
+    mine = found.items["state"][settings.part[0] - 1 :: settings.part[1]]
+    return int(not (mine == "finished").all())
 
 
 def _show_expected(console: Any, found: Any, file: Path, folder: Path) -> int:
@@ -76,12 +80,13 @@ def _show_expected(console: Any, found: Any, file: Path, folder: Path) -> int:
     title = f"{len(items)} items, {len(left)} of them to be run into {folder}"
     show_table(console, shown, title, Path(f"{file.stem}-items.csv"))
     unknown = int(left["expected_seconds"].isna().sum())
-    say(
-        console,
-        f"\nabout {how_long(left['expected_seconds'].sum())} of work one after the other, at most "
-        f"{left['expected_gigabytes'].max():.1f} GB of memory for one, {left['expected_megabytes_on_disk'].sum():,.0f} MB on disk"
-        + (f"; of {unknown} nothing is known" if unknown else ""),
-        markup=False,
-    )
+    if unknown < len(left):
+        say(
+            console,
+            f"\nabout {how_long(left['expected_seconds'].sum())} of work one after the other, at most "
+            f"{left['expected_gigabytes'].max():.1f} GB of memory for one, {left['expected_megabytes_on_disk'].sum():,.0f} MB on disk"
+            + (f"; of {unknown} nothing is known" if unknown else ""),
+            markup=False,
+        )
     show_next(console, ["sweep", file])
     return 0

@@ -19,7 +19,15 @@ from pathlib import Path
 from typing import Any
 
 from rotoscope.errors import RunError
-from rotoscope.results.files import MANIFEST, SCRATCH, disk_errors, listed, make_folder, start_manifest
+from rotoscope.results.files import (
+    MANIFEST,
+    SCRATCH,
+    disk_errors,
+    held_by_another,
+    listed,
+    make_folder,
+    start_manifest,
+)
 from rotoscope.results.record import RUN, RunRecord, settings_hash
 
 PIECES, LOG, LOCK, ASIDE = "pieces", "metrics.jsonl", ".lock", ".replaced"
@@ -223,6 +231,6 @@ def _taken(file: int) -> bool:
         return True
     try:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
+    except OSError as problem:
+        return not held_by_another(problem)
     return True

@@ -42,6 +42,11 @@ class SavedRun:
                 f"{folder} is not finished; run the same command again and it goes on where it was "
                 f"(what there is so far: rotoscope report {folder})"
             )
+        return cls.with_tables(folder, run)
+
+    @classmethod
+    def with_tables(cls, folder: Path, run: RunRecord) -> Self:
+        """A run of which the record is known, with its tables."""
         names = [name for name in run.tables if name not in cls.derived]
         files = {name: f"{name}.parquet" for name in names}
         return cls(run, {name: read_table(folder / file, run.files.get(file)) for name, file in files.items()})

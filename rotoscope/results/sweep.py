@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self
 
 import pandas as pd
 
 from rotoscope.errors import RotoscopeError, RunError
 from rotoscope.results.dynamics import Dynamics
-from rotoscope.results.items import FAILED, FINISHED, outcome_of, runs_in
+from rotoscope.results.items import FAILED, FINISHED, Outcome, outcome_of, runs_in
 from rotoscope.results.record import RunRecord
 from rotoscope.results.saved import SavedRun, Tables
 from rotoscope.results.table import Table
 from rotoscope.results.training import Training
 
-ITEM_COLUMN = "item"
+ITEM_COLUMN, RUN_COLUMN = "item", "run"
+"""Where a row comes from: the item, and, of an item with several runs, which of them."""
+STORAGE = "storage"
+"""Where the items are, as a sweep's description says it, if they are not in its folder."""
+LEFT_OUT = "{what} of an item are left out: {problem}; delete its folder to have it made again"
 
 
 class Sweep(SavedRun):
@@ -42,33 +48,46 @@ class Sweep(SavedRun):
         record = RunRecord.read(folder)
         if record.kind != cls.kind:
             raise RunError(f"{folder} holds a run of kind '{record.kind}', not '{cls.kind}'")
-        found = super().open(folder) if record.complete else cls.gathered(folder, record)
+        if record.complete:
+            found = super().open(folder)
+        elif STORAGE in record.settings and record.tables:  # as they were when somebody last looked there
+            found = cls.with_tables(folder, record)
+        else:
+            found = cls.gathered(folder, record)
         found.folder = folder
         return found
 
     @classmethod
-    def gathered(cls, folder: Path, record: RunRecord, where: Callable[[str], Path] | None = None) -> Self:
-        """The sweep from the folders of its items as they are now; `where` says where an item's is, if not in the sweep's."""
+    def gathered(
+        cls,
+        folder: Path,
+        record: RunRecord,
+        where: Callable[[str], Path] | None = None,
+        told: Mapping[str, Outcome] = MappingProxyType({}),
+    ) -> Self:
+        """The sweep from the folders of its items as they are now; `where` says where an item's is, if not in the sweep's, and
+        `told` how items ended that could not note it themselves."""
         places = _places(record)
         rows, problems = [], list[str]()
         heads = _Joined(places)
         for name, place in places.items():
             item = folder / name if where is None else where(name)
             outcome = outcome_of(item)
-            rows.append({**_columns(place), **vars(outcome), "folder": name})
+            if outcome.state not in (FINISHED, FAILED):
+                outcome = told.get(name, outcome)
+            rows.append({**grid_columns(place), **vars(outcome), "folder": name})
             if outcome.state == FINISHED:
-                try:
-                    for run in runs_in(item):
-                        heads.add(name, _heads(run))
-                except RotoscopeError as problem:
-                    problems.append(f"the heads of {name} are left out: {problem}")
+                problems += heads.add_item(name, item, _heads)
         items = pd.DataFrame(rows).astype({"seconds": float})
         items.insert(0, ITEM_COLUMN, items["folder"])
         tables: Tables = {"items": _plain(items)}
         if len(joined := heads.table()):
             tables["heads"] = joined
         found = cls(record, tables)
-        found.run.warnings = [*found._failures(), *problems]
+        found.run.warnings = [
+            *found._failures(),
+            *(LEFT_OUT.format(what="heads", problem=one) for one in problems),
+        ]
         found.folder = folder
         return found
 
@@ -79,13 +98,21 @@ class Sweep(SavedRun):
         """
         if self.folder is None:
             raise RotoscopeError("this sweep is not in a folder, so the tables of its items cannot be read")
+        if stored := self.run.settings.get(STORAGE):
+            raise RotoscopeError(
+                f"the runs of this sweep are in {stored}, and only their heads were brought here: copy their folders into {self.folder}"
+            )
         found, known = _Joined(_places(self.run)), set[str]()
+
+        def table_of(place: Path) -> pd.DataFrame | None:
+            run = _opened(place)
+            known.update(run.tables)
+            table = run.tables.get(name, getattr(run, name, None) if hasattr(type(run), name) else None)
+            return table if isinstance(table, pd.DataFrame) else None
+
         for item in self.items.loc[self.items["state"] == FINISHED, "folder"]:
-            for place in runs_in(self.folder / item):
-                run = _opened(place)
-                known |= set(run.tables)
-                table = run.tables.get(name, getattr(run, name, None) if hasattr(type(run), name) else None)
-                found.add(item, table if isinstance(table, pd.DataFrame) else None)
+            for problem in found.add_item(item, self.folder / item, table_of):
+                warnings.warn(LEFT_OUT.format(what=name, problem=problem), stacklevel=2)
         table = found.table()
         if not len(table):
             have = ", ".join(sorted(known)) or "none: nothing is finished"
@@ -117,10 +144,22 @@ class _Joined:
     def __init__(self, places: Mapping[str, Mapping[str, Any]]) -> None:
         self.places, self.parts = places, list[pd.DataFrame]()
 
-    def add(self, item: str, table: pd.DataFrame | None) -> None:
-        if table is None or not len(table):
-            return
-        front = {ITEM_COLUMN: item} | _columns(self.places[item])
+    def add_item(self, item: str, folder: Path, table_of: Callable[[Path], pd.DataFrame | None]) -> list[str]:
+        """Add a table of every run of an item, where it has one; what could not be read, in sentences."""
+        try:
+            runs = runs_in(folder)
+            tables = {run.name: table_of(run) for run in runs}
+        except RotoscopeError as problem:
+            return [f"{item}: {problem}"]
+        for run, table in tables.items():
+            if table is not None and len(table):
+                self._add(item, table, run if len(runs) > 1 else None)
+        return []
+
+    def _add(self, item: str, table: pd.DataFrame, run: str | None) -> None:
+        front = (
+            {ITEM_COLUMN: item} | grid_columns(self.places[item]) | ({} if run is None else {RUN_COLUMN: run})
+        )
         named = {key if key not in table else f"grid_{key}": value for key, value in front.items()}
         made = pd.DataFrame({key: [value] * len(table) for key, value in named.items()}, index=table.index)
         self.parts.append(pd.concat([made, table], axis=1))
@@ -128,9 +167,7 @@ class _Joined:
     def table(self) -> pd.DataFrame:
         if not self.parts:
             return pd.DataFrame()
-        return _plain(
-            pd.concat(self.parts, ignore_index=True), [ITEM_COLUMN, *next(iter(self.places.values()))]
-        )
+        return _plain(pd.concat(self.parts, ignore_index=True))
 
 
 def _places(record: RunRecord) -> dict[str, dict[str, Any]]:
@@ -141,18 +178,19 @@ def _places(record: RunRecord) -> dict[str, dict[str, Any]]:
     return {str(name): dict(place) for name, place in found.items()}
 
 
-def _columns(place: Mapping[str, Any]) -> dict[str, Any]:
+def grid_columns(place: Mapping[str, Any]) -> dict[str, Any]:
     """A place in the grid as columns: lists as texts."""
     return {
         key: " ".join(map(str, value)) if isinstance(value, list) else value for key, value in place.items()
     }
 
 
-def _plain(table: pd.DataFrame, names: list[str] | None = None) -> pd.DataFrame:
-    """Columns of the grid with one kind of value each: numbers and texts in one column are all texts."""
-    for name in [one for one in (names or table) if one in table and table[one].dtype == object]:
-        if table[name].map(type).nunique() > 1:
-            table[name] = table[name].astype(str)
+def _plain(table: pd.DataFrame) -> pd.DataFrame:
+    """Columns with one kind of value each: numbers and texts in one column are all texts."""
+    for name in [one for one in table if table[one].dtype == object]:
+        known = table[name].dropna()
+        if known.map(type).nunique() > 1:
+            table[name] = known.astype(str).reindex(table.index)
     return table
 
 
@@ -171,5 +209,8 @@ def _heads(place: Path) -> pd.DataFrame | None:
             return None
         scores = Dynamics.of_training(run).at()
         return scores[scores["step"] == scores["step"].max()]
+    stored = getattr(type(run), "heads", None)
+    if isinstance(stored, Table) and stored.name not in run.tables:
+        return None
     found = getattr(run, "heads", None)
     return found if isinstance(found, pd.DataFrame) else None

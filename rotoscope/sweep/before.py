@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from rotoscope.errors import TooLargeError
@@ -11,32 +12,44 @@ from rotoscope.sweep.estimates import Expected
 from rotoscope.sweep.items import Item
 
 
-def waiting(items: Sequence[Item], folder: Path, *, retry: bool) -> list[Item]:
+def waiting(items: Sequence[Item], place: Callable[[str], Path], *, retry: bool) -> list[Item]:
     """The items that are to be run: what is finished never is, what failed only when asked for."""
-    states = {item.name: outcome_of(folder / item.name).state for item in items}
+    states = {item.name: outcome_of(place(item.name)).state for item in items}
     done = (FINISHED,) if retry else (FINISHED, FAILED)
     return [item for item in items if states[item.name] not in done]
 
 
-def memory_here(items: Sequence[Item]) -> float | None:
-    """Gigabytes that are free on the device with the most; None where nobody knows."""
+@dataclass(frozen=True)
+class Memory:
+    """Gigabytes that are free; None where nobody knows."""
+
+    cpu: float | None
+    card: float | None = None
+    """On the GPU with the most; None where there is none, too."""
+
+    def of(self, item: Item) -> float | None:
+        """For an item; what is spread over devices, the CPU and disk finds room somewhere."""
+        if item.given.get("device_map"):
+            return None
+        return self.cpu if item.on_cpu or self.card is None else self.card
+
+
+def memory_here() -> Memory:
+    """On this machine."""
     import torch
 
     from rotoscope.reading.devices import free_memory
 
-    on_cpu = all(item.given.get("device") == "cpu" for item in items)
-    cards = 0 if on_cpu or not torch.cuda.is_available() else torch.cuda.device_count()
-    devices = [torch.device("cuda", k) for k in range(cards)] or [torch.device("cpu")]
-    known = [free for device in devices if (free := free_memory(device)) is not None]
-    return max(known) / 1e9 if known else None
+    cards = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    known = [free for k in range(cards) if (free := free_memory(torch.device("cuda", k))) is not None]
+    free = free_memory(torch.device("cpu"))
+    return Memory(None if free is None else free / 1e9, max(known) / 1e9 if known else None)
 
 
-def refuse_too_large(
-    items: Sequence[Item], takes: Mapping[str, Expected], gigabytes: float | None, where: str
-) -> None:
+def refuse_too_large(items: Sequence[Item], takes: Mapping[str, Expected], memory: Memory, where: str) -> None:
     """Refuse an item that no device holds, before anything starts, unless it was asked for all the same."""
     for item in items:
-        needed = takes[item.name].gigabytes
+        needed, gigabytes = takes[item.name].gigabytes, memory.of(item)
         if gigabytes is None or needed is None or needed <= gigabytes or item.given.get("force"):
             continue
         raise TooLargeError(

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import glob
 import io
 import os
+import re
 import shutil
+import socket
 import tarfile
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rotoscope.errors import RotoscopeError
 from rotoscope.results.files import disk_errors, make_folder
 from rotoscope.results.items import ITEM, LOG_END
+from rotoscope.results.record import RUN
+from rotoscope.settings import SweepSettings
+from rotoscope.sweep.company import is_alive
 
 
 def packed(folder: Path) -> bytes:
@@ -88,10 +96,52 @@ class Storage:
                 self.system.get_file(where, str(file))
 
 
+@dataclass(frozen=True)
+class Kept:
+    """Where the items of a sweep are: in its folder, or in storage, of which some files are brought to a folder of ours."""
+
+    folder: Path
+    storage: Storage | None = None
+
+    def place(self, name: str) -> Path:
+        """The folder of an item, or what of it was brought."""
+        return self.folder / name
+
+    def bring(self, names: Iterable[str], only: tuple[str, ...]) -> None:
+        """Bring the files of some items that have such ends."""
+        if self.storage is not None:
+            for name in names:
+                self.storage.get(name, self.place(name), only=only)
+
+
 @contextmanager
-def scratch_for(name: str, work: Path) -> Iterator[Path]:
-    """A folder to make an item in, gone afterwards."""
-    place = work / f"rotoscope-{os.getpid()}"
+def where_items_are(folder: Path, names: Sequence[str], wanted: SweepSettings) -> Iterator[Kept]:
+    """Where the items of a sweep are, with the notes of some of them; what is brought from storage is gone afterwards."""
+    if wanted.storage is None:
+        yield Kept(folder)
+        return
+    storage = Storage(wanted.storage)
+    if not wanted.dry_run:
+        storage.check()
+    with tempfile.TemporaryDirectory(prefix="rotoscope-sweep-") as copies:
+        kept = Kept(Path(copies), storage)
+        kept.bring(names, (ITEM, RUN))
+        yield kept
+
+
+def public_address(address: str) -> str:
+    """An address of storage without the name and the password that it may hold."""
+    return re.sub(r"//[^/@]*@", "//", address)
+
+
+@contextmanager
+def scratch_for(name: str) -> Iterator[Path]:
+    """A folder to make an item in, gone afterwards; those of processes of this machine that were killed are gone, too."""
+    work, front = Path(tempfile.gettempdir()), f"rotoscope-item-{socket.gethostname()}-"
+    for old in work.glob(f"{glob.escape(front)}*"):
+        if old.name.removeprefix(front).isdigit() and not is_alive(int(old.name.removeprefix(front))):
+            shutil.rmtree(old, ignore_errors=True)
+    place = work / f"{front}{os.getpid()}"
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
     try:

@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from rotoscope.errors import RunError
-from rotoscope.results.files import disk_errors, make_folder
+from rotoscope.results.files import disk_errors, held_by_another, make_folder
 
 LOCK, TABLES = ".sweep.lock", ".tables.lock"
-WAIT_S, LOOK_S = 60.0, 0.05
-"""How long the processes of a driver that is gone are waited for, and how often they are looked for."""
+WAIT_S, SHARE_S, LOOK_S = 60.0, 2.0, 0.05
+"""How long the processes of a driver that is gone are waited for, how long drivers of parts that begin at the same moment wait for
+each other, and how often all of them look."""
 
 
 @contextmanager
@@ -65,13 +66,13 @@ class _Lock:
 
     def take(self, folder: Path, parts: int, *, shared: bool = False) -> None:
         """Take the lock; where somebody has it who lives, refuse."""
-        until = time.monotonic() + WAIT_S
+        began = time.monotonic()
         while not self._try(parts, shared):
-            other = self._other()
-            if other and not _lives(other) and time.monotonic() < until:
-                time.sleep(LOOK_S)  # its processes are just going
-                continue
-            raise RunError(_company(folder, other))
+            other, waited = self._other(), time.monotonic() - began
+            going = other and not _lives(other)  # its processes are just going, too
+            if waited > (WAIT_S if going else SHARE_S if shared else 0.0):
+                raise RunError(_company(folder, other))
+            time.sleep(LOOK_S)
         if shared:
             other = self._other()
             if other.get("parts") != parts:
@@ -110,16 +111,24 @@ def _company(folder: Path, other: dict[str, Any]) -> str:
 
 
 def _lives(other: dict[str, Any]) -> bool:
-    """Whether a process is there, as far as that can be told: on another machine it is taken to be."""
+    """Whether whoever said so is there, as far as that can be told: on another machine it is taken to be."""
     if other.get("host") != socket.gethostname():
         return True
     try:
-        os.kill(int(other["process"]), 0)
+        return is_alive(int(other["process"]))
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return True
+
+
+def is_alive(process: int) -> bool:
+    """Whether a process of this machine is there."""
+    try:
+        os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except (OSError, KeyError, TypeError, ValueError):
+    except OSError:
         return True
-    return not _is_zombie(int(other["process"]))
+    return not _is_zombie(process)
 
 
 def _is_zombie(process: int) -> bool:
@@ -138,6 +147,6 @@ def _locked(file: int, *, alone: bool) -> bool:
         return True
     try:
         fcntl.flock(file, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
-    except OSError:
-        return False
+    except OSError as problem:
+        return not held_by_another(problem)
     return True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,10 @@ from rotoscope.results.files import MANIFEST, disk_errors, start_manifest
 from rotoscope.results.items import FAILED, FINISHED, Outcome, outcome_of
 from rotoscope.results.place import Place
 from rotoscope.results.record import RUN, RunRecord
-from rotoscope.results.sweep import ITEM_COLUMN, Sweep
+from rotoscope.results.sweep import ITEM_COLUMN, STORAGE, Sweep, grid_columns
 from rotoscope.settings import SweepSettings
 from rotoscope.sweep.before import memory_here, refuse_too_large, waiting
+from rotoscope.sweep.carrying import Kept, public_address, where_items_are
 from rotoscope.sweep.company import only_driver, writing_tables
 from rotoscope.sweep.estimates import expected
 from rotoscope.sweep.file import SweepFile, read_file
@@ -44,39 +45,45 @@ def run_sweep(
     found = read_file(file)
     items = items_of(found)
     folder = wanted.out or found.out
-    record = _record(found, items, folder)
+    record = _record(found, items, folder, wanted.storage)
     mine = part_of(items, wanted.part)
-    if wanted.dry_run:
-        return _expected_sweep(mine, folder, record)
-    with only_driver(folder, wanted.part) as held:
-        _begin(folder, record)
+    with where_items_are(folder, [item.name for item in mine], wanted) as kept:
+        if wanted.dry_run:
+            return _expected_sweep(mine, kept, record, folder)
         if wanted.on == "ray":
-            from rotoscope.sweep.on_ray import run_on_ray
+            from rotoscope.sweep.on_ray import check_cluster, run_on_ray
 
-            with run_on_ray(mine, folder, wanted, show_progress) as where:
-                return _finish(folder, record, where)
-        left = waiting(mine, folder, retry=wanted.retry_failed)
-        if left:
-            _run_here(left, folder, wanted, held, show_progress)
-        return _finish(folder, record)
+            check_cluster(wanted.address)
+        with only_driver(folder, wanted.part) as held:
+            left = waiting(mine, kept.place, retry=wanted.retry_failed)
+            _begin(folder, record, whole=not left)
+            told: Mapping[str, Outcome] = {}
+            if left and wanted.on == "ray":
+                run_on_ray(left, folder, kept.storage, wanted, show_progress)
+            elif left:
+                told = _run_here(left, folder, wanted, held, show_progress)
+            return _finish(folder, record, kept, told)
 
 
 def _run_here(
     items: list[Item], folder: Path, wanted: SweepSettings, held: tuple[int, ...], show_progress: bool | None
-) -> None:
-    places = environments(wanted.workers, items)
+) -> dict[str, Outcome]:
+    """How every item ended."""
+    places, told = environments(wanted.workers, items), dict[str, Outcome]()
     with pool(places, held) as processes:  # which read their libraries while we look at the items
         takes = {item.name: expected(item) for item in items}
-        free = memory_here(items)
-        refuse_too_large(items, takes, free, "this machine")
+        memory = memory_here()
+        refuse_too_large(items, takes, memory, "this machine")
         needs = {name: one.gigabytes for name, one in takes.items() if one.gigabytes is not None}
         with progress_bar("sweep", len(items), show_progress) as bar:
 
             def ended(item: Item, outcome: Outcome) -> None:
+                told[item.name] = outcome
                 bar.advance()
 
-            room = Room(None if VISIBLE in places[0] else free, needs)
+            room = Room(None if VISIBLE in places[0] else memory.cpu, needs)
             processes.run(items, folder, ended, lambda names: bar.doing(running(names)), room)
+    return told
 
 
 def running(names: Sequence[str]) -> str:
@@ -85,7 +92,7 @@ def running(names: Sequence[str]) -> str:
     return ", ".join(names[:NAMED]) + more
 
 
-def _record(file: SweepFile, items: Sequence[Item], folder: Path) -> RunRecord:
+def _record(file: SweepFile, items: Sequence[Item], folder: Path, storage: str | None) -> RunRecord:
     """What the sweep's own `run.json` says; a place where something else is is refused."""
     described = {
         "command": file.command.name,
@@ -93,9 +100,14 @@ def _record(file: SweepFile, items: Sequence[Item], folder: Path) -> RunRecord:
         "settings": dict(file.settings),
         "items": {item.name: item.place for item in items},
     }
+    if storage is not None:
+        described[STORAGE] = public_address(storage)
     now = RunRecord(Sweep.kind, described)
     if (folder / RUN).exists():
-        before = RunRecord.read(folder)
+        try:
+            before = RunRecord.read(folder)
+        except RunError as problem:
+            raise RunError(f"{problem}; move it away to have it made again from the sweep's file") from problem
         if before.kind != Sweep.kind:
             raise RunError(f"{folder} holds a run of kind '{before.kind}', not a sweep; choose another --out")
     elif folder.exists() and not Place(folder).is_ours() and _strange(folder):
@@ -109,20 +121,26 @@ def _strange(folder: Path) -> bool:
         return not folder.is_dir() or any(not one.name.startswith(".") for one in folder.iterdir())
 
 
-def _begin(folder: Path, record: RunRecord) -> None:
-    """Say what is swept here; items of an earlier grid stay where they are, and are not part of it any more."""
+def _begin(folder: Path, record: RunRecord, *, whole: bool) -> None:
+    """Say what is swept here, and whether nothing is left to be run; items of an earlier grid stay where they are, and are not
+    part of it any more."""
     with disk_errors(folder):
         if not (folder / MANIFEST).is_file():
             start_manifest(folder)
-    if (folder / RUN).exists() and RunRecord.read(folder).settings == record.settings:
-        return
+    if (folder / RUN).exists():
+        before = RunRecord.read(folder)
+        if before.settings == record.settings and (whole or not before.complete):
+            return
     record.write(folder)
 
 
-def _finish(folder: Path, record: RunRecord, where: Callable[[str], Path] | None = None) -> Sweep:
+def _finish(folder: Path, record: RunRecord, items: Kept, told: Mapping[str, Outcome]) -> Sweep:
     """The tables over all items as they are now; whole when every item has ended, those that failed with a warning each."""
+    items.bring(record.settings["items"], (".json", ".parquet"))
     with writing_tables(folder):
-        found = Sweep.gathered(folder, record, where)
+        found = Sweep.gathered(folder, record, items.place, told)
+        for name in {"heads"} - found.tables.keys():
+            (folder / f"{name}.parquet").unlink(missing_ok=True)  # of an earlier grid
         states = found.items["state"]
         found.run.complete = bool(states.isin([FINISHED, FAILED]).all())
         found.run.timings = {"total_s": float(found.items["seconds"].sum())}
@@ -130,16 +148,16 @@ def _finish(folder: Path, record: RunRecord, where: Callable[[str], Path] | None
     return found
 
 
-def _expected_sweep(items: Sequence[Item], folder: Path, record: RunRecord) -> Sweep:
+def _expected_sweep(items: Sequence[Item], kept: Kept, record: RunRecord, folder: Path) -> Sweep:
     """A sweep of which nothing is run: every item with its state and what it is expected to take."""
     rows = []
     with progress_bar("estimating", len(items)) as bar:
         for item in items:
-            takes, outcome = expected(item), outcome_of(folder / item.name)
+            takes, outcome = expected(item), outcome_of(kept.place(item.name))
             rows.append(
                 {
                     ITEM_COLUMN: item.name,
-                    **{k: " ".join(map(str, v)) if isinstance(v, list) else v for k, v in item.place.items()},
+                    **grid_columns(item.place),
                     "state": outcome.state,
                     "expected_seconds": takes.seconds,
                     "expected_gigabytes": takes.gigabytes,
@@ -150,4 +168,6 @@ def _expected_sweep(items: Sequence[Item], folder: Path, record: RunRecord) -> S
                 }
             )
             bar.advance()
-    return Sweep(record, {"items": pd.DataFrame(rows)})
+    found = Sweep(record, {"items": pd.DataFrame(rows)})
+    found.folder = folder
+    return found

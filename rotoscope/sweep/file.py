@@ -26,7 +26,7 @@ from rotoscope.sweep.commands import Swept, swept
 
 KEYS = ("command", "out", "grid", "settings")
 KEY = re.compile(r"""\s*("[^"]*"|'[^']*'|[\w-]+)((?:\s*\.\s*(?:"[^"]*"|'[^']*'|[\w-]+))*)\s*=""")
-TABLE = re.compile(r"""\s*\[\s*([^\[\]]+?)\s*\]""")
+TABLE = re.compile(r"""\s*\[{1,2}\s*([^\[\]]+?)\s*\]""")
 
 
 @dataclass(frozen=True)

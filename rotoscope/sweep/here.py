@@ -13,11 +13,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from rotoscope.errors import RotoscopeError
 from rotoscope.results.items import FAILED, FINISHED, Outcome, close, outcome_of
 from rotoscope.sweep.items import Item
 
@@ -26,7 +27,8 @@ MOST_TRIES = 5
 """How often an item is begun whose process is killed, before it counts as failed."""
 THREADS = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
 """Several processes on few cores must not fight for them; and a result must not depend on how many there are."""
-WORKER = "rotoscope.sweep.worker"
+WORKER, DRIVER = "rotoscope.sweep.worker", "SWEEP_DRIVER"
+"""The program of a process, and the variable that tells it who started it."""
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 Ended = Callable[[Item, Outcome], object]
@@ -50,9 +52,13 @@ def gpus() -> list[str]:
 
 
 def environments(workers: int | None, items: Sequence[Item]) -> list[dict[str, str]]:
-    """What each process is started with: a GPU of its own where there are some and items may use them."""
-    on_cpu = all(item.given.get("device") == "cpu" for item in items)
-    cards = [] if on_cpu else gpus()
+    """What each process is started with: a GPU of its own where there are some and items may use them.
+
+    Items that are spread over several devices have all of them, one item after the other.
+    """
+    cards = [] if all(item.on_cpu for item in items) else gpus()
+    if cards and any(item.spread for item in items):
+        return [dict(THREADS)]
     usual = len(cards) or max(1, cores() // CORES_EACH)
     count = min(workers or usual, max(1, len(items)))
     return [THREADS | ({VISIBLE: cards[k % len(cards)]} if cards else {}) for k in range(count)]
@@ -157,7 +163,7 @@ class _Worker:
             [sys.executable, "-m", WORKER],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**os.environ, **place},
+            env={**os.environ, **place, DRIVER: str(os.getpid())},
             pass_fds=held,
             bufsize=0,
         )
@@ -207,5 +213,6 @@ def _given_up(item: Item, folder: Path, code: int) -> Outcome:
     how = f"killed ({signal.Signals(-code).name})" if code < 0 else f"ended (exit code {code})"
     said = f"its process was {how} {MOST_TRIES} times; memory may be short: run fewer at once (--workers), or a smaller item"
     outcome = Outcome(FAILED, None, said)
-    close(folder / item.name, outcome)
+    with suppress(RotoscopeError):  # where nothing can be written, the sweep's own table tells
+        close(folder / item.name, outcome)
     return outcome

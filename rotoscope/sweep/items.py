@@ -19,6 +19,8 @@ MOST_ITEMS = 1_000_000
 MOST_SIGNS, MOST_NAME = 28, 90
 """Of a value in a folder's name, and of all values."""
 KEY_SIGNS = 8
+WITHOUT_EFFECT = ("device", "force", "overwrite")
+"""Settings that change no result: a run goes on with others."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,16 @@ class Item:
     axes: tuple[str, ...]
     understood: Mapping[str, Any] = field(default_factory=dict)
     """The same as its command understands it."""
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether it was said that no GPU is used."""
+        return self.given.get("device") == "cpu"
+
+    @property
+    def spread(self) -> bool:
+        """Whether it takes several devices, if there are several."""
+        return any(self.given.get(name) for name in ("device_map", "devices"))
 
     @property
     def place(self) -> dict[str, Any]:
@@ -75,7 +87,8 @@ def _item(file: SweepFile, place: dict[str, Any]) -> Item:
     except RotoscopeError as problem:
         named = ", ".join(f"{axis} = {_text(value)}" for axis, value in place.items())
         raise RotoscopeError(f"{file.name}: the item with {named} cannot be run: {problem}") from problem
-    key = settings_hash({"command": file.command.name, "settings": given})[:KEY_SIGNS]
+    told = {name: value for name, value in understood.items() if name not in WITHOUT_EFFECT or name in place}
+    key = settings_hash({"command": file.command.name, "settings": told})[:KEY_SIGNS]
     words = [word for axis, value in place.items() if (word := _word(axis, value))]
     name = "-".join([*words, key])[-MOST_NAME:].lstrip("-.")
     name = f"item-{name}" if name.startswith("checkpoint") else name  # those are parts of runs, and not listed

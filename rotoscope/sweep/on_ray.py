@@ -1,7 +1,7 @@
 """Items as tasks of a Ray cluster: a running one, by its address, or one that is started here for the sweep.
 
 Each task asks for a processor, the memory that its item is expected to take, and of a GPU the share that it needs of the smallest
-card; Ray places it where that is free, and begins it again where a process or a node is lost. The run is made in a folder of
+card, or a larger one; Ray places it where that is free, and begins it again where a process or a node is lost. The run is made in a folder of
 the node, and brought into the sweep's folder when it is whole, or written to storage that everybody sees. A driver that is
 gone takes its tasks with it; a new one goes on with what was brought or written.
 """
@@ -12,19 +12,17 @@ import math
 import os
 import re
 import socket
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rotoscope.errors import RotoscopeError
 from rotoscope.progress import progress_bar
-from rotoscope.results.items import FAILED, ITEM, Outcome, close
-from rotoscope.results.record import RUN
+from rotoscope.results.items import FAILED, Outcome, close
 from rotoscope.settings import SweepSettings
-from rotoscope.sweep.before import refuse_too_large, waiting
+from rotoscope.sweep.before import Memory, refuse_too_large
 from rotoscope.sweep.carrying import Storage, packed, scratch_for, unpack
 from rotoscope.sweep.estimates import Expected, expected
 from rotoscope.sweep.here import THREADS
@@ -36,41 +34,30 @@ LOST_TRIES = 10
 """How often an item is begun again whose process or node was lost."""
 SHARES = 8
 """A GPU is given to at most so many items at once."""
+TYPE, LITTLE = "accelerator_type:", 0.001
+"""How Ray's nodes say which GPUs they have, and what is asked of that: only that it is there."""
 HOST_AND_PORT = re.compile(r"(?:ray://)?(?P<host>\[[^\]]+\]|[^:/]+):(?P<port>\d{1,5})")
 
 
-@contextmanager
-def run_on_ray(
-    items: Sequence[Item], folder: Path, wanted: SweepSettings, show_progress: bool | None
-) -> Iterator[Callable[[str], Path] | None]:
-    """Run the items that are not finished; gives where they lie then, if that is not the sweep's folder."""
+def check_cluster(address: str | None) -> None:
+    """Refuse a cluster that is not there, before anything is written."""
     _library()
-    if wanted.storage is None:
-        _run_left(waiting(items, folder, retry=wanted.retry_failed), folder, None, wanted, show_progress)
-        yield None
-        return
-    storage = Storage(wanted.storage)
-    storage.check()
-    with tempfile.TemporaryDirectory(prefix="rotoscope-sweep-") as copies:
-        here = Path(copies)
-        for item in items:
-            storage.get(item.name, here / item.name, only=(ITEM, RUN))
-        _run_left(waiting(items, here, retry=wanted.retry_failed), folder, storage, wanted, show_progress)
-        for item in items:
-            storage.get(item.name, here / item.name, only=(".json", ".parquet"))
-        yield lambda name: here / name
+    if address is not None:
+        _answers(address)
 
 
-def _run_left(
-    left: list[Item], folder: Path, storage: Storage | None, wanted: SweepSettings, show_progress: bool | None
+def run_on_ray(
+    items: Sequence[Item],
+    folder: Path,
+    storage: Storage | None,
+    wanted: SweepSettings,
+    show_progress: bool | None,
 ) -> None:
-    if left:
-        with cluster(wanted.address) as nodes:
-            takes = {item.name: expected(item, None if nodes.gpus else "cpu") for item in left}
-            for cards, most in ((True, nodes.card), (False, nodes.memory)):
-                some = [item for item in left if on_gpu(item, nodes) is cards]
-                refuse_too_large(some, takes, most, "the cluster")
-            _run(left, folder, storage, takes, nodes, show_progress)
+    """Run items on a cluster; their runs are brought into the sweep's folder, or written to storage."""
+    with cluster(wanted.address) as nodes:
+        takes = {item.name: expected(item, None if nodes.gpus else "cpu") for item in items}
+        refuse_too_large(items, takes, Memory(nodes.memory, nodes.largest), "the cluster")
+        _run(items, folder, storage, takes, nodes, show_progress)
 
 
 def _library() -> Any:
@@ -87,19 +74,28 @@ class Nodes:
 
     memory: float
     """Gigabytes of the node with most."""
-    gpus: int
-    card: float | None = None
-    """Gigabytes of the smallest GPU, where there are some and they say so."""
+    gpus: int = 0
+    most_gpus: int = 1
+    """Of the node with most."""
+    cards: Mapping[str, float] = field(default_factory=dict)
+    """Gigabytes of the smallest GPU of every type, where they say so; a type is what Ray calls a node's accelerators."""
+
+    @property
+    def smallest(self) -> float | None:
+        return min(self.cards.values(), default=None)
+
+    @property
+    def largest(self) -> float | None:
+        return max(self.cards.values(), default=None)
 
 
 @contextmanager
 def cluster(address: str | None) -> Iterator[Nodes]:
     """Be connected to a cluster; one that is not there is refused after a moment."""
     ray = _library()
-    if address is not None:
-        _answers(address)
-    path = os.environ.get("PYTHONPATH")
-    variables = THREADS | ({"PYTHONPATH": path} if path else {})
+    # Settings may come from the environment, and those of all nodes have to be the driver's.
+    own = {name: value for name, value in os.environ.items() if name.startswith(("ROTOSCOPE_", "PYTHONPATH"))}
+    variables = own | THREADS
     how: dict[str, Any] = {
         "logging_level": "ERROR",
         "log_to_driver": False,
@@ -144,12 +140,12 @@ def _nodes(ray: Any) -> Nodes:
     living = [node for node in ray.nodes() if node["Alive"]]
     memory = max((node["Resources"].get("memory", 0.0) for node in living), default=0.0) / 1e9
     with_cards = [node for node in living if node["Resources"].get("GPU", 0) >= 1]
-    cards = sum(int(node["Resources"]["GPU"]) for node in with_cards)
-    return Nodes(memory, cards, _card(ray, with_cards) if cards else None)
+    counts = [int(node["Resources"]["GPU"]) for node in with_cards]
+    return Nodes(memory, sum(counts), max(counts, default=1), _cards(ray, with_cards) if counts else {})
 
 
-def _card(ray: Any, nodes: Sequence[Mapping[str, Any]]) -> float | None:
-    """Gigabytes of the smallest GPU; Ray knows how many there are, not how large."""
+def _cards(ray: Any, nodes: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Gigabytes of the smallest GPU of every type; Ray knows how many there are, not how large."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     look = ray.remote(num_cpus=0, num_gpus=0)(_card_here)
@@ -157,8 +153,12 @@ def _card(ray: Any, nodes: Sequence[Mapping[str, Any]]) -> float | None:
         look.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)).remote()
         for node in nodes
     ]
-    found = [size for size in ray.get(asked, timeout=120) if size is not None]
-    return min(found, default=None)
+    found: dict[str, float] = {}
+    for node, size in zip(nodes, ray.get(asked, timeout=120), strict=True):
+        if size is not None:
+            kind = next((name for name in node["Resources"] if name.startswith(TYPE)), "")
+            found[kind] = min(size, found.get(kind, size))
+    return found
 
 
 def _card_here() -> float | None:
@@ -172,19 +172,23 @@ def _card_here() -> float | None:
         return None
 
 
-def on_gpu(item: Item, nodes: Nodes) -> bool:
-    return nodes.gpus > 0 and item.given.get("device") != "cpu"
-
-
 def resources(item: Item, takes: Expected, nodes: Nodes) -> dict[str, Any]:
-    """What a task asks for: on a GPU the share of it that its memory takes, elsewhere a processor and its memory."""
-    if on_gpu(item, nodes):
-        needed = takes.gigabytes
-        known = needed is not None and nodes.card is not None and not item.given.get("force")
-        share = math.ceil(SHARES * needed / nodes.card) / SHARES if known else 1.0  # type: ignore[operator]
-        return {"num_cpus": 1, "num_gpus": min(share, 1.0)}
-    memory = min(takes.gigabytes or 0.0, nodes.memory)
-    return {"num_cpus": 1, "memory": int(memory * 1e9)}
+    """What a task asks for: on a GPU the share of it that its memory takes, elsewhere a processor and its memory.
+
+    An item that not every GPU holds asks for those that do; one that may be spread over several GPUs, for as many as it takes.
+    """
+    needed, smallest = takes.gigabytes, nodes.smallest
+    if not nodes.gpus or item.on_cpu:
+        return {"num_cpus": 1, "memory": int(min(needed or 0.0, nodes.memory) * 1e9)}
+    if needed is None or smallest is None or item.given.get("force"):
+        return {"num_cpus": 1, "num_gpus": nodes.most_gpus if item.spread else 1}
+    if item.spread:
+        return {"num_cpus": 1, "num_gpus": min(math.ceil(needed / smallest), nodes.most_gpus)}
+    asked: dict[str, Any] = {"num_cpus": 1, "num_gpus": min(math.ceil(SHARES * needed / smallest) / SHARES, 1)}
+    large = sorted((size, kind) for kind, size in nodes.cards.items() if size >= needed)
+    if len(large) < len(nodes.cards) and large and large[0][1]:
+        asked["resources"] = {large[0][1]: LITTLE}
+    return asked
 
 
 def _run(
@@ -228,7 +232,7 @@ def _note_lost(name: str, outcome: Outcome, folder: Path, storage: Storage | Non
     if storage is None:
         close(folder / name, outcome)
         return
-    with scratch_for(name, Path(tempfile.gettempdir())) as place:
+    with scratch_for(name) as place:
         close(place, outcome)
         storage.put(place)
 
@@ -241,7 +245,7 @@ def made_on_node(
 
     if os.path.isdir(home):  # paths of models are those of the driver
         os.chdir(home)
-    with scratch_for(name, Path(tempfile.gettempdir())) as place:
+    with scratch_for(name) as place:
         kept = None if storage is None else Storage(storage)
         outcome = run_item([word if word != "--out=OUT" else f"--out={place}" for word in words], place)
         if kept is None:

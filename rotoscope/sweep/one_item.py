@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TextIO
 
+from rotoscope.errors import RotoscopeError
 from rotoscope.results.items import FAILED, FINISHED, Outcome, close, open_again
 from rotoscope.sweep.commands import command_line
 
@@ -23,15 +24,20 @@ OURS = "rotoscope: "
 
 
 def run_item(words: Sequence[str], folder: Path) -> Outcome:
-    """Run an item's command line, whatever happens; the folder holds its run, its log and its note when this returns."""
-    log = open_again(folder)
+    """Run an item's command line, whatever happens; the folder holds its run, its log and its note when this returns, if it
+    can be written to at all."""
     began = time.perf_counter()
-    with _into(log):
-        print(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC  rotoscope {shlex.join(words)}", flush=True)
-        code = _run(list(words))
-    seconds = time.perf_counter() - began
-    outcome = Outcome(FINISHED, seconds) if code == 0 else Outcome(FAILED, seconds, _reason(log))
-    close(folder, outcome)
+    try:
+        log = open_again(folder)
+        earlier = log.stat().st_size if log.exists() else 0
+        with _into(log):
+            print(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC  rotoscope {shlex.join(words)}", flush=True)
+            code = _run(list(words))
+        seconds = time.perf_counter() - began
+        outcome = Outcome(FINISHED, seconds) if code == 0 else Outcome(FAILED, seconds, _reason(log, earlier))
+        close(folder, outcome)
+    except (OSError, RotoscopeError) as problem:  # of its folder; other items have others
+        outcome = Outcome(FAILED, time.perf_counter() - began, str(problem))
     _let_go()
     return outcome
 
@@ -74,10 +80,10 @@ def _stream(number: int) -> TextIO:
     return open(number, "w", encoding="utf-8", errors="replace", closefd=False, buffering=1)
 
 
-def _reason(log: Path) -> str:
-    """The sentence that the command complained with, or its last line."""
+def _reason(log: Path, earlier: int) -> str:
+    """The sentence that the command complained with, or its last line; what earlier tries wrote is passed over."""
     with log.open("rb") as file:
-        file.seek(max(0, log.stat().st_size - LAST_BYTES))
+        file.seek(max(earlier, log.stat().st_size - LAST_BYTES))
         lines = file.read().decode("utf-8", "replace").splitlines()
     said = [line for line in lines if line.strip()]
     ours = [line.removeprefix(OURS) for line in said if line.startswith(OURS)]

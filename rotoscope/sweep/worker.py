@@ -18,6 +18,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from rotoscope.sweep.here import DRIVER
 from rotoscope.sweep.one_item import run_item
 
 PARENT_DIED = 1
@@ -60,6 +61,8 @@ def _die_with_parent() -> None:
         import ctypes
 
         ctypes.CDLL(None, use_errno=True).prctl(PARENT_DIED, signal.SIGKILL)
+        if os.environ.get(DRIVER, str(os.getppid())) != str(os.getppid()):
+            os._exit(0)  # it was killed before we could ask for that
 
 
 if __name__ == "__main__":

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import io
+import os
 import socket
+import subprocess
 import sys
 import tarfile
 from pathlib import Path
 from typing import Any
 
 import fsspec
+import pandas as pd
 import pytest
 
-from rotoscope.errors import RotoscopeError
+import rotoscope as rs
+from rotoscope.errors import RotoscopeError, TooLargeError
 from rotoscope.results.items import ITEM, Outcome, close, outcome_of
 from rotoscope.sweep import Expected, on_ray
-from rotoscope.sweep.carrying import Storage, packed, unpack
+from rotoscope.sweep.before import Memory, refuse_too_large
+from rotoscope.sweep.carrying import Storage, packed, public_address, scratch_for, unpack
 from rotoscope.sweep.commands import Swept
 from rotoscope.sweep.items import Item
 from tests.sweep.conftest import Light
@@ -107,7 +112,7 @@ def item(**given: Any) -> Item:
 
 
 def test_a_task_asks_for_what_its_item_takes() -> None:
-    cards, none = on_ray.Nodes(64.0, 4, card=80.0), on_ray.Nodes(64.0, 0)
+    cards, none = on_ray.Nodes(64.0, 4, 2, {"": 80.0}), on_ray.Nodes(64.0)
     assert on_ray.resources(item(), Expected(1.0, 3.0), none) == {"num_cpus": 1, "memory": 3_000_000_000}
     assert on_ray.resources(item(), Expected(), none) == {"num_cpus": 1, "memory": 0}
     assert on_ray.resources(item(), Expected(1.0, 3.0), cards) == {"num_cpus": 1, "num_gpus": 1 / 8}
@@ -115,6 +120,86 @@ def test_a_task_asks_for_what_its_item_takes() -> None:
     assert on_ray.resources(item(), Expected(), cards) == {"num_cpus": 1, "num_gpus": 1.0}
     assert on_ray.resources(item(force=True), Expected(1.0, 200.0), cards) == {"num_cpus": 1, "num_gpus": 1.0}
     assert "memory" in on_ray.resources(item(device="cpu"), Expected(1.0, 3.0), cards)
+
+
+def test_an_item_that_not_every_card_holds_asks_for_one_that_does() -> None:
+    small, large = "accelerator_type:L4", "accelerator_type:H100"
+    nodes = on_ray.Nodes(64.0, 6, 4, {small: 24.0, large: 80.0})
+    asked = on_ray.resources(item(), Expected(1.0, 40.0), nodes)
+    assert asked == {"num_cpus": 1, "num_gpus": 1, "resources": {large: on_ray.LITTLE}}
+    assert on_ray.resources(item(), Expected(1.0, 12.0), nodes) == {"num_cpus": 1, "num_gpus": 0.5}
+    refuse_too_large([item()], {"one": Expected(1.0, 40.0)}, Memory(64.0, nodes.largest), "the cluster")
+    with pytest.raises(TooLargeError, match=r"no device of the cluster has more than 80\.0 GB free"):
+        refuse_too_large([item()], {"one": Expected(1.0, 90.0)}, Memory(64.0, nodes.largest), "the cluster")
+
+
+def test_an_item_that_is_spread_asks_for_several_cards() -> None:
+    nodes = on_ray.Nodes(64.0, 6, 4, {"": 24.0})
+    spread = item(device_map="auto")
+    assert on_ray.resources(spread, Expected(1.0, 60.0), nodes) == {"num_cpus": 1, "num_gpus": 3}
+    assert on_ray.resources(spread, Expected(1.0, 600.0), nodes) == {"num_cpus": 1, "num_gpus": 4}
+    assert on_ray.resources(spread, Expected(), nodes) == {"num_cpus": 1, "num_gpus": 4}
+    refuse_too_large([spread], {"one": Expected(1.0, 600.0)}, Memory(1.0, 24.0), "the cluster")
+
+
+@pytest.fixture
+def nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray is there, and nothing is left to be run on it."""
+    monkeypatch.setitem(sys.modules, "ray", type(sys)("ray"))
+
+
+@pytest.mark.usefixtures("nobody_is_asked")
+def test_parts_in_storage_are_one_sweep(light: Light, tmp_path: Path) -> None:
+    """Every part brings the tables of all items, and what is stored is known to a dry run."""
+    found = light()
+    stored = Storage(str(tmp_path / "stored"))
+    stored.check()
+    for name in found.items["folder"]:
+        stored.put(Path("swept") / name)
+    how: dict[str, Any] = {"on": "ray", "storage": str(tmp_path / "stored"), "out": tmp_path / "other"}
+    for part in ("1/2", "2/2"):
+        again = light(shard=part, **how)
+        pd.testing.assert_frame_equal(again.heads, found.heads)
+        assert again.run.complete
+    assert list(light(dry_run=True, **how).items["state"]) == ["finished"] * 4
+    opened = rs.open(tmp_path / "other")
+    assert len(opened.heads) == len(found.heads)
+    with pytest.raises(RotoscopeError, match="the runs of this sweep are in .*stored, and only their heads"):
+        opened.joined("heads")
+
+
+@pytest.mark.usefixtures("nobody_is_asked")
+def test_a_part_that_is_not_whole_has_what_was_stored(light: Light, tmp_path: Path) -> None:
+    found = light()
+    stored = Storage(str(tmp_path / "stored"))
+    stored.check()
+    for name in found.items["folder"][::2]:
+        stored.put(Path("swept") / name)
+    light(on="ray", storage=str(tmp_path / "stored"), out=tmp_path / "other", shard="1/2")
+    opened = rs.open(tmp_path / "other")
+    assert list(opened.items["state"]) == ["finished", "waiting"] * 2
+    assert not opened.run.complete
+
+
+def test_an_address_is_written_down_without_its_password() -> None:
+    assert public_address("ftp://me:secret@host/sweeps") == "ftp://host/sweeps"
+    assert public_address("s3://bucket/a@b") == "s3://bucket/a@b"
+
+
+def test_what_a_killed_process_left_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    host = socket.gethostname()
+    left = tmp_path / f"rotoscope-item-{host}-{gone.pid}"
+    others = tmp_path / f"rotoscope-item-{host}-{os.getppid()}", tmp_path / "rotoscope-item-elsewhere-1"
+    for folder in (left, *others):
+        folder.mkdir()
+    with scratch_for("one") as place:
+        assert place.parent.is_dir()
+        assert not left.exists()
+        assert all(folder.exists() for folder in others)
+    assert sorted(tmp_path.iterdir()) == sorted(others)
 
 
 def test_a_cluster_that_is_not_there_is_refused_at_once(light: Light, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,6 +211,7 @@ def test_a_cluster_that_is_not_there_is_refused_at_once(light: Light, monkeypatc
             light(on="ray", address=f"127.0.0.1:{port}")
     with pytest.raises(RotoscopeError, match="--address nowhere: a cluster is written as 10.0.0.1:6379"):
         light(on="ray", address="nowhere")
+    assert not Path("swept").exists()
 
 
 def test_ray_is_asked_for_when_it_is_missing(light: Light, monkeypatch: pytest.MonkeyPatch) -> None:

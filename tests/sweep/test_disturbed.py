@@ -1,0 +1,279 @@
+"""What goes wrong with one item, one folder or one driver of a sweep, and what the others have of it."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import rotoscope as rs
+from rotoscope.errors import RotoscopeError, RunError
+from rotoscope.results.place import Place
+from rotoscope.sweep import before, company, driver, here, items_of, one_item, read_file
+from rotoscope.sweep.commands import Swept
+from rotoscope.sweep.items import Item
+from tests.sweep.conftest import ROOT, Light, sweep_text
+from tests.sweep.light import HEADS, PIECES
+
+TWO: dict[str, Any] = {"model": ["a"], "seed": [0, 1]}
+
+
+@pytest.mark.parametrize("way", ["light", "in_processes"])
+def test_a_folder_that_cannot_be_written_fails_alone(
+    way: str, request: pytest.FixtureRequest, journal: Callable[[], list[str]]
+) -> None:
+    swept: Light = request.getfixturevalue(way)
+    names = list(swept(TWO, dry_run=True).items["folder"])
+    swept({"model": ["a"], "seed": [5]})
+    (Path("swept") / names[0]).write_text("a letter")
+    found = swept(TWO)
+    assert list(found.items["state"]) == ["failed", "finished"]
+    assert "cannot be written" in found.items["error"][0]
+    assert (Path("swept") / names[0]).read_text() == "a letter"
+    assert list(rs.open("swept").items["state"]) == ["failed", "finished"]
+    (Path("swept") / names[0]).unlink()
+    assert list(swept(TWO).items["state"]) == ["finished"] * 2
+
+
+def test_the_reason_is_that_of_the_last_try(light: Light, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("bad").touch()
+    grid: dict[str, Any] = {"model": ["bad"], "seed": [0]}
+    assert list(light(grid).failed["error"]) == ["this model is bad; give a better one"]
+
+    class Mistaken:
+        @staticmethod
+        def main(words: list[str]) -> None:
+            raise KeyError("a mistake of ours")
+
+    monkeypatch.setattr(one_item, "command_line", lambda: Mistaken)
+    assert list(light(grid, retry_failed=True).failed["error"]) == ["KeyError: 'a mistake of ours'"]
+
+
+def test_a_damaged_item_is_left_out_and_named(light: Light) -> None:
+    found = light(TWO)
+    first, second = found.items["folder"]
+    (Path("swept") / first / "heads.parquet").write_bytes(b"damaged")
+    again = light(TWO)
+    assert set(again.heads["item"]) == {second}
+    assert any(f"heads of an item are left out: {first}: " in one for one in again.run.warnings)
+    with pytest.warns(UserWarning, match=f"heads of an item are left out: {first}: .*; delete its folder"):
+        joined = again.joined("heads")
+    assert set(joined["item"]) == {second}
+
+
+def test_a_sweep_is_not_whole_while_an_item_is_made_again(
+    light: Light, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = light(TWO)
+    first = Path("swept") / found.items["folder"][0]
+    for file in first.iterdir():
+        file.unlink()
+    first.rmdir()
+
+    def killed(*what: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as context:
+        context.setattr(driver, "_run_here", killed)
+        with pytest.raises(KeyboardInterrupt):
+            light(TWO)
+    opened = rs.open("swept")
+    assert not opened.run.complete
+    assert list(opened.items["state"]) == ["waiting", "finished"]
+    assert light(TWO).run.complete
+
+
+def test_a_damaged_description_can_be_made_again(light: Light) -> None:
+    light(TWO)
+    (Path("swept") / "run.json").write_text("{")
+    with pytest.raises(RunError, match="run.json is damaged .*; move it away to have it made again"):
+        light(TWO)
+    (Path("swept") / "run.json").unlink()
+    assert light(TWO).run.complete
+
+
+def test_tables_of_an_earlier_grid_are_gone(light: Light) -> None:
+    found = light(TWO)
+    assert (Path("swept") / "heads.parquet").exists()
+    Path("bad").touch()
+    found = light({"model": ["bad"], "seed": [0]})
+    assert "heads" not in found.tables
+    assert not (Path("swept") / "heads.parquet").exists()
+
+
+def test_numbers_and_texts_in_one_column_are_texts(tmp_path: Path) -> None:
+    """As of depths, which are layers or the own one, and of an axis with single values and lists."""
+    from rotoscope.results.sweep import _Joined
+
+    joined = _Joined({"one": {"tau": 0.1}, "two": {"tau": [0.1, 0.2]}})
+    for name, depth in (("one", 3), ("two", "own")):
+        table = pd.DataFrame({"layer": [1], "tau": [0.1], "depth": [depth], "error": [None]})
+        assert joined.add_item(name, tmp_path, lambda run, table=table: table) == []
+    assert not joined.parts  # a folder without a run has no tables
+    for name, depth in (("one", 3), ("two", "own")):
+        joined._add(name, pd.DataFrame({"tau": [0.1], "depth": [depth], "error": [None]}), None)
+    found = joined.table()
+    assert list(found["depth"]) == ["3", "own"]
+    assert list(found["grid_tau"]) == ["0.1", "0.1 0.2"]
+    assert list(found["tau"]) == [0.1, 0.1]
+    found.to_parquet(tmp_path / "table.parquet")
+
+
+def test_several_runs_of_one_item_are_told_apart(light: Light, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tests.sweep.light import light_run
+
+    class Several:
+        @staticmethod
+        def main(words: list[str]) -> None:
+            given = dict(word.removeprefix("--").partition("=")[::2] for word in words[1:])
+            out = Path(given.pop("out"))
+            for seed in (0, 1):
+                light_run(out / f"seed-{seed}", {**given, "seed": seed})
+
+    monkeypatch.setattr(one_item, "command_line", lambda: Several)
+    found = light(TWO)
+    assert set(found.heads["run"]) == {"seed-0", "seed-1"}
+    assert len(found.heads) == 2 * 2 * PIECES * HEADS
+
+
+def test_other_settings_from_the_environment_are_other_items(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "sweep.toml"
+    file.write_text('command = "profile"\n[grid]\nmodel = ["letter"]\n')
+    plain = items_of(read_file(file))[0].name
+    monkeypatch.setenv("ROTOSCOPE_PROFILE_PROMPTS", "3")
+    three = items_of(read_file(file))[0].name
+    monkeypatch.setenv("ROTOSCOPE_PROFILE_PROMPTS", "4")
+    assert len({plain, three, items_of(read_file(file))[0].name}) == 3
+
+
+def test_what_changes_no_result_makes_no_other_item(tmp_path: Path) -> None:
+    file = tmp_path / "sweep.toml"
+
+    def names(more: str, grid: str = "") -> list[str]:
+        file.write_text(
+            f'command = "profile"\n[grid]\nmodel = ["letter"]\n{grid}[settings]\nprompts = 2\n{more}'
+        )
+        return [item.name for item in items_of(read_file(file))]
+
+    assert names("") == names("force = true\n") == names('device = "cpu"\n') == names("overwrite = true\n")
+    assert names("") != names('dtype = "bfloat16"\n')
+    assert len({one.rpartition("-")[2] for one in names("", 'device = ["cpu", "cuda"]\n')}) == 2
+
+
+def test_a_data_set_is_no_run(tmp_path: Path) -> None:
+    (tmp_path / "sweep.toml").write_text('command = "data"\n[grid]\ntask = ["number"]\n')
+    with pytest.raises(RotoscopeError, match="sweep.toml, line 1: data makes no run"):
+        read_file(tmp_path / "sweep.toml")
+
+
+def test_parts_that_begin_at_the_same_moment_do_not_refuse_each_other(tmp_path: Path) -> None:
+    """The first is alone for a moment, and says who it is; the others wait for that."""
+    (tmp_path / company.LOCK).touch()
+    file = os.open(tmp_path / company.LOCK, os.O_RDWR)
+    fcntl.flock(file, fcntl.LOCK_EX)
+    waited = threading.Event()
+
+    def begins() -> None:
+        with company.only_driver(tmp_path, (2, 2)):
+            waited.set()
+
+    thread = threading.Thread(target=begins)
+    thread.start()
+    time.sleep(0.2)
+    assert not waited.is_set()
+    os.close(file)
+    thread.join()
+    assert waited.is_set()
+
+
+@pytest.mark.slow
+def test_many_parts_at_once(tmp_path: Path) -> None:
+    code = (
+        "import sys, time; from pathlib import Path; from rotoscope.sweep.company import only_driver\n"
+        "sys.stdin.readline()\n"
+        "with only_driver(Path('swept'), (int(sys.argv[1]), 6)): time.sleep(0.3)"
+    )
+    known = {**os.environ, "PYTHONPATH": str(ROOT)}
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(k)], cwd=tmp_path, env=known, stdin=subprocess.PIPE, text=True
+        )
+        for k in range(1, 7)
+    ]
+    for one in started:
+        one.communicate("\n")
+    assert [one.returncode for one in started] == [0] * 6
+
+
+def test_where_there_are_no_locks_work_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(*what: Any) -> None:
+        raise OSError(errno.ENOSYS, "no locks here")
+
+    monkeypatch.setattr(fcntl, "flock", none)
+    monkeypatch.setattr(fcntl, "lockf", none)
+    with company.only_driver(tmp_path / "swept", (1, 2)), company.writing_tables(tmp_path / "swept"):
+        place = Place(tmp_path / "run")
+        place.begin()
+        place.leave()
+
+
+def item(**given: Any) -> Item:
+    return Item("one", Swept("profile"), given, ())
+
+
+def test_an_item_that_is_spread_has_all_cards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(here, "gpus", lambda: ["4", "7"])
+    for spread in (item(device_map="auto"), item(devices=["cuda:0", "cuda:1"])):
+        places = here.environments(None, [item(), spread])
+        assert len(places) == 1
+        assert here.VISIBLE not in places[0]
+        assert len(here.environments(2, [item(), spread])) == 1
+
+
+def test_every_item_is_compared_with_its_own_device() -> None:
+    memory = before.Memory(500.0, 24.0)
+    assert memory.of(item(device="cpu")) == 500.0
+    assert memory.of(item()) == 24.0
+    assert before.Memory(500.0).of(item()) == 500.0
+    assert memory.of(item(device_map="auto")) is None
+
+
+def test_a_worker_whose_driver_is_gone_does_nothing(tmp_path: Path) -> None:
+    """Also one that was started just before, and has its first item already."""
+    known = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        here.DRIVER: "1",
+        "LIGHT_JOURNAL": str(tmp_path / "journal"),
+    }
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "tests.sweep.light"], cwd=tmp_path, env=known, stdin=subprocess.PIPE, text=True
+    )
+    assert worker.stdin is not None
+    worker.stdin.write('{"words": ["profile", "--model=a", "--out=x"], "folder": "x"}\n')
+    worker.stdin.flush()
+    assert worker.wait() == 0
+    worker.stdin.close()
+    assert not (tmp_path / "journal").exists()
+
+
+def test_a_part_answers_for_its_own_items(light: Light, run: Callable[..., tuple[int, str, str]]) -> None:
+    Path("bad").touch()
+    Path("sweep.toml").write_text(sweep_text({"model": ["a", "bad"], "seed": [0]}, prompts=4))
+    assert run("sweep", "sweep.toml", "--shard", "2/2")[0] == 1
+    assert run("sweep", "sweep.toml", "--shard", "1/2")[0] == 0
+    code, said, _ = run("sweep", "sweep.toml", "--dry-run")
+    assert code == 0
+    assert "nan" not in said
