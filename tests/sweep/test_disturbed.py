@@ -24,6 +24,7 @@ from rotoscope.sweep.commands import Swept
 from rotoscope.sweep.items import Item
 from tests.sweep.conftest import ROOT, Light, sweep_text
 from tests.sweep.light import HEADS, PIECES
+from tests.waiting import wait_until
 
 TWO: dict[str, Any] = {"model": ["a"], "seed": [0, 1]}
 
@@ -262,11 +263,15 @@ def test_a_worker_whose_driver_is_gone_does_nothing(tmp_path: Path) -> None:
         [sys.executable, "-m", "tests.sweep.light"], cwd=tmp_path, env=known, stdin=subprocess.PIPE, text=True
     )
     assert worker.stdin is not None
-    worker.stdin.write('{"words": ["profile", "--model=a", "--out=x"], "folder": "x"}\n')
-    worker.stdin.flush()
-    assert worker.wait() == 0
-    worker.stdin.close()
-    assert not (tmp_path / "journal").exists()
+    try:
+        worker.stdin.write('{"words": ["profile", "--model=a", "--out=x"], "folder": "x"}\n')
+        worker.stdin.flush()
+        wait_until(lambda: worker.poll() is not None or (tmp_path / "journal").exists())
+        assert worker.poll() == 0
+    finally:
+        worker.kill()
+        worker.wait()
+        worker.stdin.close()
 
 
 def test_a_part_answers_for_its_own_items(light: Light, run: Callable[..., tuple[int, str, str]]) -> None:
