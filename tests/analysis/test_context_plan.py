@@ -153,6 +153,19 @@ def test_no_breaking_length_is_given_of_a_model_that_does_not_copy(plan: Context
     assert plan.sentences()[-1].startswith("No breaking length: the model does not copy repeated tokens")
 
 
+def test_a_model_whose_layers_all_slide_gets_a_plan_without_predictions(tmp_path: Path) -> None:
+    model = tiny("mistral", max_position_embeddings=TRAINED, num_hidden_layers=2)
+    subject = rs.load((model, word_tokenizer()), name="sliding")
+    how = SMALL | {"sources": "repeats", "scaling": "linear", "out": tmp_path / "run"}
+    plan = rs.plan.context(subject, **how)
+    assert plan.predicted.empty
+    assert plan.sentences()
+    assert "where repeated tokens break, measured; nothing was predicted" in dict(plan.overview())
+    payload = rs.report.run_payload(tmp_path / "run")
+    assert payload["problems"] == []
+    assert payload["tabs"]["plan"]["said"] == plan.sentences()
+
+
 def test_copying_breaks_where_either_kind_of_head_loses_half() -> None:
     names = (AS_IT_IS, "linear", "yarn")
     plan = by_hand(dict.fromkeys(names, KNOWS), dict.fromkeys(names, KNOWS))

@@ -217,7 +217,7 @@ def test_a_plan_keeps_the_head_that_is_needed_and_beats_random_choices() -> None
     row = found.against_random.iloc[0]
     assert row["loss"] < row["null_value"] - 0.5
     table = found.table("repeats")
-    assert table.set_index("ranking").loc["plan", "25%"] == pytest.approx(table.set_index("ranking").loc["plan", "100%"], abs=1e-3)  # fmt: skip
+    assert table.set_index("ranking").loc["plan", "25 %"] == pytest.approx(table.set_index("ranking").loc["plan", "100 %"], abs=1e-3)  # fmt: skip
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -311,8 +311,31 @@ def test_a_model_streams_as_planned(subject: rs.Subject) -> None:
 def test_all_or_none(subject: rs.Subject, keep: float, streams: int) -> None:
     found = rs.plan.cache(subject, **{**PLANNED, "rankings": ("far_task",)}, keep=keep, show_progress=False)
     assert int(found.heads["streams"].sum()) == streams
-    assert found.sentences()
-    assert found.overview()
+    assert found.sentences()[0].endswith(", so there was nothing to choose")
+    assert [title.split(" by ")[0] for title, _ in found.overview()] == ["loss on repeats"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"rankings": ("random",)}, "there was no ranking to choose by"),
+        ({"frontier": (0, 1), "keep": 1}, "so there was nothing to choose"),
+        ({"rankings": ("far_task",)}, "chosen by far_task, the only ranking that was asked for"),
+    ],
+)
+def test_plans_with_nothing_to_compare(subject: rs.Subject, changes: dict[str, Any], words: str) -> None:
+    found = rs.plan.cache(subject, **{**PLANNED, "keep": 0.5, **changes}, show_progress=False)
+    said = found.sentences()
+    assert said[0].endswith(words) or f"{words}, since" in said[0]
+    assert "nan" not in " ".join(said)
+    assert not any("beside random" in title for title, _ in found.overview())
+
+
+def test_shares_that_lie_close_have_columns_of_their_own(subject: rs.Subject) -> None:
+    shares = (0.331, 0.334, 0.501, 0.502)
+    found = rs.plan.cache(subject, **PLANNED | {"frontier": shares}, keep=0.5, show_progress=False)
+    names = ["ranking", "0 %", "33.1 %", "33.4 %", "50 %", "50.1 %", "50.2 %", "100 %"]
+    assert found.table("repeats").columns.tolist() == names
 
 
 def test_a_window_that_forgets_nothing_is_refused(subject: rs.Subject) -> None:
