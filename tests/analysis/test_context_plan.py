@@ -429,3 +429,9 @@ def test_the_page_and_the_figures_show_losses_by_length(plan: ContextPlan) -> No
     assert tab["y"] == "loss"
     assert tab["said"] == plan.sentences()
     assert [name for name, _ in figures_of(plan)] == ["context_losses", "context_classes"]
+
+
+def test_the_page_says_how_well_the_model_was_read(plan: ContextPlan) -> None:
+    said = rs.report.run_payload(plan)["proof"]
+    assert said["layers rebuilt after a permutation"] == 2
+    assert said["largest difference of an attention weight"] < 1e-4

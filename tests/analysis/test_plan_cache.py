@@ -275,6 +275,9 @@ def test_a_run_comes_back_and_goes_on(
     assert isinstance(opened, rs.results.CachePlan)
     pd.testing.assert_frame_equal(opened.heads, found.heads)
     assert repr(opened).startswith("CachePlan('small'")
+    said = rs.report.run_payload(tmp_path / "run")["proof"]
+    assert said["layers rebuilt after a permutation"] == 3
+    assert said["largest difference of an attention weight"] < 1e-4
 
 
 def test_the_plan_file_says_who_streams(subject: rs.Subject, tmp_path: Path) -> None:
