@@ -214,9 +214,10 @@ class CachePlan(Plan):
 
     def caveats(self) -> list[str]:
         settings, found = self.run.settings, []
-        found.append(
-            f"ranked on {settings['task']} with a window of {settings['window']} tokens: another task or window may need other heads"
-        )
+        if self.ranking != NOTHING:
+            found.append(
+                f"ranked on {settings['task']} with a window of {settings['window']} tokens: another task or window may need other heads"
+            )
         if settings["prompts"] < 4:
             found.append(
                 f"{settings['prompts']} prompts of each source say little about how sure the differences are"

@@ -331,6 +331,8 @@ def test_plans_with_nothing_to_compare(subject: rs.Subject, changes: dict[str, A
     said = found.sentences()
     assert said[0].endswith(words) or f"{words}, since" in said[0]
     assert "nan" not in " ".join(said)
+    ranked = any("ranked on repeats" in caveat for caveat in found.caveats())
+    assert ranked == ("far_task" in words)
     assert not any("beside random" in title for title, _ in found.overview())
 
 
