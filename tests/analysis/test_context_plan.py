@@ -153,19 +153,6 @@ def test_no_breaking_length_is_given_of_a_model_that_does_not_copy(plan: Context
     assert plan.sentences()[-1].startswith("No breaking length: the model does not copy repeated tokens")
 
 
-def test_a_model_whose_layers_all_slide_gets_a_plan_without_predictions(tmp_path: Path) -> None:
-    model = tiny("mistral", max_position_embeddings=TRAINED, num_hidden_layers=2)
-    subject = rs.load((model, word_tokenizer()), name="sliding")
-    how = SMALL | {"sources": "repeats", "scaling": "linear", "out": tmp_path / "run"}
-    plan = rs.plan.context(subject, **how)
-    assert plan.predicted.empty
-    assert plan.sentences()
-    assert "where repeated tokens break, measured; nothing was predicted" in dict(plan.overview())
-    payload = rs.report.run_payload(tmp_path / "run")
-    assert payload["problems"] == []
-    assert payload["tabs"]["plan"]["said"] == plan.sentences()
-
-
 def test_copying_breaks_where_either_kind_of_head_loses_half() -> None:
     names = (AS_IT_IS, "linear", "yarn")
     plan = by_hand(dict.fromkeys(names, KNOWS), dict.fromkeys(names, KNOWS))
@@ -429,9 +416,3 @@ def test_the_page_and_the_figures_show_losses_by_length(plan: ContextPlan) -> No
     assert tab["y"] == "loss"
     assert tab["said"] == plan.sentences()
     assert [name for name, _ in figures_of(plan)] == ["context_losses", "context_classes"]
-
-
-def test_the_page_says_how_well_the_model_was_read(plan: ContextPlan) -> None:
-    said = rs.report.run_payload(plan)["proof"]
-    assert said["layers rebuilt after a permutation"] == 2
-    assert said["largest difference of an attention weight"] < 1e-4

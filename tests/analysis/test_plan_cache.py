@@ -318,31 +318,6 @@ def test_all_or_none(subject: rs.Subject, keep: float, streams: int) -> None:
     assert [title.split(" by ")[0] for title, _ in found.overview()] == ["loss on repeats"]
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"rankings": ("random",)}, "there was no ranking to choose by"),
-        ({"frontier": (0, 1), "keep": 1}, "so there was nothing to choose"),
-        ({"rankings": ("far_task",)}, "chosen by far_task, the only ranking that was asked for"),
-    ],
-)
-def test_plans_with_nothing_to_compare(subject: rs.Subject, changes: dict[str, Any], words: str) -> None:
-    found = rs.plan.cache(subject, **{**PLANNED, "keep": 0.5, **changes}, show_progress=False)
-    said = found.sentences()
-    assert said[0].endswith(words) or f"{words}, since" in said[0]
-    assert "nan" not in " ".join(said)
-    ranked = any("ranked on repeats" in caveat for caveat in found.caveats())
-    assert ranked == ("far_task" in words)
-    assert not any("beside random" in title for title, _ in found.overview())
-
-
-def test_shares_that_lie_close_have_columns_of_their_own(subject: rs.Subject) -> None:
-    shares = (0.331, 0.334, 0.501, 0.502)
-    found = rs.plan.cache(subject, **PLANNED | {"frontier": shares}, keep=0.5, show_progress=False)
-    names = ["ranking", "0 %", "33.1 %", "33.4 %", "50 %", "50.1 %", "50.2 %", "100 %"]
-    assert found.table("repeats").columns.tolist() == names
-
-
 def test_a_window_that_forgets_nothing_is_refused(subject: rs.Subject) -> None:
     with pytest.raises(TaskError, match="hold all of a prompt of 16"):
         rs.plan.cache(subject, **{**PLANNED, "window": 15})
