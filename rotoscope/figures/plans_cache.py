@@ -61,7 +61,8 @@ def cache_map(plan: CachePlan) -> Figure:
         ax.yaxis.get_major_locator().set_params(integer=True)
         bar = figure.colorbar(drawn, ax=ax, label="place in the ranking", boundaries=np.linspace(0, 1, 40))
         bar.set_ticks([0, 1], labels=["streams first", "streams last"])
-    return caption(figure, f"{plan.name}; dots: key heads that keep everything ({plan.keep:.0%}); ranking: {plan.ranking.replace('_', ' ')}")  # fmt: skip
+    by = "" if plan.ranking == NOTHING else f"; ranking: {plan.ranking.replace('_', ' ')}"
+    return caption(figure, f"{plan.name}; dots: key heads that keep everything ({plan.keep:.0%}){by}")
 
 
 def _line(rows: pd.DataFrame, ends: pd.DataFrame) -> pd.DataFrame:

@@ -17,6 +17,7 @@ def rotation_frontier(run: RotationPlan) -> Figure:
     """Loss against the number of planes that rotate, a panel per source, a line per ranking."""
     rankings = list(dict.fromkeys(run.selection["ranking"]))
     hues = dict(zip([name for name in rankings if name != RANDOM], SERIES * 2, strict=False)) | {RANDOM: NULL}
+    own = None if run.nothing_to_choose else run.chosen
     with drawing(TEXT_WIDTH, 3.6, 1, len(run.sources)) as (figure, panels):
         at = sorted({int(planes) for planes in run.summary["planes"]})
         for axes, source in zip(panels, run.sources, strict=True):
@@ -30,11 +31,9 @@ def rotation_frontier(run: RotationPlan) -> Figure:
                     "ms": 3.5,
                     "mfc": None if mine else "white",
                 }
-                name = ranking.replace("_", " ") + (" (the plan)" if ranking == run.chosen else "")
-                axes.plot(
-                    x, rows["loss"], DASHES[mine], lw=2.0 if ranking == run.chosen else 1.1, label=name, **look
-                )
-                if ranking in (run.chosen, RANDOM):
+                name = ranking.replace("_", " ") + (" (the plan)" if ranking == own else "")
+                axes.plot(x, rows["loss"], DASHES[mine], lw=2.0 if ranking == own else 1.1, label=name, **look)
+                if ranking in (own, RANDOM):
                     axes.fill_between(
                         x, rows["loss_low"], rows["loss_high"], color=hues[ranking], alpha=0.15, lw=0
                     )
@@ -65,6 +64,5 @@ def rotation_map(run: RotationPlan) -> Figure:
         figure.colorbar(
             image, ax=axes, label="key heads that keep it", ticks=range(heads + 1), fraction=0.04, pad=0.02
         )
-    return caption(
-        figure, f"{run.name}; {run.planes} of {run.total} planes of every key head rotate, by {run.chosen}"
-    )
+    by = "" if run.nothing_to_choose else f", by {run.chosen}"
+    return caption(figure, f"{run.name}; {run.planes} of {run.total} planes of every key head rotate{by}")

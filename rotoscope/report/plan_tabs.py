@@ -25,7 +25,7 @@ def cache_tab(found: Salvaged) -> Tab | None:
         return None
     run = CachePlan(found.run, found.tables)
     x = "share of key heads that keep everything"
-    return _tab(found, run, _panels(_with_ends(run.frontier), "kept_share"), x, done="heads" in found.tables)
+    return _tab(found, run, panels_of(with_ends(run.frontier), "kept_share"), x, done="heads" in found.tables)
 
 
 def rotation_tab(found: Salvaged) -> Tab | None:
@@ -36,7 +36,7 @@ def rotation_tab(found: Salvaged) -> Tab | None:
     names = dict.fromkeys(run.selection["ranking"])
     rows = pd.concat([run.curve(name).assign(ranking=name) for name in names], ignore_index=True)
     x = "planes of a key head that rotate"
-    return _tab(found, run, _panels(rows, "planes"), x, done="plan" in found.tables)
+    return _tab(found, run, panels_of(rows, "planes"), x, done="plan" in found.tables)
 
 
 def context_tab(found: Salvaged) -> Tab | None:
@@ -54,17 +54,17 @@ def context_tab(found: Salvaged) -> Tab | None:
         ]
 
     more = heads if "heads" in found.tables else None
-    tab = _tab(found, run, _panels(rows, "length"), "length (tokens)", done=found.complete, more=more)
+    tab = _tab(found, run, panels_of(rows, "length"), "length (tokens)", done=found.complete, more=more)
     return tab | {"log": True}
 
 
-def _with_ends(rows: pd.DataFrame) -> pd.DataFrame:
+def with_ends(rows: pd.DataFrame) -> pd.DataFrame:
     """Where nobody or everybody streams, every ranking is the same."""
     ends, names = rows[rows["ranking"] == NOTHING], rows["ranking"].unique()
     return pd.concat([rows[rows["ranking"] != NOTHING], *(ends.assign(ranking=name) for name in names if name not in (NOTHING, "plan"))])  # fmt: skip
 
 
-def _panels(rows: pd.DataFrame, x: str) -> list[Tab]:
+def panels_of(rows: pd.DataFrame, x: str) -> list[Tab]:
     """A picture for every source, a line for every way to decide."""
     rows = rows.rename(columns={"loss_low": "low", "loss_high": "high"})
     panels = []

@@ -12,12 +12,14 @@ import pandas as pd
 from rotoscope.maths.purity import CLASSES
 from rotoscope.report.columns import clean, column
 from rotoscope.report.payload import payload_of
+from rotoscope.report.plans_compared import plans_compared
 from rotoscope.report.salvage import Salvaged, salvage
 from rotoscope.report.shown import PAGE
 from rotoscope.results.aggregate import HEAD, SCORES
 from rotoscope.results.comparison import Comparison, Sample, compare, settings_that_differ
 from rotoscope.results.depths import SwapDepths
 from rotoscope.results.dynamics import Dynamics
+from rotoscope.results.plan import Plan
 from rotoscope.results.profile import Profile
 from rotoscope.results.record import RunRecord
 from rotoscope.results.saved import SavedRun
@@ -41,6 +43,8 @@ class Side:
     """Scores per input by tau, where the run has them."""
     ends: dict[float, pd.DataFrame] = field(default_factory=dict)
     """The heads at the last step of a training by tau."""
+    plan: Plan | None = None
+    """A plan that is finished."""
 
 
 def side_of(source: str | Path | SavedRun, room: int = PAGE) -> Side:
@@ -50,7 +54,8 @@ def side_of(source: str | Path | SavedRun, room: int = PAGE) -> Side:
     overview, training = payload["tabs"].get("overview"), payload["tabs"].get("training")
     samples = _samples(found, overview["taus"]) if overview else {}
     ends = _ends(found) if training and training["series"] else {}
-    return Side(payload, found.run, bool(overview), samples, ends)
+    plan = found.opened() if found.complete else None
+    return Side(payload, found.run, bool(overview), samples, ends, plan if isinstance(plan, Plan) else None)
 
 
 def _samples(found: Salvaged, taus: list[float]) -> dict[float, Sample]:
@@ -85,6 +90,9 @@ def comparison(first: Side, second: Side) -> dict[str, Any]:
         for name, *values in settings_that_differ(first.run, second.run)
     ]
     found: dict[str, Any] = {"settings": differ, "at": [], "words": []}
+    plans = _plans(first.plan, second.plan)
+    if plans is not None:
+        return found | {"plan": plans, "words": plans.pop("words")}
     if first.ends and second.ends:
         pairs = _shared(first.ends, second.ends)
         return found | {"at": [_at_the_end(first, second, *pair) for pair in pairs], "words": [UNTESTED]}
@@ -97,6 +105,16 @@ def comparison(first: Side, second: Side) -> dict[str, Any]:
     if _fingerprint(first.run) != _fingerprint(second.run):
         found["words"].append("The models are not the same: heads are matched by layer and number alone.")
     return found
+
+
+def _plans(first: Plan | None, second: Plan | None) -> dict[str, Any] | None:
+    """Two plans of one kind beside each other, where both can be read."""
+    if first is None or second is None:
+        return None
+    try:
+        return plans_compared(first, second)
+    except Exception:  # as above
+        return None
 
 
 def _shared(first: dict[float, Any], second: dict[float, Any]) -> list[tuple[float, float]]:

@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from rotoscope.results.intervals import mean_interval
-from rotoscope.results.plan import Plan, summarised
+from rotoscope.results.plan import Plan, interval_of, summarised
 from rotoscope.results.table import Table
 
 AS_IT_IS = "as it is"
@@ -102,8 +100,9 @@ class ContextPlan(Plan):
     def recommendation(self) -> Recommendation:
         """The setting with the lowest loss at the length asked for, where it is lower than that of all others beyond noise.
 
-        Out of the question are settings that cost more loss at training length than was allowed, beyond noise. Differences are
-        taken prompt by prompt. A model that knows no more than chance at training length gets no recommendation.
+        Out of the question are settings that cost more loss at training length than was allowed. Differences are taken prompt by
+        prompt. Nothing is recommended of a model that knows no more than chance at training length, no setting that knows no more
+        at the length asked for, and none of which the prompts do not tell that it costs so little.
         """
         source = "text" if "text" in set(self.losses["source"]) else "repeats"
         allowed = float(self.run.settings["worse"])
@@ -117,31 +116,40 @@ class ContextPlan(Plan):
             mine[mine["length"] == n].pivot(index="prompt", columns="setting", values="loss")[self.settings]
             for n in (self.trained, self.to)
         )
+        many = f"{len(long)} prompts"
         if len(long) < 2:
             return none("one prompt says nothing about noise: take more (--prompts)")
-        chance = math.log(int(self.run.settings["vocabulary"]))
-        if not _interval(short[AS_IT_IS] - chance)[1] < 0:
+        if self.guesses(short[AS_IT_IS]):
             return none(
-                f"at its training length the model does no better than chance (a loss of {chance:.2f}) beyond noise, so nothing that "
-                "it loses means anything"
+                f"at its training length the model does no better than chance (a loss of {self.chance:.2f}) beyond noise, so nothing "
+                "that it loses means anything"
             )
         costs = {name: short[name] - short[AS_IT_IS] for name in self.settings}
-        dear = [name for name, cost in costs.items() if cost.mean() > allowed and _interval(cost)[0] > 0]
+        dear = [name for name, cost in costs.items() if cost.mean() > allowed]
         left = [name for name in self.settings if name not in dear]
-        best = str(long[left].mean().idxmin())
-        tied = [name for name in left if name != best and not _interval(long[best] - long[name])[1] < 0]
-        if tied:
-            worse = [name for name in left if name not in (best, *tied)]
-            told = f"; they do better than {_and(worse)} beyond noise" if worse else ""
-            return none(f"{_and([best, *tied])} cannot be told apart with {len(long)} prompts{told}")
-        out = f"; {_and(dear)} cost more at training length" if dear else ""
         if len(left) == 1:
             return none(
                 f"every scaling costs more than {allowed:g} at training length, so nothing was left to compare"
             )
-        return Recommendation(
-            best, f"lower than all others beyond noise over {len(long)} prompts{out}", optimised
-        )
+        best = str(long[left].mean().idxmin())
+        if self.guesses(long[best]):
+            return none(
+                f"at {self.to:,} tokens {best} does best, and no better than chance (a loss of {self.chance:.2f}) beyond noise"
+            )
+        tied = [name for name in left if name != best and not interval_of(long[best] - long[name])[1] < 0]
+        if tied:
+            worse = [name for name in left if name not in (best, *tied)]
+            told = f"; they do better than {_and(worse)} beyond noise" if worse else ""
+            return none(f"{_and([best, *tied])} cannot be told apart with {many}{told}")
+        if interval_of(costs[best])[1] > allowed:
+            return none(
+                f"{best} does best, and {many} do not tell whether it costs more than {allowed:g} at training length: take more "
+                "(--prompts), or allow more (--worse)"
+            )
+        out = f"; {_and(dear)} cost more at training length" if dear else ""
+        unsure = [name for name in dear if not interval_of(costs[name])[0] > allowed]
+        out += f" ({_and(unsure)} in the mean, within noise)" if unsure else ""
+        return Recommendation(best, f"lower than all others beyond noise over {many}{out}", optimised)
 
     @cached_property
     def copying(self) -> dict[str, list[tuple[int, int]]]:
@@ -157,56 +165,59 @@ class ContextPlan(Plan):
         return bool(right >= COPIED) and all(self.copying.values())
 
     @cached_property
+    def foretold(self) -> dict[str, list[tuple[int, int]]]:
+        """Those of the heads that copying needs whose attention was predicted: none of layers that see a window only."""
+        if self.predicted.empty:
+            return {kind: [] for kind in COPYING}
+        known = set(self.predicted[HEAD].itertuples(index=False, name=None))
+        return {kind: [head for head in some if head in known] for kind, some in self.copying.items()}
+
+    @cached_property
     def breaking(self) -> pd.DataFrame:
         """Predicted and measured by setting and length, for repeated tokens.
 
         `on_followed` and `on_previous` are the attention on what followed in the first copy and on the token before, in the mean
-        over the heads that look there at training length; `predicted_...` what was predicted of it, and `accuracy` what the model
-        says. Where either of the two is predicted to be under half of what it was, copying is `predicted_broken`; where the
-        accuracy is under half of the model's own at training length, it is `measured_broken`.
+        over the heads that look there at training length and of which it was predicted; `predicted_...` what was predicted of it,
+        and `accuracy` what the model says. Where either of the two is predicted to be under half of what it was, copying is
+        `predicted_broken`; where the accuracy is under half of the model's own at training length, it is `measured_broken`. Where
+        nothing was predicted, since every layer sees a window only, it is all heads that look there, and what was measured.
         """
         accuracy = self.summary[self.summary["source"] == "repeats"].set_index(["setting", "length"])[
             "accuracy"
         ]
-        guesses = self.predicted.set_index(["setting", "length", *HEAD]).sort_index()
-        usual = self._copied(self._heads_at(AS_IT_IS, self.trained))
+        some = self.copying if self.predicted.empty else self.foretold
+        guesses = None if self.predicted.empty else self.predicted.set_index(["setting", "length", *HEAD])
+        usual = _copied(self._heads_at(AS_IT_IS, self.trained), some)
         rows = []
         for setting in self.settings:
             for n in self.lengths:
-                guess = self._copied(guesses.loc[setting, n])
+                row: dict[str, Any] = {"setting": setting, "length": n}
                 right = accuracy.loc[setting, n]
-                rows.append(
-                    {"setting": setting, "length": n}
-                    | {f"predicted_{kind}": value for kind, value in guess.items()}
-                    | self._copied(self._heads_at(setting, n))
-                    | {
-                        "accuracy": right,
-                        "predicted_broken": any(guess[kind] < HALF * usual[kind] for kind in COPYING),
-                        "measured_broken": bool(right < HALF * accuracy.loc[AS_IT_IS, self.trained]),
-                    }
-                )
+                broken = {"measured_broken": bool(right < HALF * accuracy.loc[AS_IT_IS, self.trained])}
+                if guesses is not None:
+                    guess = _copied(guesses.sort_index().loc[setting, n], some)
+                    row |= {f"predicted_{kind}": value for kind, value in guess.items()}
+                    under = any(guess[kind] < HALF * usual[kind] for kind in COPYING)
+                    broken = {"predicted_broken": under, **broken}
+                rows.append(row | _copied(self._heads_at(setting, n), some) | {"accuracy": right, **broken})
         return pd.DataFrame(rows)
-
-    def _copied(self, heads: pd.DataFrame) -> dict[str, float]:
-        """Of each kind of head that copying needs, the mean attention where it looks."""
-        return {kind: float(heads[kind].reindex(some).mean()) for kind, some in self.copying.items()}
 
     @cached_property
     def breaking_lengths(self) -> pd.DataFrame:
         """One row per setting: the first length at which it is broken, as predicted and as measured; none is infinite.
 
-        Missing where the model as it is does not copy at its training length: there is nothing to break.
+        Missing where the model as it is does not copy at its training length: there is nothing to break. Without a prediction of
+        either kind of head that copying needs there is none of the length.
         """
+        known = {"predicted": self.copies and all(self.foretold.values()), "measured": self.copies}
+        if self.predicted.empty:
+            del known["predicted"]
         rows = []
         for setting, group in self.breaking.groupby("setting", sort=False):
-            found = (
-                dict.fromkeys(("predicted", "measured"), math.nan)
-                if not self.copies
-                else {
-                    name: min(group.loc[group[f"{name}_broken"], "length"], default=math.inf)
-                    for name in ("predicted", "measured")
-                }
-            )
+            found = {
+                name: min(group.loc[group[f"{name}_broken"], "length"], default=math.inf) if told else math.nan
+                for name, told in known.items()
+            }
             rows.append({"setting": setting, **found})
         return pd.DataFrame(rows)
 
@@ -271,14 +282,24 @@ class ContextPlan(Plan):
 
     def _about_breaking(self) -> str:
         """How good the prediction was, where there was anything to predict."""
-        words = ("that look at what followed", "that look at the token before")
-        heads = [f"{len(some)} heads {kind}" for kind, some in zip(words, self.copying.values(), strict=True)]
         if not self.copies:
-            return f"No breaking length: the model does not copy repeated tokens at its training length ({_and(heads)})."
+            heads = _counted(self.copying)
+            return (
+                f"No breaking length: the model does not copy repeated tokens at its training length ({heads})."
+            )
+        left_out = {
+            head for kind, some in self.copying.items() for head in set(some) - set(self.foretold[kind])
+        }
+        if not all(self.foretold.values()):
+            return (
+                f"No breaking length is predicted: of the heads that copying needs ({_counted(self.copying)}), {len(left_out)} are in "
+                "layers that see a window only."
+            )
         right = self.breaking_lengths["predicted"] == self.breaking_lengths["measured"]
+        without = f" ({len(left_out)} more are in layers that see a window only)" if left_out else ""
         return (
             f"The predicted breaking length is the measured one for {int(right.sum())} of {len(right)} settings, predicted from "
-            f"{_and(heads)}."
+            f"{_counted(self.foretold)}{without}."
         )
 
     def overview(self) -> list[tuple[str, pd.DataFrame]]:
@@ -292,7 +313,8 @@ class ContextPlan(Plan):
             tables.append(
                 ("heads and planes, beside the model as it is at training length", self.heads_by_length)
             )
-            tables.append(("where repeated tokens break, predicted and measured", self.breaking_lengths))
+            told = "measured; nothing was predicted" if self.predicted.empty else "predicted and measured"
+            tables.append((f"where repeated tokens break, {told}", self.breaking_lengths))
         return tables
 
     @cached_property
@@ -302,7 +324,7 @@ class ContextPlan(Plan):
         table = self.lost_gaps.set_index(["setting", "length"])[["lost", "holding"]]
         table.insert(0, "classes_changed", changed.reindex(table.index, fill_value=0))
         both = [name for kind in COPYING for name in (f"predicted_{kind}", kind)]
-        beside = self.breaking.set_index(["setting", "length"])[both]
+        beside = self.breaking.set_index(["setting", "length"]).filter(both)
         return table.join(beside).reset_index()
 
     def _heads_at(self, setting: str, n: int) -> pd.DataFrame:
@@ -318,10 +340,15 @@ class ContextPlan(Plan):
         )
 
 
-def _interval(values: pd.Series) -> tuple[float, float]:
-    """Both ends of the 95 % interval of a mean over prompts."""
-    [low], [high] = mean_interval(values.to_numpy(dtype=float)[:, None], (-np.inf, np.inf))
-    return float(low), float(high)
+def _copied(heads: pd.DataFrame, which: dict[str, list[tuple[int, int]]]) -> dict[str, float]:
+    """Of each kind of head that copying needs, the mean attention where it looks."""
+    return {kind: float(heads[kind].reindex(some).mean()) for kind, some in which.items()}
+
+
+def _counted(heads: dict[str, list[tuple[int, int]]]) -> str:
+    """How many heads there are of each kind."""
+    words = ("that look at what followed", "that look at the token before")
+    return _and([f"{len(some)} heads {kind}" for kind, some in zip(words, heads.values(), strict=True)])
 
 
 def _by_length(rows: pd.DataFrame, measure: str) -> pd.DataFrame:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from functools import cached_property
 
-import numpy as np
 import pandas as pd
 
-from rotoscope.results.intervals import mean_interval
-from rotoscope.results.plan import Plan, summarised
+from rotoscope.results.plan import Chosen, Plan, against_random, interval_of, summarised
 from rotoscope.results.table import Table
-from rotoscope.results.verdict import BEYOND, NO_VERDICT, Figure, verdicts
+from rotoscope.results.verdict import BEYOND, NO_VERDICT
 
 RANDOM, ALL, NONE = "random", "all rotate", "none rotates"
 OURS = ("positional", "positional_minus_symbolic", "turning_norm", "effect", "effect_rounds", "combined")
@@ -90,32 +87,32 @@ class RotationPlan(Plan):
         order = wide[self.sources].mean(axis=1).sort_values(kind="stable").index
         return wide.loc[order].reset_index(drop=True)
 
+    @property
+    def nothing_to_choose(self) -> bool:
+        """Whether no plane rotates, or all do: every ranking is the same then."""
+        return self.planes in (0, self.total)
+
+    @cached_property
+    def lost(self) -> dict[str, float]:
+        """Sources on which the model with all its planes rotating does no better than guessing, and what it loses there."""
+        return self.at_chance(self.frontier[self.frontier["ranking"] == ALL])
+
     @cached_property
     def beside_random(self) -> pd.DataFrame:
         """Every ranking beside random ones, at the number of planes asked for: one row per ranking and source.
 
-        `effect` is the mean over prompts of its loss minus that of the random rankings; the null is the same of every random draw,
-        and the verdict that of `rotoscope.results.verdicts`, all rows together.
+        `effect` is the mean over prompts of its loss minus that of the random rankings, and the verdict that of
+        `rotoscope.results.verdicts`, all rows together.
         """
-        rows, figures = [], []
+        choices = []
         for source in self.sources:
             wide = self._wide(source)
-            random = wide.filter(regex=f"^{RANDOM}")
-            if random.empty:
-                continue
-            middle = random.mean(axis=1)
-            draws = [float((random[name] - middle).mean()) for name in random]
+            random = wide.filter(regex=f"^{RANDOM} ")
             for ranking in dict.fromkeys(self.selection["ranking"]):
-                if ranking == RANDOM:
-                    continue
-                own = (wide[f"{ranking} -1"] - middle).to_numpy(dtype=float)
-                [low], [high] = mean_interval(own[:, None])
-                error = own.std(ddof=1) / np.sqrt(len(own)) if len(own) > 1 else np.nan
-                effect = {"effect": own.mean(), "low": low, "high": high}
-                rows.append({"ranking": ranking, "source": source} | effect)
-                figures.append(Figure(float(own.mean()), error, draws))
-        beside = pd.DataFrame([asdict(verdict) for verdict in verdicts(figures)])
-        return pd.concat([pd.DataFrame(rows), beside], axis=1)
+                if ranking != RANDOM and not random.empty:
+                    about = {"ranking": ranking, "source": source}
+                    choices.append(Chosen(about, wide[f"{ranking} -1"], random, source in self.lost))
+        return against_random(choices, ["ranking", "source"])
 
     def beside(self, ranking: str, other: str) -> pd.DataFrame:
         """What one ranking loses more than another at the number of planes asked for, by source, over the same prompts."""
@@ -123,8 +120,8 @@ class RotationPlan(Plan):
         for source in self.sources:
             wide = self._wide(source)
             one, two = (wide.filter(regex=f"^{name} -?[0-9]+$").mean(axis=1) for name in (ranking, other))
-            apart = (one - two).to_numpy(dtype=float)
-            [low], [high] = mean_interval(apart[:, None])
+            apart = one - two
+            low, high = interval_of(apart)
             rows.append({"source": source, "difference": apart.mean(), "low": low, "high": high})
         return pd.DataFrame(rows)
 
@@ -138,12 +135,16 @@ class RotationPlan(Plan):
         """What was decided, by what, and where a simpler choice would have done as well."""
         means = self.selected_by().set_index("ranking")["loss"]
         chosen = self.chosen
-        decided = f"{self.planes} of {self.total} planes of every key head go on rotating, ranked by {chosen}"
+        decided = f"{self.planes} of {self.total} planes of every key head go on rotating"
+        if self.nothing_to_choose:
+            return [f"{decided}, so there was nothing to choose.", *self.about_chance(self.lost)]
         why = f"it lost least on prompts that are not those below (mean loss {means[chosen]:.2f} over {', '.join(self.sources)})"
-        said = [f"{decided}: {why}."]
-        if self.planes not in (0, self.total):
+        if len(means) == 1:
+            why = "no other ranking was asked for"
+        said = [f"{decided}, ranked by {chosen}: {why}."]
+        if len(self.lost) < len(self.sources):
             said += [self._against_baselines(), *self._against_random()]
-        return said
+        return said + self.about_chance(self.lost)
 
     def _against_baselines(self) -> str:
         means = self.selected_by()
@@ -152,6 +153,7 @@ class RotationPlan(Plan):
         if not ours or not others:
             return "Only rankings of one kind were compared: nothing is said of ours beside baselines."
         table = self.beside(ours[0], others[0])
+        table = table[~table["source"].isin(list(self.lost))]
         words = [
             f"{row.difference:+.2f} [{row.low:+.2f}, {row.high:+.2f}] on {row.source}"
             for row in table.itertuples()
@@ -175,13 +177,18 @@ class RotationPlan(Plan):
         table = self.beside_random
         if table.empty or self.chosen == RANDOM:
             return []
-        own = table[table["ranking"] == self.chosen]
-        better = own.loc[(own["verdict"] == BEYOND) & (own["effect"] < 0), "source"].tolist()
+        own = table[(table["ranking"] == self.chosen) & ~table["source"].isin(list(self.lost))]
         unsaid = own.loc[own["verdict"] == NO_VERDICT, "reason"].tolist()
         if len(unsaid) == len(own):
             return [f"Nothing is said of {self.chosen} beside random planes ({unsaid[0]})."]
-        rest = [source for source in own["source"] if source not in better]
+        sure = own["verdict"] == BEYOND
+        better, worse = (
+            own.loc[sure & side, "source"].tolist() for side in (own["effect"] < 0, own["effect"] > 0)
+        )
+        rest = own.loc[~sure, "source"].tolist()
         said = [f"{self.chosen} is better than random planes on {' and '.join(better)}."] if better else []
+        if worse:
+            said.append(f"On {' and '.join(worse)} {self.chosen} is worse than random planes.")
         if rest:
             said.append(
                 f"On {' and '.join(rest)} {self.chosen} is not better than random planes, as far as these prompts tell."
@@ -193,9 +200,22 @@ class RotationPlan(Plan):
         numbers = sorted({int(p) for p in self.frontier["planes"]} - {0, self.total, self.planes})
         titles = [(p, f"loss with {p} of {self.total} planes rotating") for p in [self.planes, *numbers]]
         made = [(f"{title}, 95 % intervals over prompts", self.at(p)) for p, title in titles]
-        order = ["ranking", "source", "effect", "low", "high", "null_low", "null_high", "p_value", "verdict"]
+        order = [
+            "ranking",
+            "source",
+            "loss",
+            "effect",
+            "low",
+            "high",
+            "null_value",
+            "null_low",
+            "null_high",
+            "p_value",
+            "verdict",
+        ]
         if len(self.beside_random):
-            made.append(("loss beside random planes (less is better)", self.beside_random[order]))
+            beside = self.beside_random[order].rename(columns=lambda name: name.replace("null", "random"))
+            made.append(("loss beside random planes (less is better)", beside))
         return made
 
     def kept(self) -> pd.DataFrame:
@@ -210,4 +230,5 @@ class RotationPlan(Plan):
         return [few] if prompts < 8 else []
 
     def __repr__(self) -> str:
-        return f"RotationPlan({self.name!r}: {self.planes} of {self.total} planes by {self.chosen})"
+        by = "" if self.nothing_to_choose else f" by {self.chosen}"
+        return f"RotationPlan({self.name!r}: {self.planes} of {self.total} planes{by})"

@@ -70,7 +70,10 @@ def test_nothing_is_better_than_random_in_a_random_model(seed: int) -> None:
     table = plan.beside_random
     assert len(table) == 9
     assert not ((table["verdict"] == BEYOND) & (table["effect"] < 0)).any()
-    assert any("is not better than random planes" in sentence for sentence in plan.sentences())
+    assert any(
+        "is not better than random planes" in said or "no better than guessing" in said
+        for said in plan.sentences()
+    )
     assert not any("is better than random" in sentence for sentence in plan.sentences())
 
 
@@ -104,9 +107,19 @@ def test_what_is_said_beside_baselines_and_random_planes() -> None:
     assert alike[2:] == ["On text effect is not better than random planes, as far as these prompts tell."]
     worse = made_up({"effect": 9.0}).sentences()
     assert "nothing is said of ours beside baselines" in worse[1]
-    assert worse[2:] == ["On text effect is not better than random planes, as far as these prompts tell."]
+    assert worse[2:] == ["On text effect is worse than random planes."]
     few = made_up({"effect": 5.1, "norm": 5.2}, draws=2).sentences()
     assert few[2].startswith("Nothing is said of effect beside random planes (2 draws")
+
+
+@pytest.mark.parametrize("planes", [0, 8])
+def test_where_no_plane_or_every_plane_rotates_nothing_is_chosen(planes: int) -> None:
+    how = SMALL | {"planes": planes, "plane_budgets": (2,), "plane_rankings": ("fastest", "effect", "random")}
+    plan = rs.plan.rotation(random_subject(), **how)
+    said = plan.sentences()
+    assert said[0] == f"{planes} of 8 planes of every key head go on rotating, so there was nothing to choose."
+    assert not any("fastest" in sentence or "effect" in sentence for sentence in said)
+    assert repr(plan) == f"RotationPlan('tiny': {planes} of 8 planes)"
 
 
 def test_a_plan_keeps_as_many_planes_of_every_key_head(planned: tuple[rs.Subject, RotationPlan, Path]) -> None:

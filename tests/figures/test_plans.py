@@ -30,7 +30,7 @@ def test_a_cache_plan_says_what_was_decided() -> None:
     assert tables[next(iter(tables))].iloc[0]["ranking"] == "plan"
     assert plan.against_random["verdict"].eq("beyond the null").all()
     others = plan.against_others.set_index(["kept_share", "source", "ranking"])["verdict"]
-    assert others[0.1, "repeats", "random"] == "the plan loses less"
+    assert others[0.1, "repeats", "symbolic_mass"] == "the plan loses less"
     assert others[0.1, "repeats", "combined"] == "the plan's own"
 
 

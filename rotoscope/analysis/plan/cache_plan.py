@@ -25,6 +25,7 @@ from rotoscope.reading import HeadReader, Subject, load
 from rotoscope.reading.cost import Cost, forward_seconds, size_of
 from rotoscope.reading.streaming import Streaming, streaming
 from rotoscope.results.cache_plan import NOTHING, RANDOM, CachePlan
+from rotoscope.results.record import Proof
 from rotoscope.results.run import Run
 from rotoscope.results.saved import Tables
 from rotoscope.settings import CacheSettings
@@ -169,7 +170,9 @@ class _Planning:
         run.piece("plan", self._decided)
         result = run.result
         run.beside("plan.json", partial(write_plan, result))
-        return run.finish(subject=describe(self.subject, self.reader))
+        reader = self.reader
+        proof = Proof(len(reader.proof), max(reader.proof, default=None), reader.way)
+        return run.finish(subject=describe(self.subject, reader), proof=proof)
 
     def _ranking(self, name: str, draw: int) -> Tables:
         return {"scores": self.rankings.make(name, draw).table(name, draw)}

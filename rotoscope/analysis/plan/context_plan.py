@@ -33,6 +33,7 @@ from rotoscope.reading.scaled import (
     training_length,
 )
 from rotoscope.results.context_plan import AS_IT_IS, CONTROL, ContextPlan
+from rotoscope.results.record import Proof
 from rotoscope.results.run import Run
 from rotoscope.results.saved import Tables
 from rotoscope.settings import ContextSettings
@@ -84,7 +85,8 @@ def context(
             run.piece(key, make)
             bar.advance(tokens)
     run.beside(PLAN, lambda place: ContextFile.of(run.result).write(place))
-    return run.finish(subject=describe(subject, reader))
+    proof = Proof(len(reader.proof), max(reader.proof, default=None), reader.way)
+    return run.finish(subject=describe(subject, reader), proof=proof)
 
 
 def context_cost(subject: Subject, wanted: ContextSettings) -> Cost:

@@ -48,7 +48,20 @@ function arrows(rows, name, drawing) {
   ];
 }
 
+/** Two plans of one kind: what each decided, their losses over each other, their tables side by side. */
+function drawPlans(panel, plan) {
+  const hues = [], hue = (name) => { if (!hues.includes(name)) hues.push(name); return hues.indexOf(name); };
+  const lines = (curves, side, dash) => curves.map((curve) => ({ ...curve, name: side + ": " + curve.name, hue: hue(curve.name), dash, wide: curve.name === "plan" }));
+  const both = (one) => [...lines(one.first, "A", "solid"), ...lines(one.second, "B", "dot")];
+  const own = (part, side) => part.names.map((name) => name + " " + side);
+  const joined = (one) => ({ ...one, names: [...one.names, ...own(one.first, "A"), ...own(one.second, "B")], columns: [...one.columns, ...one.first.columns, ...one.second.columns] });
+  panel.append(differences(null),
+    el("ul", { class: "said" }, el("li", {}, el("strong", {}, "A"), " ", plan.said.first), el("li", {}, el("strong", {}, "B"), " ", plan.said.second)),
+    ...plan.panels.map((one, p) => losses("plans-" + p, one.title, both(one), plan)), ...plan.tables.filter((one) => one.rows).map((one) => tableSection(joined(one))));
+}
+
 function drawCompare(panel) {
+  if (runs[1].comparison.plan) { drawPlans(panel, runs[1].comparison.plan); return; }
   if (!runs[1].comparison.at.length) { panel.append(differences(null)); return; }
   const { now, rows } = compared(), tested = Boolean(now.differs), strong = (row) => tested ? row.differs : row.was !== row.is;
   const sure = rows.filter(strong), unsure = rows.filter((row) => !strong(row)), rest = tested ? " that could be chance" : " of the same class";

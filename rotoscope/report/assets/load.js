@@ -13,7 +13,9 @@
   });
   const refuse = (sentence) => { document.querySelector(".waiting").textContent = sentence; };
   /** The comparison of B with A from that of A with B. */
-  const turned = (found) => ({ ...found, settings: found.settings.map(([name, a, b]) => [name, b, a]), at: found.at.map((one) => ({ ...one, first: one.second, second: one.first })) });
+  const swapped = (one) => ({ ...one, first: one.second, second: one.first });
+  const turnedPlan = (plan) => ({ ...plan, said: swapped(plan.said), panels: plan.panels.map(swapped), tables: plan.tables.map(swapped) });
+  const turned = (found) => ({ ...found, settings: found.settings.map(([name, a, b]) => [name, b, a]), at: found.at.map(swapped), plan: found.plan && turnedPlan(found.plan) });
 
   async function start() {
     const [a, b] = pair, known = pair.every((one) => content.compared.includes(one)), sorted = [...pair].sort();

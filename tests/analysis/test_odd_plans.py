@@ -1,0 +1,64 @@
+"""Plans that have nothing to compare, and of models whose layers all see a window only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rotoscope as rs
+from tests.analysis.test_context_plan import SMALL, TRAINED
+from tests.analysis.test_plan_cache import PLANNED
+from tests.models import tiny
+from tests.reading.test_load import word_tokenizer
+
+
+@pytest.fixture(scope="module")
+def subject() -> rs.Subject:
+    return rs.load((tiny("llama"), word_tokenizer()), name="small")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"rankings": ("random",)}, "there was no ranking to choose by"),
+        ({"frontier": (0, 1), "keep": 1}, "so there was nothing to choose"),
+        ({"rankings": ("far_task",)}, "chosen by far_task, the only ranking that was asked for"),
+    ],
+)
+def test_plans_with_nothing_to_compare(subject: rs.Subject, changes: dict[str, Any], words: str) -> None:
+    found = rs.plan.cache(subject, **{**PLANNED, "keep": 0.5, **changes}, show_progress=False)
+    said = found.sentences()
+    assert said[0].endswith(words) or f"{words}, since" in said[0]
+    assert "nan" not in " ".join(said)
+    ranked = any("ranked on repeats" in caveat for caveat in found.caveats())
+    assert ranked == ("far_task" in words)
+    assert not any("beside random" in title for title, _ in found.overview())
+
+
+def test_shares_that_lie_close_have_columns_of_their_own(subject: rs.Subject) -> None:
+    shares = (0.331, 0.334, 0.501, 0.502)
+    found = rs.plan.cache(subject, **PLANNED | {"frontier": shares}, keep=0.5, show_progress=False)
+    names = ["ranking", "0 %", "33.1 %", "33.4 %", "50 %", "50.1 %", "50.2 %", "100 %"]
+    assert found.table("repeats").columns.tolist() == names
+
+
+def test_a_model_whose_layers_all_slide_gets_a_plan_without_predictions(tmp_path: Path) -> None:
+    model = tiny("mistral", max_position_embeddings=TRAINED, num_hidden_layers=2)
+    subject = rs.load((model, word_tokenizer()), name="sliding")
+    how = SMALL | {"sources": "repeats", "scaling": "linear", "out": tmp_path / "run"}
+    plan = rs.plan.context(subject, **how)
+    assert plan.predicted.empty
+    assert plan.sentences()
+    assert "where repeated tokens break, measured; nothing was predicted" in dict(plan.overview())
+    payload = rs.report.run_payload(tmp_path / "run")
+    assert payload["problems"] == []
+    assert payload["tabs"]["plan"]["said"] == plan.sentences()
+
+
+def test_the_page_of_a_context_plan_says_how_well_the_model_was_read(subject: rs.Subject) -> None:
+    plan = rs.plan.context(subject, **SMALL | {"sources": "repeats", "scaling": "linear"})
+    said = rs.report.run_payload(plan)["proof"]
+    assert said["layers rebuilt after a permutation"] == 3
+    assert said["largest difference of an attention weight"] < 1e-4
