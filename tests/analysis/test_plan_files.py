@@ -296,7 +296,8 @@ def test_what_other_programs_read_lies_in_the_run_folder(tmp_path: Path) -> None
     plan = plans.cache_plan()
     folder = finished(tmp_path / "run", plan, tuple(range(6)))
     found = rs.plan.load_cache(folder)
-    assert found == rs.plan.StreamingPlan.of(plan, range(6))
+    assert found == rs.plan.load_cache(rs.open(folder)) != rs.plan.StreamingPlan.of(plan)
+    assert found.layers == tuple(range(6))
     pattern = np.loadtxt(folder / "duo_attention" / "full_attention_heads.tsv", delimiter="\t")
     assert np.array_equal(pattern == 0, found.mask())
     assert json.loads((folder / "duo_attention" / "config.json").read_text()) == {
@@ -308,4 +309,6 @@ def test_what_other_programs_read_lies_in_the_run_folder(tmp_path: Path) -> None
     assert isinstance(rs.open(folder), CachePlan)
     some = finished(tmp_path / "hybrid", plan, (1, 3, 5, 7, 9, 11))
     assert rs.plan.load_cache(some).layers == (1, 3, 5, 7, 9, 11)
+    with pytest.raises(RunError, match="only some attend"):
+        rs.plan.save_duo_attention(rs.open(some), tmp_path / "duo")
     assert not (some / "duo_attention").exists()

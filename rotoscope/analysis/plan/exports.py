@@ -28,7 +28,7 @@ from rotoscope.results.cache_plan import CachePlan
 from rotoscope.results.files import plain, write_json, write_text
 from rotoscope.results.run import Run
 
-CACHE = "cache"
+CACHE, LAYERS = "cache", "layers"
 DUO, PATTERN, SIZES = "duo_attention", "full_attention_heads.tsv", "config.json"
 """A folder with DuoAttention's pattern, and its files."""
 SINKS, RECENT = "sink_size", "recent_size"
@@ -57,14 +57,14 @@ class StreamingPlan:
     ranked_on: str = ""
 
     @classmethod
-    def of(cls, plan: CachePlan, layers: Sequence[int] = ()) -> StreamingPlan:
-        """The plan of a run; `layers` are the numbers of its layers in the model (`layer_numbers`)."""
+    def of(cls, plan: CachePlan) -> StreamingPlan:
+        """The plan of a run."""
         heads, settings = plan.heads, plan.run.settings
         streams = heads[heads["streams"]]
         pairs = zip(streams["layer"], streams["key_head"], strict=True)
         return cls(
             settings["fingerprint"], settings["window"], settings["sinks"], tuple((int(a), int(b)) for a, b in pairs),
-            tuple(heads.groupby("layer").size().tolist()), settings["model"], tuple(layers), float(settings["keep"]),
+            tuple(heads.groupby("layer").size().tolist()), settings["model"], _numbers(plan.run.details.get(LAYERS, [])), float(settings["keep"]),
             plan.ranking, settings["task"],
         )  # fmt: skip
 
@@ -79,7 +79,7 @@ class StreamingPlan:
             "ranking": self.ranking,
             "ranked_on": self.ranked_on,
             "key_heads": list(self.key_heads),
-            "layers": list(self.layers),
+            LAYERS: list(self.layers),
             "streaming": [list(pair) for pair in self.streaming],
         }
         write_plan_file(path, CACHE, content)
@@ -128,6 +128,12 @@ class StreamingPlan:
             )
 
 
+def _numbers(layers: Any) -> tuple[int, ...]:
+    if not isinstance(layers, list) or not all(is_number(one, 0) for one in layers):
+        raise RunError("layers are no numbers of layers; make the plan again")
+    return tuple(layers)
+
+
 def _counted(key_heads: tuple[int, ...]) -> str:
     each = sorted(set(key_heads))
     return f"{len(key_heads)} layers of {' or '.join(map(str, each[:4]))} key heads"
@@ -144,8 +150,12 @@ def write_plan(plan: CachePlan, file: Path) -> None:
 
 
 def write_exports(run: Run[CachePlan], layers: Sequence[int] = ()) -> None:
-    """Beside the tables of a run: its plan, and DuoAttention's pattern where other programs can take the plan."""
-    plan = StreamingPlan.of(run.result, layers)
+    """Beside the tables of a run: its plan, and DuoAttention's pattern where other programs can take the plan.
+
+    `layers` are the numbers under which they know the layers of the model (`layer_numbers`); the run keeps them.
+    """
+    run.record.details[LAYERS] = list(layers)
+    plan = StreamingPlan.of(run.result)
     run.beside(PLAN, plan.write)
     if not plan.no_mask:
         run.beside(DUO, partial(save_duo_attention, plan))
@@ -174,9 +184,7 @@ def _whole(found: dict[str, Any]) -> StreamingPlan:
         raise ValueError("streaming names key heads that are not there")
     if len({tuple(one) for one in pairs}) < len(pairs):
         raise ValueError("streaming names a key head twice")
-    layers = found.get("layers", [])
-    if not isinstance(layers, list) or not all(is_number(one, 0) for one in layers):
-        raise ValueError("layers are no numbers of layers")
+    layers = list(_numbers(found.get(LAYERS, [])))
     if layers and (len(layers) != len(counts) or layers != sorted(set(layers))):
         raise ValueError("layers are not as many as key_heads, each once and in order")
     keep = found.get("keep")
