@@ -19,6 +19,7 @@ from huggingface_hub import constants
 import rotoscope as rs
 from rotoscope import cli
 from rotoscope.reading import heads, loading
+from rotoscope.reading.scaled import RopeScaling
 from rotoscope.results.files import disk_errors
 from rotoscope.results.record import described_checksum
 from rotoscope.sweep import driver
@@ -73,6 +74,12 @@ class Scene:
         """Of a model that knows nothing."""
         how: dict[str, Any] = {"trained": 32, "to": 64, "asked": 8, "sources": "repeats", "scaling": "linear"}
         return rs.plan.context(self.subject, show_progress=False, **how)
+
+    def scaled_by(self, **rope: Any) -> Any:
+        """The model under a scaling that a file might name."""
+        said = RopeScaling("linear", {"rope_theta": 10000.0, **rope}, 64)
+        found = (self.subject.name, self.subject.fingerprint, 32, 64, "linear", "", "", {"linear": said})
+        return rs.plan.scale(self.subject, rs.plan.ContextFile(*found))
 
     def damaged_plan(self) -> None:
         Path("plan.json").write_text("{")

@@ -153,11 +153,27 @@ SITUATIONS: dict[str, Callable[[Scene], Any]] = {
     ),
     "Stretches without tokens": lambda s: rs.tasks.long_text(s.tokenizer, 2),
     "More asked for than there is": lambda s: rs.tasks.long_text(s.tokenizer, 8, asked=9),
-    "A cache plan that cannot be read": lambda s: rs.plan.load_cache("nowhere"),
+    "A cache plan that is not there": lambda s: rs.plan.load_cache("nowhere"),
+    "A plan of another kind": lambda s: rs.plan.load_context(s.made("plan.json", '{"plan": "cache"}')),
     "A damaged cache plan": lambda s: rs.plan.load_cache(s.made("plan.json", "{}")),
     "A cache plan for another model": lambda s: rs.plan.stream(
         s.subject, rs.plan.StreamingPlan("0123456789abcdef", 4, 1, (), (2,), "other")
     ),
+    "A cache plan that was changed": lambda s: rs.plan.stream(
+        s.subject, rs.plan.StreamingPlan(s.subject.fingerprint, 4, 1, ((29, 1),), (2,) * 30)
+    ),
+    "A config.json of something else": lambda s: rs.plan.save_duo_attention(
+        rs.plan.StreamingPlan("0", 4, 1, (), (2, 2)), s.folder("mine")
+    ),
+    "Layers that do not all attend": lambda s: rs.plan.StreamingPlan(
+        "0", 4, 1, (), (2, 2), layers=(1, 3)
+    ).mask(),
+    "A model that attends in another way already": lambda s: [
+        rs.plan.stream(s.subject, rs.plan.StreamingPlan(s.subject.fingerprint, 4, 1, (), (2,) * 3))
+        for _ in range(2)
+    ],
+    "A scaling of a plan that was changed": lambda s: s.scaled_by(rope_type="longrope", factor=2.0),
+    "A part of a scaling that is missing": lambda s: s.scaled_by(rope_type="linear"),
     "A mask that is no rectangle": lambda s: rs.plan.StreamingPlan("0", 4, 1, (), (2, 3)).mask(),
     "A share that is none": lambda s: rs.plan.cache(s.subject, keep="a quarter"),
     "A task that is not judged": lambda s: rs.plan.cache(s.subject, task="text", sources=("repeats",)),

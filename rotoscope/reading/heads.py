@@ -29,6 +29,7 @@ from rotoscope.reading.layout import Layout, find_layout
 from rotoscope.reading.offloaded import computes_on, offloads, plain_copy, put_back
 from rotoscope.reading.overhearing import overhearing
 from rotoscope.reading.passes import Pass
+from rotoscope.reading.scaled import context_length
 from rotoscope.reading.shares import is_shared, share_of
 from rotoscope.reading.sites import (
     Call,
@@ -154,8 +155,7 @@ class HeadReader:
     @property
     def positions(self) -> int | None:
         """How many tokens the model can be shown; None where its configuration does not say."""
-        longest: int | None = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
-        return longest
+        return context_length(self.model.config.get_text_config())
 
     @property
     def _small(self) -> bool:

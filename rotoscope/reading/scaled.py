@@ -32,6 +32,28 @@ class RopeScaling:
         return self.rope_parameters["rope_type"] == "dynamic"
 
 
+NEEDED: dict[str, set[str]] = {
+    "default": set(),
+    "linear": {"factor"},
+    "dynamic": {"factor"},
+    "yarn": {"factor", "original_max_position_embeddings"},
+}
+"""What a scaling has to say, by its rope_type, beside what the model itself says."""
+
+
+def context_length(config: Any) -> int | None:
+    """How many tokens a model can be shown; None where its configuration does not say.
+
+    Where angles depend on the length, `max_position_embeddings` is the length that it was trained on, and `factor` times as many are meant
+    to be read.
+    """
+    longest: int | None = getattr(config, "max_position_embeddings", None)
+    rope = getattr(config, "rope_parameters", None)
+    if longest is None or not isinstance(rope, dict) or rope.get("rope_type") != "dynamic":
+        return longest
+    return round(longest * max(1.0, float(rope.get("factor") or 1.0)))
+
+
 PRETRAINED = 2048
 """Tokens that the embedded SmolLM2 was pretrained on; a last stage went on to those of its configuration."""
 EXTENDED = (
@@ -105,6 +127,24 @@ def rope_scaling(model: Any, name: str, trained: int, to: int) -> RopeScaling:
     return found
 
 
+def check_scaling(model: Any, scaling: RopeScaling) -> None:
+    """Refuse a scaling, one that was read from a file say, that is none of those above or that the model cannot be turned by."""
+    config, said = model.config.get_text_config(), scaling.rope_parameters
+    own, kind = dict(config.rope_parameters), said.get("rope_type")
+    if kind not in NEEDED:
+        raise ModelError(
+            f"the scaling '{scaling.name}' has the rope_type '{kind}', and a plan has one of {', '.join(NEEDED)}: make the plan again"
+        )
+    missing = sorted((own.keys() | NEEDED[kind]) - said.keys())
+    other = sorted(
+        key for key in (own.keys() & said.keys()) - {"rope_type", "rope_theta"} if own[key] != said[key]
+    )
+    if missing or other:
+        why = f"{missing[0]} is missing" if missing else f"{other[0]} is not that of the model"
+        raise ModelError(f"the scaling '{scaling.name}' does not fit this model ({why}): make the plan again")
+    _check_allowed(config, scaling)
+
+
 def _check_allowed(config: Any, scaling: RopeScaling) -> None:
     """Whether transformers takes a configuration with this scaling."""
     described = config.to_dict() | {
@@ -131,7 +171,8 @@ def scaled(subject: Subject, scaling: RopeScaling, longest: int | None = None) -
     """The subject under a scaling: the same weights, another rotary embedding.
 
     `longest` is how many tokens it may be shown, where that is more than its config.json says. Angles that depend on the length
-    remember the longest input: take a new one for every length.
+    remember the longest input: take a new one for every length. Their config.json stays as it is, since transformers takes the
+    training length from it when the model is loaded again.
     """
     kept: dict[int, Any] = {id(weight): weight for weight in subject.model.parameters()}
     kept |= {id(buffer): buffer for buffer in subject.model.buffers()}
@@ -144,7 +185,7 @@ def scaled(subject: Subject, scaling: RopeScaling, longest: int | None = None) -
         setattr(
             model.get_submodule(parent), name, type(rotary)(copy.deepcopy(config)).to(rotary.inv_freq.device)
         )
-    if longest is not None:
+    if longest is not None and not scaling.by_length:
         config.max_position_embeddings = max(longest, config.max_position_embeddings)
     return replace(subject, model=model.train(subject.model.training))
 

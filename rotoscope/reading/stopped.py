@@ -29,6 +29,7 @@ from rotoscope.reading.sites import (
     registered,
     replaced,
 )
+from rotoscope.reading.streaming import check_as_made
 from rotoscope.shapes import Bool, Float, Tensor
 
 KeyHead = tuple[int, int]
@@ -244,6 +245,7 @@ def stop_for_good(reader: HeadReader, which: Which) -> None:
     """Let a model attend with planes stopped from now on: forward, backward, and with a cache."""
     check_turns_back(reader)
     model = reader.model
+    check_as_made(model, "its planes can be stopped")
     turnings = stopped_turnings(reader, which)
     for one in turnings:
         module = one.site.module

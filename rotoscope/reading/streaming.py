@@ -1,8 +1,10 @@
 """Streaming heads: key heads of a running model that keep the first tokens and the last ones, and forget what lies between.
 
 Heads that stream are handed to the model's own attention by themselves, with what they have forgotten hidden: attention over the
-keys that are left is what literally dropping the others gives. The other heads attend as they always do. Keys are counted from
-the first that any query may see, so padding on the left and key-value caches of any length are as they should be.
+keys that are left is what literally dropping the others gives. The other heads attend as they always do. Where queries and keys
+stand is noted when the model makes its masks: there it says how many tokens came before, which of them its cache has dropped and
+what is padding. So a head that streams sees the same in one pass and token by token, also in a layer with a window of its own:
+it keeps what lies in that window and is kept.
 """
 
 from __future__ import annotations
@@ -14,8 +16,10 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch.utils.weak import WeakTensorKeyDictionary
 from transformers.masking_utils import eager_mask
 
+from rotoscope.errors import ModelError
 from rotoscope.reading.heads import HeadReader
 from rotoscope.reading.sites import (
     RotaryTableSite,
@@ -26,13 +30,44 @@ from rotoscope.reading.sites import (
     registered,
     replaced,
 )
-from rotoscope.shapes import Bool, Float, Tensor
+from rotoscope.shapes import Bool, Float, Int, Tensor
 
 KeyHead = tuple[int, int]
 OURS = "rotoscope_"
 """How ways to attend are called that we put in place: a gate, say, which knows heads by their numbers."""
 LEARNED_SINKS = "s_aux"
 """What attention functions are given for every query head of a layer: its heads cannot be handed over by themselves."""
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where queries and keys of a mask stand, counted from the first token that is no padding."""
+
+    query: Int[Tensor, "*batch queries 1"]
+    key: Int[Tensor, "*batch 1 keys"]
+
+    @classmethod
+    def asked(
+        cls, queries: int, keys: int, tokens_before: Any, keys_before: Any, real: Tensor | None, device: Any
+    ) -> Places:
+        """As a model says it when it makes a mask: how many tokens came before, and how many keys its cache has dropped.
+
+        `real` [batch, tokens] is false where a token is padding.
+        """
+        query = (torch.arange(queries, device=device) + tokens_before)[:, None]
+        key = (torch.arange(keys, device=device) + keys_before)[None, :]
+        if real is None:
+            return cls(query, key)
+        first = real.to(device).long().argmax(-1)[:, None, None, None]  # [batch, 1, 1, 1]
+        return cls(query - first, key - first)
+
+    @classmethod
+    def seen(cls, visible: Bool[Tensor, "*batch queries keys"]) -> Places:
+        """From a mask alone: the first key that any query may see is the first token, the last one it may see is a query's own."""
+        n = visible.shape[-1]
+        first = visible.any(-2).long().argmax(-1)[..., None, None]  # [*batch, 1, 1]
+        here = n - 1 - visible.flip(-1).long().argmax(-1)[..., None]  # [*batch, queries, 1]
+        return cls(here - first, torch.arange(n, device=visible.device) - first)
 
 
 @dataclass(frozen=True)
@@ -48,17 +83,12 @@ class Streaming:
     sinks: int
     context: int | None = None
 
-    def kept(self, visible: Bool[Tensor, "*batch queries keys"]) -> Bool[Tensor, "*batch queries keys"]:
-        """What is left of the keys that queries may see."""
-        n = visible.shape[-1]
-        key = torch.arange(n, device=visible.device)
-        first = visible.any(-2).long().argmax(-1)[..., None, None]  # [*batch, 1, 1]
-        here = n - 1 - visible.flip(-1).long().argmax(-1)[..., None]  # [*batch, queries, 1]
-        sink = key - first < self.sinks
+    def forgotten(self, places: Places) -> Bool[Tensor, "*batch queries keys"]:
+        """Which keys are no longer there for which queries."""
+        sink = places.key < self.sinks
         if self.context is None:
-            return visible & (sink | (here - key < self.window))
-        forgotten = ~sink & (key - first < self.context - self.window) & (here - first >= self.context)
-        return visible & ~forgotten
+            return ~sink & (places.query - places.key >= self.window)
+        return ~sink & (places.key < self.context - self.window) & (places.query >= self.context)
 
     def far(self, positions: Sequence[int], n: int, device: torch.device) -> Bool[Tensor, "queries keys"]:
         """For queries at some positions, which of the keys before them lie where a streaming head forgets."""
@@ -74,25 +104,51 @@ Attend = Callable[..., tuple[Tensor, Any]]
 """Some heads of a layer, by the numbers of their key heads: queries, keys, values and a mask in, what they write out."""
 
 
-class _Streams:
-    """One layer's heads, some of which stream; what masks become is remembered, since layers share them."""
+class _Masks:
+    """The masks of a running model: where their queries and keys stand, and what they become for a head that streams.
 
-    def __init__(self, streaming: Streaming, layer: int, masks: dict[int, tuple[Tensor, Tensor]]) -> None:
-        self.streaming, self.masks = streaming, masks
-        self.heads = streaming.of(layer)
+    Both are remembered as long as the model holds the mask, since layers share them.
+    """
+
+    def __init__(self, streaming: Streaming) -> None:
+        self.streaming = streaming
+        self.places: Any = WeakTensorKeyDictionary()
+        self.hidden: Any = WeakTensorKeyDictionary()
+
+    def make(
+        self, *, q_length: int, kv_length: int, q_offset: Any = 0, kv_offset: Any = 0,
+        attention_mask: Tensor | None = None, device: Any = "cpu", **how: Any,
+    ) -> Tensor | None:  # fmt: skip
+        """The model's own mask, as transformers asks for it."""
+        asked = {"q_length": q_length, "kv_length": kv_length, "q_offset": q_offset, "kv_offset": kv_offset}
+        mask: Tensor | None = eager_mask(**asked, attention_mask=attention_mask, device=device, **how)
+        if mask is not None:
+            self.places[mask] = Places.asked(q_length, kv_length, q_offset, kv_offset, attention_mask, device)
+        return mask
 
     def hide(self, mask: Tensor) -> Tensor:
         """The mask of a streaming head."""
-        if id(mask) not in self.masks:
-            allowed = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
-            gone = ~self.streaming.kept(allowed)
-            hidden = (
-                mask & ~gone
-                if mask.dtype == torch.bool
-                else mask.masked_fill(gone, torch.finfo(mask.dtype).min)
-            )
-            self.masks[id(mask)] = mask, hidden  # the mask is kept, so its id stays its own
-        return self.masks[id(mask)][1]
+        if mask not in self.hidden:
+            lowest = False if mask.dtype == torch.bool else torch.finfo(mask.dtype).min
+            self.hidden[mask] = mask.masked_fill(self.streaming.forgotten(self._places(mask)), lowest)
+        return self.hidden[mask]  # type: ignore[no-any-return]
+
+    def _places(self, mask: Tensor) -> Places:
+        """Of a mask that was made here, also where it went to another device; of one that was made elsewhere, what it shows."""
+        if mask in self.places:
+            return self.places[mask]  # type: ignore[no-any-return]
+        for own, places in reversed(list(self.places.items())):
+            if own.shape == mask.shape and own.dtype == mask.dtype and torch.equal(own.to(mask.device), mask):
+                return Places(places.query.to(mask.device), places.key.to(mask.device))
+        return Places.seen(mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2)
+
+
+class _Streams:
+    """One layer's heads, some of which stream."""
+
+    def __init__(self, masks: _Masks, layer: int) -> None:
+        self.masks = masks
+        self.heads = masks.streaming.of(layer)
 
     def attend(
         self, attend: Attend, key_heads: int, group: int, mask: Tensor, *, apart: bool
@@ -101,13 +157,13 @@ class _Streams:
         if not self.heads:
             return attend(list(range(key_heads)), mask)
         if len(self.heads) == key_heads:
-            return attend(self.heads, self.hide(mask))
+            return attend(self.heads, self.masks.hide(mask))
         if not apart:
             every = mask.expand(-1, key_heads * group, -1, -1).clone()
-            every[:, _query_heads(self.heads, group)] = self.hide(mask)
+            every[:, _query_heads(self.heads, group)] = self.masks.hide(mask)
             return attend(list(range(key_heads)), every)
         others = [head for head in range(key_heads) if head not in set(self.heads)]
-        parts = [attend(others, mask)[0], attend(self.heads, self.hide(mask))[0]]
+        parts = [attend(others, mask)[0], attend(self.heads, self.masks.hide(mask))[0]]
         order = torch.tensor(_query_heads([*others, *self.heads], group)).argsort()
         return torch.cat(parts, dim=2)[:, :, order.to(parts[0].device)], None
 
@@ -115,21 +171,15 @@ class _Streams:
 class _Mixed(_Streams):
     """Every key head between streaming (0) and keeping everything (1), for gradients."""
 
-    def __init__(
-        self,
-        streaming: Streaming,
-        layer: int,
-        masks: dict[int, tuple[Tensor, Tensor]],
-        mix: Float[Tensor, "key_heads"],
-    ) -> None:
-        super().__init__(streaming, layer, masks)
+    def __init__(self, masks: _Masks, layer: int, mix: Float[Tensor, "key_heads"]) -> None:
+        super().__init__(masks, layer)
         self.mix = mix
 
     def attend(
         self, attend: Attend, key_heads: int, group: int, mask: Tensor, *, apart: bool
     ) -> tuple[Tensor, Any]:
         everyone = list(range(key_heads))
-        full, streamed = attend(everyone, mask)[0], attend(everyone, self.hide(mask))[0]
+        full, streamed = attend(everyone, mask)[0], attend(everyone, self.masks.hide(mask))[0]
         share = self.mix.repeat_interleave(group)[:, None].to(full)
         return streamed + share * (full - streamed), None
 
@@ -145,39 +195,43 @@ def streaming(reader: HeadReader, plan: Streaming) -> Iterator[None]:
 
     It may be nested with gates and with readings.
     """
-    masks: dict[int, tuple[Tensor, Tensor]] = {}
-    with _attending(reader, {site.layer: _Streams(plan, site.layer, masks) for site in reader.sites}, masks):
+    masks = _Masks(plan)
+    with _attending(reader, {site.layer: _Streams(masks, site.layer) for site in reader.sites}, masks):
         yield
 
 
-def stream(model: Any, plan: Streaming) -> Callable[[], None]:
-    """Let a model's heads stream from now on, also in `generate`; the function that comes back undoes it.
-
-    The reading is proven first, as it always is.
-    """
-    reader = HeadReader(model)
+def stream(reader: HeadReader, plan: Streaming) -> Callable[[], None]:
+    """Let a model's heads stream from now on, also in `generate`; the function that comes back undoes it."""
+    check_as_made(reader.model, "its heads can stream")
     stack = ExitStack()
     stack.enter_context(streaming(reader, plan))
     return stack.close
+
+
+def check_as_made(model: Any, what: str) -> None:
+    """Refuse to change for good how a model attends that does not attend as it was made, or it could not be undone."""
+    tables = any(hasattr(m, "embed_positions") and "_attn" in vars(m) for m in model.modules())
+    if model.config._attn_implementation.startswith(OURS) or tables:
+        raise ModelError(
+            "this model attends in another way than it was made with already (its heads stream, its planes are stopped, or a gate is "
+            f"closed): undo that, or load the model again, before {what}"
+        )
 
 
 @contextmanager
 def mixed(reader: HeadReader, plan: Streaming, mix: Mapping[int, Float[Tensor, "key_heads"]]) -> Iterator[None]:
     """A context in which every key head of layer l writes mix[l] of what it does with all keys, and the rest of what it does
     when it streams: by its gradient one learns, of all heads at once, what streaming costs."""
-    masks: dict[int, tuple[Tensor, Tensor]] = {}
-    layers = {site.layer: _Mixed(plan, site.layer, masks, mix[site.layer]) for site in reader.sites}
+    masks = _Masks(plan)
+    layers = {site.layer: _Mixed(masks, site.layer, mix[site.layer]) for site in reader.sites}
     with _attending(reader, layers, masks):
         yield
 
 
 @contextmanager
-def _attending(
-    reader: HeadReader, layers: Mapping[int, _Streams], masks: dict[int, tuple[Tensor, Tensor]]
-) -> Iterator[None]:
+def _attending(reader: HeadReader, layers: Mapping[int, _Streams], masks: _Masks) -> Iterator[None]:
     """The model with the attention of some layers replaced, under masks that are always there."""
     with readable_attention(reader.model), ExitStack() as stack:
-        stack.callback(reader.model.register_forward_pre_hook(lambda *_: masks.clear()).remove)
         by_module: dict[int, _Streams] = {}
         for site in reader.sites:
             if isinstance(site, RotaryTableSite):
@@ -189,7 +243,7 @@ def _attending(
         if by_module:
             nested = reader.model.config._attn_implementation.startswith(OURS)
             attend = partial(_attend, by_module, own_attention(reader.model), nested)
-            name = stack.enter_context(registered(attend, eager_mask))
+            name = stack.enter_context(registered(attend, masks.make))
             for config in _configs(reader.model, reader.sites):
                 stack.enter_context(attending_by(config, name))
         yield
@@ -208,7 +262,8 @@ def _attend(
     """A module's own attention, heads that stream apart from the others."""
     group = query.shape[1] // key.shape[1]
 
-    def some(heads: list[int], seen: Any) -> tuple[Tensor, Any]:
+    def some(heads: list[int], seen: Tensor) -> tuple[Tensor, Any]:
+        seen = seen[..., : key.shape[2]]
         if len(heads) == key.shape[1]:
             return inner(module, query, key, value, seen, *args, **kwargs)
         asking = _query_heads(heads, group)
@@ -223,7 +278,8 @@ def _attend_from_table(
 ) -> tuple[Tensor, Any]:
     """GPT-J and CodeGen attend in a method of their own; heads are axis 1 of what it returns."""
 
-    def some(heads: list[int], seen: Any) -> tuple[Tensor, Any]:
+    def some(heads: list[int], seen: Tensor) -> tuple[Tensor, Any]:
+        seen = seen[..., : key.shape[2]]
         return inner(query[:, heads], key[:, heads], value[:, heads], seen)[0].transpose(1, 2), None
 
     shown = _shown(mask, query, key)
@@ -233,7 +289,7 @@ def _attend_from_table(
 def _shown(mask: Any, query: Tensor, key: Tensor) -> Tensor:
     """The mask of a call; where there is none, the one of positions that follow each other."""
     if isinstance(mask, Tensor):
-        return mask if mask.shape[-1] == key.shape[2] else mask[..., : key.shape[2]]
+        return mask
     queries, keys = query.shape[2], key.shape[2]
     later = torch.ones(queries, keys, dtype=torch.bool, device=key.device).triu(keys - queries + 1)
     return torch.zeros(queries, keys, dtype=query.dtype, device=key.device).masked_fill(

@@ -332,7 +332,8 @@ def test_no_such_share(subject: rs.Subject, keep: Any) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"format": "another"}, "its format is not"),
+        ({"format": "another"}, "does not say what its plan is about"),
+        ({"plan": "another"}, "a plan of another kind"),
         ({"window": 0}, "a window of 0"),
         ({"window": "4"}, "window is missing"),
         ({"streaming": [[0, 9]]}, "not there"),
@@ -352,7 +353,7 @@ def test_damaged_plans_are_refused(tmp_path: Path, change: dict[str, Any], words
     with pytest.raises(RunError, match=words):
         rs.plan.load_cache(file)
     file.write_text("{")
-    with pytest.raises(RunError, match="cannot be read as a cache plan"):
+    with pytest.raises(RunError, match="is no cache plan, or it is damaged"):
         rs.plan.load_cache(file)
 
 

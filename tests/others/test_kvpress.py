@@ -49,6 +49,6 @@ def test_kvpress_loses_what_we_lose(smollm2: rs.Subject, tmp_path: Path) -> None
     plain = measure_losses(smollm2, {"repeats": prompts}, Halving())["loss"].tolist()
     print(f"loss of kvpress {theirs}, ours {ours}, nothing streaming {plain}")
     assert theirs["same_heads"]
-    assert theirs["files"] == pytest.approx(ours, abs=1e-4)
-    assert theirs["mask"] == pytest.approx(ours, abs=1e-4)
+    assert theirs["files"] == pytest.approx(ours, abs=1e-5)
+    assert theirs["mask"] == pytest.approx(ours, abs=1e-5)
     assert min(abs(a - b) for a, b in zip(ours, plain, strict=True)) > 0.05

@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 import torch
+import transformers as tf
 from transformers import AttentionInterface
 from transformers.masking_utils import eager_mask
 
+from rotoscope.errors import ModelError
 from rotoscope.reading import Gate, HeadReader, gated
 from rotoscope.reading.sites import attending_by, registered, replaced
+from rotoscope.reading.stopped import stop_for_good
 from rotoscope.reading.streaming import Streaming, mixed, stream, streaming
 from tests.models import ARCHITECTURES, tiny, tokens
 
@@ -123,22 +126,101 @@ def test_a_window_that_holds_everything_forgets_nothing() -> None:
     torch.testing.assert_close(found, answers(model), atol=1e-6, rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["llama", "qwen3"])
-def test_one_token_at_a_time_with_a_cache(name: str) -> None:
-    """A head that streams while text is generated sees what it sees in one pass."""
-    model, shown = tiny(name), SHOWN
-    known = set(AttentionInterface._global_mapping)
-    undo = stream(model, Streaming(SOME, WINDOW, SINKS))
-    whole, past, steps = answers(model, shown), None, []
+LONG = tokens(2, 24, seed=4)
+"""Three times the window of the layers that have one."""
+WINDOWED = ("mistral", "gemma2", "gemma3", "gpt_oss", "cohere2", "llama4")
+
+
+def in_steps(model: Any, shown: torch.Tensor, sizes: list[int], past: Any = None, **how: Any) -> torch.Tensor:
+    """Some tokens after the others, a cache holding what came before; masks are of all tokens so far."""
+    steps, end = [], 0
+    seen = how.pop("attention_mask", torch.ones_like(shown))
     with torch.no_grad():
-        for k in range(shown.shape[1]):
-            output = model(shown[:, k : k + 1], past_key_values=past, use_cache=True)
+        for size in sizes:
+            begin, end = end, end + size
+            output = model(
+                shown[:, begin:end], attention_mask=seen[:, :end], past_key_values=past, use_cache=True, **how
+            )
             past = output.past_key_values
             steps.append(output.logits)
+    return torch.cat(steps, dim=1)
+
+
+CACHES: dict[str, Any] = {
+    "its own": lambda model: None,
+    "keeps everything": lambda model: tf.DynamicCache(),
+    "of a fixed size": lambda model: tf.StaticCache(model.config, max_cache_len=40),
+}
+
+
+@pytest.mark.parametrize("context", [None, 7])
+@pytest.mark.parametrize("name", ["llama", "qwen3", "gptj", *WINDOWED])
+def test_one_token_at_a_time_with_a_cache(name: str, context: int | None) -> None:
+    """A head that streams while text is generated sees what it sees in one pass, also where a layer has a window of its own."""
+    model = tiny(name)
+    known, plain = set(AttentionInterface._global_mapping), answers(model, LONG)
+    undo = stream(HeadReader(model), Streaming(SOME, WINDOW, SINKS, context))
+    whole = answers(model, LONG)
+    for sizes in ([1] * 24, [10, *[1] * 14], [10, 5, 9]):
+        torch.testing.assert_close(in_steps(model, LONG, sizes), whole, atol=2e-5, rtol=2e-4)
     undo()
-    torch.testing.assert_close(torch.cat(steps, dim=1), whole, atol=2e-5, rtol=2e-4)
-    assert not torch.allclose(answers(model, shown), whole, atol=1e-4)
+    assert not torch.allclose(plain, whole, atol=1e-3)
+    assert torch.equal(answers(model, LONG), plain)
     assert set(AttentionInterface._global_mapping) == known
+
+
+@pytest.mark.parametrize("context", [None, 7])
+@pytest.mark.parametrize("cache", CACHES)
+@pytest.mark.parametrize("name", ["llama", "mistral", "gemma2"])
+def test_caches_of_every_kind_and_padding(name: str, cache: str, context: int | None) -> None:
+    """Caches that drop what a window hides, that keep it, and that have empty places at their end; one text begins later."""
+    model = tiny(name)
+    front = 5
+    padded = torch.cat((torch.zeros(2, front, dtype=torch.long), LONG), dim=1)
+    padded[1] = torch.cat((LONG[1], tokens(1, front, seed=6)[0]))
+    seen = (padded != 0).long()
+    places = (seen.cumsum(-1) - 1).clamp(min=0)
+    with streaming(HeadReader(model), Streaming(SOME, WINDOW, SINKS, context)):
+        alone, other = answers(model, padded[:1, front:])[0], answers(model, padded[1:])[0]
+        found = [answers(model, padded, attention_mask=seen, position_ids=places)]
+        for sizes in ([9, *[1] * 20], [3, 12, 14]):
+            found.append(in_steps(model, padded, sizes, CACHES[cache](model), attention_mask=seen))
+    for one in found:
+        torch.testing.assert_close(one[0, front:], alone, atol=2e-5, rtol=2e-4)
+        torch.testing.assert_close(one[1], other, atol=2e-5, rtol=2e-4)
+
+
+@pytest.mark.parametrize("cache", ["dynamic", "static"])
+def test_what_is_generated_is_what_the_whole_text_gives(cache: str) -> None:
+    model = tiny("mistral")
+    plain = model.generate(LONG, max_new_tokens=12, do_sample=False, pad_token_id=0)
+    undo = stream(HeadReader(model), Streaming(SOME, WINDOW, SINKS))
+    found = model.generate(LONG, max_new_tokens=12, do_sample=False, pad_token_id=0, cache_implementation=cache)
+    expected = answers(model, found)[:, -13:-1].argmax(-1)
+    undo()
+    assert torch.equal(found[:, -12:], expected)
+    assert not torch.equal(found, plain)
+
+
+def test_a_mask_on_another_device_is_the_same_mask() -> None:
+    """Where a model is spread over devices, its layers are given copies of the masks."""
+    model = tiny("mistral")
+
+    def copied(module: Any, args: Any, kwargs: Any) -> Any:
+        return args, kwargs | {"attention_mask": kwargs["attention_mask"].clone()}
+
+    with streaming(HeadReader(model), Streaming(SOME, WINDOW, SINKS)):
+        whole = answers(model, LONG)
+        for layer in model.model.layers:
+            layer.self_attn.register_forward_pre_hook(copied, with_kwargs=True)
+        torch.testing.assert_close(in_steps(model, LONG, [1] * 24), whole, atol=2e-5, rtol=2e-4)
+
+
+def test_a_mask_of_somebody_else_is_taken_at_its_word() -> None:
+    model = tiny("llama")
+    mask = torch.full((1, 1, 14, 14), torch.finfo(torch.float32).min).triu(1)
+    with streaming(HeadReader(model), Streaming(SOME, WINDOW, SINKS)):
+        torch.testing.assert_close(answers(model, attention_mask=mask), answers(model))
 
 
 def test_padding_in_front_is_no_beginning() -> None:
@@ -150,6 +232,29 @@ def test_padding_in_front_is_no_beginning() -> None:
         expected = answers(model, shown)
         found = answers(model, padded, attention_mask=seen, position_ids=places)
     torch.testing.assert_close(found[:, 4:], expected, atol=2e-5, rtol=2e-4)
+
+
+@pytest.mark.parametrize("name", ["llama", "gptj"])
+def test_a_model_streams_once(name: str) -> None:
+    """One way on top of another could not be undone in the order in which they were made."""
+    model = tiny(name)
+    reader, plan = HeadReader(model), Streaming(SOME, WINDOW, SINKS)
+    plain = answers(model)
+    undo = stream(reader, plan)
+    streamed = answers(model)
+    with pytest.raises(ModelError, match="attends in another way than it was made with already"):
+        stream(reader, plan)
+    with pytest.raises(
+        ModelError, match="undo that, or load the model again, before its planes can be stopped"
+    ):
+        stop_for_good(reader, {(0, 0): frozenset({1})})
+    assert torch.equal(answers(model), streamed)
+    undo()
+    assert torch.equal(answers(model), plain)
+    stream(reader, plan)()
+    with gated(reader, Gate(heads=frozenset({(1, 2)}))), pytest.raises(ModelError, match="a gate is closed"):
+        stream(reader, plan)
+    assert torch.equal(answers(model), plain)
 
 
 @pytest.mark.parametrize("name", ["llama", "gptj"])

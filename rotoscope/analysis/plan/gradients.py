@@ -8,7 +8,8 @@ neighbours are all still there, as a single derivative at 1 would.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 
@@ -24,7 +25,7 @@ POINTS = 3
 
 
 def path_points(count: int = POINTS) -> list[float]:
-    """The middles of equal parts of the path from 1 to 0."""
+    """The middles of equal parts of a path from 1 to 0."""
     return [1 - (k + 0.5) / count for k in range(count)]
 
 
@@ -47,7 +48,7 @@ def path_gradients(
     total = [torch.zeros(count, dtype=torch.float64) for count in key_heads]
     work = batches(prompts, "task", most_tokens)
     answers = sum(len(batch) for batch in work)
-    with _frozen(reader), reader.ready():
+    with mixes_alone(reader):
         for point in at:
             mix = {
                 layer: torch.full((count,), point, device=reader.device)
@@ -58,7 +59,7 @@ def path_gradients(
             for one in mix.values():
                 one.requires_grad_(True)
             for batch in work:
-                with torch.enable_grad(), mixed(reader, plan, mix):
+                with mixed(reader, plan, mix):
                     logits = answer_logits(subject, batch)
                     expected = torch.tensor([prompt.answers for prompt in batch.prompts], device=logits.device)
                     loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), expected.flatten())
@@ -69,16 +70,15 @@ def path_gradients(
     return total
 
 
-class _frozen:
-    """The weights of a model without gradients for a while: only the mixes have them."""
-
-    def __init__(self, reader: HeadReader) -> None:
-        self.weights = [weight for weight in reader.model.parameters() if weight.requires_grad]
-
-    def __enter__(self) -> None:
-        for weight in self.weights:
-            weight.requires_grad_(False)
-
-    def __exit__(self, *_: object) -> None:
-        for weight in self.weights:
+@contextmanager
+def mixes_alone(reader: HeadReader) -> Iterator[None]:
+    """Gradients of nothing but what a model's heads or planes are mixed by, without dropout; the model is left as it was."""
+    weights = [weight for weight in reader.model.parameters() if weight.requires_grad]
+    for weight in weights:
+        weight.requires_grad_(False)
+    try:
+        with reader.ready(), torch.enable_grad():
+            yield
+    finally:
+        for weight in weights:
             weight.requires_grad_(True)

@@ -8,13 +8,12 @@ of the stopped one (`rotoscope.reading.stopped.mixed`). Stopping it takes alpha 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any
 
 import torch
 
 from rotoscope.analysis.batches import batches
 from rotoscope.analysis.losses import answer_logits
+from rotoscope.analysis.plan.gradients import mixes_alone, path_points
 from rotoscope.reading import HeadReader, Subject
 from rotoscope.reading.stopped import mixed
 from rotoscope.shapes import Float, Tensor
@@ -28,8 +27,7 @@ MOST_TOKENS = 256
 
 def even_way(reader: HeadReader, points: int) -> Iterator[Planes]:
     """All planes alike, from rotating to stopped: the middles of so many equal steps."""
-    for point in range(points):
-        share = 1 - (point + 0.5) / points
+    for share in path_points(points):
         yield [
             torch.full((heads, layout.planes), share)
             for heads, layout in zip(reader.key_head_counts, reader.layouts, strict=True)
@@ -43,7 +41,7 @@ def stopping_effects(
     total: Planes = []
     for point in way:
         alphas = [share.to(subject.device).requires_grad_() for share in point]
-        with mixed(reader, alphas), _still(subject.model):
+        with mixes_alone(reader), mixed(reader, alphas):
             for prompts in shown.values():
                 for batch in batches(prompts, "task", MOST_TOKENS):
                     logits = answer_logits(subject, batch)
@@ -55,21 +53,3 @@ def stopping_effects(
         found = [part.detach().float().cpu() / len(way) for part in found]
         total = [a + b for a, b in zip(total, found, strict=True)] if total else found
     return total
-
-
-@contextmanager
-def _still(model: Any) -> Iterator[None]:
-    """Gradients of nothing but the factors, without dropout; the model is left as it was."""
-    wanted = [weight for weight in model.parameters() if weight.requires_grad]
-    training = [module for module in model.modules() if module.training]
-    model.eval()
-    for weight in wanted:
-        weight.requires_grad_(False)
-    try:
-        with torch.enable_grad():
-            yield
-    finally:
-        for weight in wanted:
-            weight.requires_grad_(True)
-        for module in training:
-            module.training = True

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from rotoscope.errors import RotoscopeError, RunError
-from rotoscope.reading import HeadReader, Subject
+from rotoscope.reading import HeadReader, Subject, load
 from rotoscope.reading.stopped import Which, stop_for_good
 from rotoscope.results.files import plain, replace_file
 from rotoscope.results.rotation_plan import RotationPlan
@@ -81,7 +81,7 @@ def load_rotation(path: str | Path) -> RotatingPlanes:
     if (
         missing
         or rank.ndim != 3
-        or rank.is_floating_point()
+        or rank.dtype not in (torch.int32, torch.int64)
         or not _ranks(rank)
         or not 0 <= planes <= rank.shape[-1]
     ):
@@ -109,11 +109,12 @@ def stop_planes(
 ) -> Any:
     """The same model, attending from now on with the planes stopped that the plan does not keep.
 
-    `plan` is a plan, what `load_rotation` returns, or a path to either; `planes` another number of planes than was planned. The model
-    can be trained, generates with its cache, and saves its weights as always; the plan is not among them. Load the weights, and call
-    this again with `uptrained=True`: then the plan's model need not be this one, as long as it has as many layers, key heads and planes.
+    `model` is what `rs.load` returns or takes; one whose heads stream is refused. `plan` is a plan, what `load_rotation` returns, or a
+    path to either; `planes` another number of planes than was planned. The model can be trained, generates with its cache, and saves
+    its weights as always; the plan is not among them. Load the weights, and call this again with `uptrained=True`: then the plan's
+    model need not be this one, as long as it has as many layers, key heads and planes.
     """
-    found = model.model if isinstance(model, Subject) else model
+    found = load(model).model
     if isinstance(plan, str | Path):
         plan = load_rotation(plan)
     chosen = RotatingPlanes.of(plan) if isinstance(plan, RotationPlan) else plan

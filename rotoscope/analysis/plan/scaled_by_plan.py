@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from rotoscope.analysis.plan.plan_file import PLAN as PLAN
+from rotoscope.analysis.plan.plan_file import is_number, read_plan_file, write_plan_file
 from rotoscope.errors import RunError
 from rotoscope.reading import Subject, load
-from rotoscope.reading.scaled import RopeScaling, check_scalable, scaled
+from rotoscope.reading.scaled import RopeScaling, check_scalable, check_scaling, scaled
+from rotoscope.reading.streaming import check_as_made
 from rotoscope.results.context_plan import AS_IT_IS, ContextPlan
-from rotoscope.results.files import plain, write_json
 
-PLAN = "plan.json"
-LARGEST = 1_000_000
-"""Bytes of a plan that is read; ours have a few thousand."""
+CONTEXT = "context"
+LARGEST = 1e30
+"""No number of a scaling is larger, the base of the angles included."""
 
 
 @dataclass(frozen=True)
@@ -47,53 +48,40 @@ class ContextFile:
         said = {name: asdict(scaling) for name, scaling in self.scalings.items()}
         for one in said.values():
             del one["name"]
-        write_json(path, {"plan": "context", **vars(self), "scalings": said})
+        write_plan_file(path, CONTEXT, {**vars(self), "scalings": said})
 
 
 def load_context(path: str | Path) -> ContextFile:
     """Read the plan of a run folder, or a `plan.json`, back; what is damaged or no context plan is refused."""
-    file = Path(path) / PLAN if Path(path).is_dir() else Path(path)
-    try:
-        if plain(file).stat().st_size > LARGEST:
-            raise ValueError("it is too large")
-        content = json.loads(file.read_text(encoding="utf-8"))
-        kind = content.pop("plan")
-        scalings = {str(name): _scaling(str(name), said) for name, said in content.pop("scalings").items()}
-        found = ContextFile(**content, scalings=scalings)
-        _check(found)
-    except FileNotFoundError as missing:
-        raise RunError(f"{file} is not there: give the folder of a context plan, or its {PLAN}") from missing
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as damage:
-        reason = f"{type(damage).__name__}: {damage}"
-        raise RunError(
-            f"{file} is no context plan, or it is damaged ({reason}); make the plan again"
-        ) from damage
-    if kind != "context":
-        raise RunError(f"{file} is a plan of another kind ('{kind}'), not of contexts")
+    return read_plan_file(path, CONTEXT, _whole)
+
+
+def _whole(content: dict[str, Any]) -> ContextFile:
+    """The plan, if nothing of it is missing and it could be one."""
+    scalings = {str(name): _scaling(str(name), said) for name, said in content.pop("scalings").items()}
+    found = ContextFile(**content, scalings=scalings)
+    words = (found.model, found.fingerprint, found.optimised, found.why)
+    if not all(isinstance(word, str) for word in words):
+        raise ValueError("names are missing")
+    if not is_number(found.trained, 1) or not is_number(found.to, 1):
+        raise ValueError("lengths are missing")
+    if found.recommended is not None and found.recommended not in found.scalings:
+        raise ValueError(f"'{found.recommended}' is not among its scalings")
     return found
 
 
 def _scaling(name: str, said: dict[str, Any]) -> RopeScaling:
     found = RopeScaling(name, **said)
-    rope, most = found.rope_parameters, found.max_position_embeddings
-    if not isinstance(rope, dict) or not isinstance(most, int) or isinstance(most, bool) or most < 1:
+    rope = found.rope_parameters
+    if not isinstance(rope, dict) or not is_number(found.max_position_embeddings, 1):
         raise ValueError(f"the scaling '{name}' is none")
     numbers = [value for key, value in rope.items() if key != "rope_type"]
-    if not isinstance(rope["rope_type"], str) or any(not isinstance(one, (int, float)) for one in numbers):
+    whole = all(isinstance(one, int | float) and not isinstance(one, bool) for one in numbers)
+    if not isinstance(rope.get("rope_type"), str) or not whole:
         raise ValueError(f"the scaling '{name}' is none")
-    if any(not 0 < one < float("inf") for one in numbers):
+    if any(not 0 < one < LARGEST for one in numbers):
         raise ValueError(f"the scaling '{name}' has numbers that no scaling has")
     return found
-
-
-def _check(found: ContextFile) -> None:
-    words = (found.model, found.fingerprint, found.optimised, found.why)
-    if not all(isinstance(word, str) for word in words):
-        raise ValueError("names are missing")
-    if not all(isinstance(n, int) and n > 0 for n in (found.trained, found.to)):
-        raise ValueError("lengths are missing")
-    if found.recommended is not None and found.recommended not in found.scalings:
-        raise ValueError(f"'{found.recommended}' is not among its scalings")
 
 
 def scale(model: Any, plan: ContextFile | ContextPlan | str | Path, scaling: str | None = None) -> Subject:
@@ -120,4 +108,8 @@ def scale(model: Any, plan: ContextFile | ContextPlan | str | Path, scaling: str
     if chosen not in plan.scalings:
         raise RunError(f"the plan has no scaling '{chosen}'; it has {', '.join(plan.scalings)}")
     check_scalable(subject.model)
-    return subject if chosen == AS_IT_IS else scaled(subject, plan.scalings[chosen], plan.to)
+    if chosen == AS_IT_IS:
+        return subject
+    check_as_made(subject.model, "its angles are scaled")
+    check_scaling(subject.model, plan.scalings[chosen])
+    return scaled(subject, plan.scalings[chosen], plan.to)
