@@ -15,7 +15,7 @@ import pandas as pd
 
 from rotoscope.analysis.batches import Halving
 from rotoscope.analysis.losses import measure_losses
-from rotoscope.analysis.plan.exports import write_plan
+from rotoscope.analysis.plan.exports import layer_numbers, write_exports
 from rotoscope.analysis.plan.judged import Sizes, judged_prompts
 from rotoscope.analysis.plan.rankings import Ranked, Rankings
 from rotoscope.analysis.profiling import describe
@@ -168,8 +168,7 @@ class _Planning:
                     run.piece(key, partial(self._point, name, draw, ranked, share))
                     bar.advance()
         run.piece("plan", self._decided)
-        result = run.result
-        run.beside("plan.json", partial(write_plan, result))
+        write_exports(run, layer_numbers(self.reader))
         reader = self.reader
         proof = Proof(len(reader.proof), max(reader.proof, default=None), reader.way)
         return run.finish(subject=describe(self.subject, reader), proof=proof)

@@ -144,9 +144,6 @@ def layer_numbers(reader: HeadReader) -> tuple[int, ...]:
     return tuple(int(getattr(site.module, "layer_idx", site.layer)) for site in reader.sites)
 
 
-def write_plan(plan: CachePlan, file: Path) -> None:
-    """The plan of a run as `plan.json`."""
-    StreamingPlan.of(plan).write(file)
 
 
 def write_exports(run: Run[CachePlan], layers: Sequence[int] = ()) -> None:
