@@ -144,9 +144,30 @@ SITUATIONS: dict[str, Callable[[Scene], Any]] = {
     "A plan of planes for another shape": lambda s: rs.plan.stop_planes(
         s.model, dataclasses.replace(_planes(s, (2, 2, 8)), model="other")
     ),
-    "A window that holds the whole prompt": lambda s: rs.plan.cache(
-        s.subject, window=20, length=8, sources=("repeats",)
+    "A window that holds what is asked for": lambda s: rs.plan.cache(
+        s.subject, window=20, length=8, sources="repeats"
     ),
+    "Lines that a window holds": lambda s: rs.tasks.lookup(s.subject, 4, beyond=200, after=4),
+    "A window that holds the whole prompt": lambda s: rs.plan.cache(
+        s.subject,
+        window=20,
+        passage=16,
+        sources="text",
+        task="text",
+        rankings="far_task",
+        text=s.made("words.txt", "w3 " * 99),
+    ),
+    "A ranking without its text": lambda s: rs.plan.cache(s.subject, sources="repeats", rankings="far_text"),
+    "Random rankings alone": lambda s: rs.plan.cache(s.subject, rankings="random"),
+    "A share that was a percentage": lambda s: rs.plan.cache(s.subject, keep=25),
+    "No share to compare at": lambda s: rs.plan.cache(
+        s.subject, keep=1.0, frontier=0.01, sources="repeats", length=8, window=4
+    ),
+    "A context that cannot be filled": lambda s: rs.plan.context(
+        s.subject, trained=64, to=256, sources="repeats"
+    ),
+    "An unknown name": lambda s: rs.plan.cache(s.subject, sources="repeat"),
+    "A value of another kind": lambda s: rs.plan.cache(s.subject, keep=None),
     "A plan for a model of another language": lambda s: rs.plan.cache("letter"),
     "A text that is too short for its stretches": lambda s: rs.tasks.long_text(
         s.tokenizer, text="w1 w2 w3 w4 w5 w6 w7 w8 w9"

@@ -56,7 +56,21 @@ class CacheSettings(PlanSettings):
                 f"heads are ranked on {self.task} (--task), which is not among what is judged (--sources "
                 f"{' '.join(self.sources)})"
             )
+        if set(self.rankings) == {"random"}:
+            raise RotoscopeError(
+                "random rankings are what a plan is compared with: name at least one other to make it by (--rankings)"
+            )
+        if self.compared != self.rankings != type(self).rankings:
+            raise RotoscopeError(
+                "the ranking 'far_text' (--rankings) is made on text, which is not among what is judged (--sources "
+                f"{' '.join(self.sources)})"
+            )
         if ("prompt" in self.rankings) != (self.input_swaps > 0):
             raise RotoscopeError(
                 "the ranking 'prompt' (--rankings) and --input-swaps go together: give both or neither"
             )
+
+    @property
+    def compared(self) -> tuple[Ranking, ...]:
+        """The rankings that can be made on these sources: of the usual ones, not that on text where there is none."""
+        return tuple(name for name in self.rankings if name != "far_text" or "text" in self.sources)
