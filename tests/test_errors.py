@@ -24,6 +24,7 @@ from rotoscope.reading import HeadReader
 from rotoscope.reading.own_angles import stored_angles
 from rotoscope.reading.rerun import Reruns
 from rotoscope.sweep.carrying import Storage
+from rotoscope.tasks.vocabulary import words
 from tests.constructed import first_for_last, remembering
 from tests.models import GROUPED, from_config, other, tiny, tokens
 from tests.monitor.trained import TOKENS, prompt_tuned, sharded
@@ -87,6 +88,11 @@ def _planes(scene: Scene, shape: tuple[int, ...] = (3, 2, 8)) -> Any:
     )
 
 
+def _knows_colours(scene: Scene) -> Any:
+    scene.tokenizer.add_tokens(words("colours.txt"))
+    return scene.tokenizer
+
+
 def _flat_ranks(scene: Scene) -> None:
     about = {"fingerprint": "x", "planes": "2", "ranking": "fastest", "model": "tiny"}
     save_file({"rank": torch.arange(3).repeat(2, 1)}, "mine.safetensors", metadata=about)
@@ -147,7 +153,7 @@ SITUATIONS: dict[str, Callable[[Scene], Any]] = {
     "A window that holds what is asked for": lambda s: rs.plan.cache(
         s.subject, window=20, length=8, sources="repeats"
     ),
-    "Lines that a window holds": lambda s: rs.tasks.lookup(s.subject, 4, beyond=200, after=4),
+    "Lines that a window holds": lambda s: rs.tasks.lookup(_knows_colours(s), 4, beyond=200, after=4),
     "A window that holds the whole prompt": lambda s: rs.plan.cache(
         s.subject,
         window=20,
