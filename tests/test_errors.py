@@ -252,7 +252,6 @@ SITUATIONS: dict[str, Callable[[Scene], Any]] = {
         tf.GPTJConfig(rotoscope_angles={"base": float("nan"), "ids": []}), 32
     ),
     "A checkpoint that does not name its task": lambda s: rs.dynamics(s.folder("run/step-1").parent),
-    "An unknown null": lambda s: s.profile(null="normal"),
     "No random null": Scene.stubborn,
     "No random null for quantised weights": Scene.quantised,
     "NoRotaryError": lambda s: HeadReader(
