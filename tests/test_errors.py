@@ -24,6 +24,7 @@ from rotoscope.reading import HeadReader
 from rotoscope.reading.own_angles import stored_angles
 from rotoscope.reading.rerun import Reruns
 from rotoscope.sweep.carrying import Storage
+from rotoscope.tasks.vocabulary import words
 from tests.constructed import first_for_last, remembering
 from tests.models import GROUPED, from_config, other, tiny, tokens
 from tests.monitor.trained import TOKENS, prompt_tuned, sharded
@@ -87,6 +88,11 @@ def _planes(scene: Scene, shape: tuple[int, ...] = (3, 2, 8)) -> Any:
     )
 
 
+def _knows_colours(scene: Scene) -> Any:
+    scene.tokenizer.add_tokens(words("colours.txt"))
+    return scene.tokenizer
+
+
 def _flat_ranks(scene: Scene) -> None:
     about = {"fingerprint": "x", "planes": "2", "ranking": "fastest", "model": "tiny"}
     save_file({"rank": torch.arange(3).repeat(2, 1)}, "mine.safetensors", metadata=about)
@@ -144,9 +150,30 @@ SITUATIONS: dict[str, Callable[[Scene], Any]] = {
     "A plan of planes for another shape": lambda s: rs.plan.stop_planes(
         s.model, dataclasses.replace(_planes(s, (2, 2, 8)), model="other")
     ),
-    "A window that holds the whole prompt": lambda s: rs.plan.cache(
-        s.subject, window=20, length=8, sources=("repeats",)
+    "A window that holds what is asked for": lambda s: rs.plan.cache(
+        s.subject, window=20, length=8, sources="repeats"
     ),
+    "Lines that a window holds": lambda s: rs.tasks.lookup(_knows_colours(s), 4, beyond=200, after=4),
+    "A window that holds the whole prompt": lambda s: rs.plan.cache(
+        s.subject,
+        window=20,
+        passage=16,
+        sources="text",
+        task="text",
+        rankings="far_task",
+        text=s.made("words.txt", "w3 " * 99),
+    ),
+    "A ranking without its text": lambda s: rs.plan.cache(s.subject, sources="repeats", rankings="far_text"),
+    "Random rankings alone": lambda s: rs.plan.cache(s.subject, rankings="random"),
+    "A share that was a percentage": lambda s: rs.plan.cache(s.subject, keep=25),
+    "No share to compare at": lambda s: rs.plan.cache(
+        s.subject, keep=1.0, frontier=0.01, sources="repeats", length=8, window=4
+    ),
+    "A context that cannot be filled": lambda s: rs.plan.context(
+        s.subject, trained=64, to=256, sources="repeats"
+    ),
+    "An unknown name": lambda s: rs.plan.cache(s.subject, sources="repeat"),
+    "A value of another kind": lambda s: rs.plan.cache(s.subject, keep=None),
     "A plan for a model of another language": lambda s: rs.plan.cache("letter"),
     "A text that is too short for its stretches": lambda s: rs.tasks.long_text(
         s.tokenizer, text="w1 w2 w3 w4 w5 w6 w7 w8 w9"
@@ -241,7 +268,6 @@ SITUATIONS: dict[str, Callable[[Scene], Any]] = {
         tf.GPTJConfig(rotoscope_angles={"base": float("nan"), "ids": []}), 32
     ),
     "A checkpoint that does not name its task": lambda s: rs.dynamics(s.folder("run/step-1").parent),
-    "An unknown null": lambda s: s.profile(null="normal"),
     "No random null": Scene.stubborn,
     "No random null for quantised weights": Scene.quantised,
     "NoRotaryError": lambda s: HeadReader(

@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 import torch
 
-from rotoscope.errors import RotoscopeError
 from rotoscope.lab.cost import grid_cost
 from rotoscope.lab.toy import ToyHeads, ToySettings
 from rotoscope.maths.blocks import Blocks
@@ -31,8 +30,6 @@ AT_ONCE = 512
 
 def experiments_of(settings: CanonicalSettings) -> dict[str, ToySettings]:
     """The grids behind a task: one angle each, and for induction also (0, theta)."""
-    if settings.task not in (*CANONICAL, "all"):
-        raise RotoscopeError(f"unknown canonical task '{settings.task}'; choose {', '.join(CANONICAL)} or all")
     training = {name: getattr(settings, name) for name in ToyTraining.names()}
     made: dict[str, ToySettings] = {}
     for name in CANONICAL if settings.task == "all" else (settings.task,):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -21,12 +22,26 @@ MOST_TOKENS = 512
 """Tokens that run through the model together."""
 
 
+@contextmanager
+def answering(model: Any) -> Iterator[None]:
+    """The model without dropout and gradients: what it loses is its own, also in the middle of a training. It is left as it was."""
+    training = [module for module in model.modules() if module.training]
+    for module in training:
+        module.training = False
+    try:
+        with torch.inference_mode():
+            yield
+    finally:
+        for module in training:
+            module.training = True
+
+
 def measure_losses(
     subject: Subject, shown: Mapping[str, Prompts], halving: Halving, most_tokens: int = MOST_TOKENS
 ) -> pd.DataFrame:
     """One row per source and prompt: mean negative log-likelihood and accuracy of its answers."""
     rows = []
-    with torch.inference_mode():
+    with answering(subject.model):
         for source, prompts in shown.items():
             for batch in batches(prompts, "task", most_tokens):
                 parts = halving.each(batch, batch.length, partial(_losses, subject))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -27,8 +27,6 @@ from rotoscope.reading.heads import Visit
 from rotoscope.reading.offloaded import dispatched_like, offloads, placed_by
 from rotoscope.reading.shares import Share, is_shared
 
-NullName = Literal["none", "random", "gaussian"]
-NULLS: tuple[NullName, ...] = ("none", "random", "gaussian")
 CALIBRATION_BATCHES = 2
 DRAWN_ON = torch.device("cpu")
 """Where a random model is drawn that is then spread over devices, as its subject is."""
@@ -62,8 +60,6 @@ class Null:
 
 def check_null(subject: Subject, name: str) -> None:
     """Refuse early, before any work, what could not be made later."""
-    if name not in NULLS:
-        raise ModelError(f"unknown null '{name}'; choose one of {', '.join(NULLS)}")
     if name == "random":
         if is_shared(subject.model):
             raise ModelError(

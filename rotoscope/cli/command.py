@@ -91,6 +91,9 @@ def _flags(bundle: _Bundle) -> Iterator[inspect.Parameter]:
                 options["negative"] = ""
             if _counts(hints[field.name]):
                 options["converter"] = _whole
+            allowed = bundle.kind.bounds.get(field.name)
+            if allowed is not None and allowed.percent:
+                options["converter"] = _written
             optional: Any = hints[field.name] | None
             annotation = Annotated[optional, Parameter(**options)]
             yield inspect.Parameter(
@@ -109,6 +112,12 @@ def _whole(kind: Any, tokens: Sequence[Token]) -> Any:
         if not re.fullmatch("[+-]?[0-9][0-9_]*", token.value):
             raise CoercionError(token=token, target_type=int)
     return convert(kind, tokens)
+
+
+def _written(kind: Any, tokens: Sequence[Token]) -> Any:
+    """As they were written, one or several: percentages are for the settings to understand."""
+    several = any(get_origin(part) is tuple for part in (kind, *get_args(kind)))
+    return tuple(token.value for token in tokens) if several else tokens[-1].value
 
 
 @functools.cache

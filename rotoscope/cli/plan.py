@@ -30,7 +30,6 @@ def plan(
     decision: Literal["cache", "rotation", "context"],
     model: str = "smollm2",
     *,
-    keep: str | None = None,
     cache: Annotated[Given, CacheSettings, *CacheSettings.own()],
     rotation: Annotated[Given, RotationSettings, *RotationSettings.own()],
     context: Annotated[Given, ContextSettings, *ContextSettings.own()],
@@ -51,14 +50,8 @@ def plan(
         cache, rotation or context.
     model
         "smollm2", a folder, a .gguf file, or a hub id.
-    keep
-        plan cache: share of the key heads that keep everything, 25% or 0.25.
     """
-    given = {
-        "cache": cache | ({} if keep is None else {"keep": keep}),
-        "rotation": rotation,
-        "context": context,
-    }
+    given = {"cache": cache, "rotation": rotation, "context": context}
     for other, flags in given.items():
         if other != decision and flags:
             flag = next(iter(flags)).replace("_", "-")

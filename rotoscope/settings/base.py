@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from functools import cache
+from typing import Any, ClassVar, Self, get_type_hints
 
 from rotoscope.errors import RotoscopeError
 from rotoscope.settings.bounds import Bounds
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint at the known name that is most like a wrong one; empty where none is."""
-    close = difflib.get_close_matches(name, list(known), n=1)
-    return f"did you mean '{close[0]}'? " if close else ""
+from rotoscope.settings.kinds import held
+from rotoscope.settings.kinds import nearest as nearest
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """A frozen dataclass with a sentence under every field."""
+    """A frozen dataclass with a sentence under every field. What a field can hold is said by its annotation.
+
+    In Python a list or a single value will do where a field has several, and a name for a path.
+    """
 
     title: ClassVar[str] = "Settings"
     """What the fields are about, over their flags."""
@@ -32,6 +31,10 @@ class Settings:
     """What the numbers can be; every field with a number has an entry."""
 
     def __post_init__(self) -> None:
+        for name, kind in self.kinds().items():
+            allowed, given = self.bounds.get(name), getattr(self, name)
+            given = allowed.read(given) if allowed is not None else given
+            object.__setattr__(self, name, held(name, kind, given))
         for field in dataclasses.fields(self):
             if getattr(self, field.name) == () != field.default:
                 raise RotoscopeError(f"the list of {field.name} is empty; give at least one, or leave it out")
@@ -51,6 +54,13 @@ class Settings:
         return [field.name for field in dataclasses.fields(cls)]
 
     @classmethod
+    @cache
+    def kinds(cls) -> dict[str, Any]:
+        """What each field holds, as it is annotated."""
+        hints = get_type_hints(cls)
+        return {name: hints[name] for name in cls.names()}
+
+    @classmethod
     def make(cls, given: Self | None = None, /, **changes: Any) -> Self:
         """The given settings, or the defaults, with changes; an unknown name is refused with the nearest known one."""
         for name in changes:
@@ -62,8 +72,8 @@ class Settings:
 
     @classmethod
     def plain(cls, changes: dict[str, Any]) -> dict[str, Any]:
-        """Values as the fields hold them: where a field has several values, a list or a single one will do in Python."""
-        return {key: tuple(value) if isinstance(value, list) else value for key, value in changes.items()}
+        """Values as the fields can hold them, from other ways to say the same in Python."""
+        return dict(changes)
 
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> Self:

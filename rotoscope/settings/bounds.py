@@ -22,6 +22,20 @@ class Bounds:
     whole: bool = True
     least_itself: bool = True
     most_itself: bool = True
+    percent: bool = False
+    """Whether it may be written as a percentage."""
+
+    def read(self, given: Any) -> Any:
+        """0.25 from "25 %", "25%" or "0.25", where percentages may be written; what is no text is left as it is."""
+        if isinstance(given, tuple | list):
+            return tuple(self.read(one) for one in given)
+        if not self.percent or not isinstance(given, str):
+            return given
+        number, per_cent = given.strip().removesuffix("%"), given.strip().endswith("%")
+        try:
+            return float(number) / (100 if per_cent else 1)
+        except ValueError as problem:
+            raise RotoscopeError(f"'{given}' is no share: write 0.25 or 25%") from problem
 
     def check(self, name: str, value: Any) -> None:
         """Refuse a value, or one of several, that lies outside."""
@@ -36,7 +50,8 @@ class Bounds:
 
     def _refuse(self, name: str, words: str, bound: float, found: float) -> None:
         shown = f"{bound:,}" if self.whole else f"{bound:g}"
-        raise RotoscopeError(f"{name} must be {words} {shown}, found {found}: {self.why}")
+        meant = f"did you mean {found:g}%? " if self.percent and 2 <= found <= 100 else ""
+        raise RotoscopeError(f"{name} must be {words} {shown}, found {found}: {meant}{self.why}")
 
 
 def _each(value: Any) -> Iterator[Any]:
@@ -56,9 +71,9 @@ def count(most: int, why: str, *, least: int = 1) -> Bounds:
     return Bounds(least, most, why)
 
 
-def share(why: str, *, one: bool = True) -> Bounds:
+def share(why: str, *, one: bool = True, percent: bool = False) -> Bounds:
     """From nothing to all of something."""
-    return Bounds(0, 1, why, whole=False, most_itself=one)
+    return Bounds(0, 1, why, whole=False, most_itself=one, percent=percent)
 
 
 def amount(least: float, most: float, why: str, *, least_itself: bool = True) -> Bounds:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal
 from rotoscope.errors import RotoscopeError
 from rotoscope.settings.base import Settings
 from rotoscope.settings.bounds import count
+from rotoscope.settings.kinds import each
 from rotoscope.settings.profile import ProfileSettings, check_tau, each_tau
 
 OWN, ALL = "own", "all"
@@ -60,9 +61,7 @@ class DepthsSettings(Settings):
         """Depths as numbers, or a single one, will do in Python."""
         found = dict(changes)
         if "at" in found:
-            given = found["at"]
-            given = (given,) if isinstance(given, str | int) else given
-            found["at"] = tuple(dict.fromkeys(str(depth) for depth in given))
+            found["at"] = tuple(dict.fromkeys(str(depth) for depth in each(found["at"])))
         if "tau" in found:
             found["tau"] = each_tau(found["tau"])
         return found

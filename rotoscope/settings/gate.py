@@ -8,6 +8,8 @@ from typing import Any, ClassVar, Literal
 from rotoscope.errors import RotoscopeError
 from rotoscope.settings.base import Settings
 from rotoscope.settings.bounds import count
+from rotoscope.settings.kinds import listed
+from rotoscope.settings.profile import head_pairs
 
 ENOUGH_DRAWS = 5
 """Random groups beside a class that is silenced: as many as a verdict takes (`rotoscope.results.verdicts`)."""
@@ -55,14 +57,15 @@ class GateSettings(Settings):
         found = super().plain(changes)
         for name in ("keep", "remove"):
             if not isinstance(found.get(name, ""), str | None):
-                found[name] = ",".join(str(int(plane)) for plane in found[name]) or "none"
+                found[name] = listed(name, found[name]) or "none"
         if found.get("heads_of_class") is not None:
             found.setdefault("controls", ENOUGH_DRAWS)
         if not isinstance(found.get("heads", ""), str):
-            found["heads"] = ",".join(f"{layer}:{head}" for layer, head in found["heads"])
+            found["heads"] = ",".join(f"{layer}:{head}" for layer, head in head_pairs(found["heads"]))
         return found
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if (self.keep is not None) + (self.remove is not None) + self.silence > 1:
             raise RotoscopeError("say one of: keep (--keep), remove (--remove), silence (--silence)")
         others = self.keep is not None or self.remove is not None or self.silence or self.heads != "all"
@@ -70,7 +73,6 @@ class GateSettings(Settings):
             raise RotoscopeError(
                 "--heads-of-class silences whole heads: give it without keep, remove, silence and heads"
             )
-        super().__post_init__()
 
     @property
     def case(self) -> str:

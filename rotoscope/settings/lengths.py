@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from rotoscope.settings.base import Settings
 from rotoscope.settings.bounds import SEED, count
+from rotoscope.settings.kinds import each
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +37,6 @@ class LengthsSettings(Settings):
         """Lengths in any order, each once."""
         if changes.get("lengths") is None:
             return changes
-        wanted = tuple(changes["lengths"])
+        wanted = each(changes["lengths"])
         cls.bounds["lengths"].check("lengths", wanted)
         return changes | {"lengths": tuple(sorted({int(n) for n in wanted}))}

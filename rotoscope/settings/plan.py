@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from rotoscope.errors import RotoscopeError
 from rotoscope.settings.base import Settings
 from rotoscope.settings.bounds import SEED, count
 from rotoscope.settings.prompts import PromptSettings
@@ -50,14 +49,3 @@ class PlanSettings(Settings):
         """The fields that only this decision has."""
         shared = {field.name for field in dataclasses.fields(PlanSettings)}
         return tuple(name for name in cls.names() if name not in shared)
-
-
-def as_share(given: Any) -> Any:
-    """0.25 from "25 %", "25%" or "0.25"; what is no text is left as it is."""
-    if not isinstance(given, str):
-        return given
-    number, per_cent = given.strip().removesuffix("%"), given.strip().endswith("%")
-    try:
-        return float(number) / (100 if per_cent else 1)
-    except ValueError as problem:
-        raise RotoscopeError(f"'{given}' is no share: write 0.25 or 25%") from problem

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from rotoscope.errors import RotoscopeError
 from rotoscope.settings.bounds import amount, count
@@ -46,20 +46,8 @@ class ContextSettings(PlanSettings):
     worse: float = 0.05
     """How much loss at training length a recommended scaling may cost."""
 
-    @classmethod
-    def plain(cls, changes: dict[str, Any]) -> dict[str, Any]:
-        """One scaling may be given by its name alone."""
-        found = super().plain(changes)
-        for name in ("scaling", "sources"):
-            if isinstance(found.get(name), str):
-                found[name] = (found[name],)
-        return found
-
     def __post_init__(self) -> None:
         super().__post_init__()
-        for one in self.scaling:
-            if one not in SCALINGS:
-                raise RotoscopeError(f"unknown scaling '{one}'; choose {', '.join(SCALINGS)}")
         if "lookup" in self.sources:
             raise RotoscopeError(
                 "plan context is judged by repeats and text, which can be made of any length: leave lookup out of --sources"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from rotoscope.errors import RotoscopeError
 from rotoscope.settings.base import Settings
 from rotoscope.settings.bounds import Bounds, amount, count, share
+from rotoscope.settings.kinds import listed
 
 SMALLEST_TAU, LARGEST_TAU = 1e-30, 1e30
 """Far from any difference of two attention weights in float32, and well within what float32 can hold (1e-38 to 1e38)."""
@@ -17,9 +17,9 @@ TAU = amount(
 )
 
 
-def check_tau(tau: float | Sequence[float]) -> tuple[float, ...]:
+def check_tau(tau: Any) -> tuple[float, ...]:
     """One or several temperatures of the swap weights, each positive."""
-    taus = (_number(tau),) if one_tau(tau) else tuple(_number(t) for t in tau)  # type: ignore[union-attr]
+    taus = (_number(tau),) if one_tau(tau) else tuple(_number(t) for t in tau)
     if not taus or not all(0 < t < float("inf") for t in taus):
         raise RotoscopeError(
             f"tau must be positive and finite, found {tau}: it divides |D_a - D_b| in the swap weights"
@@ -33,7 +33,7 @@ def check_tau(tau: float | Sequence[float]) -> tuple[float, ...]:
     return taus
 
 
-def each_tau(tau: float | Sequence[float]) -> tuple[float, ...]:
+def each_tau(tau: Any) -> tuple[float, ...]:
     """The temperatures to score heads at, each once, in the order given."""
     return tuple(dict.fromkeys(check_tau(tau)))
 
@@ -53,7 +53,7 @@ def one_tau(tau: object) -> bool:
     return not hasattr(tau, "__len__") or getattr(tau, "ndim", 1) == 0
 
 
-def head_pairs(heads: str | Iterable[Sequence[int]]) -> list[tuple[int, int]]:
+def head_pairs(heads: Any) -> list[tuple[int, int]]:
     """(layer, head) pairs from "12:0,3:4" or from a list of pairs."""
     try:
         pairs = [part.split(":") for part in heads.split(",")] if isinstance(heads, str) else list(heads)
@@ -121,11 +121,9 @@ class ProfileSettings(Settings):
         found = dict(changes)
         if "tau" in found:
             found["tau"] = each_tau(found["tau"])
-        if "vary" in found:
-            found["vary"] = (found["vary"],) if isinstance(found["vary"], str) else tuple(found["vary"])
         if not isinstance(found.get("queries", ""), str):
-            found["queries"] = ",".join(str(int(position)) for position in found["queries"])
-        if not isinstance(found.get("frequencies", True), bool):
+            found["queries"] = listed("queries", found["queries"])
+        if not isinstance(found.get("frequencies", True), bool | None):
             found |= {"frequencies": True, "heads": found["frequencies"]}
         if found.get("heads") is not None:
             found["heads"] = ",".join(f"{layer}:{head}" for layer, head in sorted(head_pairs(found["heads"])))
@@ -141,9 +139,6 @@ class ProfileSettings(Settings):
             raise RotoscopeError("--null-draws and --null-per-layer mean nothing without a null")
         if self.null == "gaussian" and self.null_per_layer:
             raise RotoscopeError("--null-per-layer means something for the random null only")
-        unknown = set(self.vary) - {"prefix", "granularity", "tau"}
-        if unknown:
-            raise RotoscopeError(f"what can be varied is prefix, granularity, tau, not {sorted(unknown)[0]}")
 
     @property
     def positions(self) -> Literal["last", "all", "task"] | list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from rotoscope.settings.base import Settings
 from rotoscope.settings.bounds import count
@@ -27,11 +27,3 @@ class SeriesSettings(Settings):
     most: int | None = None
     """Score at most so many checkpoints, log-spaced: the first, the last and those between. By default 12 of a model on the
     hub, and all of a folder."""
-
-    @classmethod
-    def plain(cls, changes: dict[str, Any]) -> dict[str, Any]:
-        """A single pattern will do in Python."""
-        found = super().plain(changes)
-        if isinstance(found.get("revisions"), str):
-            found["revisions"] = (found["revisions"],)
-        return found

@@ -41,8 +41,6 @@ class SweepSettings(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.on not in ("here", "ray"):
-            raise RotoscopeError(f"a sweep runs here or on ray, not on '{self.on}'")
         for name in ("address", "storage") if self.on != "ray" else ("workers",):
             if getattr(self, name) is not None:
                 where = "with --on ray" if self.on != "ray" else "without --on ray"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self
 
@@ -12,10 +12,9 @@ from rotoscope.errors import RotoscopeError
 from rotoscope.settings.angles import BASE, UNRESTRICTED
 from rotoscope.settings.base import Settings
 from rotoscope.settings.bounds import SEED, Bounds, amount, count, share
+from rotoscope.settings.kinds import listed
 from rotoscope.settings.profile import TAU, check_tau, each_tau
 
-TASKS = ("number", "letter", "either")
-KINDS = ("none", "symbolic", "positional")
 FAVOURING = ("strength", "favour_layers", "favour_from", "favour_until")
 """Settings that only a favoured kind has."""
 TOKENS = "these are tokens of a sequence, and a model has a row of positions for it"
@@ -169,17 +168,9 @@ class TrainSettings(Settings):
     """The first training step without it again; by default it stays."""
 
     def __post_init__(self) -> None:
-        if self.task not in TASKS:
-            raise RotoscopeError(f"unknown task '{self.task}'; choose {', '.join(TASKS[:-1])} or {TASKS[-1]}")
-        if not isinstance(self.angles, str):
-            raise RotoscopeError(f"angles are words such as fast or 1-8, found {self.angles!r}")
         super().__post_init__()
         if self.batch > self.train_sequences:
             raise RotoscopeError(f"a batch of {self.batch} is more than the {self.train_sequences} sequences")
-        if self.favour not in KINDS:
-            raise RotoscopeError(
-                f"unknown kind '{self.favour}' to favour; choose {', '.join(KINDS[:-1])} or {KINDS[-1]}"
-            )
         if self.favour == "none":
             for name in FAVOURING:
                 if getattr(self, name) != getattr(type(self), name):
@@ -204,8 +195,7 @@ class TrainSettings(Settings):
         """In Python layers can be numbers."""
         layers = changes.get("favour_layers", "all")
         if not isinstance(layers, str):
-            several = layers if isinstance(layers, Iterable) else [layers]
-            changes = changes | {"favour_layers": ",".join(str(layer) for layer in several)}
+            changes = changes | {"favour_layers": listed("favour_layers", layers)}
         return super().plain(changes)
 
     def stored(self) -> dict[str, Any]:
@@ -327,17 +317,12 @@ class WatchSettings(Settings):
 
     @classmethod
     def plain(cls, changes: dict[str, Any]) -> dict[str, Any]:
-        """A single tau and a single kind of queries will do in Python."""
+        """Every tau once."""
         found = super().plain(changes)
         if "tau" in found:
             found["tau"] = each_tau(found["tau"])
-        if isinstance(found.get("queries"), str):
-            found["queries"] = (found["queries"],)
         return found
 
     def __post_init__(self) -> None:
         check_tau(self.tau)
         super().__post_init__()
-        for name in self.queries:
-            if name not in ("last", "path", "all"):
-                raise RotoscopeError(f"unknown queries '{name}'; choose last, path or all")

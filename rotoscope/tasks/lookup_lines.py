@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import random
+from collections.abc import Iterable
 from typing import Any
 
 from rotoscope.errors import TaskError
@@ -16,13 +18,23 @@ GAP = "\n"
 
 
 def lookup(
-    subject: Any, pairs: int = 8, count: int = 16, seed: int = 0, *, prefix: Prefix | None = None
+    subject: Any,
+    pairs: int = 8,
+    count: int = 16,
+    seed: int = 0,
+    *,
+    prefix: Prefix | None = None,
+    beyond: int | None = None,
+    after: int = 0,
 ) -> Prompts:
     """`count` prompts of `pairs` lines, each given twice, in two orders; asked for the colour of one name.
 
     Names and colours are distinct, and no two colours begin with the same token. Blocks are the lines of both copies,
     because the answer stands in both, and the same line is the same symbol; `asked` is the line of the later copy. The
     `prefix` is "start", "fact" (the default) or "none", as for `binding`.
+
+    With `beyond`, only names are asked for whose colour can be told from far away alone: it stands neither among the last
+    `beyond` tokens, the query included, nor among the first `after`. What a head with such a window would forget.
     """
     tokenizer = tokenizer_of(subject)
     chosen = chosen_prefix(tokenizer, prefix, plain=True)
@@ -39,9 +51,41 @@ def lookup(
         first = again = list(range(pairs))
         while again == first:
             again = draw.sample(first, pairs)
-        items.append(_prompt(tokenizer, facts, first + again, draw.randrange(pairs), chosen))
-    settings = {"pairs": pairs, "count": count, "seed": seed, "prefix": chosen}
+        if beyond is None:
+            items.append(_prompt(tokenizer, facts, first + again, draw.randrange(pairs), chosen))
+        else:
+            ways = (
+                _prompt(tokenizer, facts, first + again, k, chosen) for k in draw.sample(range(pairs), pairs)
+            )
+            items.append(_asked_from_afar(ways, pairs, beyond, after))
+    settings: dict[str, Any] = {"pairs": pairs, "count": count, "seed": seed, "prefix": chosen}
+    if beyond is not None:
+        settings |= {"beyond": beyond, "after": after}
     return Prompts("lookup", tuple(items), settings, chance=1 / pairs)
+
+
+def _asked_from_afar(ways: Iterable[Prompt], pairs: int, beyond: int, after: int) -> Prompt:
+    """The first of several ways to ask about the same lines whose answer stands nowhere near."""
+    for prompt in ways:
+        [query], [answer] = prompt.queries, prompt.answers
+        near = prompt.tokens[:after] + prompt.tokens[max(0, query + 1 - beyond) :]
+        if answer not in near:
+            return prompt
+    raise TaskError(
+        f"the colours of {pairs} lines all stand among the last {beyond} tokens of a prompt or the first {after}, so none can be "
+        "asked for from afar: give more lines (--pairs) or a smaller window (--window)"
+    )
+
+
+def lines_for(subject: Any, tokens: int) -> int:
+    """How many lines it takes for so many tokens, or as many as there are names and colours for."""
+    tokenizer = tokenizer_of(subject)
+    names = words("names.txt")
+    colours = {first_token(tokenizer, colour): colour for file in COLOURS for colour in words(file)}
+    most = min(len(names), len(colours))
+    text = "".join(f"{name}: {colour}\n" for name, colour in zip(names, colours.values(), strict=False))
+    each = len(encode(tokenizer, text).ids) / most
+    return min(most, math.ceil(tokens / each))
 
 
 def _prompt(

@@ -391,7 +391,7 @@ def test_plans_that_are_not_for_this_model_or_damaged_are_refused(
 def test_what_is_asked_for_must_be_longer_and_known(subject: rs.Subject) -> None:
     for changes, words in (
         ({"to": 16, "trained": None}, "trained on 32 tokens, so 16"),
-        ({"scaling": "longrope"}, "unknown scaling 'longrope'; choose linear, ntk, yarn, dynamic"),
+        ({"scaling": "longrope"}, "unknown scaling 'longrope'; choose linear, ntk, yarn or dynamic"),
         ({"sources": ("lookup",)}, "judged by repeats and text"),
         ({"passage": 12}, "--passage means nothing for plan context"),
         ({"lengths": (500,)}, "up to the one that is asked for, 128"),

@@ -76,7 +76,7 @@ def test_a_class_that_cannot_be_initialised(monkeypatch: pytest.MonkeyPatch, tmp
     with pytest.raises(ModelError, match="cannot be initialised.*--null gaussian"):
         rs.profile(model, tokens=tokens(), null="random", out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
-    with pytest.raises(ModelError, match="unknown null"):
+    with pytest.raises(RotoscopeError, match="unknown null"):
         rs.profile(model, tokens=tokens(), null="flat")
 
 

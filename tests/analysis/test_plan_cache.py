@@ -43,7 +43,10 @@ def ranked_on(subject: rs.Subject, count: int = 3) -> Prompts:
 
 def rankings(subject: rs.Subject, **changes: Any) -> Rankings:
     settings = CacheSettings.make(**{**SMALL, **changes})
-    return Rankings(subject, HeadReader(subject.model), settings, {"repeats": ranked_on(subject)})
+    shown = {"repeats": ranked_on(subject)}
+    if "text" in settings.sources:
+        shown["text"] = rs.tasks.long_text(subject, 12, 2, text=" ".join(f"w{k}" for k in range(3, 60)))
+    return Rankings(subject, HeadReader(subject.model), settings, shown)
 
 
 EVERYONE = [(layer, head) for layer in range(3) for head in range(2)]
@@ -140,7 +143,10 @@ def test_rounds_ask_those_who_are_left(subject: rs.Subject) -> None:
 
 @pytest.mark.parametrize("name", ["symbolic_mass", "symbolic", "far_text", "known", "on_the_fly", "combined", "far_rounds", "gradient_rounds", "random", "prompt"])  # fmt: skip
 def test_every_ranking_ranks_everyone(subject: rs.Subject, name: str) -> None:
-    made = rankings(subject, rankings=(name,), input_swaps=4 if name == "prompt" else 0)
+    sources = ("repeats", "text") if name == "far_text" else ("repeats",)
+    made = rankings(
+        subject, rankings=(name, "symbolic"), sources=sources, input_swaps=4 if name == "prompt" else 0
+    )
     found = made.make(name)
     assert sorted(found.heads) == EVERYONE
     assert all(np.isfinite(number) for number in found.numbers.values())
@@ -319,8 +325,13 @@ def test_all_or_none(subject: rs.Subject, keep: float, streams: int) -> None:
 
 
 def test_a_window_that_forgets_nothing_is_refused(subject: rs.Subject) -> None:
-    with pytest.raises(TaskError, match="hold all of a prompt of 16"):
-        rs.plan.cache(subject, **{**PLANNED, "window": 15})
+    with pytest.raises(
+        TaskError, match="7 of 7 tokens that repeats ask for, 7 tokens back, stand among the last 8"
+    ):
+        rs.plan.cache(subject, **{**PLANNED, "window": 8})
+    with pytest.raises(TaskError, match="stand among the last 4 or the first 6, so no head would forget them"):
+        rs.plan.cache(subject, **{**PLANNED, "sinks": 6})
+    rs.plan.cache(subject, **{**PLANNED, "window": 7, "sinks": 2}, show_progress=False)
 
 
 @pytest.mark.parametrize("keep", ["125 %", "-1%", 1.2, "a quarter"])

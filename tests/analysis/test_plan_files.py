@@ -13,7 +13,7 @@ import torch
 import transformers as tf
 
 import rotoscope as rs
-from rotoscope.analysis.plan.exports import layer_numbers, write_exports, write_plan
+from rotoscope.analysis.plan.exports import StreamingPlan, layer_numbers, write_exports
 from rotoscope.errors import ModelError, RotoscopeError, RunError
 from rotoscope.reading import HeadReader
 from rotoscope.reading.scaled import RopeScaling
@@ -74,7 +74,7 @@ def test_a_file_brings_the_plan_back(cache_file: Path, subject: rs.Subject) -> N
     assert rs.plan.load_cache(cache_file) == rs.plan.load_cache(cache_file.parent) == expected
     assert json.loads(cache_file.read_text())["plan"] == "cache"
     plan = plans.cache_plan()
-    write_plan(plan, cache_file)
+    StreamingPlan.of(plan).write(cache_file)
     assert rs.plan.load_cache(cache_file) == rs.plan.load_cache(plan) == rs.plan.StreamingPlan.of(plan)
 
 

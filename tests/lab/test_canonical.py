@@ -89,7 +89,10 @@ def test_sizes_and_repetitions() -> None:
         (lambda: ToySettings("index", ((-0.1,),)), "must not be negative"),
         (lambda: ToySettings("index", ((0.1,), (0.0, 0.1))), "same number of planes"),
         (lambda: ToySettings("index", ((0.1,),), steps=0), "at least 1"),
-        (lambda: canonical_experiments("sorting"), "unknown canonical task"),
+        (
+            lambda: canonical_experiments("sorting"),
+            "unknown task 'sorting'; choose index, retrieval, induction or all",
+        ),
         (lambda: canonical_experiments("index", "huge"), "unknown preset"),
     ],
 )

@@ -138,7 +138,7 @@ def test_on_a_gpu_the_captured_step_has_the_penalty(compiled: bool) -> None:
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"favour": "neither"}, "unknown kind 'neither' to favour; choose none, symbolic or positional"),
+        ({"favour": "neither"}, "unknown favour 'neither'; choose none, symbolic or positional"),
         ({"strength": 0.1}, "--strength means something with --favour symbolic or positional only"),
         (
             {"favour": "symbolic", "favour_layers": "3-x"},

@@ -194,7 +194,7 @@ def test_runs_of_restrictions(tmp_path: Path) -> None:
     [
         ({"angles": []}, "each restriction of angles must be given once, found none"),
         ({"angles": ["fast", "fast"]}, "each restriction of angles must be given once, found fast, fast"),
-        ({"angles": 3}, "angles are words such as fast or 1-8, found 3"),
+        ({"angles": 3}, "angles must be text, found 3"),
         ({"angles": ["fast", "33"]}, "frequency ids 33; this model has 1 to 32"),
         ({"base": 1.0}, "base must be more than 1, found 1"),
         ({"base": float("inf")}, "base must be at most"),

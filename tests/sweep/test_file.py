@@ -187,7 +187,7 @@ def test_parts_are_all_items_once(tmp_path: Path) -> None:
         ({"shard": "0/4"}, "--shard 0/4: parts are written as 3/16"),
         ({"shard": "5/4"}, "--shard 5/4: parts are written as 3/16"),
         ({"shard": "third"}, "--shard third: parts are written as 3/16"),
-        ({"on": "slurm"}, "a sweep runs here or on ray, not on 'slurm'"),
+        ({"on": "slurm"}, "unknown on 'slurm'; choose here or ray"),
         ({"address": "auto"}, "--address means something with --on ray only"),
         ({"storage": "x"}, "--storage means something with --on ray only"),
         ({"on": "ray", "workers": 2}, "--workers means something without --on ray only"),

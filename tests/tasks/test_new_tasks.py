@@ -14,6 +14,7 @@ from rotoscope.analysis.batches import prompts_hash
 from rotoscope.analysis.prompts import make_prompts
 from rotoscope.errors import RotoscopeError, TaskError
 from rotoscope.settings import PromptSettings
+from rotoscope.tasks.lookup_lines import lines_for
 from rotoscope.tasks.prefixes import THROWAWAY
 from tests.models import tiny
 from tests.reading.test_load import word_tokenizer
@@ -21,9 +22,55 @@ from tests.tasks.test_tasks import words
 
 STORED = Path(rs.__file__).parent / "models" / "language"
 
+ASKED_BEFORE = [15, 8, 8, 12, 11, 10]
+"""Lines of the later copy that the first prompts of seed 0 asked for before there was a choice."""
+
 
 def answer(subject: rs.Subject, prompt: rs.Prompt) -> str:
     return subject.tokenizer.decode([prompt.answers[0]])
+
+
+@pytest.mark.parametrize(("pairs", "beyond", "after"), [(8, 20, 4), (14, 32, 0), (14, 32, 30)])
+def test_lookup_asks_for_what_stands_nowhere_near(
+    stand_in: rs.Subject, pairs: int, beyond: int, after: int
+) -> None:
+    prompts = rs.tasks.lookup(stand_in, pairs, 24, beyond=beyond, after=after)
+    asked = set()
+    for prompt in prompts:
+        [query], [expected] = prompt.queries, prompt.answers
+        places = [place for place, token in enumerate(prompt.tokens) if token == expected]
+        assert len(places) >= 2  # in both copies
+        assert all(place >= after and query - place >= beyond for place in places)
+        spans = [
+            prompt.blocks.spans[k]
+            for k, line in enumerate(prompt.symbols)
+            if line == prompt.symbols[prompt.asked]
+        ]
+        assert [any(start <= place < stop for place in places) for start, stop in spans] == [True, True]
+        asked.add(prompt.asked)
+    assert len(asked) > 2  # the place in the copy does not give it away
+    assert (prompts.settings["beyond"], prompts.settings["after"]) == (beyond, after)
+
+
+def test_lookup_asks_for_any_line_unless_told_otherwise(stand_in: rs.Subject) -> None:
+    prompts = rs.tasks.lookup(stand_in, 8, 24)
+    near = [prompt.answers[0] in prompt.tokens[-20:] for prompt in prompts]
+    assert 0 < sum(near) < 24
+    assert "beyond" not in prompts.settings
+    assert [prompt.asked for prompt in rs.tasks.lookup(stand_in, 8, 6)] == ASKED_BEFORE
+    with pytest.raises(
+        TaskError, match="the colours of 4 lines all stand among the last 40 tokens of a prompt or the first 2"
+    ):
+        rs.tasks.lookup(stand_in, 4, 1, beyond=40, after=2)
+
+
+def test_lines_for_so_many_tokens(stand_in: rs.Subject) -> None:
+    for tokens in (64, 300):
+        pairs = lines_for(stand_in, tokens)
+        spans = rs.tasks.lookup(stand_in, pairs, 1)[0].blocks.spans
+        assert spans[-1][1] - spans[pairs][0] == pytest.approx(tokens, rel=0.15)
+    assert lines_for(stand_in, 10_000) == 110  # the colours that SmolLM2's tokenizer tells apart
+    rs.tasks.lookup(stand_in, 110, 1)
 
 
 def test_lookup_gives_every_line_twice(stand_in: rs.Subject) -> None:

@@ -16,10 +16,10 @@ import pandas as pd
 from rotoscope.analysis.batches import Halving
 from rotoscope.analysis.losses import measure_losses
 from rotoscope.analysis.plan.exports import layer_numbers, write_exports
-from rotoscope.analysis.plan.judged import Sizes, judged_prompts
-from rotoscope.analysis.plan.rankings import Ranked, Rankings
+from rotoscope.analysis.plan.judged import OutOfSight, Sizes, hash_of_sources, judged_prompts
+from rotoscope.analysis.plan.rankings import FAR_TEXT, ON_THE_FLY, TEXT, Ranked, Rankings
 from rotoscope.analysis.profiling import describe
-from rotoscope.errors import TaskError
+from rotoscope.errors import RotoscopeError, TaskError
 from rotoscope.progress import progress_bar
 from rotoscope.reading import HeadReader, Subject, load
 from rotoscope.reading.cost import Cost, forward_seconds, size_of
@@ -56,25 +56,44 @@ def cache(
     programs lie in it.
     """
     wanted = CacheSettings.make(settings, **changes)
+    warnings = _missing_text(wanted)
+    wanted = replace(wanted, rankings=wanted.compared)
     subject = load(subject)
     few = _few(subject, wanted)
     cache_cost(subject, wanted, few).check(subject.device, force=force)
+    shown = _prompts(subject, wanted)
     described = {"model": subject.name, "fingerprint": subject.fingerprint, **wanted.stored()}
     described["task_settings"] = {source: prompts.settings for source, prompts in few.items()}
+    described["prompts_hash"] = hash_of_sources(shown)
+    described["vocabulary"] = size_of(subject.model.config.get_text_config(), "vocab_size")
     run = Run(CachePlan, described, out, overwrite=overwrite)
-    run.record.warnings += subject.warnings
+    run.record.warnings += [*subject.warnings, *warnings]
     if run.finished is not None:
         return run.finished
     reader = HeadReader(subject.model)
     reader.check_predicts("a plan is judged by what the model says next")
-    return _Planning(run, subject, reader, wanted, _prompts(subject, wanted), force).plan(show_progress)
+    return _Planning(run, subject, reader, wanted, shown, force).plan(show_progress)
+
+
+def _missing_text(wanted: CacheSettings) -> list[str]:
+    """What is said about rankings that are made on text, where there is none."""
+    said = []
+    if TEXT not in wanted.sources:
+        if FAR_TEXT in wanted.rankings:
+            said.append(f"the ranking {FAR_TEXT} was left out: {TEXT} is not among what is judged (--sources)")
+        if ON_THE_FLY in wanted.rankings:
+            said.append(
+                f"the ranking {ON_THE_FLY} was made on {wanted.task}: {TEXT}, which it is meant for, is not among what is judged "
+                "(--sources)"
+            )
+    return said
 
 
 def _prompts(subject: Subject, wanted: CacheSettings) -> dict[str, Prompts]:
     """Three sets of every source in one: for ranking, for choosing, for judging."""
-    w = wanted.window
-    usual = Sizes(length=max(128, 2 * w), pairs=max(8, min(w // 4, 64)), passage=max(128, 2 * w))
-    return judged_prompts(subject, wanted, usual, times=3)
+    long = max(128, 2 * wanted.window)
+    usual = Sizes(length=long, pairs=8, passage=long)
+    return judged_prompts(subject, wanted, usual, times=3, out_of_sight=OutOfSight(wanted.window, wanted.sinks))
 
 
 def _few(subject: Subject, wanted: CacheSettings) -> dict[str, Prompts]:
@@ -85,20 +104,29 @@ def _few(subject: Subject, wanted: CacheSettings) -> dict[str, Prompts]:
 
 
 def _check_window(shown: dict[str, Prompts], wanted: CacheSettings) -> None:
-    """A head that forgets nothing cannot be judged."""
-    size = {"repeats": "--length", "lookup": "--pairs", "text": "--passage"}
-    for source, prompts in shown.items():
-        shortest = min(len(prompt.tokens) for prompt in prompts)
+    """A head that forgets nothing of what is asked cannot be judged; lines are looked up out of sight, as they are made."""
+    if "repeats" in shown:
+        out_of_sight, back = OutOfSight(wanted.window, wanted.sinks), shown["repeats"].settings["length"] - 1
+        queries = shown["repeats"][0].queries
+        seen = sum(not out_of_sight.hides(query, query - back) for query in queries)
+        if seen > len(queries) / 2:
+            raise TaskError(
+                f"{seen} of {len(queries)} tokens that repeats ask for, {back} tokens back, stand among the last {wanted.window} or the "
+                f"first {wanted.sinks}, so no head would forget them: use longer prompts (--length), a smaller --window or --sinks, or "
+                "other --sources"
+            )
+    if TEXT in shown:
+        shortest = min(len(prompt.tokens) for prompt in shown[TEXT])
         if wanted.window + wanted.sinks >= shortest:
             raise TaskError(
-                f"a window of {wanted.window} tokens and {wanted.sinks} first ones hold all of a prompt of {shortest} ({source}), "
-                f"so no head would forget anything: use longer prompts ({size[source]}), a smaller --window, or other --sources"
+                f"a window of {wanted.window} tokens and {wanted.sinks} first ones hold all of a prompt of {shortest} (text), so no head "
+                "would forget anything: use longer prompts (--passage), a smaller --window, or other --sources"
             )
 
 
-def _shares(wanted: CacheSettings) -> list[float]:
-    """The shares between none and all at which rankings are compared."""
-    return sorted({share for share in (*wanted.frontier, wanted.keep) if 0 < share < 1})
+def kept_heads(share: float, everyone: int) -> int:
+    """How many key heads a share of them is."""
+    return round(share * everyone)
 
 
 def cache_cost(subject: Subject, wanted: CacheSettings, few: dict[str, Prompts] | None = None) -> Cost:
@@ -111,11 +139,12 @@ def cache_cost(subject: Subject, wanted: CacheSettings, few: dict[str, Prompts] 
     }
     drawn = wanted.random_draws if RANDOM in wanted.rankings else 0
     rankings = len(wanted.rankings) - (RANDOM in wanted.rankings)
-    points = 2 + len(_shares(wanted)) * (rankings + drawn)
+    shares = len({share for share in (*wanted.frontier, wanted.keep) if 0 < share < 1})
+    points = 2 + shares * (rankings + drawn)
     gradients = sum(
         name.startswith("gradient") * (5 if name.endswith("rounds") else 1) for name in wanted.rankings
     )
-    seconds = points * sum(once.values()) + len(_shares(wanted)) * rankings * once[wanted.task] / 2
+    seconds = points * sum(once.values()) + shares * rankings * once[wanted.task] / 2
     seconds += once[wanted.task] * (gradients * GRADIENT + rankings * ASKED)
     memory = 12.0 * MOST_TOKENS["cpu"] * size_of(subject.model.config.get_text_config(), "vocab_size")
     what = f"{points} points of {wanted.prompts} prompts of up to {max(lengths.values()):,} tokens each, from {len(shown)} sources"
@@ -153,19 +182,25 @@ class _Planning:
             for name in wanted.rankings
             for draw in (range(wanted.random_draws) if name == RANDOM else (ALL,))
         ]
-        shares = _shares(wanted)
-        total = 2 + len(names) * (1 + len(shares))
+        shares = self._shares
+        ends = {kept: shares.pop(kept) for kept in (0, len(self.rankings.everyone))}
+        if not shares:
+            raise RotoscopeError(
+                f"at no share would some of the {len(self.rankings.everyone)} key heads keep everything and others stream, so rankings "
+                "could not be compared: give another --keep or --frontier"
+            )
+        total = len(ends) + len(names) * (1 + len(shares))
         with progress_bar("planning", total, show_progress) as bar:
-            for share in (0.0, 1.0):
-                run.piece(f"any-{share:.4f}".replace(".", "_"), partial(self._point, NOTHING, ALL, None, share))
+            for kept, share in ends.items():
+                run.piece(f"any-{kept}", partial(self._point, NOTHING, ALL, None, share, kept))
                 bar.advance()
             for name, draw in names:
                 made = run.piece(f"ranking-{name}-{draw + 1}", partial(self._ranking, name, draw))
                 ranked = Ranked.read(made["scores"])
                 bar.advance()
-                for share in shares:
-                    key = f"point-{name}-{draw + 1}-{share:.4f}".replace(".", "_")
-                    run.piece(key, partial(self._point, name, draw, ranked, share))
+                for kept, share in shares.items():
+                    key = f"point-{name}-{draw + 1}-{kept}"
+                    run.piece(key, partial(self._point, name, draw, ranked, share, kept))
                     bar.advance()
         run.piece("plan", self._decided)
         write_exports(run, layer_numbers(self.reader))
@@ -173,14 +208,24 @@ class _Planning:
         proof = Proof(len(reader.proof), max(reader.proof, default=None), reader.way)
         return run.finish(subject=describe(self.subject, reader), proof=proof)
 
+    @property
+    def _shares(self) -> dict[int, float]:
+        """The shares at which rankings are compared, by the heads that keep everything, none and all among them.
+
+        Of shares that keep as many heads there is one, and that which was asked for is there.
+        """
+        everyone, wanted = len(self.rankings.everyone), self.wanted
+        found = {kept_heads(share, everyone): share for share in sorted(wanted.frontier)}
+        found |= {0: 0.0, everyone: 1.0}
+        found[kept_heads(wanted.keep, everyone)] = wanted.keep
+        return dict(sorted(found.items()))
+
     def _ranking(self, name: str, draw: int) -> Tables:
         return {"scores": self.rankings.make(name, draw).table(name, draw)}
 
-    def _point(self, name: str, draw: int, ranked: Ranked | None, share: float) -> Tables:
+    def _point(self, name: str, draw: int, ranked: Ranked | None, share: float, kept: int) -> Tables:
         """Loss and accuracy with the heads that a ranking puts last streaming."""
-        everyone = self.rankings.everyone
-        kept = round(share * len(everyone))
-        streams = frozenset(everyone[kept:]) if ranked is None else ranked.streaming(kept)
+        streams = frozenset(self.rankings.everyone[kept:]) if ranked is None else ranked.streaming(kept)
         plan = Streaming(streams, self.wanted.window, self.wanted.sinks)
         most = MOST_TOKENS.get(self.reader.device.type, MOST_TOKENS["cpu"])
         parts = []
@@ -197,12 +242,12 @@ class _Planning:
     def _decided(self) -> Tables:
         """Who streams, at the share that was asked for."""
         result, everyone = self.run.result, self.rankings.everyone
-        name = result.ranking
-        if name == NOTHING:  # all or none
+        kept = kept_heads(self.wanted.keep, len(everyone))
+        if kept in (0, len(everyone)):
             ranked = Ranked(tuple(everyone), dict.fromkeys(everyone, 0.0))
         else:
-            ranked = Ranked.read(result.scores[result.scores["ranking"] == name])
-        streams = ranked.streaming(round(self.wanted.keep * len(everyone)))
+            ranked = Ranked.read(result.scores[result.scores["ranking"] == result.ranking])
+        streams = ranked.streaming(kept)
         rows = [
             {"layer": layer, "key_head": head, "streams": (layer, head) in streams, "place": place}
             for place, (layer, head) in enumerate(ranked.heads)

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 from rotoscope.analysis.batches import Halving
+from rotoscope.analysis.plan.judged import hash_of_sources
 from rotoscope.analysis.plan.longer_heads import Turns, read_repeats
 from rotoscope.analysis.plan.longer_inputs import cut, repeats_of, text_ends, text_losses, text_of
 from rotoscope.analysis.plan.scaled_by_plan import PLAN, ContextFile
 from rotoscope.analysis.profiling import describe
 from rotoscope.analysis.prompts import read_text
+from rotoscope.errors import TaskError
 from rotoscope.progress import progress_bar
 from rotoscope.reading import HeadReader, Subject, load
 from rotoscope.reading.cost import Cost, forward_seconds, size_of
@@ -71,6 +73,7 @@ def context(
     reader.check_predicts("a scaling is judged by what the model loses")
     described = {"model": subject.name, "fingerprint": subject.fingerprint, **wanted.stored()}
     described |= {"trained": lengths[0], "lengths": list(lengths), "vocabulary": work.vocabulary}
+    described["prompts_hash"] = hash_of_sources(work.longest)
     described["rope"] = {name: _written(scaling) for name, scaling in scalings.items()}
     run = Run(ContextPlan, described, out, overwrite=overwrite)
     run.record.warnings += subject.warnings
@@ -121,6 +124,25 @@ class _Work:
     def vocabulary(self) -> int:
         return size_of(self.subject.model.config.get_text_config(), "vocab_size")
 
+    @cached_property
+    def longest(self) -> dict[str, Prompts]:
+        """What is shown at the length that is asked for, by source; one of which that cannot be made is refused."""
+        wanted, made = self.wanted, dict[str, Prompts]()
+        try:
+            if "text" in wanted.sources:
+                text = None if wanted.text is None else read_text(wanted.text)
+                made["text"] = text_of(
+                    self.subject, self.lengths, wanted.asked, wanted.prompts, wanted.seed, text
+                )
+            if "repeats" in wanted.sources:
+                made["repeats"] = repeats_of(self.subject, self.lengths[-1], wanted.prompts, wanted.seed)
+        except TaskError as problem:
+            raise TaskError(
+                f"inputs of {wanted.to:,} tokens (--to) cannot be made ({problem}): ask for a shorter length (--to), or leave that "
+                "source out (--sources)"
+            ) from problem
+        return made
+
     def text_lengths(self, scaling: RopeScaling) -> tuple[int, ...]:
         """Lengths at which text is read: of angles that do not depend on the length, the longest tells about all others."""
         return self.lengths if scaling.by_length else self.lengths[-1:]
@@ -154,17 +176,10 @@ class _Work:
 
     def pieces(self, halving: Halving) -> Iterator[tuple[str, int, Callable[[], Tables]]]:
         """What is to be done: a key, the tokens that it takes, and the work itself."""
-        text = None if self.wanted.text is None else read_text(self.wanted.text)
-        prose: Prompts | None = None
-        if "text" in self.wanted.sources:
-            prose = text_of(
-                self.subject, self.lengths, self.wanted.asked, self.wanted.prompts, self.wanted.seed, text
-            )
         for source, name, n in self.readings():
             made = partial(self._repeats, name, n, halving)
             if source == "text":
-                assert prose is not None
-                made = partial(self._text, name, n, cut(prose, n), halving)
+                made = partial(self._text, name, n, cut(self.longest["text"], n), halving)
             number = list(self.scalings).index(name) if name in self.scalings else len(self.scalings)
             yield f"{source}-{number}-{n:09d}", n * self.wanted.prompts, made
 

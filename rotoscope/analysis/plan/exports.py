@@ -144,8 +144,6 @@ def layer_numbers(reader: HeadReader) -> tuple[int, ...]:
     return tuple(int(getattr(site.module, "layer_idx", site.layer)) for site in reader.sites)
 
 
-
-
 def write_exports(run: Run[CachePlan], layers: Sequence[int] = ()) -> None:
     """Beside the tables of a run: its plan, and DuoAttention's pattern where other programs can take the plan.
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from rotoscope.analysis.batches import prompts_hash
 from rotoscope.analysis.prompts import read_text
 from rotoscope.errors import TaskError
 from rotoscope.lab.checkpoints import own_task
 from rotoscope.reading import Subject
 from rotoscope.settings import PlanSettings
 from rotoscope.tasks import Prompts, long_text, lookup, repeats
+from rotoscope.tasks.lookup_lines import lines_for
 
 
 @dataclass(frozen=True)
@@ -21,10 +24,30 @@ class Sizes:
     passage: int = 256
 
 
+@dataclass(frozen=True)
+class OutOfSight:
+    """What a head that streams has forgotten: all but the last tokens, the query itself included, and the first."""
+
+    window: int
+    sinks: int
+
+    def hides(self, query: int, place: int) -> bool:
+        """Whether a query has lost sight of a place before it."""
+        return place >= self.sinks and query - place >= self.window
+
+
 def judged_prompts(
-    subject: Subject, settings: PlanSettings, usual: Sizes, *, times: int = 1
+    subject: Subject,
+    settings: PlanSettings,
+    usual: Sizes,
+    *,
+    times: int = 1,
+    out_of_sight: OutOfSight | None = None,
 ) -> dict[str, Prompts]:
-    """Prompts by source, so many times as many as asked for: of no two is one a part of another."""
+    """Prompts by source, so many times as many as asked for: of no two is one a part of another.
+
+    Lines are looked up where they are `out_of_sight` of a head that streams, and there are lines enough for that.
+    """
     own = own_task(subject)
     if own is not None and set(settings.sources) != {"repeats"}:
         raise TaskError(
@@ -37,9 +60,7 @@ def judged_prompts(
                 subject, settings.length or usual.length, times * settings.prompts, settings.seed
             )
         elif source == "lookup":
-            made[source] = lookup(
-                subject, settings.pairs or usual.pairs, times * settings.prompts, settings.seed
-            )
+            made[source] = _lines(subject, settings, usual, times * settings.prompts, out_of_sight)
         else:
             own_text = None if settings.text is None else read_text(settings.text)
             made[source] = long_text(
@@ -50,3 +71,21 @@ def judged_prompts(
                 text=own_text,
             )
     return made
+
+
+def hash_of_sources(shown: Mapping[str, Prompts]) -> str:
+    """The same prompts, source by source, or others: another file of the same name is another run."""
+    return "-".join(prompts_hash(prompts) for prompts in shown.values())
+
+
+def _lines(
+    subject: Subject, settings: PlanSettings, usual: Sizes, count: int, out_of_sight: OutOfSight | None
+) -> Prompts:
+    """Lines to look up; where they must be out of sight, by default so many that about half of the later copy is."""
+    pairs = settings.pairs or usual.pairs
+    if out_of_sight is None:
+        return lookup(subject, pairs, count, settings.seed)
+    window, sinks = out_of_sight.window, out_of_sight.sinks
+    if settings.pairs is None:
+        pairs = max(pairs, lines_for(subject, 2 * window))
+    return lookup(subject, pairs, count, settings.seed, beyond=window, after=sinks)

@@ -9,7 +9,7 @@ import pandas as pd
 import torch
 
 from rotoscope.analysis.batches import Batch, Halving, batches
-from rotoscope.analysis.losses import token_losses
+from rotoscope.analysis.losses import answering, token_losses
 from rotoscope.reading import Subject
 from rotoscope.tasks import Prompts, long_text, repeats
 from rotoscope.tasks.prompts import Prompt
@@ -94,7 +94,7 @@ def text_losses(subject: Subject, prompts: Prompts, ends: dict[int, int], halvin
                 loss, accuracy = means[:, k].tolist()
                 rows.append({"prompt": batch.first + k, "position": end, "loss": loss, "accuracy": accuracy})
 
-    with torch.inference_mode():
+    with answering(subject.model):
         for batch in batches(prompts, "task", 1):
             halving.each(batch, batch.length, measure)
     return pd.DataFrame(rows)

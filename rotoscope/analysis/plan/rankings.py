@@ -7,7 +7,8 @@ One decision is made per key head, and a key head takes the largest number of it
 - `known`: induction or copying, whichever is more (`rotoscope.analysis.known`).
 - `prompt`: symbolic_mass where the prompt itself is permuted (k = 0).
 - `on_the_fly`: how far the mean query looks over mean keys at every distance; the quick choice that kvpress offers for models
-  without a trained DuoAttention pattern (the area under the cumulated attention from the first key on).
+  without a trained DuoAttention pattern (the area under the cumulated attention from the first key on). On text, or on the task
+  where text is not among the sources.
 - `gradient`: what streaming adds to the loss, of all heads at once (`rotoscope.analysis.plan.gradients`).
 - `combined`: symbolic score times far attention, on the task.
 - `far_rounds`, `gradient_rounds`: heads are replaced in rounds, and those that are left are asked again after each.
@@ -41,6 +42,9 @@ DISTANCES = 500
 """How far the mean query looks."""
 MOST_TOKENS = 1024
 """That are looked at together."""
+
+TEXT, FAR_TEXT, ON_THE_FLY = "text", "far_text", "on_the_fly"
+"""A source, and the rankings that are made on it."""
 
 Scores = list[Float[Tensor, "key_heads"]]
 """For every layer."""
@@ -117,9 +121,9 @@ class Rankings:
             "symbolic": lambda: self._of_heads(self._profile["symbolic_score"]),
             "prompt": self._prompt,
             "far_task": lambda: self._far(()),
-            "far_text": lambda: self._far((), self.shown.get("text")),
+            FAR_TEXT: lambda: self._far((), self.shown[TEXT]),
             "known": self._known,
-            "on_the_fly": self._on_the_fly,
+            ON_THE_FLY: self._on_the_fly,
             "gradient": lambda: self._gradients(()),
             "combined": lambda: self._of_heads(self._profile["symbolic_score"] * self._far_of_heads),
         }
@@ -211,7 +215,7 @@ class Rankings:
 
     def _on_the_fly(self) -> Scores:
         """The area under the cumulated attention of the mean query over mean keys, on text where there is some."""
-        prompts = self.shown.get("text", self.task)
+        prompts = self.shown.get(TEXT, self.task)
         queries: dict[int, Tensor] = {}
         keys: dict[int, Tensor] = {}
         layers: dict[int, LayerHeads] = {}

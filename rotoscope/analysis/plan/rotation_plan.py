@@ -14,9 +14,9 @@ from typing import Any
 
 import pandas as pd
 
-from rotoscope.analysis.batches import Halving, prompts_hash
+from rotoscope.analysis.batches import Halving
 from rotoscope.analysis.losses import MOST_TOKENS, measure_losses
-from rotoscope.analysis.plan.judged import Sizes, judged_prompts
+from rotoscope.analysis.plan.judged import Sizes, hash_of_sources, judged_prompts
 from rotoscope.analysis.plan.plane_scores import plane_scores, random_scores, ranks
 from rotoscope.analysis.plan.planes_file import PLANES_FILE, RotatingPlanes
 from rotoscope.analysis.profiling import describe
@@ -76,7 +76,8 @@ def rotation(
     described = wanted.stored() | {
         "model": subject.name,
         "fingerprint": subject.fingerprint,
-        "prompts_hash": "-".join(prompts_hash(prompts) for prompts in judged.values()),
+        "prompts_hash": hash_of_sources(shown),
+        "vocabulary": size_of(subject.model.config.get_text_config(), "vocab_size"),
         "lengths": {source: max(len(p.tokens) for p in prompts) for source, prompts in judged.items()},
     }
     run = Run(RotationPlan, described, out, overwrite=overwrite)

@@ -42,10 +42,11 @@ FLAGS: Table = {
         Effect(CACHE, "--keep 50%", lambda o: int(o.result.heads["streams"].sum()), 2),
         Refused(CACHE, "--keep 125%", "keep must be at most 1, found 1.25"),
         Refused(CACHE, "--keep some", "'some' is no share: write 0.25 or 25%"),
+        Refused(CACHE, "--keep 25", "keep must be at most 1, found 25.0: did you mean 25%?"),
     ),
     "window": (
         Effect(CACHE, "--window 6", lambda o: o.result.run.settings["window"], 6),
-        Refused(CACHE, "--window 16", "hold all of a prompt of"),
+        Refused(CACHE, "--window 8", "7 of 7 tokens that repeats ask for, 7 tokens back, stand among the last 8"),
     ),
     "sinks": Effect(CACHE, "--sinks 3", losses),
     "task": (
@@ -55,8 +56,16 @@ FLAGS: Table = {
         ),
         Refused(CACHE, "--task text", "heads are ranked on text (--task), which is not among what is judged"),
     ),
-    "rankings": Effect(CACHE, "--rankings symbolic", lambda o: every(o, "scores", "ranking"), ["symbolic"]),
-    "frontier": Effect(CACHE, "--frontier 0.75", lambda o: every(o, "points", "kept_share"), [0.0, 0.25, 0.75, 1.0]),
+    "rankings": (
+        Effect(CACHE, "--rankings symbolic", lambda o: every(o, "scores", "ranking"), ["symbolic"]),
+        Refused(CACHE, "--rankings random", "random rankings are what a plan is compared with: name at least one other"),
+        Refused(CACHE, "--rankings far_text", "is made on text, which is not among what is judged (--sources repeats)"),
+    ),
+    "frontier": (
+        Effect(CACHE, "--frontier 0.75", lambda o: every(o, "points", "kept_share"), [0.0, 0.25, 0.75, 1.0]),
+        Effect(CACHE, "--frontier 50% 75%", lambda o: every(o, "points", "kept_share"), [0.0, 0.25, 0.5, 0.75, 1.0]),
+        Refused(CACHE, "--frontier 10", "frontier must be at most 1, found 10.0: did you mean 10%?"),
+    ),
     "random_draws": Effect(DRAWN, "--random-draws 3", lambda o: every(o, "scores", "draw"), [-1, 0, 1, 2]),
     "input_swaps": (
         Effect(
@@ -80,7 +89,7 @@ FLAGS: Table = {
     "overwrite": Overwrites(CACHE, "--seed 1"),
     "figures": Undrawn(CACHE, "tests/figures/test_plans.py::test_the_figures_of_a_cache_plan"),
     "device": on_device(CACHE),
-    "force": Forced(CACHE, "--prompts 100000 --random-draws 1000 --rankings random --length 60"),
+    "force": Forced(CACHE, "--prompts 100000 --random-draws 1000 --rankings random far_task --length 60"),
     **plan_rotation.FLAGS,
     **plan_context.FLAGS,
 }  # fmt: skip
