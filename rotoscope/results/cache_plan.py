@@ -191,8 +191,6 @@ class CachePlan(Plan):
         """What the choice rests on, where there was one."""
         if streams in (0, count):
             return "so there was nothing to choose"
-        if self.ranking == NOTHING:
-            return "the first ones of the first layers: there was no ranking to choose by, since random ones are only compared with"
         task = self.run.settings["task"]
         names = [name for name in self.run.settings["rankings"] if name != RANDOM]
         if len(names) == 1:
