@@ -26,7 +26,7 @@ from rotoscope.reading.chunks import Chunks, chunk_size, same_in_chunks
 from rotoscope.reading.finite import Watch, check_finite, check_logits, watched
 from rotoscope.reading.layer import LayerHeads, Rotation
 from rotoscope.reading.layout import Layout, find_layout
-from rotoscope.reading.offloaded import computes_on, offloads, plain_copy, put_back
+from rotoscope.reading.offloaded import computes_on, offloads, put_back
 from rotoscope.reading.overhearing import overhearing
 from rotoscope.reading.passes import Pass
 from rotoscope.reading.scaled import context_length
@@ -36,8 +36,10 @@ from rotoscope.reading.sites import (
     Projected,
     Site,
     attending,
+    blocks_around,
     find_sites,
     looks_both_ways,
+    precise,
     readable_attention,
     short_tables,
 )
@@ -53,26 +55,12 @@ STOPPED = "rotoscope_stopped"
 NO_NUMBERS = "layer {layer}: NaN or infinity in the model's queries or keys"
 
 
-def _parents(model: Any, sites: list[Site]) -> list[Any]:
-    """The decoder block around each attention module: what enters it is the residual stream."""
-    names = {id(module): name for name, module in model.named_modules()}
-    return [model.get_submodule(names[id(site.module)].rpartition(".")[0]) for site in sites]
-
-
 def _again(site: Site, call: Call) -> Projected:
     """Un-rotated queries and keys from calling a module again; all of them numbers."""
     found = site.project_unrotated(call)
     for numbers in (found.query, found.key):
         check_finite(numbers, NO_NUMBERS.format(layer=site.layer), site.module)
     return found
-
-
-def _precise(site: Site, call: Call) -> tuple[Site, Call]:
-    """A module of half precision as a float32 copy: what it computes can be compared."""
-    if call.hidden.dtype not in (torch.bfloat16, torch.float16):
-        return site, call
-    arguments = dict(call.arguments, hidden_states=call.hidden.float())
-    return replace(site, module=plain_copy(site.module).float()), replace(call, arguments=arguments)
 
 
 Visit = Callable[[LayerHeads], None]
@@ -117,7 +105,7 @@ class HeadReader:
         """Whether a prompt reads the same in chunks; None until that was tried."""
         with self.ready():
             self.sites = find_sites(model, self.proof_tokens)
-            self.blocks = _parents(model, self.sites)
+            self.blocks = blocks_around(model, self.sites)
             eager: list[Call] = []
             if prove:
                 with attending(model, "eager"):
@@ -311,7 +299,7 @@ class HeadReader:
         self.layouts.append(next((known for known in self.layouts if known.same(layout)), layout))
         self.head_counts.append(unrotated.query.shape[1])
         self.key_head_counts.append(unrotated.key.shape[1])
-        site, call = _precise(site, call)
+        site, call = precise(site, call)
         direct = self._turns_back(site, call)
         self.direct = self.direct and direct
         if eager:

@@ -15,7 +15,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, NoReturn
 
@@ -25,7 +25,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import eager_mask
 
 from rotoscope.errors import NoRotaryError, UnprovenError
-from rotoscope.reading.offloaded import put_back
+from rotoscope.reading.offloaded import plain_copy, put_back
 from rotoscope.shapes import Bool, Float, Tensor
 
 CAPTURE = "rotoscope_capture"
@@ -364,3 +364,17 @@ def find_sites(model: Any, tokens: Tensor) -> list[Site]:
     if len({id(m) for m in modules}) < len(modules):
         raise UnprovenError(f"architecture '{name}' calls one attention module several times in a pass")
     return [InterfaceSite(module, layer) for layer, module in enumerate(modules)]
+
+
+def blocks_around(model: Any, sites: list[Site]) -> list[Any]:
+    """The decoder block around each attention module: what enters it is the residual stream."""
+    names = {id(module): name for name, module in model.named_modules()}
+    return [model.get_submodule(names[id(site.module)].rpartition(".")[0]) for site in sites]
+
+
+def precise(site: Site, call: Call) -> tuple[Site, Call]:
+    """A module of half precision as a float32 copy: what it computes can be compared."""
+    if call.hidden.dtype not in (torch.bfloat16, torch.float16):
+        return site, call
+    arguments = dict(call.arguments, hidden_states=call.hidden.float())
+    return replace(site, module=plain_copy(site.module).float()), replace(call, arguments=arguments)
