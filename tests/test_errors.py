@@ -310,6 +310,7 @@ SITUATIONS: dict[str, Callable[[Scene], Any]] = {
     "An atlas that is damaged": lambda s: s.atlas(b"PAR1"),
     "An atlas of a newer version": lambda s: s.atlas(schema="2.0"),
     "An atlas without a column": lambda s: s.atlas(without="head_class"),
+    "An atlas with a column of another kind": lambda s: s.atlas(odd="tau"),
     "An atlas of nothing": lambda s: rs.atlas.make(s.folder("nothing"), show_progress=False),
     "A folder that is no atlas is not replaced": lambda s: rs.atlas.open().save(
         s.folder("model"), overwrite=True
