@@ -201,6 +201,9 @@ SITUATIONS: dict[str, Callable[[Scene], Any]] = {
     "A device that is not there": lambda s: rs.load(s.folder("model"), device="cuda:7"),
     "Weights that are not in memory": Scene.offloaded,
     "A device map that is none": lambda s: rs.load(s.folder("model"), device_map="ballanced"),
+    "A device map to no device": lambda s: rs.load(
+        s.folder("model"), device_map={"model": ["cpu"], "lm_head": 0.5}
+    ),
     "A device and a device map": lambda s: rs.load(s.folder("model"), device_map="auto", device="cpu"),
     "A spread model that is to be moved": lambda s: rs.load(s.spread(), device="cpu"),
     "Nobody to share a model with": lambda s: rs.load(s.folder("model"), tensor_parallel=True),
