@@ -70,7 +70,7 @@ def find_runs(root: Path) -> tuple[list[Found], bool]:
 def run_folder(root: Path, path: str) -> Path | None:
     """The run at a path under the folder; nothing where it leads outside or is none."""
     folder = inside(root, root / path)
-    return folder if folder is not None and _is_run(folder, root) and not _leads_out(folder, root) else None
+    return folder if folder is not None and _is_run(folder, root) and not leads_out(folder, root) else None
 
 
 def inside(root: Path, path: Path) -> Path | None:
@@ -87,7 +87,7 @@ def _is_run(folder: Path, root: Path) -> bool:
     return file is not None and holds_run(folder)
 
 
-def _leads_out(folder: Path, root: Path) -> bool:
+def leads_out(folder: Path, root: Path) -> bool:
     """Whether a file that a page would read is a link to somewhere else."""
     try:
         with os.scandir(folder) as entries:
@@ -120,7 +120,7 @@ def _describe(folder: Path, root: Path) -> Found:
         run = RunRecord.read(folder)
     except (RotoscopeError, OSError, RecursionError) as damage:
         return Found(**about, problem=str(damage).replace(f"{folder}/", "").replace(str(folder), about["name"]))
-    if _leads_out(folder, root):
+    if leads_out(folder, root):
         return Found(**about, problem="a file in it is a link that leads outside the folder shown")
     about |= {"kind": run.kind, "model": _model(run), "task": _named(run, "task", "tasks", "preset")}
     if not run.complete:
