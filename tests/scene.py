@@ -20,7 +20,8 @@ import rotoscope as rs
 from rotoscope import cli
 from rotoscope.reading import heads, loading
 from rotoscope.reading.scaled import RopeScaling
-from rotoscope.results.files import disk_errors
+from rotoscope.results.atlas import sha256
+from rotoscope.results.files import disk_errors, write_table
 from rotoscope.results.record import described_checksum
 from rotoscope.sweep import driver
 from rotoscope.sweep.company import only_driver
@@ -255,7 +256,9 @@ class Scene:
         Path("sweep.toml").write_text(text.replace(before, after) if before else text)
         return rs.sweep("sweep.toml", **how)
 
-    def atlas(self, content: bytes = b"", schema: str = "", without: str = "", again: bool = False) -> None:
+    def atlas(
+        self, content: bytes = b"", schema: str = "", without: str = "", again: bool = False, odd: str = ""
+    ) -> None:
         """An atlas with something wrong about it, opened; or written a second time."""
         found = rs.atlas.open()
         place = rs.atlas.Atlas(found.tables | {"heads": found.heads.drop(columns=without or [])}).save("atlas")
@@ -263,9 +266,13 @@ class Scene:
             found.save("atlas")
         if content:
             (place / "heads.parquet").write_bytes(content)
-        if schema:
-            about = json.loads((place / "atlas.json").read_text()) | {"schema": schema}
-            (place / "atlas.json").write_text(json.dumps(about))
+        about = json.loads((place / "atlas.json").read_text())
+        if odd:  # with the checksum of what is there
+            write_table(place / "heads.parquet", found.heads.assign(**{odd: "odd"}))
+            about["files"]["heads.parquet"] = sha256(place / "heads.parquet")
+            about["checksum"] = described_checksum(about)
+        about |= {"schema": schema} if schema else {}
+        (place / "atlas.json").write_text(json.dumps(about))
         rs.atlas.open(place)
 
     def two_sweeps(self) -> None:

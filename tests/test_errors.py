@@ -244,6 +244,9 @@ SITUATIONS: dict[str, Callable[[Scene], Any]] = {
     "A device that is not there": lambda s: rs.load(s.folder("model"), device="cuda:7"),
     "Weights that are not in memory": Scene.offloaded,
     "A device map that is none": lambda s: rs.load(s.folder("model"), device_map="ballanced"),
+    "A device map to no device": lambda s: rs.load(
+        s.folder("model"), device_map={"model": ["cpu"], "lm_head": 0.5}
+    ),
     "A device and a device map": lambda s: rs.load(s.folder("model"), device_map="auto", device="cpu"),
     "A spread model that is to be moved": lambda s: rs.load(s.spread(), device="cpu"),
     "Nobody to share a model with": lambda s: rs.load(s.folder("model"), tensor_parallel=True),
@@ -352,6 +355,7 @@ SITUATIONS: dict[str, Callable[[Scene], Any]] = {
     "An atlas that is damaged": lambda s: s.atlas(b"PAR1"),
     "An atlas of a newer version": lambda s: s.atlas(schema="2.0"),
     "An atlas without a column": lambda s: s.atlas(without="head_class"),
+    "An atlas with a column of another kind": lambda s: s.atlas(odd="tau"),
     "An atlas of nothing": lambda s: rs.atlas.make(s.folder("nothing"), show_progress=False),
     "A folder that is no atlas is not replaced": lambda s: rs.atlas.open().save(
         s.folder("model"), overwrite=True

@@ -121,9 +121,14 @@ def _device_map(spread: str | Path | dict[str, Any]) -> str | dict[str, Any]:
         raise ModelError(
             "a device_map is a dictionary from modules to devices, cpu and disk, and this one is empty or none"
         )
-    for place in set(spread.values()):
-        if place != "disk":
-            pick_device(f"cuda:{place}" if isinstance(place, int) else place)
+    for module, place in spread.items():
+        known = isinstance(place, str | int | torch.device) and not isinstance(place, bool)
+        if not known or str(place).split(":")[0] == "meta":  # where nothing is
+            raise ModelError(
+                f"the device_map puts '{module}' on {place!r}, which is no device; give a number or a name such as cuda:1, cpu or disk"
+            )
+    for place in set(spread.values()) - {"disk"}:
+        pick_device(f"cuda:{place}" if isinstance(place, int) else place)
     return spread
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,6 +13,7 @@ from rotoscope.report.glimpse import accuracy_of, classes_of
 from rotoscope.report.running import classes_so_far, how_far, is_recent, last_change, progress_of
 from rotoscope.results.place import PIECES
 from rotoscope.results.record import RUN, RunRecord
+from rotoscope.results.walk import folders_in, holds_run
 
 DEPTH = 3
 MOST_FOLDERS = 5_000
@@ -58,7 +58,7 @@ class Found:
 def find_runs(root: Path) -> tuple[list[Found], bool]:
     """All runs, the last written first; and whether every folder was looked into."""
     seen, found = 0, []
-    for folder in _folders(root, DEPTH):
+    for folder in folders_in(root, DEPTH):
         seen += 1
         if seen > MOST_FOLDERS:
             break
@@ -67,25 +67,10 @@ def find_runs(root: Path) -> tuple[list[Found], bool]:
     return sorted(found, key=lambda run: (run.written, run.path), reverse=True), seen <= MOST_FOLDERS
 
 
-def _folders(folder: Path, depth: int) -> Iterator[Path]:
-    """The folder and those in it. Links are not followed, nor hidden folders and parts of runs looked into."""
-    yield folder
-    if depth == 0:
-        return
-    try:
-        with os.scandir(folder) as entries:
-            names = sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
-    except OSError:  # removed meanwhile, or not ours to read
-        return
-    for name in names:
-        if not name.startswith((".", "checkpoint-")) and name != PIECES:
-            yield from _folders(folder / name, depth - 1)
-
-
 def run_folder(root: Path, path: str) -> Path | None:
     """The run at a path under the folder; nothing where it leads outside or is none."""
     folder = inside(root, root / path)
-    return folder if folder is not None and _is_run(folder, root) and not _leads_out(folder, root) else None
+    return folder if folder is not None and _is_run(folder, root) and not leads_out(folder, root) else None
 
 
 def inside(root: Path, path: Path) -> Path | None:
@@ -99,13 +84,10 @@ def inside(root: Path, path: Path) -> Path | None:
 
 def _is_run(folder: Path, root: Path) -> bool:
     file = inside(root, folder / RUN)
-    try:
-        return file is not None and file.is_file()
-    except (OSError, ValueError):
-        return False
+    return file is not None and holds_run(folder)
 
 
-def _leads_out(folder: Path, root: Path) -> bool:
+def leads_out(folder: Path, root: Path) -> bool:
     """Whether a file that a page would read is a link to somewhere else."""
     try:
         with os.scandir(folder) as entries:
@@ -138,7 +120,7 @@ def _describe(folder: Path, root: Path) -> Found:
         run = RunRecord.read(folder)
     except (RotoscopeError, OSError, RecursionError) as damage:
         return Found(**about, problem=str(damage).replace(f"{folder}/", "").replace(str(folder), about["name"]))
-    if _leads_out(folder, root):
+    if leads_out(folder, root):
         return Found(**about, problem="a file in it is a link that leads outside the folder shown")
     about |= {"kind": run.kind, "model": _model(run), "task": _named(run, "task", "tasks", "preset")}
     if not run.complete:

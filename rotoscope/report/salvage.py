@@ -11,11 +11,13 @@ from typing import Any
 
 from rotoscope.errors import RunError
 from rotoscope.report.running import is_recent, so_far
+from rotoscope.report.sweeps import items_so_far
 from rotoscope.results import KINDS
 from rotoscope.results.files import plain, read_table
 from rotoscope.results.record import RUN, RunRecord
 from rotoscope.results.run import unfinished_tables
 from rotoscope.results.saved import SavedRun, Tables
+from rotoscope.results.sweep import Sweep
 
 
 @dataclass
@@ -68,9 +70,19 @@ def salvage(source: str | Path | SavedRun) -> Salvaged:
     if not found.complete:
         made = found.attempt("what is finished", lambda: unfinished_tables(folder, found.run)) or {}
         found.tables = made | found.tables
+        if found.kind == Sweep.kind:
+            _read_items(found, folder)
         if _finished_meanwhile(folder):
             return salvage(source)
     return found
+
+
+def _read_items(found: Salvaged, folder: Path) -> None:
+    """A sweep's items as they are now; tables of its own it has at its end only, or from before it was given more items."""
+    tables, warnings = found.attempt("the items", lambda: items_so_far(folder, found.run)) or ({}, [])
+    found.tables.pop("heads", None)
+    found.tables |= tables
+    found.run.warnings = warnings
 
 
 def _finished_meanwhile(folder: Path) -> bool:

@@ -13,6 +13,7 @@ from rotoscope.report.columns import clean, column, columns, curve, packed, tabl
 from rotoscope.report.over_training import training_tab
 from rotoscope.report.plan_tabs import cache_tab, context_tab, rotation_tab
 from rotoscope.report.salvage import Salvaged
+from rotoscope.report.sweeps import sweep_tables
 from rotoscope.results.aggregate import ENDS, SCORES
 from rotoscope.results.agreement import Agreement
 from rotoscope.results.calibration import Calibration
@@ -198,13 +199,13 @@ SHOWN_ELSEWHERE = {
     "rotation-plan": {"frontier", "selection"},
     "context-plan": {"losses", "positions", "heads", "planes", "predicted"},
     "canonical": {"accuracy", "positions", "vectors", "scores"},
-    "sweep": {"items", "heads"},
+    "sweep": {"items", "heads", "classes"},
 }  # fmt: skip
 
 
 def tables_tab(found: Salvaged) -> Tab | None:
     """Summaries first, then the tables as they are stored, where no other tab shows them."""
-    made = _made(found, _summaries(found))
+    made = sweep_tables(found) if found.kind == Sweep.kind else _made(found, _summaries(found))
     for name, stored in found.tables.items():
         if name not in SHOWN_ELSEWHERE.get(found.kind, set()) and len(stored):
             shown = found.attempt(f"the table '{name}'", partial(table, stored, name.replace("_", " ")))
@@ -220,16 +221,6 @@ def _summaries(found: Salvaged) -> list[tuple[str, Callable[[], pd.DataFrame]]]:
     have = found.tables
     if isinstance(run, Agreement) and "heads" in have:
         return [("The class of every head on each task", run.classes)]
-    if isinstance(run, Sweep):
-        titles = {"items": "The items", "heads": "The heads of all finished items"}
-        listed: list[tuple[str, Callable[[], pd.DataFrame]]] = [
-            (titles[name], partial(have[name].drop, columns="folder", errors="ignore"))
-            for name in titles
-            if name in have
-        ]
-        if "items" in have:
-            listed.insert(0, ("Items by state", partial(_by_state, have["items"])))
-        return listed
     if isinstance(run, Calibration) and "subjects" in have:
         return [
             ("Random subjects with any statistic beyond the null, with 95 % intervals", run.errors),
@@ -272,11 +263,6 @@ def _summaries(found: Salvaged) -> list[tuple[str, Callable[[], pd.DataFrame]]]:
         track = run if isinstance(run, Dynamics) else Dynamics(found.run, have)
         return [("Where every head ends, and since when it has been pure", track.pure_from)]
     return []
-
-
-def _by_state(items: pd.DataFrame) -> pd.DataFrame:
-    """How many items of a sweep are finished, failed, unfinished or waiting."""
-    return items["state"].value_counts().rename_axis("state").reset_index(name="items")
 
 
 def _made(found: Salvaged, wanted: Sequence[tuple[str, Callable[[], pd.DataFrame]]]) -> list[Tab]:

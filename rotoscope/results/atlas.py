@@ -15,7 +15,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
@@ -26,7 +26,9 @@ from rotoscope import __version__
 from rotoscope.errors import RotoscopeError, RunError
 from rotoscope.results.atlas_card import card
 from rotoscope.results.atlas_columns import KEY, NEEDED, SCHEMA, TABLES
+from rotoscope.results.atlas_models import count_models
 from rotoscope.results.atlas_place import Placement, place
+from rotoscope.results.atlas_types import arrow, stacked, typed
 from rotoscope.results.files import (
     CHECKSUM,
     disk_errors,
@@ -43,6 +45,15 @@ from rotoscope.results.saved import SavedRun
 ATLAS, CARD = "atlas.json", "README.md"
 OURS = {ATLAS, CARD, *(f"{name}.parquet" for name in TABLES)}
 USUAL_NAME = "An atlas of attention heads"
+DESCRIBED: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "name": ("text", lambda value: isinstance(value, str)),
+    "license": ("text", lambda value: isinstance(value, str)),
+    "left_out": (
+        "dictionary of counts",
+        lambda value: isinstance(value, dict) and all(type(count) is int for count in value.values()),
+    ),
+}
+"""What `atlas.json` says that is used again, and what it must be."""
 
 
 class Atlas:
@@ -77,8 +88,8 @@ class Atlas:
 
     @property
     def models(self) -> pd.DataFrame:
-        """One row per model and task, with how many profiles there are."""
-        by = ["model", "fingerprint", "architecture", "task"]
+        """One row per model, precision and task, with how many profiles there are."""
+        by = ["model", "fingerprint", "architecture", "dtype", "task"]
         return self.profiles.groupby(by, sort=True).size().rename("profiles").reset_index()
 
     @classmethod
@@ -96,6 +107,10 @@ class Atlas:
                 raise RunError(
                     f"{file} is damaged (it has no column '{missing[0]}'); fetch or make the atlas again"
                 )
+            try:
+                tables[name] = typed(name, tables[name])
+            except RunError as problem:
+                raise RunError(f"{file} is damaged ({problem}); fetch or make the atlas again") from problem
         return cls(tables, about)
 
     def save(
@@ -104,6 +119,7 @@ class Atlas:
         """Write the atlas as a folder, whole or not at all; `license` is what others may do with it, as data sets say it."""
         out = Path(path)
         check_place(out, overwrite=overwrite)
+        tables = {table: typed(table, rows) for table, rows in self.tables.items()}
         about = {
             "schema": SCHEMA,
             "name": name or self.about["name"],
@@ -119,10 +135,10 @@ class Atlas:
             shutil.rmtree(scratch, ignore_errors=True)
             scratch.mkdir()
             try:
-                for table, rows in self.tables.items():
-                    write_table(scratch / f"{table}.parquet", rows)
+                for table, rows in tables.items():
+                    write_table(scratch / f"{table}.parquet", arrow(table, rows))
                 about["files"] = {file.name: sha256(file) for file in sorted(scratch.iterdir())}
-                write_text(scratch / CARD, card(self.tables, about))
+                write_text(scratch / CARD, card(tables, about))
                 write_json(scratch / ATLAS, about | {CHECKSUM: described_checksum(about)})
                 if real.exists():
                     real.rename(aside)
@@ -144,7 +160,7 @@ class Atlas:
             known |= new
             for name, table in other.tables.items():
                 parts.setdefault(name, []).append(table[table[KEY].isin(new)])
-        tables = {name: stacked(tables) for name, tables in parts.items()}
+        tables = {name: stacked(name, tables) for name, tables in parts.items()}
         counts = _sum(self.about["left_out"], {"the same twice": len(left_out)} if left_out else {})
         for other in others:
             counts = _sum(counts, other.about["left_out"])
@@ -159,7 +175,7 @@ class Atlas:
     def __repr__(self) -> str:
         found = self.profiles
         return (
-            f"Atlas({self.about['name']!r}: {found['fingerprint'].nunique()} models, {len(found)} profiles, {len(self.heads)} "
+            f"Atlas({self.about['name']!r}: {count_models(found)} models, {len(found)} profiles, {len(self.heads)} "
             f"heads, tasks {', '.join(sorted(found['task'].unique()))})"
         )
 
@@ -171,16 +187,6 @@ def sha256(file: Path) -> str:
         while part := content.read(1 << 20):
             found.update(part)
     return found.hexdigest()
-
-
-def stacked(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:
-    """Tables on top of each other, in the schema's order of columns, what nobody knows last."""
-    parts = [table for table in tables if len(table)]
-    if not parts:
-        return next(iter(tables), pd.DataFrame())
-    names = list(dict.fromkeys(name for part in parts for name in part))
-    wide = [part.dropna(axis="columns", how="all") for part in parts]  # a column without values has no kind
-    return pd.concat(wide, ignore_index=True).reindex(columns=names)
 
 
 def check_place(out: Path, *, overwrite: bool) -> None:
@@ -215,6 +221,9 @@ def _description(folder: Path) -> dict[str, Any]:
         )
     if major is None or not isinstance(files, dict) or about.get(CHECKSUM) != described_checksum(about):
         raise RunError(f"{folder / ATLAS} is damaged (it is not what was written); {again}")
+    for name, (kind, right) in DESCRIBED.items():
+        if name in about and not right(about[name]):
+            raise RunError(f"{folder / ATLAS} is damaged (its '{name}' is no {kind}); {again}")
     return {key: value for key, value in about.items() if key != CHECKSUM}
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from rotoscope.results.atlas_columns import TABLES
+from rotoscope.results.atlas_models import count_models
 
 SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
 LARGER = "1M<n<10M"
@@ -49,7 +50,7 @@ def _front(tables: Mapping[str, pd.DataFrame], about: Mapping[str, Any]) -> list
 
 def _text(tables: Mapping[str, pd.DataFrame], about: Mapping[str, Any]) -> list[str]:
     profiles = tables["profiles"]
-    models = profiles["fingerprint"].nunique()
+    models = count_models(profiles)
     shares = profiles["null_name"].value_counts()
     nulls = ", ".join(f"{number} with {_null(str(name))}" for name, number in shares.items())
     draws = profiles.loc[profiles["null_draws"] > 0, "null_draws"]
@@ -90,9 +91,9 @@ def _text(tables: Mapping[str, pd.DataFrame], about: Mapping[str, Any]) -> list[
         "```python",
         "import rotoscope as rs",
         "",
-        'atlas = rs.atlas.open("this folder")   # checks schema and checksums',
+        'atlas = rs.atlas.open("this folder")  # checks schema and checksums',
         "atlas.heads",
-        'atlas.place(rs.open("runs/mine")).table   # where does my model lie?',
+        'atlas.place(rs.open("runs/mine")).table  # where does my model lie?',
         "```",
         "",
         "Or with anything that reads Parquet. `atlas.json` has the SHA-256 of every table.",
@@ -104,11 +105,20 @@ def _text(tables: Mapping[str, pd.DataFrame], about: Mapping[str, Any]) -> list[
             "",
             f"{ABOUT[name].capitalize()}.",
             "",
-            "| column | meaning |",
-            "|---|---|",
+            "| column | type | meaning |",
+            "|---|---|---|",
         ]
-        lines += [f"| {column} | {meaning} |" for column, meaning in columns.items() if column in tables[name]]
+        lines += [
+            f"| {column} | {_type(about.type)} | {about.meaning} |"
+            for column, about in columns.items()
+            if column in tables[name]
+        ]
     return lines
+
+
+def _type(of: object) -> str:
+    """As most readers of Parquet call it."""
+    return str(of).removeprefix("large_")
 
 
 def _null(name: str) -> str:

@@ -1,7 +1,8 @@
 """Where does a model lie among others? Its statistics beside those of an atlas on the same task with the same settings.
 
 Only profiles with the same task, sizes, prefix, tolerances and tau stand beside each other: scores depend on all of them.
-A model counts once, with the mean over its profiles; the model that is placed is not compared with itself.
+A model counts once, with the mean over its profiles; the model that is placed is not compared with itself, in whatever
+precision it was read.
 
 "Above all" or "below all" is said where the whole 95 % interval of the statistic lies beyond every other model. That is a
 description and no test: among n other models, one more of the same sort is outermost 2 times in n + 1.
@@ -19,10 +20,13 @@ import pandas as pd
 
 from rotoscope.errors import RotoscopeError
 from rotoscope.results.atlas_columns import KEY
+from rotoscope.results.atlas_models import count_models, one_precision, other_precisions
 from rotoscope.results.atlas_rows import (
+    UNSAID,
     compared_by,
     fingerprint,
     model_name,
+    model_of,
     settings_key,
     statistics_of,
     task_name,
@@ -70,9 +74,13 @@ def place(
     own = statistics_of(profile, wanted)[["statistic", "value", "low", "high", "null_value"]]
     on_task = profiles[profiles["task"] == task_name(profile.run)]
     alike = on_task[(on_task["settings_key"] == settings_key(profile.run)) & np.isclose(on_task["tau"], wanted)]
+    mine = model_of(profile)
     foreign = alike[alike["fingerprint"] != fingerprint(profile.run)]
+    again = other_precisions(foreign, mine)
+    precisions = sorted(foreign.loc[again, "dtype"].unique())
+    foreign = one_precision(foreign[~again], mine["dtype"])
     others = _others(foreign, statistics)
-    words = _words(profile, wanted, on_task, alike, foreign)
+    words = _words(profile, wanted, on_task, alike, foreign, precisions)
     table = own if others.empty else _beside(own, others)
     return Placement(model_name(profile.run), task_name(profile.run), wanted, table, others, words)
 
@@ -113,30 +121,44 @@ def where_it_lies(low: float, high: float, others: np.ndarray) -> str:
 
 
 def _words(
-    profile: Profile, tau: float, on_task: pd.DataFrame, alike: pd.DataFrame, foreign: pd.DataFrame
+    profile: Profile,
+    tau: float,
+    on_task: pd.DataFrame,
+    alike: pd.DataFrame,
+    foreign: pd.DataFrame,
+    precisions: list[str],
 ) -> list[str]:
     task = task_name(profile.run)
     if on_task.empty:
         return [f"The atlas has no model on this task ({task}), so nothing is compared."]
     if alike.empty:
         why = _differences(on_task, profile, tau)
-        models = on_task["fingerprint"].nunique()
         return [
-            f"The atlas has {_count(models)} on this task ({task}), none with these settings: {why}. Nothing is compared."
+            f"The atlas has {_count(count_models(on_task))} on this task ({task}), none with these settings: {why}. Nothing is compared."
         ]
+    itself = _itself(fingerprint(profile.run) in set(alike["fingerprint"]), precisions)
     if foreign.empty:
         return [
-            f"The only model of the atlas on this task ({task}) with these settings is this one: nothing is compared."
+            f"The only model of the atlas on this task ({task}) with these settings is this one: nothing is compared.",
+            *itself[1:],
         ]
-    models = foreign["fingerprint"].nunique()
+    models = count_models(foreign)
     names = sorted(foreign["model"].unique())
     named = ", ".join(names[:MOST_NAMED]) + (" and others" if len(names) > MOST_NAMED else "")
-    itself = ["It is in the atlas itself, and not compared with itself."] if len(alike) > len(foreign) else []
     return [
         f"Compared with {_count(models)} on the same task ({task}) with the same settings: {named}.",
         *itself,
         f"Where it lies is a description and no test: outside {_outside(models)}.",
     ]
+
+
+def _itself(there: bool, precisions: list[str]) -> list[str]:
+    said = ["It is in the atlas itself, and not compared with itself."] if there or precisions else []
+    if precisions:
+        said.append(
+            f"A model of its name and shape is there in {' and '.join(precisions)}: it is taken for the same one, and left out."
+        )
+    return said
 
 
 def _count(models: int) -> str:
@@ -151,10 +173,10 @@ def _outside(models: int) -> str:
 
 def _differences(on_task: pd.DataFrame, profile: Profile, tau: float) -> str:
     """What the nearest profile of the atlas has otherwise, in words."""
-    here: dict[str, Any] = told(compared_by(profile.run)) | {"tau": tau}
+    here: dict[str, Any] = UNSAID | told(compared_by(profile.run)) | {"tau": tau}
     found = list[list[str]]()
     for row in on_task.drop_duplicates(["settings_key", "tau"]).itertuples():
-        there: Mapping[str, Any] = json.loads(row.settings) | {"tau": row.tau}
+        there: Mapping[str, Any] = UNSAID | json.loads(row.settings) | {"tau": row.tau}
         names = [name for name in {**here, **there} if here.get(name) != there.get(name)]
         found.append(
             [f"{name} is {_said(here.get(name))} here and {_said(there.get(name))} there" for name in names]

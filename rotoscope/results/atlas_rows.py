@@ -17,14 +17,17 @@ import pandas as pd
 
 from rotoscope.maths.known_patterns import KNOWN
 from rotoscope.results.atlas_columns import KEY, TABLES
+from rotoscope.results.atlas_types import typed
 from rotoscope.results.profile import Profile
-from rotoscope.results.record import RunRecord, settings_hash
+from rotoscope.results.record import RunRecord, SubjectRecord, settings_hash
 from rotoscope.settings.prompts import DRAWN
 
 OWN_SETTINGS = ("count", "seed")
 """Of a task: which prompts are drawn, not what they are like."""
-SCORED_BY = ("gamma", "queries", "input_swaps")
-"""What heads and classes rest on beside the prompts."""
+SCORED_BY = ("gamma", "queries", "input_swaps", "least_mass")
+"""What heads, classes and what is at stake rest on beside the prompts."""
+UNSAID = {"input_swaps": 0, "least_mass": 0.05}
+"""What runs and atlases mean that do not say it; `least_mass` is not written where it is this, as atlases before it had it."""
 TOLD = (
     "pairs", "length", "copies", "block_length", "prefix", "granularity", "equal_length", "distinct", "ending", "asked",
     "blocks", "unit", "hops", "texts", "layers", *SCORED_BY,
@@ -43,7 +46,9 @@ def compared_by(run: RunRecord) -> dict[str, Any]:
         if key not in OWN_SETTINGS
     }
     found = {"task": run.settings.get("task"), **sizes, **{key: run.settings.get(key) for key in SCORED_BY}}
-    found["input_swaps"] = found["input_swaps"] or 0  # runs of earlier versions had none
+    found |= {key: usual for key, usual in UNSAID.items() if found[key] is None}  # runs of earlier versions
+    if found["least_mass"] == UNSAID["least_mass"]:
+        del found["least_mass"]
     if found["task"] not in DRAWN:  # a text of one's own: other texts are another task
         found["prompts_hash"] = run.settings.get("prompts_hash")
     return found
@@ -90,26 +95,33 @@ def fingerprint(run: RunRecord) -> str:
     return known or str(run.settings.get("fingerprint", ""))
 
 
+def model_of(profile: Profile) -> dict[str, Any]:
+    """The model's name, shape and precision."""
+    known, heads = profile.run.subject or SubjectRecord(), profile.at()
+    return {
+        "model": model_name(profile.run),
+        "architecture": known.architecture,
+        "dtype": known.dtype,
+        "layers": known.layers or int(heads["layer"].max()) + 1,
+        "heads": len(heads),
+    }
+
+
 def rows_of(profile: Profile, tau: float) -> dict[str, pd.DataFrame]:
     """A profile at one tau as rows of an atlas's tables."""
-    run, heads = profile.run, profile.at(tau)
-    layers = (
-        run.subject.layers if run.subject is not None and run.subject.layers else int(heads["layer"].max()) + 1
-    )
+    run, heads, model = profile.run, profile.at(tau), model_of(profile)
     front = {
         KEY: profile_key(run, tau),
-        "model": model_name(run),
+        "model": model["model"],
         "fingerprint": fingerprint(run),
-        "architecture": run.subject.architecture if run.subject is not None else "",
+        "architecture": model["architecture"],
         "task": task_name(run),
         "seed": _seed(run),
         "tau": float(tau),
     }
     nulls = profile.nulls_at(tau) if profile.null_name is not None else pd.DataFrame()
     about = front | {
-        "dtype": run.subject.dtype if run.subject is not None else "",
-        "layers": layers,
-        "heads": len(heads),
+        **model,
         "settings_key": settings_key(run),
         "settings": json.dumps(told(compared_by(run)), sort_keys=True),
         "prompts_hash": str(run.settings.get("prompts_hash", "")),
@@ -122,11 +134,12 @@ def rows_of(profile: Profile, tau: float) -> dict[str, pd.DataFrame]:
         "proof_difference": _proven(run),
         "rotoscope": run.versions.get("rotoscope", ""),
     }
-    return {
-        "heads": _heads(profile, heads, layers, front),
+    tables = {
+        "heads": _heads(profile, heads, model["layers"], front),
         "profiles": pd.DataFrame([about])[list(TABLES["profiles"])],
         "statistics": statistics_of(profile, tau).assign(**{KEY: front[KEY]})[list(TABLES["statistics"])],
     }
+    return {name: typed(name, table) for name, table in tables.items()}
 
 
 def statistics_of(profile: Profile, tau: float) -> pd.DataFrame:
@@ -136,20 +149,16 @@ def statistics_of(profile: Profile, tau: float) -> pd.DataFrame:
     mixed = float((heads.loc[known, "head_class"] == "mixed").mean()) if known.any() else np.nan
     more = pd.DataFrame([{"statistic": "share mixed", "value": mixed}])
     found = pd.concat([found, more], ignore_index=True)
-    columns = [name for name in TABLES["statistics"] if name != KEY]
-    found = found.reindex(columns=columns).astype(dict.fromkeys(columns[1:-1], "float64"))
-    return found.astype({"verdict": "object"})
+    return typed("statistics", found.reindex(columns=[name for name in TABLES["statistics"] if name != KEY]))
 
 
 def _heads(profile: Profile, heads: pd.DataFrame, layers: int, front: Mapping[str, Any]) -> pd.DataFrame:
-    """One row per head, scores in single precision: prompts spread far more than that."""
+    """One row per head, with its scores as a head of known kinds where there are some."""
     made = heads.drop(columns="tau")
     if "known_heads" in profile.tables:
         made = made.merge(profile.known_heads[["layer", "head", *KNOWN]], on=["layer", "head"], how="left")
     made = made.assign(**front, relative_depth=made["layer"] / max(1, layers - 1))
-    made = made[[name for name in TABLES["heads"] if name in made]]
-    halved = {name: "float32" for name in made if made[name].dtype == "float64" and name != "tau"}
-    return made.astype(halved | {"prompts": "int32"})
+    return made[[name for name in TABLES["heads"] if name in made]]
 
 
 def _seed(run: RunRecord) -> int:

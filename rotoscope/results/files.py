@@ -40,9 +40,9 @@ def write_text(path: Path, text: str) -> None:
     replace_file(path, lambda file: file.write_text(text, encoding="utf-8", newline="\n"))
 
 
-def write_table(path: Path, table: pd.DataFrame) -> None:
+def write_table(path: Path, table: pd.DataFrame | pa.Table) -> None:
     """Parquet with zstd: dictionaries on index columns, byte-stream-split on numbers."""
-    arrow = pa.Table.from_pandas(table, preserve_index=False)
+    arrow = table if isinstance(table, pa.Table) else pa.Table.from_pandas(table, preserve_index=False)
     floats = [f.name for f in arrow.schema if pa.types.is_floating(f.type)]
     lists = [f for f in arrow.schema if pa.types.is_list(f.type)]
     others = [f.name for f in arrow.schema if f.name not in floats and f not in lists]

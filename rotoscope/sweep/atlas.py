@@ -6,7 +6,6 @@ prompts with the same settings one run is taken. Whatever was left out is said.
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,13 +14,14 @@ from pathlib import Path
 
 from rotoscope.errors import RotoscopeError, RunError
 from rotoscope.progress import progress_bar
-from rotoscope.results.atlas import ATLAS, Atlas, check_place, stacked
+from rotoscope.results.atlas import ATLAS, Atlas, check_place
 from rotoscope.results.atlas_columns import KEY, SCHEMA, TABLES
 from rotoscope.results.atlas_place import Placement
 from rotoscope.results.atlas_rows import profile_key, rows_of
-from rotoscope.results.place import PIECES
+from rotoscope.results.atlas_types import stacked
 from rotoscope.results.profile import Profile
-from rotoscope.results.record import RUN, RunRecord
+from rotoscope.results.record import RunRecord
+from rotoscope.results.walk import folders_in, holds_run
 from rotoscope.settings.atlas import AtlasSettings
 
 __all__ = ["SCHEMA", "TABLES", "Atlas", "Placement", "make", "open", "write"]
@@ -127,7 +127,7 @@ def _of_runs(places: list[Path], show_progress: bool | None) -> Atlas:
         raise RunError(
             f"there is no finished profile in {named}{why}; name a sweep of profiles, or a folder that holds some"
         )
-    tables = {name: stacked(rows) for name, rows in parts.items()}
+    tables = {name: stacked(name, rows) for name, rows in parts.items()}
     order = tables["profiles"].sort_values(["task", "model", "seed", "tau", KEY])[KEY]
     ranks = {key: rank for rank, key in enumerate(order)}
     ordered = {
@@ -140,9 +140,14 @@ def _of_runs(places: list[Path], show_progress: bool | None) -> Atlas:
 def _candidates(places: list[Path], left_out: list[str], counts: Counter[str]) -> Iterator[_Candidate]:
     """Every finished profile in some folders, each once; runs of other kinds are passed over without a word."""
     seen = set[Path]()
+
+    def closed(folder: Path, problem: OSError) -> None:
+        counts[UNREADABLE] += 1
+        left_out.append(f"{folder} is left out: it cannot be looked into ({problem.strerror or problem})")
+
     for place in places:
-        for folder in _runs(place, DEPTH):
-            if folder.resolve() in seen:
+        for folder in folders_in(place, DEPTH, closed):
+            if not holds_run(folder) or folder.resolve() in seen:
                 continue
             seen.add(folder.resolve())
             try:
@@ -159,19 +164,3 @@ def _candidates(places: list[Path], left_out: list[str], counts: Counter[str]) -
                 continue
             for tau in run.settings.get("tau", ()):
                 yield _Candidate(folder, run, float(tau))
-
-
-def _runs(folder: Path, depth: int) -> Iterator[Path]:
-    """Run folders in a folder, in order. Links are not followed, nor hidden folders and parts of runs looked into."""
-    if (folder / RUN).is_file():
-        yield folder
-    if depth == 0:
-        return
-    try:
-        with os.scandir(folder) as entries:
-            names = sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
-    except OSError as problem:
-        raise RunError(f"{folder} cannot be looked into ({problem.strerror or problem})") from problem
-    for name in names:
-        if not name.startswith((".", "checkpoint")) and name != PIECES:
-            yield from _runs(folder / name, depth - 1)

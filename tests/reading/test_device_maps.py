@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import re
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -291,6 +292,20 @@ def test_files_that_are_no_map(tmp_path: Path) -> None:
     (tmp_path / "map.json").write_text("[]")
     with pytest.raises(ModelError, match="is empty or none"):
         rs.load(tmp_path / "model", device_map=tmp_path / "map.json")
+
+
+@pytest.mark.parametrize("value", ['["cpu"]', "{}", "0.5", "true", "null", '"meta"', '"meta:0"'])
+def test_a_value_that_is_no_device_is_named_with_its_module(value: str, tmp_path: Path) -> None:
+    (tmp_path / "map.json").write_text(f'{{"lm_head": "cpu", "model.layers": {value}}}')
+    found = re.escape(f"the device_map puts 'model.layers' on {json.loads(value)!r}, which is no device")
+    with pytest.raises(ModelError, match=found):
+        rs.load(saved(tmp_path / "model"), device_map=tmp_path / "map.json")
+
+
+def test_a_device_of_torch_is_one() -> None:
+    with pytest.raises(ModelError, match="puts '' on device\\(type='meta'\\), which is no device"):
+        rs.load("number", device_map={"": torch.device("meta")})
+    assert places(rs.load("number", device_map={"": torch.device("cpu")}).model) == ["cpu"]
 
 
 def test_a_model_in_memory_stays_where_it_is(tmp_path: Path) -> None:

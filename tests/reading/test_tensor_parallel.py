@@ -145,6 +145,10 @@ def test_the_command_of_two_processes(tmp_path: Path) -> None:
     assert [one.returncode for one in ended] == [0, 0], "\n".join(one.stderr[-3000:] for one in ended)
     assert "run.json" in ended[0].stdout
     assert not ended[1].stdout + ended[1].stderr
+    then = next(said for said in ended[0].stdout.splitlines() if said.strip().startswith("rotoscope profile"))
+    assert "--device-map auto --null random" in then
+    went_on = together(1, *then.split(), "--no-figures", folder=tmp_path)[0]
+    assert went_on.returncode == 0, went_on.stderr[-3000:]
     whole = rs.load(tmp_path / "model")
     alone = rs.profile(whole, rs.tasks.repeats(whole, length=6, count=2), null="none")
     found = rs.open(tmp_path / "run")

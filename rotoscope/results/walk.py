@@ -1,0 +1,40 @@
+"""Which folders hold runs: one walk for the list of runs and for an atlas of them, so that both find the same."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from rotoscope.results.place import PIECES
+from rotoscope.results.record import RUN
+
+CHECKPOINT = "checkpoint-"
+"""How folders of weights begin that a training leaves, often hundreds of them; a run may be called so, too."""
+
+
+def holds_run(folder: Path) -> bool:
+    """Whether there is a `run.json`, whatever it is: one that cannot be read is a run that somebody must hear of."""
+    return os.path.exists(folder / RUN)
+
+
+def folders_in(
+    folder: Path, depth: int, closed: Callable[[Path, OSError], object] = lambda place, problem: None
+) -> Iterator[Path]:
+    """The folder and those in it as deep as that, in order; `closed` is told of those that cannot be looked into.
+
+    Links are not followed, nor hidden folders and parts of runs looked into; a checkpoint is one unless it holds a run.
+    """
+    yield folder
+    if depth == 0:
+        return
+    try:
+        with os.scandir(folder) as entries:
+            names = sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+    except OSError as problem:  # removed meanwhile, or not ours to read
+        closed(folder, problem)
+        return
+    for name in names:
+        weights = name.startswith(CHECKPOINT) and not holds_run(folder / name)
+        if not name.startswith(".") and name not in (PIECES, RUN) and not weights:
+            yield from folders_in(folder / name, depth - 1, closed)
