@@ -16,6 +16,7 @@ import pandas as pd
 from rotoscope.analysis.batches import Halving
 from rotoscope.analysis.losses import measure_losses
 from rotoscope.analysis.plan.exports import layer_numbers, write_exports
+from rotoscope.analysis.plan.gradients import MOST_TOKENS as GRADIENT_TOKENS
 from rotoscope.analysis.plan.judged import OutOfSight, Sizes, hash_of_sources, judged_prompts
 from rotoscope.analysis.plan.rankings import FAR_TEXT, ON_THE_FLY, TEXT, Ranked, Rankings
 from rotoscope.analysis.profiling import describe
@@ -37,6 +38,8 @@ MOST_TOKENS = {"cpu": 1024, "cuda": 16384}
 """That run through the model together."""
 GRADIENT, ASKED = 12.0, 1.5
 """Forward passes that a path gradient takes, and that a look at heads takes; for the estimate."""
+LOGIT_BYTES, STATE_BYTES = 12.0, 90.0
+"""Of a logit, and of a number of the residual stream in a layer with gradients, with the copies made of them; for the estimate."""
 
 
 def cache(
@@ -146,7 +149,11 @@ def cache_cost(subject: Subject, wanted: CacheSettings, few: dict[str, Prompts] 
     )
     seconds = points * sum(once.values()) + shares * rankings * once[wanted.task] / 2
     seconds += once[wanted.task] * (gradients * GRADIENT + rankings * ASKED)
-    memory = 12.0 * MOST_TOKENS["cpu"] * size_of(subject.model.config.get_text_config(), "vocab_size")
+    config = subject.model.config.get_text_config()
+    memory = LOGIT_BYTES * MOST_TOKENS["cpu"] * size_of(config, "vocab_size")
+    if gradients:
+        states = size_of(config, "num_hidden_layers") * size_of(config, "hidden_size")
+        memory += STATE_BYTES * max(GRADIENT_TOKENS, lengths[wanted.task]) * states
     what = f"{points} points of {wanted.prompts} prompts of up to {max(lengths.values()):,} tokens each, from {len(shown)} sources"
     return Cost(
         what, memory / 1e9, seconds, "use fewer or shorter prompts, fewer rankings or a shorter frontier"
