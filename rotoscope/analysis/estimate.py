@@ -26,7 +26,7 @@ BYTES_PER_ROW = 300.0
 VARIED_PROFILES = 12
 END = 0.7
 """What is left of a pass when the beginning of the prompt is kept, on average."""
-RUNTIME = 0.48e9  # torch, transformers and ourselves
+RUNTIME = 0.55e9  # torch, transformers and ourselves
 SMALL_THINGS = 0.05e9
 # How many tensors of their kind are alive at the worst moment, measured: benchmarks/memory.py
 SWAP_TENSORS, ENTRY_TENSORS, HEAD_TENSORS = 20, 3, 12
@@ -190,24 +190,58 @@ def _batch_bytes(model: Any, batch: Batch, speed: Speed) -> float:
     """One layer at its worst moment: its feed-forward part, or the scoring of its heads, which come one after the other."""
     config, n = model.config.get_text_config(), batch.length
     blocks = batch.blocks_for(batch.queries[-1])
-    heads, hidden = _heads(config), size_of(config, "hidden_size")
-    wide = size_of(config, "intermediate_size", 4 * hidden)
-    forward = next(model.parameters()).dtype.itemsize * n * (3 * wide + 8 * hidden)
-    offsets = max(blocks.lengths)
-    swaps, entries = min(len(blocks), TILE) * len(blocks), offsets * min(len(blocks), TILE) * len(blocks)
-    window, shared, held = getattr(config, "sliding_window", None), 0.0, FUSED_TENSORS * n * _width(config)
-    if speed.holds_logits:
-        held = HEAD_TENSORS * n * _width(config)
-        kept = SWAP_TENSORS if blocks.equal_length else UNEQUAL_TENSORS
-        logits_held = kept * swaps + (ENTRY_TENSORS * entries if offsets > 1 else 0)
-        if speed.few_heads and blocks.equal_length and not window:
-            shared = logits_held * max(1.0, ROOM / entries)
-        else:
-            held += logits_held
+    hidden, window = size_of(config, "hidden_size"), getattr(config, "sliding_window", None)
+    layer = Layer(
+        _heads(config), _width(config), hidden, size_of(config, "intermediate_size", 4 * hidden),
+        next(model.parameters()).dtype.itemsize,
+    )  # fmt: skip
     mask = min(n * n, CHUNK_ROOM / 4) if window else 0  # one for all prompts and heads, or that of a chunk
     logits = size_of(config, "vocab_size") * max(1, len(batch.asked_at))
-    scoring = 4.0 * (len(batch) * heads * held + shared)
-    return max(len(batch) * forward, scoring) + 4.0 * (len(batch) * logits + mask)
+    worst = layer.most_bytes(
+        len(batch), n, len(blocks), max(blocks.lengths), speed, equal=blocks.equal_length, whole=not window
+    )
+    return worst + 4.0 * (len(batch) * logits + mask)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """The sizes of a layer that its memory follows from."""
+
+    heads: int
+    head_width: int
+    width: int
+    wide: int
+    """Of the feed-forward part."""
+    item: int
+    """Bytes of a weight."""
+
+    def most_bytes(
+        self,
+        prompts: int,
+        tokens: int,
+        blocks: int,
+        longest: int,
+        speed: Speed,
+        *,
+        equal: bool = True,
+        whole: bool = True,
+    ) -> float:
+        """Its feed-forward part, or the scoring of its heads, whichever is more: they come one after the other.
+
+        `longest` is the length of a block in tokens, `equal` whether all have it, `whole` whether all positions are seen.
+        """
+        forward = self.item * tokens * (3 * self.wide + 8 * self.width)
+        swaps, entries = min(blocks, TILE) * blocks, longest * min(blocks, TILE) * blocks
+        shared, held = 0.0, float(FUSED_TENSORS * tokens * self.head_width)
+        if speed.holds_logits:
+            held = HEAD_TENSORS * tokens * self.head_width
+            kept = SWAP_TENSORS if equal else UNEQUAL_TENSORS
+            logits_held = kept * swaps + (ENTRY_TENSORS * entries if longest > 1 else 0)
+            if speed.few_heads and equal and whole:
+                shared = logits_held * max(1.0, ROOM / entries)
+            else:
+                held += logits_held
+        return max(prompts * forward, 4.0 * (prompts * self.heads * held + shared))
 
 
 def _key_bytes(config: object, n: int) -> float:

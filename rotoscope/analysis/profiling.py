@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -217,7 +218,7 @@ def _null_passes(
         halving=halving,
     )
     # Gaussian keys are put into one reading of the subject, however many draws there are.
-    together = [list(drawn)] if wanted.null == "gaussian" else ([one] for one in drawn)
+    together = [list(drawn)] if wanted.null == "gaussian" else one_by_one(drawn)
     for nulls in together:
         _score_nulls(run, nulls, work, scoring, bar, halving, team)
         for null in nulls if known else ():
@@ -227,6 +228,12 @@ def _null_passes(
             swapping = _swapping(wanted, subject, halving)
             run.piece(key, partial(_permuted_null, run, nulls[0], work, swapping, wanted.gamma))
         nulls.clear()  # a random model goes before the next is made
+
+
+def one_by_one(drawn: Iterator[Null]) -> Iterator[list[Null]]:
+    """Each draw in a list of its own, and nowhere else: whoever empties it holds one random model at a time, not two."""
+    while one := list(islice(drawn, 1)):
+        yield one
 
 
 def _real_key(batch: Batch) -> str:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from rotoscope.analysis.estimate import FUSED_TENSORS, RUNTIME, SMALL_THINGS
+from rotoscope.analysis.estimate import BATCH_TOKENS, BYTES_PER_ROW, RUNTIME, SMALL_THINGS, Layer
 from rotoscope.reading.cost import SPEEDS, Speed, how_long
 from rotoscope.sweep.estimates import FILES, HEAD_BYTES, READ_S, ROW_BYTES, STARTING_S
 
@@ -70,14 +70,16 @@ class Machine:
     gigabytes: float
     """Of one device."""
     bytes_per_weight: int
+    batch_tokens: int
+    """That run through the model together."""
 
     def operations(self) -> float:
         """Floating-point operations a second of a forward pass."""
         return self.speed.half_operations if self.bytes_per_weight == HALF else self.speed.operations
 
 
-CPU = Machine("two CPU cores", SPEEDS["cpu"], 16.0, WHOLE)
-CARD = Machine("one H200", SPEEDS["fused"], 139.0, HALF)
+CPU = Machine("two CPU cores", SPEEDS["cpu"], 16.0, WHOLE, BATCH_TOKENS["cpu"])
+CARD = Machine("one H200", SPEEDS["fused"], 139.0, HALF, BATCH_TOKENS["cuda"])
 
 
 @dataclass(frozen=True)
@@ -125,16 +127,24 @@ def needed(shape: Shape, work: Work, machine: Machine) -> Needed:
     prompt = forward_seconds(shape, work.tokens, machine) + scoring_seconds(shape, work, machine)
     seconds = STARTING_S + READ_S * weights / 1e9 + (1 + work.draws) * work.prompts * prompt
     seconds += work.draws * shape.parameters * machine.speed.weight
-    # a random null is a second model beside the first, drawn in single precision
-    held = weights + (WHOLE * shape.parameters if work.draws else 0.0)
-    alive = FUSED_TENSORS * 4.0 * shape.width * work.tokens + machine.bytes_per_weight * work.tokens * (
-        3 * shape.wide + 8 * shape.width
-    )
-    gigabytes = (RUNTIME + SMALL_THINGS + held + alive) / 1e9
-    devices = max(1, math.ceil(WORKING * held / 1e9 / machine.gigabytes))
     rows = shape.layers * shape.heads * (1 + work.draws)
+    alive = beyond_weights(shape, work, machine) + BYTES_PER_ROW * rows * work.prompts
+    drawn = WHOLE * shape.parameters if work.draws else 0.0
+    # a random null is a second model beside the first: drawn in single precision, then run in the first one's
+    most = max(drawn, alive + (weights if work.draws else 0.0))
+    gigabytes = (RUNTIME + SMALL_THINGS + weights + most) / 1e9
+    devices = max(1, math.ceil(WORKING * (weights + drawn) / 1e9 / machine.gigabytes))
     disk = FILES + rows * (HEAD_BYTES + ROW_BYTES * work.prompts)
     return Needed(seconds, gigabytes, devices, disk / 1e6)
+
+
+def beyond_weights(shape: Shape, work: Work, machine: Machine) -> float:
+    """Bytes of one batch of prompts at its worst moment, in one layer, and of what its words are told by."""
+    together = max(1, min(work.prompts, machine.batch_tokens // work.tokens))
+    layer = Layer(shape.heads, shape.width // shape.heads, shape.width, shape.wide, machine.bytes_per_weight)
+    longest = max(1, work.tokens // work.blocks)
+    worst = layer.most_bytes(together, work.tokens, work.blocks, longest, machine.speed)
+    return worst + 4.0 * together * shape.vocabulary
 
 
 def capacity(

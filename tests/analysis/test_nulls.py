@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import weakref
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,6 +14,7 @@ from scipy import stats
 from transformers import BitsAndBytesConfig, LlamaConfig
 
 import rotoscope as rs
+from rotoscope.analysis import nulls
 from rotoscope.analysis.batches import batches
 from rotoscope.analysis.nulls import make_nulls, null_seed
 from rotoscope.errors import ModelError, RotoscopeError, RunError
@@ -230,3 +233,20 @@ def test_random_weights_are_anticorrelated_too() -> None:
     model = from_config(config, sharp=6.0)
     found = rs.profile(model, tokens=tokens(8, 60), tau=1e-4, null="none")
     assert found.summary().correlation < -0.6
+
+
+def test_a_random_model_goes_before_the_next_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two at a time would take the memory of three models, where what is said before counts two."""
+    drawn, alive, original = [], [], nulls.fresh_model
+
+    def fresh(*how: Any) -> Any:
+        alive.append(sum(one() is not None for one in drawn))
+        made = original(*how)
+        drawn.append(weakref.ref(made))
+        return made
+
+    monkeypatch.setattr(nulls, "fresh_model", fresh)
+    how = {"null_draws": 3, "examples": False, "show_progress": False}
+    rs.profile(tiny("llama"), tokens=tokens(2, 8), null="random", **how)
+    assert len(drawn) >= 3
+    assert set(alive) == {0}
