@@ -90,6 +90,7 @@ def rows_of(
         SWAPPED: partial(swap_at_depths, Reruns(reader), cuts[FIXED], Swapping(swaps=1)),
     }
     blocks = {name: len(batch.blocks_for(n - 1)) for name, batch in cuts.items()}
+    blocks[SWAPPED] = blocks[FIXED]
     rows = []
     for name, work in works.items():
         row = Row(n, name, blocks.get(name, 0))

@@ -86,12 +86,17 @@ def test_long_prompts_are_measured_and_their_growth(tmp_path: Path, capsys: pyte
     assert [(row["tokens"], row["work"], row["blocks"]) for row in found["rows"]] == [
         (n, work, blocks)
         for n, eights in ((256, 28), (512, 60))
-        for work, blocks in ((long_prompts.FORWARD, 0), (long_prompts.EIGHTS, eights), (long_prompts.FIXED, 32))
+        for work, blocks in (
+            (long_prompts.FORWARD, 0),
+            (long_prompts.EIGHTS, eights),
+            (long_prompts.FIXED, 32),
+            (long_prompts.SWAPPED, 32),
+        )
     ]
     assert all(row["error"] is None and row["seconds"] > 0 for row in found["rows"])
     assert set(found["exponents"]) == {
         f"{work}: {what}"
-        for work in (long_prompts.FORWARD, long_prompts.EIGHTS, long_prompts.FIXED)
+        for work in (long_prompts.FORWARD, long_prompts.EIGHTS, long_prompts.FIXED, long_prompts.SWAPPED)
         for what in ("seconds", "memory")
     }
     assert "tokens^" in capsys.readouterr().out
@@ -118,7 +123,7 @@ def test_long_prompts_end_in_time_and_say_what_failed() -> None:
     assert {row["error"] for row in found["rows"]} == {"left out: no time left"}
     short = replace(long_prompts.TINY, positions=256)
     found = long_prompts.run(short, (512,), 8, CPU)
-    assert [row["error"] is None for row in found["rows"]] == [True, False, False]
+    assert [row["error"] is None for row in found["rows"]] == [True, False, False, False]
     assert "longer than the model's context" in found["rows"][1]["error"]
 
 

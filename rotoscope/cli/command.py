@@ -20,6 +20,7 @@ from cyclopts import CoercionError, Parameter, Token, convert
 from rotoscope.errors import RotoscopeError
 from rotoscope.settings import Output, Settings, TrainSettings
 from rotoscope.settings.base import nearest
+from rotoscope.settings.bounds import Bounds
 
 Given = dict[str, Any]
 KEPT = ("ROTOSCOPE_CACHE", "ROTOSCOPE_API_KEY")
@@ -93,7 +94,7 @@ def _flags(bundle: _Bundle) -> Iterator[inspect.Parameter]:
                 options["converter"] = _whole
             allowed = bundle.kind.bounds.get(field.name)
             if allowed is not None and allowed.percent:
-                options["converter"] = _written
+                options["converter"] = functools.partial(_shares, allowed)
             optional: Any = hints[field.name] | None
             annotation = Annotated[optional, Parameter(**options)]
             yield inspect.Parameter(
@@ -114,10 +115,11 @@ def _whole(kind: Any, tokens: Sequence[Token]) -> Any:
     return convert(kind, tokens)
 
 
-def _written(kind: Any, tokens: Sequence[Token]) -> Any:
-    """As they were written, one or several: percentages are for the settings to understand."""
+def _shares(allowed: Bounds, kind: Any, tokens: Sequence[Token]) -> Any:
+    """One share or several, which may be written as percentages."""
     several = any(get_origin(part) is tuple for part in (kind, *get_args(kind)))
-    return tuple(token.value for token in tokens) if several else tokens[-1].value
+    found = tuple(allowed.read(token.value) for token in tokens)
+    return found if several else found[-1]
 
 
 @functools.cache

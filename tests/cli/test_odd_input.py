@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import rotoscope as rs
+from rotoscope import cli
 from rotoscope.lab.checkpoints import word_tokenizer as letters_only
 from tests.cli.flags.train import LETTER
 from tests.disk import full_disk
@@ -184,3 +185,10 @@ def test_places_that_may_not_be_read_or_written(run, tmp_path: Path) -> None:
     for command in ("report", "doctor", "dynamics", "lengths", "profile"):
         refused(run(command, tmp_path / "run"), "Permission denied")
     (tmp_path / "run").chmod(0o700)
+
+
+def test_percentages_are_understood_also_where_pydantic_is_there() -> None:
+    """The command line's library then checks every value again, against the annotation."""
+    pytest.importorskip("pydantic")
+    found = cli.check_line(["plan", "cache", "letter", "--keep", "25%", "--frontier", "10%", "0.5"])
+    assert (found["keep"], found["frontier"]) == (0.25, (0.1, 0.5))
