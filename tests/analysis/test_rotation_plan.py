@@ -70,10 +70,7 @@ def test_nothing_is_better_than_random_in_a_random_model(seed: int) -> None:
     table = plan.beside_random
     assert len(table) == 9
     assert not ((table["verdict"] == BEYOND) & (table["effect"] < 0)).any()
-    assert any(
-        "is not better than random planes" in said or "no better than guessing" in said
-        for said in plan.sentences()
-    )
+    assert any("no better than guessing" in sentence for sentence in plan.sentences())
     assert not any("is better than random" in sentence for sentence in plan.sentences())
 
 
