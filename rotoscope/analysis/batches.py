@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
@@ -11,7 +12,7 @@ import torch
 
 from rotoscope.errors import TaskError, TooLargeError
 from rotoscope.maths.blocks import Blocks
-from rotoscope.results.run import put_together
+from rotoscope.results.run import Run, put_together
 from rotoscope.results.saved import Tables
 from rotoscope.shapes import Int
 from rotoscope.tasks.prompts import Prompt, Prompts
@@ -163,24 +164,49 @@ def scored_queries(prompt: Prompt, queries: Queries) -> tuple[int, ...]:
     return chosen
 
 
-def batches(prompts: Prompts, queries: Queries, most_tokens: int) -> list[Batch]:
-    """Consecutive prompts that look alike, up to a number of tokens; the same cut every time."""
-    made: list[Batch] = []
+def batches(
+    prompts: Prompts, queries: Queries, most_tokens: int, groups: Sequence[Hashable] | None = None
+) -> list[Batch]:
+    """Consecutive prompts that look alike, up to a number of tokens; the same cut every time.
+
+    `groups` names a group for every prompt: a batch holds prompts of one group, and those of group None are left out.
+    """
+    cut: list[Batch] = []
     inputs: dict[tuple[int, ...], int] = {}
+    open_group: Hashable = None
     for index, prompt in enumerate(prompts):
-        wanted = scored_queries(prompt, queries)
-        shown = inputs.setdefault(prompt.tokens, index)
-        last = made[-1] if made else None
+        positions = scored_queries(prompt, queries)
+        first_alike = inputs.setdefault(prompt.tokens, index)
+        group = True if groups is None else groups[index]
+        last = cut[-1] if cut and open_group == group else None
+        open_group = group
+        if group is None:
+            continue
         if (
             last is not None
             and _shape(last.prompts[0]) == _shape(prompt)
-            and last.queries == wanted
+            and last.queries == positions
             and (len(last.prompts) + 1) * len(prompt.tokens) <= most_tokens
         ):
-            made[-1] = Batch(last.first, (*last.prompts, prompt), wanted, (*last.inputs, shown))
+            cut[-1] = Batch(last.first, (*last.prompts, prompt), positions, (*last.inputs, first_alike))
         else:
-            made.append(Batch(index, (prompt,), wanted, (shown,)))
-    return made
+            cut.append(Batch(index, (prompt,), positions, (first_alike,)))
+    return cut
+
+
+def piece_key(stem: str, batch: Batch) -> str:
+    """The key of a piece with the scores of a batch: which prompts it holds."""
+    return f"{stem}-{batch.first:06d}-{batch.first + len(batch):06d}"
+
+
+def kept_prompts(run: Run[Any], stem: str) -> dict[int, str]:
+    """The prompts that an earlier try has scored, each with the key of the piece that holds it."""
+    kept: dict[int, str] = {}
+    for key in run.keys():
+        named = re.fullmatch(rf"{re.escape(stem)}-(\d{{6,}})-(\d{{6,}})", key)
+        if named and run.done(key):
+            kept |= dict.fromkeys(range(int(named[1]), int(named[2])), key)
+    return kept
 
 
 def _shape(prompt: Prompt) -> tuple[object, ...]:
@@ -188,9 +214,10 @@ def _shape(prompt: Prompt) -> tuple[object, ...]:
 
 
 def prompts_hash(prompts: Prompts) -> str:
-    """The same tokens, queries and blocks, or not the same."""
-    shown = hashlib.sha256()
+    """A checksum of what prompts hold: tokens, queries, answers, blocks and symbols. Not where they came from."""
+    digest = hashlib.sha256()
     for prompt in prompts:
         spans = prompt.blocks.spans if prompt.blocks is not None else None
-        shown.update(repr((prompt.tokens, prompt.queries, spans)).encode())
-    return shown.hexdigest()[:16]
+        content = (prompt.tokens, prompt.queries, prompt.answers, spans, prompt.symbols, prompt.asked)
+        digest.update(repr(content).encode())
+    return digest.hexdigest()[:16]

@@ -7,11 +7,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from rotoscope.analysis.batches import Batch, Halving, batches
 from rotoscope.analysis.depth_swaps import Swapping, null_scores, swap_at_depths
 from rotoscope.analysis.estimate import ends_cost, most_tokens, swaps_of
 from rotoscope.analysis.examples import examples
-from rotoscope.analysis.nulls import check_null, make_nulls
+from rotoscope.analysis.nulls import calibration_batches, check_null, make_nulls
 from rotoscope.analysis.profiling import as_prompts, describe, subject_settings
 from rotoscope.analysis.writers import Writers, plan_gates, positional_heads, readers_of
 from rotoscope.progress import progress_bar
@@ -59,10 +61,10 @@ def depths(
     seed = shown.settings.get("seed", 0) if seed is None else seed
     SEED.check("seed", seed)
     described = subject_settings(subject, shown) | wanted.stored() | {"seed": seed}
-    run = Run(SwapDepths, described, out, overwrite=overwrite)
+    run = Run(SwapDepths, described, out, overwrite=overwrite, device=subject.device.type)
     if run.finished is not None:
         return run.finished
-    run.record.warnings += subject.warnings
+    run.record.warnings += subject.caveats
     reader = HeadReader(subject.model)
     runs = Reruns(reader, enters=any(asked))
     most = most_tokens(subject, wanted)
@@ -74,21 +76,22 @@ def depths(
         for batch in batches(shown, "last", 1):  # prompt by prompt: a stopped run has less to do again
             run.piece(f"real-{batch.first:06d}", partial(_scores, runs, batch, swapping))
             bar.advance()
-        keys = {draw: [f"random-{draw}-{batch.first:06d}" for batch in work] for draw in draws}
-        missing = [draw for draw in draws if not all(run.done(key) for key in keys[draw])]
+        missing = [draw for draw in draws if not run.done(f"random-{draw}")]
         bar.advance((len(draws) - len(missing)) * len(shown))
         real = run.result.prompts
-        how: dict[str, Any] = {"seed": seed, "halving": halving}
-        for null in make_nulls(subject, reader, wanted.null, missing, real[real["own"]], work, **how):
+        first = calibration_batches(shown, "last")
+        for null in make_nulls(
+            subject, reader, wanted.null, missing, real[real["own"]], first, seed=seed, halving=halving
+        ):
             rows = null_scores(null, work, swapping, gamma=wanted.gamma, everyone=wanted.null_heads == "all")
-            for key, table in zip(keys[null.draw], rows, strict=True):
-                run.add(key, {"null_prompts": table})
+            run.add(f"random-{null.draw}", {"null_prompts": pd.concat(rows, ignore_index=True)})
             bar.advance(len(shown))
+        run.arrange()
     run.piece("examples", lambda: examples(reader, work[0], subject.tokenizer))
     if wanted.writers:
         _ask_writers(run, reader, work, wanted, swapping, seed, show_progress)
     return run.finish(
-        subject=describe(subject, reader),
+        subject=describe(subject, reader, described["fingerprint"]),
         proof=Proof(len(reader.proof), max([*reader.proof, runs.proof])),
     )
 

@@ -22,6 +22,7 @@ from rotoscope.progress import progress_bar
 from rotoscope.reading import Subject, load, own_model
 from rotoscope.reading.checkpoints import Checkpoint
 from rotoscope.results.dynamics import Dynamics, reopened, step_key
+from rotoscope.results.files import content_hash
 from rotoscope.results.record import RUN, RunRecord
 from rotoscope.results.run import Run
 from rotoscope.results.saved import Tables
@@ -30,6 +31,9 @@ from rotoscope.settings import ProfileSettings, SeriesSettings, TrainSettings
 from rotoscope.settings.profile import each_tau
 from rotoscope.tasks.multihop import MultiHops
 from rotoscope.tasks.prompts import Prompts
+
+CONTENT = "content"
+"""The column of `points` that says which files a checkpoint had."""
 
 
 def measure_dynamics(
@@ -121,27 +125,51 @@ def _from_checkpoints(
     with progress_bar("checkpoints", len(series.checkpoints), show_progress) as bar:
         for checkpoint in series.checkpoints:
             bar.advance()
-            if run is not None and run.done(step_key(checkpoint.step)) and not loading["allow_missing"]:
-                continue
+            if run is not None and run.done(step_key(checkpoint.step)):
+                _check_unchanged(run.result, checkpoint, kept["out"])
+                if not loading["allow_missing"]:
+                    continue
             try:
                 subject = load(checkpoint.source, **loading)
             except ModelError as damage:
                 left_out.append(f"{checkpoint.name} was left out: {damage}")
                 continue
-            warnings += [f"{checkpoint.name}: {said}" for said in subject.warnings]
+            warnings += [f"{checkpoint.name}: {said}" for said in subject.caveats]
             if run is None:  # the first model that can be read says what all are shown
                 samples, shown = _shown(series, asked, subject)
                 run = Run(Dynamics, _settings(series, asked, shown, loading["allow_missing"]), **kept)
                 if run.finished is not None:
+                    for other in series.checkpoints:
+                        _check_unchanged(run.finished, other, kept["out"])
                     lacking = [one for one in series.checkpoints if one.step not in run.finished.steps]
                     if not any(_can_be_read(one, loading) for one in lacking):
                         return run.finished
                     run = reopened(run.finished, run)
+                if run.done(step_key(checkpoint.step)):
+                    _check_unchanged(run.result, checkpoint, kept["out"])
             _check_vocabulary(samples, subject, checkpoint)
             run.piece(step_key(checkpoint.step), partial(_scored, subject, samples, shown, asked, checkpoint))
     if run is None:
         raise ModelError(f"no checkpoint of {series.folder or series.name} could be read: {left_out[0]}")
     return run.finish(warnings=[*left_out, *warnings])
+
+
+def _content(checkpoint: Checkpoint) -> dict[str, str]:
+    """A checksum of a checkpoint's files, where it is a folder."""
+    place = checkpoint.source
+    return {CONTENT: content_hash(Path(place))} if isinstance(place, Path) else {}
+
+
+def _check_unchanged(scored: Dynamics, checkpoint: Checkpoint, out: str | Path | None) -> None:
+    """Refuse a checkpoint whose files are not those that were scored."""
+    points = scored.points
+    if CONTENT not in points or checkpoint.step not in set(points["step"]):
+        return
+    before = points.loc[points["step"] == checkpoint.step, CONTENT].iloc[0]
+    if _content(checkpoint).get(CONTENT, before) != before:
+        raise RunError(
+            f"{checkpoint.name} has changed since {out} was made; choose another --out, or --overwrite to replace it"
+        )
 
 
 def _can_be_read(checkpoint: Checkpoint, loading: dict[str, Any]) -> bool:
@@ -221,7 +249,7 @@ def _scored(
     if isinstance(samples, MultiHops) and asked.queries == "path":
         marks = samples.on_path.cpu().numpy()
         rows = rows[marks[rows["prompt"].to_numpy(), rows["query_position"].to_numpy()]]
-    published = {} if checkpoint.revision is None else {"revision": checkpoint.revision}
+    published = _content(checkpoint) if checkpoint.revision is None else {"revision": checkpoint.revision}
     found = {
         "scores": averaged(rows, asked.queries, step),
         "points": point(step, subject, **published),

@@ -209,8 +209,8 @@ def gate(
         [c.name, c.group, c.draw, sorted(c.planes), len(c.heads), settings_hash({"heads": c.heads})]
         for c in conditions
     ]
-    run = Run(Gating, described, out, overwrite=overwrite)
-    run.record.warnings += subject.warnings
+    run = Run(Gating, described, out, overwrite=overwrite, device=subject.device.type)
+    run.record.warnings += subject.caveats
     if run.finished is not None:
         return run.finished
     none = Condition("nothing gated", "remove", "all", (), ())
@@ -221,7 +221,7 @@ def gate(
             bar.advance()
     if scored is not None:
         run.piece("scores", lambda: {"gated_heads": _scores(reader, prompts, scored, halving)})
-    return run.finish(subject=describe(subject, reader))
+    return run.finish(subject=describe(subject, reader, described["fingerprint"]))
 
 
 def gates_cost(subject: Subject, prompt: Prompt, count: int, settings: GateSettings) -> Cost:

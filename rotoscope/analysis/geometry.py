@@ -32,8 +32,8 @@ def find_geometry(
     subject = load_multihop(subject, device)
     samples = sequences_for(subject.model.config, inputs, seed=seed, first=HELD_OUT)
     settings = describe_multihop(subject, samples, inputs=inputs, seed=seed)
-    run = Run(Geometry, settings, out, overwrite=overwrite)
-    run.record.warnings += subject.warnings
+    run = Run(Geometry, settings, out, overwrite=overwrite, device=subject.device.type)
+    run.record.warnings += subject.caveats
     if run.finished is not None:
         return run.finished
     planes = profile(

@@ -96,14 +96,14 @@ def measure_lengths(
         "lengths": list(chosen),
         "tokens": tokens_on(first.device),
     }
-    run = Run(Lengths, described, out, overwrite=overwrite)
-    run.record.warnings += [said for subject in models.values() for said in subject.warnings]
+    run = Run(Lengths, described, out, overwrite=overwrite, device=first.device.type)
+    run.record.warnings += [said for subject in models.values() for said in subject.caveats]
     if run.finished is not None:
         return run.finished
     with progress_bar("lengths", len(models) * sum(chosen), show_progress) as bar:
         for name, subject in models.items():
             _Measured(run, name, subject, list(chosen), wanted, force).measure(bar)
-    return run.finish(device=first.device.type)
+    return run.finish()
 
 
 def expected_cost(source: str, settings: LengthsSettings, device: str | None = None) -> Cost:
@@ -179,6 +179,11 @@ class _Measured:
     settings: LengthsSettings
     force: bool = False
 
+    @property
+    def fingerprint(self) -> str:
+        """Which model this was when its measurement began."""
+        return str(self.run.record.settings["models"][self.name])
+
     def measure(self, bar: Progress) -> None:
         depths = Depths(HeadReader(self.subject.model))
         # Thousands of tokens need attention that never holds n x n weights, which transformers' GPT-J has not.
@@ -197,7 +202,7 @@ class _Measured:
     def _piece(self, table: str, make: Callable[[], pd.DataFrame], length: int = 0) -> None:
         """A table of this model, or what it has at one length."""
         about = {"model": self.name, "task": self._sequences(1, 0).task}
-        key = f"{self.subject.fingerprint}-{table}-{length:06d}"
+        key = f"{self.fingerprint}-{table}-{length:06d}"
         self.run.piece(key, lambda: {table: make().assign(**about)})
 
     def _sequences(self, count: int, front: int) -> MultiHops:

@@ -197,11 +197,12 @@ class BatchScores:
             per_prompt = rows.groupby(["prompt", "input_id", *INDEX], sort=False)[present].mean().reset_index()
             per_query = rows
         by_plane = self._rows([(part, _all_finite(numbers, part, self.batch)) for part, numbers in planes])
-        return {
+        tables = {
             "prompts": per_prompt,
             "queries": per_query,
             "prompt_frequencies": by_plane.drop(columns="query_position", errors="ignore"),
         }
+        return {name: _prompt_by_prompt(table) for name, table in tables.items()}
 
     def _rows(self, found: list[tuple[_Part, Numbers]]) -> pd.DataFrame:
         """One row for every layer, query, prompt, head, plane and tau, in this order."""
@@ -244,6 +245,11 @@ class BatchScores:
             found["frequency_id"] = np.array(part.ids, dtype=np.int16)[plane[0]]
             found["angle"] = np.array(part.angles)[plane[0]]
         return found
+
+
+def _prompt_by_prompt(table: pd.DataFrame) -> pd.DataFrame:
+    """All rows of one prompt, then those of the next, so that a table does not depend on how prompts were batched."""
+    return table.sort_values("prompt", kind="stable", ignore_index=True) if len(table) else table
 
 
 FIRST = ("prompt", "input_id", "query_position", *INDEX, "frequency_id", "angle")

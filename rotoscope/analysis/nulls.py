@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from rotoscope.analysis.batches import Batch, Halving
+from rotoscope.analysis.batches import Batch, Halving, Queries, batches
 from rotoscope.analysis.measures import Transform
 from rotoscope.errors import ModelError
 from rotoscope.maths.blocks import Blocks, block_spread
@@ -26,8 +26,10 @@ from rotoscope.reading.devices import free_memory
 from rotoscope.reading.heads import Visit
 from rotoscope.reading.offloaded import dispatched_like, offloads, placed_by
 from rotoscope.reading.shares import Share, is_shared
+from rotoscope.tasks.prompts import Prompts
 
-CALIBRATION_BATCHES = 2
+CALIBRATION_BATCHES, CALIBRATION_TOKENS = 2, 1024
+"""A random model is rescaled on so many batches of so many tokens, on every device: a draw must not depend on batches."""
 DRAWN_ON = torch.device("cpu")
 """Where a random model is drawn that is then spread over devices, as its subject is."""
 MOST_KEPT = 256_000_000
@@ -98,31 +100,42 @@ def null_seed(seed: int, draw: int) -> int:
     return int(np.random.SeedSequence(seed, spawn_key=(draw,)).generate_state(1)[0])
 
 
+def calibration_batches(prompts: Prompts, queries: Queries) -> list[Batch]:
+    """The prompts on which random models are rescaled."""
+    return batches(prompts, queries, CALIBRATION_TOKENS)[:CALIBRATION_BATCHES]
+
+
 def make_nulls(
     subject: Subject,
     reader: HeadReader,
     name: str,
     draws: Iterable[int],
     real: pd.DataFrame,
-    work: list[Batch],
+    calibration: list[Batch],
     *,
     per_layer: bool = False,
     seed: int = 0,
     halving: Halving | None = None,
 ) -> Iterator[Null]:
-    """Draws of a null by their numbers, one after the other. `real` holds the real model's scores per prompt."""
+    """Draws of a null by their numbers, one after the other. `real` holds the real model's scores per prompt, `calibration`
+    the batches on which logits are compared with it."""
     for draw in draws:
         own = null_seed(seed, draw)
         if name == "random":
             yield _random(
-                draw, _initialise(subject, own, subject.device), real, work, per_layer, halving or Halving()
+                draw,
+                _initialise(subject, own, subject.device),
+                real,
+                calibration,
+                per_layer,
+                halving or Halving(),
             )
         elif name == "gaussian":
             yield Null(name, draw, reader, _noisy(own, reader.share), [1.0])
 
 
 def _random(
-    draw: int, model: Any, real: pd.DataFrame, work: list[Batch], per_layer: bool, halving: Halving
+    draw: int, model: Any, real: pd.DataFrame, calibration: list[Batch], per_layer: bool, halving: Halving
 ) -> Null:
     """A fresh model, its logits rescaled; it is of the subject's class, whose reading was proven already."""
     reader = HeadReader(model, prove=False)
@@ -148,8 +161,7 @@ def _random(
             kept[batch.first, len(batch)] = layers
         return logits, batch.blocks_for(batch.queries[-1])
 
-    first = work[:CALIBRATION_BATCHES]
-    read = [found for batch in first for found in halving.each(batch, batch.length, look)]
+    read = [found for batch in calibration for found in halving.each(batch, batch.length, look)]
     factors = _calibrate(read, real, per_layer)
     return Null("random", draw, reader, _rescaled(factors), factors, kept)
 
@@ -218,11 +230,15 @@ def _noisy(seed: int, share: Share) -> Transform:
     def transform(layer: LayerHeads, batch: Batch) -> LayerHeads:
         positions = torch.tensor(batch.blocks_for(batch.queries[-1]).positions, device=layer.keys.device)
         swapped = layer.keys[:, :, positions]
-        generator = torch.Generator().manual_seed((seed * 1009 + layer.layer) * 100_003 + batch.first)
         here, heads = share.key_heads(
             layer.layer, swapped.shape[1]
         )  # the noise of the whole model, and our part of it
-        noise = torch.randn(len(swapped), heads, *swapped.shape[2:], generator=generator)[:, here].to(swapped)
+        generator = torch.Generator()
+        noise = torch.empty(len(swapped), heads, *swapped.shape[2:])
+        for k, prompt_noise in enumerate(noise):  # a prompt has its own noise, in whichever batch it is
+            generator.manual_seed((seed * 1009 + layer.layer) * 100_003 + batch.first + k)
+            prompt_noise.normal_(generator=generator)
+        noise = noise[:, here].to(swapped)
         mean, spread = swapped.mean(2, keepdim=True), swapped.std(2, keepdim=True)
         keys = layer.keys.clone()
         keys[:, :, positions] = mean + spread * noise

@@ -81,7 +81,7 @@ def one_hop_local(
         "answer_tokens": answer_tokens,
         **plan.settings,
     }
-    run = Run(OneHopRun, settings, out, overwrite=overwrite)
+    run = Run(OneHopRun, settings, out, overwrite=overwrite, device=subject.device.type)
     if run.finished is not None:
         return run.finished
     asked, warnings = _fitting(subject, plan, turns, answer_tokens)
@@ -101,12 +101,12 @@ def one_hop_local(
     run.add("answers", {"answers": answers_table(journal.rows)})
     about = SubjectRecord(
         subject.name,
-        subject.fingerprint,
+        settings["fingerprint"],
         dtype=str(subject.model.dtype).removeprefix("torch."),
         source=subject.source,
         device=", ".join(places(subject.model)),
     )
-    return run.finish(subject=about, warnings=[*subject.warnings, *warnings])
+    return run.finish(subject=about, warnings=[*subject.caveats, *warnings])
 
 
 def _cost(subject: Subject, plan: OneHopPlan, chat: bool, answer_tokens: int) -> Cost:

@@ -11,17 +11,26 @@ from typing import Any
 
 import pandas as pd
 
-from rotoscope.analysis.batches import Batch, Halving, Together, batches, prompts_hash
+from rotoscope.analysis.batches import (
+    Batch,
+    Halving,
+    Together,
+    batches,
+    kept_prompts,
+    piece_key,
+    prompts_hash,
+)
 from rotoscope.analysis.depth_swaps import Swapping, null_rows, swap_at_depths, symbolic_heads
 from rotoscope.analysis.estimate import estimate, most_tokens
 from rotoscope.analysis.examples import examples
 from rotoscope.analysis.known import scores_of_heads, usual_prompts
 from rotoscope.analysis.measures import BatchScores, Scoring, score_batch
-from rotoscope.analysis.nulls import Null, check_null, make_nulls
+from rotoscope.analysis.nulls import Null, calibration_batches, check_null, make_nulls
 from rotoscope.analysis.team import Team, draws_of, readers_of
 from rotoscope.errors import RotoscopeError
 from rotoscope.progress import Progress, progress_bar
 from rotoscope.reading import HeadReader, LayerHeads, Subject, load
+from rotoscope.reading.identity import tokenizer_identity
 from rotoscope.reading.offloaded import places
 from rotoscope.reading.rerun import Reruns
 from rotoscope.reading.shares import Share, first_to_speak, is_shared
@@ -77,11 +86,12 @@ def profile(
     if shared:
         _check_shared(wanted)
     mine = not shared or first_to_speak()
-    run = Run(Profile, described, out if mine else None, overwrite=overwrite)
+    place = out if mine else None
+    run = Run(Profile, described, place, overwrite=overwrite, device=subject.device.type)
     if run.finished is not None and not shared:
         return run.finished
 
-    run.record.warnings += subject.warnings
+    run.record.warnings += subject.caveats
     reader = HeadReader(subject.model, prove=wanted.prove, shared=True)
     if shared:
         show_progress = show_progress if mine else False
@@ -95,7 +105,9 @@ def profile(
     read_in = run.seconds
     planes = _single_frequencies(wanted, subject, reader)
     scoring = Scoring(wanted.tau, planes if isinstance(planes, bool) else reader.share.local(planes))
-    work = batches(shown, wanted.positions, most_tokens(subject, wanted))
+    most = most_tokens(subject, wanted)
+    kept = kept_prompts(run, "real")
+    missing = batches(shown, wanted.positions, most, [None if k in kept else True for k in range(len(shown))])
     halving = Together(run.record.warnings) if shared else Halving(run.record.warnings)
 
     team = readers_of(subject, reader)
@@ -105,17 +117,17 @@ def profile(
 
     passes = 1 + (wanted.null_draws if wanted.null != "none" else 0)
     with progress_bar("profiling", passes * len(shown), show_progress) as bar:
-        there = set(run.earlier())
-        missing = [batch for batch in work if _real_key(batch) not in there]
+        bar.advance(len(kept))
         with team.at_work(missing, score) as made:
-            found = dict(zip((batch.first for batch in missing), made, strict=True))
-            for batch in work:
-                run.piece(_real_key(batch), found.get(batch.first, partial(score, reader, batch)))
-                bar.advance(len(batch.prompts))
+            for batch, tables in zip(missing, made, strict=True):
+                run.piece(piece_key("real", batch), tables)
+                bar.advance(len(batch))
+        run.arrange()
         known = usual_prompts(subject, seed) if wanted.known else []
         if known:
             run.piece("known", lambda: {"known_heads": scores_of_heads(reader, known, subject.tokenizer)})
-        _null_passes(run, subject, team, wanted, work, scoring, seed, bar, known, halving)
+        _null_passes(run, subject, team, wanted, shown, scoring, seed, bar, known, halving)
+        run.arrange()
     if wanted.input_swaps:
         runs, swapping = Reruns(reader), _swapping(wanted, subject, halving)
         with progress_bar("permuting", len(shown), show_progress) as bar:
@@ -130,9 +142,10 @@ def profile(
         how: dict[str, Any] = {"prompts": shown, "tau": wanted.tau[0], "show_progress": show_progress}
         run.piece("variations", lambda: {"variations": vary(subject, wanted.vary, force=force, **how)})
     if wanted.examples:
-        run.piece("examples", lambda: reader.share.tables(examples(reader, work[0], subject.tokenizer)))
+        first = batches(shown[:1], wanted.positions, most)[0]
+        run.piece("examples", lambda: reader.share.tables(examples(reader, first, subject.tokenizer)))
     return run.finish(
-        subject=describe(subject, reader),
+        subject=describe(subject, reader, described["fingerprint"]),
         proof=Proof(len(reader.proof), reader.share.largest(max(reader.proof, default=None)), reader.way),
         timings={"reader_s": read_in},
     )
@@ -187,7 +200,7 @@ def _null_passes(
     subject: Subject,
     team: Team[HeadReader],
     wanted: ProfileSettings,
-    work: list[Batch],
+    shown: Prompts,
     scoring: Scoring,
     seed: int,
     bar: Progress,
@@ -195,38 +208,48 @@ def _null_passes(
     halving: Halving,
 ) -> None:
     """Every draw of the null on the same prompts; what an earlier try finished is not made again."""
-    prompts = sum(len(batch.prompts) for batch in work)
     draws = range(wanted.null_draws if wanted.null != "none" else 0)
-    keys = [
-        [_factors_key(wanted.null, draw), *(_null_key(wanted.null, draw, batch) for batch in work)]
-        + ([_permuted_key(draw)] if wanted.input_swaps and wanted.null == "random" else [])
+    kept = {draw: kept_prompts(run, _null_stem(wanted.null, draw)) for draw in draws}
+    permutes = bool(wanted.input_swaps) and wanted.null == "random"
+    others = {
+        draw: [_factors_key(wanted.null, draw)]
+        + ([_permuted_key(draw)] if permutes else [])
+        + ([_known_key(wanted.null, draw)] if known else [])
         for draw in draws
+    }
+    missing = [
+        draw for draw in draws if len(kept[draw]) < len(shown) or not all(run.done(key) for key in others[draw])
     ]
-    if known:
-        keys = [[*pieces, _known_key(wanted.null, draw)] for draw, pieces in enumerate(keys)]
-    missing = [draw for draw, pieces in enumerate(keys) if not all(run.done(key) for key in pieces)]
-    bar.advance((len(draws) - len(missing)) * prompts)
+    bar.advance(sum(len(prompts) for prompts in kept.values()))
     drawn = make_nulls(
         subject,
         team.members[0],
         wanted.null,
         missing,
         run.result.prompts,
-        work,
+        calibration_batches(shown, wanted.positions),
         per_layer=wanted.null_per_layer,
         seed=seed,
         halving=halving,
     )
+    most = most_tokens(subject, wanted)
     # Gaussian keys are put into one reading of the subject, however many draws there are.
     together = [list(drawn)] if wanted.null == "gaussian" else one_by_one(drawn)
     for nulls in together:
-        _score_nulls(run, nulls, work, scoring, bar, halving, team)
+        lacking = [
+            tuple(null.draw for null in nulls if k not in kept[null.draw]) or None for k in range(len(shown))
+        ]
+        work = batches(shown, wanted.positions, most, lacking)
+        _score_nulls(
+            run, nulls, [(batch, lacking[batch.first] or ()) for batch in work], scoring, bar, halving, team
+        )
         for null in nulls if known else ():
             run.piece(_known_key(null.name, null.draw), partial(_known_null, subject, known, null))
-        if wanted.input_swaps and wanted.null == "random":
+        if permutes:
             key = _permuted_key(nulls[0].draw)
             swapping = _swapping(wanted, subject, halving)
-            run.piece(key, partial(_permuted_null, run, nulls[0], work, swapping, wanted.gamma))
+            everything = batches(shown, wanted.positions, most)
+            run.piece(key, partial(_permuted_null, run, nulls[0], everything, swapping, wanted.gamma))
         nulls.clear()  # a random model goes before the next is made
 
 
@@ -234,10 +257,6 @@ def one_by_one(drawn: Iterator[Null]) -> Iterator[list[Null]]:
     """Each draw in a list of its own, and nowhere else: whoever empties it holds one random model at a time, not two."""
     while one := list(islice(drawn, 1)):
         yield one
-
-
-def _real_key(batch: Batch) -> str:
-    return f"real-{batch.first:06d}"
 
 
 def _factors_key(name: str, draw: int) -> str:
@@ -248,8 +267,8 @@ def _known_key(name: str, draw: int) -> str:
     return f"{name}-{draw}-known"
 
 
-def _null_key(name: str, draw: int, batch: Batch) -> str:
-    return f"{name}-{draw}-{batch.first:06d}"
+def _null_stem(name: str, draw: int) -> str:
+    return f"{name}-{draw}"
 
 
 def _permuted_key(draw: int) -> str:
@@ -279,34 +298,32 @@ def _permuted_null(
 def _score_nulls(
     run: Run[Profile],
     nulls: list[Null],
-    work: list[Batch],
+    work: list[tuple[Batch, tuple[int, ...]]],
     scoring: Scoring,
     bar: Progress,
     halving: Halving,
     team: Team[HeadReader],
 ) -> None:
-    """Draws that share a reader, on all prompts, which are read once."""
+    """Draws that share a reader, on batches with the draws that lack them; every batch is read once."""
     for null in nulls:
         about = {"null_name": null.name, "draw": null.draw}
         factors = pd.DataFrame([about | {"part": k, "factor": f} for k, f in enumerate(null.factors)])
         run.piece(_factors_key(null.name, null.draw), lambda factors=factors: {"null_factors": factors})  # type: ignore[misc]
-    missing = [
-        (batch, [null for null in nulls if not run.done(_null_key(null.name, null.draw, batch))])
-        for batch in work
-    ]
 
-    def score(own: dict[int, Null], one: tuple[Batch, list[Null]]) -> list[dict[int, Tables]]:
-        batch, asked = one
-        chosen = {null.draw: own[null.draw] for null in asked}
-        return halving.each(batch, batch.length, partial(score_draws, chosen, scoring)) if chosen else []
+    def score(draws: dict[int, Null], part: tuple[Batch, tuple[int, ...]]) -> list[dict[int, Tables]]:
+        batch, lacking = part
+        chosen = {draw: draws[draw] for draw in lacking}
+        return halving.each(batch, batch.length, partial(score_draws, chosen, scoring))
 
-    with draws_of({null.draw: null for null in nulls}, team).at_work(missing, score) as made:
-        for (batch, asked), parts in zip(missing, made, strict=True):
-            found = parts()
-            for null in asked:
-                tables = put_together(part[null.draw] for part in found)
-                run.add(_null_key(null.name, null.draw, batch), _as_null(tables, null.name, null.draw))
-            bar.advance(len(batch.prompts) * len(nulls))
+    with draws_of({null.draw: null for null in nulls}, team).at_work(work, score) as made:
+        for (batch, lacking), parts in zip(work, made, strict=True):
+            scored = parts()
+            for null in nulls:
+                if null.draw in lacking:
+                    tables = put_together(part[null.draw] for part in scored)
+                    key = piece_key(_null_stem(null.name, null.draw), batch)
+                    run.add(key, _as_null(tables, null.name, null.draw))
+            bar.advance(len(batch) * len(lacking))
 
 
 def score_draws(nulls: dict[int, Null], scoring: Scoring, batch: Batch) -> dict[int, Tables]:
@@ -362,6 +379,7 @@ def subject_settings(subject: Subject, prompts: Prompts) -> dict[str, Any]:
     return {
         "model": subject.name,
         "fingerprint": subject.fingerprint,
+        "tokenizer_hash": tokenizer_identity(subject.tokenizer),
         "task": prompts.task,
         "task_settings": prompts.settings,
         "prompts": len(prompts),
@@ -370,12 +388,12 @@ def subject_settings(subject: Subject, prompts: Prompts) -> dict[str, Any]:
     }
 
 
-def describe(subject: Subject, reader: HeadReader) -> SubjectRecord:
-    """The subject as it stands in `run.json`."""
+def describe(subject: Subject, reader: HeadReader, fingerprint: str) -> SubjectRecord:
+    """The subject as it stands in `run.json`; `fingerprint` is what it was when the run began."""
     layout = reader.layouts[0]
     return SubjectRecord(
         name=subject.name,
-        fingerprint=subject.fingerprint,
+        fingerprint=fingerprint,
         architecture=subject.model.config.model_type,
         layers=reader.layers,
         planes=[layout.planes for layout in reader.layouts],

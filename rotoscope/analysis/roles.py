@@ -56,8 +56,8 @@ def find_roles(
     samples = sequences_for(config, inputs, seed=seed, first=HELD_OUT).to(subject.device)
     others = sequences_for(config, fitted, seed=seed, first=2 * HELD_OUT).to(subject.device)
     settings = describe_multihop(subject, samples, inputs=inputs, fitted=fitted, seed=seed)
-    run = Run(Roles, settings, out, overwrite=overwrite)
-    run.record.warnings += subject.warnings
+    run = Run(Roles, settings, out, overwrite=overwrite, device=subject.device.type)
+    run.record.warnings += subject.caveats
     if run.finished is not None:
         return run.finished
     kinds = sorted(int(h) for h in samples.hops.unique())

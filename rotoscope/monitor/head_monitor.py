@@ -30,6 +30,7 @@ from rotoscope.monitor.schedule import Every, Schedule
 from rotoscope.monitor.untouched import model_inside, untouched
 from rotoscope.reading import Subject
 from rotoscope.results.dynamics import Dynamics, reopened, step_key
+from rotoscope.results.files import read_arrays, save_arrays
 from rotoscope.results.record import Proof
 from rotoscope.results.run import Run
 from rotoscope.results.saved import Tables
@@ -38,6 +39,10 @@ from rotoscope.settings.bounds import SEED
 from rotoscope.tasks import MultiHops, Prompts
 
 LOG = logging.getLogger("rotoscope")
+LAST_WEIGHTS = "last_weights.safetensors"
+"""A few of the weights at the last look, by which a training that goes on is told from another one."""
+LEAST_CORRELATION = 0.5
+"""Between weights of one training; those of two that began differently do not correlate."""
 
 
 class HeadMonitor(TrainerCallback):  # type: ignore[misc]
@@ -177,7 +182,7 @@ class HeadMonitor(TrainerCallback):  # type: ignore[misc]
             self.look.check(subject, self.force)
         self.run = self._run_from(subject, step)
         assert self.look.reader is not None
-        self.run.record.subject = describe(subject, self.look.reader)
+        self.run.record.subject = describe(subject, self.look.reader, subject.fingerprint)
         self.run.record.details["every"] = self.schedule.stored()
         self.run.begin()
 
@@ -223,6 +228,7 @@ class HeadMonitor(TrainerCallback):  # type: ignore[misc]
             raise RunError(
                 f"{self.out} holds a finished run of such a training; choose another out, or overwrite=True to replace it"
             )
+        self._check_training(run, subject, [one for one in made if one <= step], step)
         if later:
             words = "points" if len(later) > 1 else "point"
             LOG.warning(
@@ -233,6 +239,24 @@ class HeadMonitor(TrainerCallback):  # type: ignore[misc]
         run.keep_only(step_key(one) for one in made if one <= step)
         run.trim_log(lambda row: row["step"] <= step)
         return run
+
+    def _check_training(self, run: Run[Dynamics], subject: Subject, kept: list[int], step: int) -> None:
+        """Refuse to go on with the points of another training, told by its weights at this step, or at its last look."""
+        if run.folder is None or not kept:
+            return
+        if max(kept) == step:
+            run.done(step_key(step))
+            difference = (
+                ""
+                if _passed(run.finished or run.result, subject, step)
+                else f"at step {step} it had other weights"
+            )
+        else:
+            difference = _unlike(run.folder / LAST_WEIGHTS, subject)
+        if difference:
+            raise RunError(
+                f"{self.out} holds points of another training ({difference}); choose another out, or overwrite=True to replace it"
+            )
 
     def _point(self, model: Any, step: int, now: bool) -> dict[str, float] | None:
         """Measure and write one point; None where it is there already, or there is no time."""
@@ -251,6 +275,8 @@ class HeadMonitor(TrainerCallback):  # type: ignore[misc]
             tables = self.look(subject, step)
         tables["points"] = point(step, subject, seconds=time.perf_counter() - began)
         run.add(step_key(step), tables)
+        sample = {"step": torch.tensor(step), "weights": subject.sampled_weights()}
+        run.beside(LAST_WEIGHTS, lambda file: save_arrays(file, sample))
         run.log(_line(step, self._of, tables))
         self.schedule.looked(step, time.perf_counter() - began)
         return scalars(tables, self.prefix)
@@ -322,6 +348,19 @@ def _first_to_be_asked(monitor: HeadMonitor) -> None:
 def _device(model: Any) -> torch.device:
     device: torch.device = next(model.parameters()).device
     return device
+
+
+def _unlike(file: Path, subject: Subject) -> str:
+    """How a model differs from the one that was looked at last; empty where it may be the same one, trained a little more."""
+    if not file.exists():
+        return ""
+    last, now = read_arrays(file), subject.sampled_weights()
+    if last["weights"].shape != now.shape:
+        return "its weights have other shapes"
+    correlation = float(torch.corrcoef(torch.stack([last["weights"], now]))[0, 1])
+    if correlation >= LEAST_CORRELATION:
+        return ""
+    return f"its weights at step {int(last['step'])} correlate with these by {correlation:.2f}"
 
 
 def _passed(finished: Dynamics, subject: Subject, step: int) -> bool:

@@ -91,7 +91,14 @@ class Look:
         parts = []
         draws = range(self.settings.null_draws)
         for null in make_nulls(
-            subject, reader, "random", draws, real, work, seed=self.seed, halving=self.halving
+            subject,
+            reader,
+            "random",
+            draws,
+            real,
+            calibration_batches(self.prompts, "last"),
+            seed=self.seed,
+            halving=self.halving,
         ):
             score = partial(score_draws, {null.draw: null}, scoring)
             drawn = [part for batch in work for part in self.halving.each(batch, batch.length, score)]

@@ -16,7 +16,7 @@ from rotoscope.analysis.examples import examples
 from rotoscope.analysis.gating import gate
 from rotoscope.analysis.known import known_heads
 from rotoscope.analysis.measures import Transform
-from rotoscope.analysis.nulls import fresh_model, make_nulls
+from rotoscope.analysis.nulls import CALIBRATION_BATCHES, fresh_model, make_nulls
 from rotoscope.analysis.profiling import profile
 from rotoscope.papers.claim import HERE, Need
 from rotoscope.reading import HeadReader, Subject, load
@@ -181,7 +181,9 @@ class LanguageRuns:
             return Profile.open(stored)
         reader, scores = HeadReader(self.subject.model), self.profile.tables["prompts"]
         parts = [self._telling(reader, scores, -1)]
-        for null in make_nulls(self.subject, reader, "random", range(DRAWS), scores, self._one_by_one):
+        for null in make_nulls(
+            self.subject, reader, "random", range(DRAWS), scores, self._one_by_one[:CALIBRATION_BATCHES]
+        ):
             rows = self.profile.tables["null_prompts"]
             parts.append(self._telling(null.reader, rows[rows["draw"] == null.draw], null.draw, null.transform))
         tables = {name: pd.concat([part[name] for part in parts], ignore_index=True) for name in parts[0]}

@@ -75,6 +75,15 @@ def fetched(called: str, *, weights: bool = True) -> Path:
     return Path(found)
 
 
+def cached_commit(called: str) -> str:
+    """The commit of `org/name` or `org/name@revision` that was fetched last; empty where nothing of it is on this machine."""
+    name, _, revision = called.partition(AT)
+    try:
+        return (_kept(name) / "refs" / (revision or "main")).read_text(encoding="utf-8").strip()
+    except OSError:
+        return revision  # itself a commit, or not fetched yet
+
+
 def revisions(name: str) -> list[str]:
     """The branches and tags of a model of the hub; offline, those that were fetched before."""
     from huggingface_hub import HfApi, is_offline_mode

@@ -81,6 +81,12 @@ def weights(model: nn.Module, *, whole: bool = True) -> Iterator[tuple[str, Tens
             yield name, _fetched(model, name).to(weight.dtype) if weight.is_meta else weight.detach()
 
 
+def buffers(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Every buffer by its name, fetched where it is not in its place."""
+    for name, buffer in model.named_buffers():
+        yield name, _fetched(model, name).to(buffer.dtype) if buffer.is_meta else buffer.detach()
+
+
 def each_once(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
     """Parameters by name, empty ones as they are; two that are tied are one, also where both are empty."""
     tied = getattr(model, "all_tied_weights_keys", None) or {}

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import torch
 
+from rotoscope.reading.identity import hook_warnings, model_identity, weights_identity
 from rotoscope.reading.offloaded import computes_on, each_once, weights
 from rotoscope.shapes import Float, Tensor
 
-SAMPLES_PER_WEIGHT = 64
-BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-"""Whole numbers of so many bytes."""
 SAMPLED = 1024
 """Numbers that stand for all weights of a model where checkpoints are compared; at least one of every matrix."""
 
@@ -35,33 +30,20 @@ class Subject:
     copies: tuple[Any, ...] = ()
     """The same model on further devices, which score other prompts at the same time."""
 
-    @cached_property
+    @property
     def fingerprint(self) -> str:
-        """A hash of the configuration and of a sample of every weight: the same model, or not the same, wherever it is."""
-        described = json.loads(self.model.config.to_json_string(use_diff=False))
-        for told in ("_name_or_path", "distributed_config"):
-            described.pop(told, None)
-        for part in described.values():
-            if isinstance(part, dict):  # a model within the model: its weights say their dtype themselves
-                part.pop("dtype", None)
-        digest = hashlib.sha256(json.dumps(described, sort_keys=True).encode())
-        self._add_weights(digest)
-        return digest.hexdigest()[:16]
+        """Which model this is, as it is now: see `identity`. Computed anew each time, since weights may have been changed."""
+        return model_identity(self.model)
 
     @property
     def weights_fingerprint(self) -> str:
-        """The same of the weights alone, as they are now, with a sum of all bits of each: hardly a change is overlooked."""
-        digest = hashlib.sha256()
-        self._add_weights(digest)
-        for _, weight in weights(self.model):
-            bits = weight.contiguous().view(BITS[weight.dtype.itemsize])
-            digest.update(str(int(bits.sum(dtype=torch.int64))).encode())
-        return digest.hexdigest()[:16]
+        """The same of the weights alone, for checkpoints of one training."""
+        return weights_identity(self.model)
 
-    def _add_weights(self, digest: Any) -> None:
-        for name, weight in weights(self.model):
-            digest.update(f"{name} {tuple(weight.shape)} {weight.dtype}".encode())
-            digest.update(_sample(weight, SAMPLES_PER_WEIGHT).numpy().tobytes())
+    @property
+    def caveats(self) -> list[str]:
+        """What belongs into everything made with this model as it is now: its warnings, and hooks that somebody has put on it."""
+        return [*self.warnings, *hook_warnings(self.model)]
 
     def sampled_weights(self) -> Float[Tensor, "weight"]:
         """The same few numbers of every matrix, for distances between checkpoints of one model.

@@ -55,7 +55,8 @@ class Dynamics(SavedRun):
     )
 
     points = Table(
-        "One row per step: the fingerprint of its weights; `revision` where it came from a hub, `seconds` where a monitor scored it.",
+        "One row per step: the fingerprint of its weights; `revision` where it came from a hub, `content` (a checksum of "
+        "its files) where from a folder, `seconds` where a monitor scored it.",
         optional=True,
     )
 

@@ -7,6 +7,7 @@ shows when they are read.
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import stat
@@ -103,6 +104,20 @@ def checksum(path: Path) -> str:
         while part := file.read(1 << 20):
             found = zlib.crc32(part, found)
     return f"{found:08x}"
+
+
+def content_hash(path: Path) -> str:
+    """Of a file's bytes, or of the names and bytes of all files in a folder; hidden files do not count, nor does the place."""
+    digest = hashlib.sha256()
+    files = [path] if not path.is_dir() else sorted(path.rglob("*"))
+    for file in files:
+        name = "" if file == path else file.relative_to(path).as_posix()
+        if any(part.startswith(".") for part in name.split("/")) or not file.is_file():
+            continue
+        with file.open("rb") as opened:
+            digest.update(f"{name}\0".encode())
+            digest.update(hashlib.file_digest(opened, "sha256").digest())
+    return digest.hexdigest()[:16]
 
 
 def make_folder(path: Path) -> None:

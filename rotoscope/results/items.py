@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from rotoscope.errors import RunError
@@ -34,6 +34,8 @@ class Outcome:
     """That its last try took."""
     error: str = ""
     """Why it failed, in a sentence."""
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    """Checksums of what its settings name on disk, by setting: what it was made of."""
 
 
 def runs_in(folder: Path) -> list[Path]:
@@ -94,7 +96,10 @@ def _noted(file: Path) -> Outcome | None:
         said = json.loads(plain(file).read_text(encoding="utf-8"))
         seconds = said["seconds"]
         if said["state"] in (FINISHED, FAILED):
-            return Outcome(said["state"], None if seconds is None else float(seconds), str(said["error"]))
+            inputs = {str(key): str(mark) for key, mark in dict(said["inputs"]).items()}
+            return Outcome(
+                said["state"], None if seconds is None else float(seconds), str(said["error"]), inputs
+            )
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         pass
     return None

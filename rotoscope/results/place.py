@@ -63,8 +63,9 @@ class Place:
             return before
         if not before.complete and self.is_bare():
             return None
+        what = "of another model" if differs_in_model(before, now) else "made with other settings"
         raise RunError(
-            f"{self.folder} holds a run made with other settings ({differences(before, now)}); "
+            f"{self.folder} holds a run {what} ({differences(before, now)}); "
             "choose another --out, or --overwrite to replace it"
         )
 
@@ -178,7 +179,13 @@ class Place:
 def goes_on(before: RunRecord, now: RunRecord) -> bool:
     """Whether an unfinished run is what is asked for: the same settings, made by the same versions."""
     same = before.kind == now.kind and settings_hash(before.settings) == settings_hash(now.settings)
-    return same and not before.complete and before.versions == now.versions and before.schema == now.schema
+    return same and not before.complete and not before.cannot_go_on
+
+
+def differs_in_model(before: RunRecord, now: RunRecord) -> bool:
+    """Whether two runs have the same name of a model, and not the same model."""
+    same_name = before.settings.get("model") == now.settings.get("model")
+    return same_name and before.settings.get("fingerprint") != now.settings.get("fingerprint")
 
 
 def differences(before: RunRecord, now: RunRecord) -> str:

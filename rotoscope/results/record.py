@@ -22,6 +22,8 @@ from rotoscope.results.files import CHECKSUM, checksum, plain, write_json
 
 SCHEMA = "1.2"
 RUN = "run.json"
+COMPUTING = ("rotoscope", "torch", "transformers")
+"""Packages that a run must not change while it is being made."""
 UPGRADE = "upgrade with: pip install -U rotoscope"
 
 
@@ -42,6 +44,11 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version(), "rotoscope": __version__} | {
         package: _installed(package) for package in packages
     }
+
+
+def _release(version: str) -> list[str]:
+    """Major and minor number: what a result may depend on."""
+    return version.split(".")[:2]
 
 
 @cache
@@ -121,6 +128,21 @@ class RunRecord:
             f"begun by another version of rotoscope (schema {self.schema}, this one writes {SCHEMA}) and not finished: "
             "make it again with --overwrite"
         )
+
+    @property
+    def cannot_go_on(self) -> str:
+        """Why an unfinished run cannot be gone on with by these versions, and what to do; empty where it can."""
+        if self.complete or self.begun_by_another_version:
+            return self.begun_by_another_version
+        now = versions()
+        changed = [
+            f"{name} {self.versions.get(name, 'of no known version')} ({now[name]} now)"
+            for name in COMPUTING
+            if _release(self.versions.get(name, "")) != _release(now[name])
+        ]
+        if not changed:
+            return ""
+        return f"begun with {' and '.join(changed)} and not finished: make it again with --overwrite, or choose another --out"
 
     def write(self, folder: Path) -> None:
         """Put `run.json` into a folder."""

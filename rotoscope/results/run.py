@@ -58,9 +58,10 @@ class Run(Generic[R]):
         out: str | Path | None = None,
         *,
         overwrite: bool = False,
+        device: str = "",
     ) -> None:
         self.kind = kind
-        self.record = RunRecord(kind.kind, json.loads(json.dumps(settings, default=str)))
+        self.record = RunRecord(kind.kind, json.loads(json.dumps(settings, default=str)), device=device)
         self.folder = None if out is None else Path(out)
         self.finished: R | None = None
         """The run itself where it was finished before, with these settings."""
@@ -68,6 +69,8 @@ class Run(Generic[R]):
         self._fresh = False
         """Whether nothing of an earlier try is to be read."""
         self._pieces: dict[str, Tables] = {}
+        self._devices: set[str] = {device} - {""}
+        """What the pieces were computed on, those of earlier tries among them."""
         self._result: R | None = None
         self._log: Journal | None = None
         self._began = time.perf_counter()
@@ -82,8 +85,8 @@ class Run(Generic[R]):
         if before is not None and before.complete:
             self.finished = self.kind.open(folder)
             self._home.tidy()
-        elif before is not None and before.begun_by_another_version:
-            raise RunError(f"the run in {folder} was {before.begun_by_another_version}")
+        elif before is not None and (difference := before.cannot_go_on):
+            raise RunError(f"the run in {folder} was {difference}")
 
     def begin(self) -> None:
         """Make the folder, or take it over from the run that is to be replaced."""
@@ -111,9 +114,10 @@ class Run(Generic[R]):
     def done(self, key: str) -> bool:
         """Whether there is such a piece; if so, it belongs to the run from now on."""
         if key not in self._pieces and self.folder is not None and not self._fresh:
-            found = _read_piece(self._place, key)
-            if found is not None:
-                self._take(key, found)
+            tables = _read_piece(self._place, key)
+            if tables is not None:
+                self._devices |= _device_of(self._place, key)
+                self._take(key, tables)
         return key in self._pieces
 
     def _take(self, key: str, tables: Tables) -> None:
@@ -135,7 +139,7 @@ class Run(Generic[R]):
         for name, table in tables.items():
             write_table(self._place / f"{key}.{name}.parquet", table)
         files = {name: checksum(self._place / f"{key}.{name}.parquet") for name in tables}
-        write_json(self._place / f"{key}{DONE}", {"tables": files})
+        write_json(self._place / f"{key}{DONE}", {"tables": files, "device": self.record.device})
 
     def keep_only(self, keys: Iterable[str]) -> None:
         """Take these pieces of an earlier try into the run, in this order, and forget all others."""
@@ -149,6 +153,16 @@ class Run(Generic[R]):
         for key in wanted:
             if not self.done(key):
                 raise RunError(f"the run in {self.folder} is damaged: its piece {key} is missing")
+        self._pieces = {key: self._pieces[key] for key in wanted}
+
+    def arrange(self) -> None:
+        """Put the pieces into the order of their keys, numbers as numbers: however they were cut, the tables are the same."""
+        self._pieces = dict(sorted(self._pieces.items(), key=lambda piece: natural_order(piece[0])))
+        self._result = None
+
+    def keys(self) -> list[str]:
+        """The keys of all pieces there are, of this try or an earlier one, sorted."""
+        return sorted({*self.earlier(), *self._pieces})
 
     def earlier(self) -> list[str]:
         """The keys of the pieces that an earlier try finished, sorted."""
@@ -171,6 +185,15 @@ class Run(Generic[R]):
             if self._log is None:
                 self._log = Journal(self.folder / LOG)
             self._log.append(row)
+
+    def _device_warning(self) -> list[str]:
+        if len(self._devices) < 2:
+            return []
+        self.record.device = ", ".join(sorted(self._devices))
+        return [
+            f"parts of this run were computed on different devices ({self.record.device}), which round differently: the last digits "
+            "of scores may not be those of an undisturbed run"
+        ]
 
     def trim_log(self, keep: Callable[[dict[str, Any]], bool]) -> None:
         """Cut off the lines of an earlier try from the first that is to be dropped on."""
@@ -235,7 +258,7 @@ class Run(Generic[R]):
                 setattr(about, key, value)
             else:
                 about.details[key] = value
-        about.warnings = [*about.warnings, *result.caveats()]
+        about.warnings = [*about.warnings, *self._device_warning(), *result.caveats()]
         about.complete = True
         if self.folder is not None:
             self.begin()
@@ -243,6 +266,11 @@ class Run(Generic[R]):
             self._home.leave()
             self._home.tidy()
         return result
+
+
+def natural_order(key: str) -> list[tuple[int, str]]:
+    """Sorts "draw-2" before "draw-10"."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", key)]
 
 
 def put_together(pieces: Iterable[Tables]) -> Tables:
@@ -283,6 +311,11 @@ def _read_piece(place: Path, key: str, read: Callable[[Path, str], pd.DataFrame]
             f"{place / key}{DONE} is damaged ({damage}); remove it to make that piece again"
         ) from damage
     return {name: read(place / f"{key}.{name}.parquet", seen) for name, seen in files.items()}
+
+
+def _device_of(place: Path, key: str) -> set[str]:
+    """What a finished piece was computed on, where it says."""
+    return {str(json.loads((place / f"{key}{DONE}").read_text(encoding="utf-8")).get("device", ""))} - {""}
 
 
 def _looked_at(file: Path, seen: str) -> pd.DataFrame:

@@ -18,6 +18,8 @@ from rotoscope.results.saved import SavedRun, Tables
 from rotoscope.results.table import Table
 from rotoscope.results.training import Training
 
+FINGERPRINT = "fingerprint"
+"""Tells models of one name apart."""
 ITEM_COLUMN, RUN_COLUMN = "item", "run"
 """Where a row comes from: the item, and, of an item with several runs, which of them."""
 STORAGE = "storage"
@@ -32,7 +34,7 @@ class Sweep(SavedRun):
 
     items = Table(
         "One row per item: its place in the grid, `state` (finished, failed, unfinished, waiting), `seconds` of its last try, "
-        "`error`, and `folder` within the sweep's."
+        "`error`, `folder` within the sweep's, and `fingerprint` of the model where its run says."
     )
     heads = Table(
         "The heads of all finished items, the item's name and its place in the grid in front; of trainings at their last step.",
@@ -76,7 +78,9 @@ class Sweep(SavedRun):
             if outcome.state not in (FINISHED, FAILED):
                 outcome = told.get(name, outcome)
             rows.append({**grid_columns(place), **vars(outcome), "folder": name})
+            rows[-1].pop("inputs")
             if outcome.state == FINISHED:
+                rows[-1][FINGERPRINT] = _fingerprints(item)
                 problems += heads.add_item(name, item, _heads)
         items = pd.DataFrame(rows).astype({"seconds": float})
         items.insert(0, ITEM_COLUMN, items["folder"])
@@ -212,5 +216,15 @@ def _heads(place: Path) -> pd.DataFrame | None:
     stored = getattr(type(run), "heads", None)
     if isinstance(stored, Table) and stored.name not in run.tables:
         return None
-    found = getattr(run, "heads", None)
-    return found if isinstance(found, pd.DataFrame) else None
+    heads = getattr(run, "heads", None)
+    if not isinstance(heads, pd.DataFrame):
+        return None
+    known = run.run.subject
+    return heads.assign(**{FINGERPRINT: known.fingerprint}) if known is not None else heads
+
+
+def _fingerprints(item: Path) -> str | None:
+    """Which models the runs of an item were made of, as far as they say."""
+    records = [RunRecord.read(place) for place in runs_in(item)]
+    marks = [record.subject.fingerprint for record in records if record.subject is not None]
+    return " ".join(dict.fromkeys(marks)) or None

@@ -30,6 +30,9 @@ class Settings:
     bounds: ClassVar[Mapping[str, Bounds]] = {}
     """What the numbers can be; every field with a number has an entry."""
 
+    without_effect: ClassVar[tuple[str, ...]] = ()
+    """Fields that change no number: a run goes on with other values of them."""
+
     def __post_init__(self) -> None:
         for name, kind in self.kinds().items():
             allowed, given = self.bounds.get(name), getattr(self, name)
@@ -82,8 +85,10 @@ class Settings:
         return cls(**cls.plain(known))
 
     def stored(self) -> dict[str, Any]:
-        """As they stand in `run.json`."""
-        return dataclasses.asdict(self)
+        """As they stand in `run.json`, where two that are equal are one run."""
+        return {
+            name: value for name, value in dataclasses.asdict(self).items() if name not in self.without_effect
+        }
 
     @classmethod
     def check_meant(cls, given: Iterable[str], *cases: str) -> None:

@@ -21,6 +21,7 @@ class DepthsSettings(Settings):
     """At which layers' inputs blocks change places, and how many swaps are run."""
 
     title: ClassVar = "What is swapped, and where"
+    without_effect: ClassVar = ("batch_tokens",)
     bounds: ClassVar = {
         **{name: ProfileSettings.bounds[name] for name in ("tau", "gamma", "null_draws", "batch_tokens")},
         "swaps": count(10_000_000, "every one is a run of the model, for every depth"),

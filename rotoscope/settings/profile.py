@@ -67,6 +67,7 @@ class ProfileSettings(Settings):
     """What a profile measures; everything that decides its numbers, prompts and model aside."""
 
     title: ClassVar = "What is measured"
+    without_effect: ClassVar = ("batch_tokens",)
     bounds: ClassVar = {
         "tau": TAU,
         "gamma": Bounds(

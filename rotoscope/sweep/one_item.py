@@ -17,6 +17,7 @@ from typing import TextIO
 from rotoscope.errors import RotoscopeError
 from rotoscope.results.items import FAILED, FINISHED, Outcome, close, open_again
 from rotoscope.sweep.commands import command_line
+from rotoscope.sweep.inputs import input_hashes
 
 LAST_BYTES = 20_000
 """Of a log, in which the reason is looked for."""
@@ -29,12 +30,14 @@ def run_item(words: Sequence[str], folder: Path) -> Outcome:
     began = time.perf_counter()
     try:
         log = open_again(folder)
+        inputs = input_hashes(words)
         earlier = log.stat().st_size if log.exists() else 0
         with _into(log):
             print(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC  rotoscope {shlex.join(words)}", flush=True)
             code = _run(list(words))
         seconds = time.perf_counter() - began
-        outcome = Outcome(FINISHED, seconds) if code == 0 else Outcome(FAILED, seconds, _reason(log, earlier))
+        state, reason = (FINISHED, "") if code == 0 else (FAILED, _reason(log, earlier))
+        outcome = Outcome(state, seconds, reason, inputs)
         close(folder, outcome)
     except (OSError, RotoscopeError) as problem:  # of its folder; other items have others
         outcome = Outcome(FAILED, time.perf_counter() - began, str(problem))

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import transformers as tf
 
 import rotoscope as rs
@@ -61,9 +62,21 @@ def test_the_point_it_goes_on_from_is_not_made_again(tmp_path: Path) -> None:
     assert first.result.steps == [0, 1, 2, 3]
     again.begin(model, 3)
     assert again.step(model, 3) is None
-    other = monitored(tmp_path)
-    other.begin(fresh(), 3)
-    assert other.step(fresh(), 3) is not None  # weights of another training
+
+
+@pytest.mark.parametrize("step", [0, 2, 3, 5])
+@pytest.mark.parametrize("finished", [False, True])
+def test_points_of_another_training_are_not_kept(tmp_path: Path, step: int, finished: bool) -> None:
+    first = monitored(tmp_path, every=[0, 3])
+    loop(fresh(), first, steps=3)
+    if finished:
+        first.finish()
+    before = sorted(file.name for file in (tmp_path / "run").rglob("*.parquet"))
+    torch.manual_seed(1)
+    other = tf.LlamaForCausalLM(fresh().config)
+    with pytest.raises(rs.errors.RunError, match="holds (points of another|a finished run of such a) training"):
+        monitored(tmp_path, every=[0, 3]).begin(other, step)
+    assert sorted(file.name for file in (tmp_path / "run").rglob("*.parquet")) == before
 
 
 def test_a_finished_run_goes_on_when_the_training_does(tmp_path: Path) -> None:

@@ -69,8 +69,8 @@ def cache(
     described["task_settings"] = {source: prompts.settings for source, prompts in few.items()}
     described["prompts_hash"] = hash_of_sources(shown)
     described["vocabulary"] = size_of(subject.model.config.get_text_config(), "vocab_size")
-    run = Run(CachePlan, described, out, overwrite=overwrite)
-    run.record.warnings += [*subject.warnings, *warnings]
+    run = Run(CachePlan, described, out, overwrite=overwrite, device=subject.device.type)
+    run.record.warnings += [*subject.caveats, *warnings]
     if run.finished is not None:
         return run.finished
     reader = HeadReader(subject.model)
@@ -213,7 +213,9 @@ class _Planning:
         write_exports(run, layer_numbers(self.reader))
         reader = self.reader
         proof = Proof(len(reader.proof), max(reader.proof, default=None), reader.way)
-        return run.finish(subject=describe(self.subject, reader), proof=proof)
+        return run.finish(
+            subject=describe(self.subject, reader, run.record.settings["fingerprint"]), proof=proof
+        )
 
     @property
     def _shares(self) -> dict[int, float]:

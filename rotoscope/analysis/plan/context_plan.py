@@ -75,8 +75,8 @@ def context(
     described |= {"trained": lengths[0], "lengths": list(lengths), "vocabulary": work.vocabulary}
     described["prompts_hash"] = hash_of_sources(work.longest)
     described["rope"] = {name: _written(scaling) for name, scaling in scalings.items()}
-    run = Run(ContextPlan, described, out, overwrite=overwrite)
-    run.record.warnings += subject.warnings
+    run = Run(ContextPlan, described, out, overwrite=overwrite, device=subject.device.type)
+    run.record.warnings += subject.caveats
     if wanted.trained is None and pretrained_shorter(subject):
         positions = subject.model.config.max_position_embeddings
         run.record.warnings.append(EXTENDED.format(positions=positions))
@@ -89,7 +89,7 @@ def context(
             bar.advance(tokens)
     run.beside(PLAN, lambda place: ContextFile.of(run.result).write(place))
     proof = Proof(len(reader.proof), max(reader.proof, default=None), reader.way)
-    return run.finish(subject=describe(subject, reader), proof=proof)
+    return run.finish(subject=describe(subject, reader, described["fingerprint"]), proof=proof)
 
 
 def context_cost(subject: Subject, wanted: ContextSettings) -> Cost:

@@ -80,10 +80,10 @@ def rotation(
         "vocabulary": size_of(subject.model.config.get_text_config(), "vocab_size"),
         "lengths": {source: max(len(p.tokens) for p in prompts) for source, prompts in judged.items()},
     }
-    run = Run(RotationPlan, described, out, overwrite=overwrite)
+    run = Run(RotationPlan, described, out, overwrite=overwrite, device=subject.device.type)
     if run.finished is not None:
         return run.finished
-    run.record.warnings += subject.warnings
+    run.record.warnings += subject.caveats
     halving = Halving(run.record.warnings)
     scores = run.piece("scores", lambda: {"scores": plane_scores(subject, reader, ranked, wanted, halving)})[
         "scores"
@@ -111,7 +111,7 @@ def rotation(
     run.piece("plan", lambda: {"plan": _plan(scores, order, wanted.planes)})
     run.beside(PLANES_FILE, RotatingPlanes.of(run.result).save)
     return run.finish(
-        subject=describe(subject, reader),
+        subject=describe(subject, reader, described["fingerprint"]),
         proof=Proof(len(reader.proof), max(reader.proof, default=None), reader.way),
         ranking=chosen,
     )
