@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from rotoscope.errors import RotoscopeError
+from rotoscope.results.files import plain
 from rotoscope.settings.base import nearest
 from rotoscope.sweep.commands import Swept, swept
 
@@ -46,7 +47,7 @@ def read_file(path: str | Path) -> SweepFile:
     """A sweep's file; one that is missing, damaged or means nothing is refused in a sentence."""
     file = Path(path)
     try:
-        text = file.read_text(encoding="utf-8")
+        text = plain(file).read_text(encoding="utf-8")
     except FileNotFoundError as missing:
         raise RotoscopeError(f"no such sweep file: {file}") from missing
     except (OSError, ValueError) as problem:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +171,12 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         read_file(tmp_path / "nothing.toml")
     with pytest.raises(RotoscopeError, match="cannot be read"):
         read_file(tmp_path)
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "sweep.toml")
+    with pytest.raises(RotoscopeError, match="cannot be read .*no plain file"):
+        read_file(tmp_path / "sweep.toml")
 
 
 def test_parts_are_all_items_once(tmp_path: Path) -> None:
