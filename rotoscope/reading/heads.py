@@ -43,7 +43,7 @@ from rotoscope.reading.sites import (
     readable_attention,
     short_tables,
 )
-from rotoscope.reading.threads import one_thread
+from rotoscope.reading.threads import alone, one_thread
 from rotoscope.shapes import Float, Tensor
 
 PROOF_TOKENS = 24
@@ -217,12 +217,22 @@ class HeadReader:
     @contextmanager
     def ready(self) -> Iterator[None]:
         """The model without dropout and gradients, attending in a way that can be read; left as it was."""
+        with (
+            alone(self.model),
+            self._without_dropout(),
+            torch.no_grad(),
+            one_thread(self._small),
+            readable_attention(self.model),
+        ):
+            yield
+
+    @contextmanager
+    def _without_dropout(self) -> Iterator[None]:
         was, training = self.model.training, {module for module in self.model.modules() if module.training}
         if training:  # walking through a large model takes as long as a layer of it
             self.model.eval()
         try:
-            with torch.no_grad(), one_thread(self._small), readable_attention(self.model):
-                yield
+            yield
         finally:
             if self.offloads:
                 put_back(self.model)
