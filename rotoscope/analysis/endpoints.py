@@ -302,15 +302,11 @@ class _Session:
             return self._refused(refusal)
         self.heard = True
         try:
-            found = reply.parse()
-        except (
-            openai.APIResponseValidationError,
-            ValueError,
-            RecursionError,
-        ):  # no JSON, no UTF-8, or too deep
-            found = None
-        answered, status = read_answer(_content(found))
-        usage = getattr(found, "usage", None)
+            completion = reply.parse()
+        except (openai.APIResponseValidationError, ValueError, RecursionError):
+            completion = None  # no JSON, no UTF-8, or nested too deeply
+        answered, status = read_answer(_content(completion))
+        usage = getattr(completion, "usage", None)
         return {
             "answered": answered,
             "status": status,
