@@ -15,7 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-Reply = tuple[int, dict[str, str], str]
+Reply = tuple[int, dict[str, str], str | bytes]
 
 
 def replied(content: Any, **more: Any) -> Reply:
@@ -51,9 +51,10 @@ class Scripted:
                 self.send_response(status)
                 for name, value in headers.items():
                     self.send_header(name.replace("_", "-"), value)
-                self.send_header("content-length", str(len(body.encode())))
+                content = body if isinstance(body, bytes) else body.encode()
+                self.send_header("content-length", str(len(content)))
                 self.end_headers()
-                self.wfile.write(body.encode())
+                self.wfile.write(content)
 
             def log_message(self, *_: object) -> None:
                 pass

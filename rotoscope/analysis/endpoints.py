@@ -6,6 +6,7 @@ question is sent from its place, so that a run that is stopped, or whose server 
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import random
@@ -18,7 +19,7 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
 
 import pandas as pd
 import torch
@@ -42,6 +43,10 @@ TURN_TOKENS = 8
 """What a chat turn adds to its text, about."""
 BYTES_PER_QUESTION = 2000
 """Of a question that waits, besides its text; for the estimate."""
+MOST_TOKENS_TOLD = 10**9
+"""More tokens than this in one answer are no count."""
+HIDDEN = "***"
+"""What is written in the place of a key or a password."""
 NO_CONNECTION = "no connection"
 TOO_LONG = re.compile(r"context[ _](length|size|window)|too long", re.IGNORECASE)
 
@@ -136,7 +141,8 @@ def one_hop_endpoint(
     client = _client(endpoint, timeout)
     journal = run.journal("answers")
     before = expected(journal)
-    session = _Session(client, address, model, dict(body), patience, journal)
+    secrets = _secrets(endpoint, client.api_key)
+    session = _Session(client, address, model, dict(body), patience, journal, secrets)
     with client, progress_bar("asking", len(plan), show_progress) as bar:
         bar.advance(len(journal))
         try:
@@ -162,7 +168,11 @@ def _cost(plan: OneHopPlan, concurrency: int) -> Cost:
 
 
 def _most_tokens(body: Mapping[str, Any]) -> int:
-    """How long an answer may get."""
+    """How long an answer may get; a body that cannot be sent is refused."""
+    try:
+        json.dumps(dict(body), allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as problem:
+        raise EndpointError(f"the body must be JSON ({problem})") from problem
     taken = {"model", "messages", "stream", "n"} & set(body)
     if taken:
         raise EndpointError(f"the body must not set {', '.join(sorted(taken))}")
@@ -186,6 +196,30 @@ def _address(endpoint: str) -> str:
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
+def masked(endpoint: str) -> str:
+    """The server's address as it may be printed: what `_address` leaves out is hidden."""
+    address, parts = _address(endpoint), urlsplit(endpoint)
+    if "@" in parts.netloc:
+        address = address.replace("://", f"://{HIDDEN}@", 1)
+    return f"{address}?{HIDDEN}" if parts.query else address
+
+
+def _basic(endpoint: str) -> str | None:
+    """A name and a password in an address, as HTTP's basic authentication sends them."""
+    user, at, _ = urlsplit(endpoint).netloc.rpartition("@")
+    name, _, password = user.partition(":")
+    return base64.b64encode(f"{unquote(name)}:{unquote(password)}".encode()).decode() if at else None
+
+
+def _secrets(endpoint: str, key: str) -> tuple[str, ...]:
+    """What must not be repeated from a server's answer: the key, and what the address holds besides the server."""
+    parts = urlsplit(endpoint)
+    user = parts.netloc.rpartition("@")[0]
+    in_address = [user, user.partition(":")[2] or user, *(value for _, value in parse_qsl(parts.query))]
+    found = {key, _basic(endpoint) or "", *in_address, *map(unquote, in_address)} - {NO_KEY, ""}
+    return tuple(sorted(found, key=len, reverse=True))
+
+
 def _client(endpoint: str, timeout: float) -> Any:
     try:
         import openai
@@ -195,7 +229,11 @@ def _client(endpoint: str, timeout: float) -> Any:
     key = os.environ[name].strip() if name else NO_KEY
     if not (key.isascii() and key.isprintable()):
         raise EndpointError(f"the key in {name} holds characters that cannot be sent; copy it again")
-    return openai.OpenAI(api_key=key, base_url=endpoint, timeout=timeout, max_retries=0)
+    basic, parts = _basic(endpoint), urlsplit(endpoint)
+    # In a header and not in the address, which the client writes into its log.
+    headers = None if basic is None else {"Authorization": f"Basic {basic}"}
+    url = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+    return openai.OpenAI(api_key=key, base_url=url, timeout=timeout, max_retries=0, default_headers=headers)
 
 
 @dataclass(frozen=True)
@@ -217,6 +255,7 @@ class _Session:
     body: dict[str, Any]
     patience: float
     journal: Journal
+    secrets: tuple[str, ...] = ()
     retries: Counter[str] = field(default_factory=Counter)
     stop: threading.Event = field(default_factory=threading.Event)
     heard: bool = False
@@ -251,7 +290,7 @@ class _Session:
         import openai
 
         try:
-            found = self.client.chat.completions.create(
+            reply = self.client.chat.completions.with_raw_response.create(
                 model=self.model, messages=question.messages, extra_body=self.body
             )
         except openai.APITimeoutError:
@@ -261,16 +300,18 @@ class _Session:
         except openai.APIStatusError as refusal:
             self.heard = True
             return self._refused(refusal)
-        except (openai.APIResponseValidationError, json.JSONDecodeError):
-            found = None
         self.heard = True
-        answered, status = read_answer(_content(found))
-        usage = getattr(found, "usage", None)
+        try:
+            completion = reply.parse()
+        except (openai.APIResponseValidationError, ValueError, RecursionError):
+            completion = None  # no JSON, no UTF-8, or nested too deeply
+        answered, status = read_answer(_content(completion))
+        usage = getattr(completion, "usage", None)
         return {
             "answered": answered,
             "status": status,
-            "prompt_tokens": _number(getattr(usage, "prompt_tokens", None)),
-            "completion_tokens": _number(getattr(usage, "completion_tokens", None)),
+            "prompt_tokens": _token_count(getattr(usage, "prompt_tokens", None)),
+            "completion_tokens": _token_count(getattr(usage, "completion_tokens", None)),
         }
 
     def _refused(self, refusal: Any) -> dict[str, Any] | _Again:
@@ -297,10 +338,13 @@ class _Session:
         )
 
     def _message(self, refusal: Any) -> str:
-        """What the server said, on one line and without the key."""
+        """What the server said, on one line and without the key or a password."""
         body = refusal.body
         message = body.get("message", body) if isinstance(body, dict) else body or refusal.message
-        return " ".join(str(message).replace(self.client.api_key, "***").split())[:300]
+        text = str(message).encode(errors="replace").decode()
+        for secret in self.secrets:
+            text = text.replace(secret, HIDDEN)
+        return " ".join(text.split())[:300]
 
 
 def _ask_all(session: _Session, plan: OneHopPlan, concurrency: int, bar: Progress) -> None:
@@ -340,16 +384,18 @@ def _retry_after(headers: Mapping[str, str]) -> float:
 
 
 def _content(found: Any) -> str | None:
-    """The text of an answer, or None where the server sent something else."""
+    """The text of an answer, or None where the server sent something else, or half a character."""
     try:
         content = found.choices[0].message.content
-    except (AttributeError, IndexError, TypeError):
+        content.encode()
+    except (AttributeError, IndexError, TypeError, UnicodeEncodeError):
         return None
     return content if isinstance(content, str) else None
 
 
-def _number(given: object) -> int | None:
-    return given if isinstance(given, int) else None
+def _token_count(told: object) -> int | None:
+    """A count of tokens as the server tells it, or None where that is no count."""
+    return told if type(told) is int and 0 <= told <= MOST_TOKENS_TOLD else None
 
 
 def _warnings(answers: pd.DataFrame, retries: Counter[str]) -> list[str]:
@@ -359,8 +405,9 @@ def _warnings(answers: pd.DataFrame, retries: Counter[str]) -> list[str]:
         reasons = ", ".join(f"{reason}: {count}" for reason, count in retries.most_common())
         warnings.append(f"{retries.total()} requests were sent again ({reasons})")
     if "malformed" in counts:
+        answers_were = "1 answer was" if counts["malformed"] == 1 else f"{counts['malformed']} answers were"
         warnings.append(
-            f"{counts['malformed']} answers were empty or malformed; a model that thinks before it answers may need a "
+            f"{answers_were} empty or malformed; a model that thinks before it answers may need a "
             "higher limit of tokens, or its thinking turned off"
         )
     if "too long" in counts:

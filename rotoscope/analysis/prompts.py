@@ -11,6 +11,7 @@ from rotoscope import tasks
 from rotoscope.errors import RotoscopeError, TaskError
 from rotoscope.lab.checkpoints import own_task, sequences_for
 from rotoscope.reading import Subject
+from rotoscope.results.files import plain
 from rotoscope.settings import PromptSettings
 from rotoscope.tasks.multihop import MULTIHOP
 from rotoscope.tasks.prompts import Prompts
@@ -73,7 +74,7 @@ def _own_text(subject: Subject, text: Path | None = None, blocks: str = "sentenc
 def read_text(file: Path) -> str:
     """A user's text file; one that cannot be read is named."""
     try:
-        return file.read_text(encoding="utf-8")
+        return plain(file).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as problem:
         raise RotoscopeError(f"{file} cannot be read as text ({problem})") from problem
 

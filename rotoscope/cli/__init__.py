@@ -6,6 +6,7 @@ Nothing heavy is imported before a command runs, so that `--help` answers at onc
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import textwrap
@@ -166,6 +167,7 @@ def _check_text(tokens: list[str]) -> None:
 
 def _complain(message: str) -> None:
     said = f"rotoscope: {' '.join(message.splitlines())}"
+    said = re.sub(r"://[^/\s]*@", "://***@", said)  # a name and a password in an address
     if sys.stderr.isatty():
         width = shutil.get_terminal_size().columns
         said = textwrap.fill(said, width, break_long_words=False, break_on_hyphens=False)

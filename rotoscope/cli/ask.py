@@ -44,7 +44,7 @@ def ask(
     case = "a model that runs here" if endpoint is None else "an endpoint"
     wanted.check_meant([*settings, *loading, *output], case)
     with says_loading():
-        from rotoscope.analysis.endpoints import BODY, one_hop_endpoint
+        from rotoscope.analysis.endpoints import BODY, masked, one_hop_endpoint
         from rotoscope.analysis.onehop import one_hop_local
         from rotoscope.analysis.prompts import read_text
         from rotoscope.cli.terminal import as_flags, new_console, say, show_next
@@ -73,7 +73,9 @@ def ask(
     say(console, f"to be asked: {expected}", markup=False)
     if wanted.dry_run:
         say(console, "dry run: nothing was sent")
-        show_next(console, ["ask", model, "--endpoint", endpoint, *as_flags(settings | output, ["dry_run"])])
+        show_next(
+            console, ["ask", model, "--endpoint", masked(endpoint), *as_flags(settings | output, ["dry_run"])]
+        )
         return 0
     answered: Any = one_hop_endpoint(endpoint, model, plan, **requests)
     return _show(console, answered, folder, draw=written.figures)

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from rotoscope.errors import ModelError
-from rotoscope.reading.sites import replaced
+from rotoscope.reading.sites import replaced, uncompiled
+from rotoscope.reading.wrapped import unwrapped
 
 
 def model_inside(model: Any) -> Any:
@@ -18,17 +19,13 @@ def model_inside(model: Any) -> Any:
     Models whose weights are spread over processes have no whole layer to read anywhere, and are refused.
     """
     while True:
+        model = unwrapped(model)
         kinds = {(kind.__module__.partition(".")[0], kind.__name__) for kind in type(model).__mro__}
-        names = {name for _, name in kinds}
-        if "OptimizedModule" in names:
-            model = model._orig_mod
-        elif names & {"DistributedDataParallel", "DataParallel"}:
-            model = model.module
-        elif ("peft", "PeftModel") in kinds:
-            _refuse_prompt_learning(model)
-            model = model.get_base_model()
-        else:
+        if ("peft", "PeftModel") not in kinds:
             break
+        _refuse_prompt_learning(model)
+        model = model.get_base_model()
+    names = {name for _, name in kinds}
     spread = names & {"FullyShardedDataParallel", "FSDPModule", "DeepSpeedEngine"}
     if spread or any(
         type(weight).__name__ == "DTensor" or hasattr(weight, "ds_id") for weight in model.parameters()
@@ -64,7 +61,5 @@ def untouched(model: Any) -> Iterator[None]:
             stack.enter_context(torch.autocast(kind, enabled=False))
         if "_original_forward" in vars(model):  # accelerate has put autocast around it
             stack.enter_context(replaced(model, "forward", model._original_forward))
-        for module in model.modules():
-            if getattr(module, "_compiled_call_impl", None) is not None:
-                stack.enter_context(replaced(module, "_compiled_call_impl", None))
+        stack.enter_context(uncompiled(model))
         yield

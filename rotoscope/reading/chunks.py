@@ -92,7 +92,7 @@ class Chunks:
         self.query: dict[int, list[Tensor]] = {}
         self.seen: dict[int, list[Tensor]] = {}
         """What the queries may see, those of one chunk after those of the other."""
-        self.watch = Watch()
+        self.watch = Watch(reader.model)
 
     def run(self, tokens: Tensor, keep: tuple[int, ...], size: int) -> Tensor:
         """Chunk after chunk; the model's own logits at the positions to keep."""

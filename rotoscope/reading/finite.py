@@ -17,11 +17,23 @@ from rotoscope.shapes import Tensor
 SHOWN = 3
 
 
-def check_finite(numbers: Tensor, what: str, module: nn.Module) -> None:
-    """Refuse numbers that are none; `module` made them, and its weights are looked at to say why."""
+def check_finite(numbers: Tensor, what: str, *modules: nn.Module) -> None:
+    """Refuse numbers that are none; the weights of `modules`, innermost first, are looked at to say why."""
     # A sum of numbers is one, unless it grows too large; only then each is looked at.
     if not bool(numbers.sum().isfinite()) and not bool(numbers.isfinite().all()):
-        raise NumberError(f"{what}: {_reason(module)}")
+        raise NumberError(f"{what}: {_reason(*modules)}")
+
+
+def check_buffers(model: nn.Module) -> None:
+    """Refuse a model with NaN or infinity in its buffers: those of a router choose experts without ever showing in the states."""
+    names = [
+        name
+        for name, buffer in model.named_buffers()
+        # Minus infinity is how a mask hides positions.
+        if buffer.is_floating_point() and not buffer.is_meta and not bool((buffer < torch.inf).all())
+    ]
+    if names:
+        raise NumberError(f"NaN or infinity in the model's buffers: {_blame(names)}")
 
 
 def check_logits(logits: Tensor, model: nn.Module) -> Tensor:
@@ -33,13 +45,14 @@ def check_logits(logits: Tensor, model: nn.Module) -> Tensor:
 class Watch:
     """Checks of one pass: on a CPU at once, on another device all together at its end, so that nothing waits for it."""
 
-    def __init__(self) -> None:
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
         self.open: list[tuple[Tensor, str, nn.Module]] = []
 
     def look(self, numbers: Tensor, what: str, module: nn.Module) -> None:
         """Refuse numbers that are none, now or at the end."""
         if numbers.device.type == "cpu":
-            check_finite(numbers, what, module)
+            check_finite(numbers, what, module, self.model)
         elif numbers.numel():
             self.put_off(numbers, what, module)
 
@@ -58,7 +71,7 @@ class Watch:
         fine = torch.stack([largest.to(home) for largest, _, _ in seen]).isfinite().tolist()
         for right, (_, what, module) in zip(fine, seen, strict=True):
             if not right:
-                raise NumberError(f"{what}: {_reason(module)}")
+                raise NumberError(f"{what}: {_reason(module, self.model)}")
 
 
 @contextmanager
@@ -76,13 +89,20 @@ def watched(blocks: Sequence[nn.Module], watch: Watch) -> Iterator[None]:
         yield
 
 
-def _reason(module: nn.Module) -> str:
+def _reason(*modules: nn.Module) -> str:
     """The weights that are no numbers, by name, or what else it may be."""
-    with torch.no_grad():
-        bad = [name for name, weight in weights(module, whole=False) if not bool(weight.isfinite().all())]
-    if not bad:
-        return "all weights are numbers, so one of them grew too large; load the model in float32"
-    shown = ", ".join(bad[:SHOWN]) + (f" and {len(bad) - SHOWN} more" if len(bad) > SHOWN else "")
-    return (
-        f"{shown} {'holds' if len(bad) == 1 else 'hold'} such numbers; the weights are damaged, get them again"
-    )
+    for module in modules:
+        if names := _damaged(module):
+            return _blame(names)
+    return "all weights are numbers, so one of them grew too large; load the model in float32"
+
+
+def _blame(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+    return f"{shown} {'holds' if len(names) == 1 else 'hold'} such numbers; the weights are damaged, get them again"
+
+
+@torch.no_grad()
+def _damaged(module: nn.Module) -> list[str]:
+    """The names of the weights of a module that hold NaN or infinity."""
+    return [name for name, weight in weights(module, whole=False) if not bool(weight.isfinite().all())]

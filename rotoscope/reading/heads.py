@@ -23,7 +23,7 @@ import torch
 from rotoscope.errors import ModelError, TaskError, UnprovenError
 from rotoscope.maths.attention import attention_weights
 from rotoscope.reading.chunks import Chunks, chunk_size, same_in_chunks
-from rotoscope.reading.finite import Watch, check_finite, check_logits, watched
+from rotoscope.reading.finite import Watch, check_buffers, check_finite, check_logits, watched
 from rotoscope.reading.layer import LayerHeads, Rotation
 from rotoscope.reading.layout import Layout, find_layout
 from rotoscope.reading.offloaded import computes_on, offloads, put_back
@@ -43,7 +43,7 @@ from rotoscope.reading.sites import (
     readable_attention,
     short_tables,
 )
-from rotoscope.reading.threads import one_thread
+from rotoscope.reading.threads import alone, one_thread
 from rotoscope.shapes import Float, Tensor
 
 PROOF_TOKENS = 24
@@ -55,11 +55,11 @@ STOPPED = "rotoscope_stopped"
 NO_NUMBERS = "layer {layer}: NaN or infinity in the model's queries or keys"
 
 
-def _again(site: Site, call: Call) -> Projected:
+def _again(site: Site, call: Call, model: Any) -> Projected:
     """Un-rotated queries and keys from calling a module again; all of them numbers."""
     found = site.project_unrotated(call)
     for numbers in (found.query, found.key):
-        check_finite(numbers, NO_NUMBERS.format(layer=site.layer), site.module)
+        check_finite(numbers, NO_NUMBERS.format(layer=site.layer), site.module, model)
     return found
 
 
@@ -85,6 +85,7 @@ class HeadReader:
                 "the heads of this model are spread over several processes, and only the scores of a profile are put together from "
                 "them; load the model without tensor parallelism, or with a device_map"
             )
+        check_buffers(model)
         self.model = model
         self.device = computes_on(model)
         self.offloads = offloads(model)
@@ -187,7 +188,7 @@ class HeadReader:
             visit(self._heads(site, call, seen, shared, turned=True, mask=mask))  # type: ignore[misc]
 
         def returned(site: Site, call: Call) -> None:
-            visit(self._heads(site, call, _again(site, call), shared, turned=False))  # type: ignore[misc]
+            visit(self._heads(site, call, _again(site, call, self.model), shared, turned=False))  # type: ignore[misc]
 
         tokens = tokens.to(self.device)
         with self.ready():
@@ -216,12 +217,22 @@ class HeadReader:
     @contextmanager
     def ready(self) -> Iterator[None]:
         """The model without dropout and gradients, attending in a way that can be read; left as it was."""
+        with (
+            alone(self.model),
+            self._without_dropout(),
+            torch.no_grad(),
+            one_thread(self._small),
+            readable_attention(self.model),
+        ):
+            yield
+
+    @contextmanager
+    def _without_dropout(self) -> Iterator[None]:
         was, training = self.model.training, {module for module in self.model.modules() if module.training}
         if training:  # walking through a large model takes as long as a layer of it
             self.model.eval()
         try:
-            with torch.no_grad(), one_thread(self._small), readable_attention(self.model):
-                yield
+            yield
         finally:
             if self.offloads:
                 put_back(self.model)
@@ -242,7 +253,7 @@ class HeadReader:
         what the module attends with, on its way there."""
         self._residual: dict[int, Tensor] = {}
         calls: dict[int, Call] = {}
-        watch = Watch()
+        watch = Watch(self.model)
 
         def entering(layer: int, module: Any, args: Any, kwargs: Any) -> None:
             hidden = args[0] if args else kwargs.get("hidden_states")
@@ -294,7 +305,7 @@ class HeadReader:
         return check_logits(said if trims else said[:, positions], self.model)[:, : len(keep)]
 
     def _learn(self, site: Site, call: Call, eager: list[Call]) -> None:
-        unrotated = _again(site, call)
+        unrotated = _again(site, call, self.model)
         layout = find_layout(site, call)
         self.layouts.append(next((known for known in self.layouts if known.same(layout)), layout))
         self.head_counts.append(unrotated.query.shape[1])

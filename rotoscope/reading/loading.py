@@ -57,10 +57,11 @@ def load(
     """Load the model to study.
 
     `source` is an embedded name ("smollm2", "number", "letter"), a local folder (of a training run: its last
-    checkpoint), a `.gguf` file, a hub id ("org/model", or "hf:org/model" where a folder `org` is here, too; this one goes
-    to the network), or what is already in memory: a model, a `(model, tokenizer)` pair or a `Subject`; of nnsight's models
-    and TransformerLens' bridges the model inside is taken. Only safetensors weights are read, and no code that comes with
-    a model is run. `revision` is a branch, tag or commit of a hub id; "org/model@revision" says the same.
+    checkpoint), a `.gguf` file, a hub id ("org/model", or "hf:org/model" where a folder `org` is here, too; this one
+    goes to the network), or what is already in memory: a model, a `(model, tokenizer)` pair or a `Subject`; of
+    nnsight's models, TransformerLens' bridges, and what `torch.compile` and data parallelism wrap, the model inside is
+    taken. Only safetensors weights are read, and no code that comes with a model is run. `revision` is a branch, tag or
+    commit of a hub id; "org/model@revision" says the same.
 
     `device` defaults to a GPU where there is one, `dtype` to the one the weights are stored in (float32 for
     "number" and "letter"). A model in memory stays as it is, on the device and in the precision it has, unless you name

@@ -14,7 +14,7 @@ import inspect
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, NoReturn
@@ -26,6 +26,7 @@ from transformers.masking_utils import eager_mask
 
 from rotoscope.errors import NoRotaryError, UnprovenError
 from rotoscope.reading.offloaded import plain_copy, put_back
+from rotoscope.reading.threads import alone
 from rotoscope.shapes import Bool, Float, Tensor
 
 CAPTURE = "rotoscope_capture"
@@ -316,11 +317,25 @@ def _never_attended(module: nn.Module) -> str:
 
 @contextmanager
 def readable_attention(model: Any) -> Iterator[None]:
-    """Kernels that hide their mask (flash, flex) make room for SDPA or eager attention, and come back."""
-    before = model.config._attn_implementation
-    if before not in ("sdpa", "eager") and not before.startswith("rotoscope_"):
-        before = "sdpa" if getattr(model, "_supports_sdpa", False) else "eager"
-    with attending(model, before):
+    """Kernels that hide their mask (flash, flex) and compiled code make room for SDPA or eager attention, and come back.
+
+    The model is this thread's alone meanwhile.
+    """
+    with alone(model), uncompiled(model):
+        before = model.config._attn_implementation
+        if before not in ("sdpa", "eager") and not before.startswith("rotoscope_"):
+            before = "sdpa" if getattr(model, "_supports_sdpa", False) else "eager"
+        with attending(model, before):
+            yield
+
+
+@contextmanager
+def uncompiled(model: Any) -> Iterator[None]:
+    """Run what was compiled in place (`model.compile()`) as it was written."""
+    with ExitStack() as stack:
+        for module in model.modules():
+            if getattr(module, "_compiled_call_impl", None) is not None:
+                stack.enter_context(replaced(module, "_compiled_call_impl", None))
         yield
 
 

@@ -1,4 +1,4 @@
-"""Models in the hands of TransformerLens and nnsight, told by the names of their classes; neither is imported."""
+"""Models inside what torch, TransformerLens or nnsight made of them, told by the names of classes; no library is imported."""
 
 from __future__ import annotations
 
@@ -12,12 +12,25 @@ from rotoscope.reading.heads import HeadReader
 from rotoscope.reading.offloaded import not_loaded
 
 
+def unwrapped(model: Any) -> Any:
+    """The model inside `torch.compile` and data parallelism; anything else as it is."""
+    while True:
+        names = {kind.__name__ for kind in type(model).__mro__}
+        if "OptimizedModule" in names:
+            model = model._orig_mod
+        elif names & {"DistributedDataParallel", "DataParallel"}:
+            model = model.module
+        else:
+            return model
+
+
 def plain_model(source: Any) -> Any:
-    """The transformers model inside what another library made of it; anything else as it is.
+    """The transformers model inside what torch or another library made of it; anything else as it is.
 
     nnsight's models and TransformerLens' bridges hold one, and it is read where that can be proven. A HookedTransformer is
     written anew, so there is none inside.
     """
+    source = unwrapped(source)
     kinds = {(kind.__module__.partition(".")[0], kind.__name__) for kind in type(source).__mro__}
     libraries = {library for library, _ in kinds}
     name = type(source).__name__
@@ -32,6 +45,7 @@ def plain_model(source: Any) -> Any:
         )
     else:
         return source
+    inside = unwrapped(inside)
     if not isinstance(inside, torch.nn.Module):
         raise ModelError(f"a {name} without a model inside; write {_instead(source)}")
     if not_loaded(inside):

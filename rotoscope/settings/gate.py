@@ -43,7 +43,11 @@ class GateSettings(Settings):
     """Silence all heads of this class, and judge what is lost beside random heads of the same layers."""
     bands: int = 8
     """Sweep: how many bands the frequencies are cut into."""
-    groups: tuple[str, ...] = ("all", "positional", "symbolic")
+    groups: tuple[Literal["all", "positional", "symbolic", "carried", "uniform", "mixed"], ...] = (
+        "all",
+        "positional",
+        "symbolic",
+    )
     """Sweep: whose heads are gated, all or those of a class; a class without heads is left out."""
     controls: int = 2
     """Random groups of as many heads from the same layers, beside every group but all; with heads_of_class 5, which a verdict

@@ -21,11 +21,15 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from rotoscope.errors import RotoscopeError
+from rotoscope.results.files import plain
 from rotoscope.settings.base import nearest
+from rotoscope.settings.kinds import each
 from rotoscope.sweep.commands import Swept, swept
 
 KEYS = ("command", "out", "grid", "settings")
 KEY = re.compile(r"""\s*("[^"]*"|'[^']*'|[\w-]+)((?:\s*\.\s*(?:"[^"]*"|'[^']*'|[\w-]+))*)\s*=""")
+PASSWORD = re.compile(r"://[^/\s]*@")
+"""A name or a password in an address."""
 TABLE = re.compile(r"""\s*\[{1,2}\s*([^\[\]]+?)\s*\]""")
 
 
@@ -46,7 +50,7 @@ def read_file(path: str | Path) -> SweepFile:
     """A sweep's file; one that is missing, damaged or means nothing is refused in a sentence."""
     file = Path(path)
     try:
-        text = file.read_text(encoding="utf-8")
+        text = plain(file).read_text(encoding="utf-8")
     except FileNotFoundError as missing:
         raise RotoscopeError(f"no such sweep file: {file}") from missing
     except (OSError, ValueError) as problem:
@@ -77,8 +81,9 @@ class _Reading:
         if not grid:
             self.refuse(("grid",), "the sweep has no grid: give [grid] with a list of values for each setting")
         for table, given in (("grid", grid), ("settings", settings)):
-            for key in given:
+            for key, value in given.items():
                 self.known(table, key, command)
+                self.public(table, key, value)
         for key, values in grid.items():
             self.axis(key, values)
         self.once(grid, settings)
@@ -110,6 +115,15 @@ class _Reading:
             self.refuse(
                 (table, key),
                 f"{command.name} has no setting '{key}': {hint}see rotoscope {command.name} --help",
+            )
+
+    def public(self, table: str, key: str, value: Any) -> None:
+        """Settings are written down with the sweep, so a password among them is refused."""
+        if any(isinstance(one, str) and PASSWORD.search(one) for one in each(value)):
+            self.refuse(
+                (table, key),
+                f"the address in '{key}' holds a name or a password, which would be written down with the sweep; set the "
+                f"variable ROTOSCOPE_ASK_ENDPOINT to the address instead, or ROTOSCOPE_API_KEY to a key",
             )
 
     def axis(self, key: str, values: Any) -> None:

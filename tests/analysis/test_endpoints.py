@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import signal
@@ -188,6 +189,10 @@ def test_patience_ends() -> None:
         (200, {"content-type": "application/json"}, "{ not json"),
         (200, {"content-type": "text/html"}, "<html>log in</html>"),
         (200, {"content-type": "application/json"}, "[]"),
+        (200, {"content-type": "application/json"}, '{"choices": ' * 100_000 + "1" + "}" * 100_000),
+        (200, {"content-type": "application/json"}, b'{"choices": [{"message": {"content": "\xff\xfe"}}]}'),
+        (200, {"content-type": "application/json"}, replied("k")[2].replace('"k"', '"\\ud800"')),
+        (200, {"content-type": "application/json"}, replied("k")[2].replace(": 7", ": " + "7" * 5000)),
     ],
 )
 def test_malformed_answers_are_counted(reply: tuple) -> None:
@@ -222,11 +227,31 @@ def test_too_long_is_counted_and_not_sent_again(reply: tuple) -> None:
     assert "6 questions were too long" in run.run.warnings[0]
 
 
-def test_tokens_that_are_no_numbers_are_left_empty() -> None:
-    with scripted(lambda *_: replied("k", usage={"prompt_tokens": "many"})) as server:
-        run = one_hop_endpoint(server.url, "m", PLAN)
+@pytest.mark.parametrize("told", ["many", -5, 10**30, 2**62, 1.5, float("nan"), float("inf"), True, None, [7]])
+def test_tokens_that_are_no_count_are_left_empty(told: object, tmp_path: Path) -> None:
+    with scripted(lambda *_: replied("k", usage={"prompt_tokens": told})) as server:
+        run = one_hop_endpoint(server.url, "m", PLAN, out=tmp_path / "run")
     assert run.answers["prompt_tokens"].isna().all()
+    assert rs.open(tmp_path / "run").answers["prompt_tokens"].isna().all()
     assert set(run.answers["status"]) == {"answered"}
+
+
+@pytest.mark.parametrize("usage", [None, "lots", [1], 7, {}])
+def test_an_answer_without_counts_of_tokens_is_one(usage: object) -> None:
+    with scripted(lambda *_: replied("k", usage=usage)) as server:
+        run = one_hop_endpoint(server.url, "m", PLAN)
+    assert run.answers[["prompt_tokens", "completion_tokens"]].isna().all(axis=None)
+    assert set(run.answers["status"]) == {"answered"}
+
+
+def test_one_answer_that_cannot_be_read_costs_no_other(tmp_path: Path) -> None:
+    def script(number: int, request: dict) -> tuple:
+        return (200, {"content-type": "application/json"}, b"\xff") if number == 4 else right(number, request)
+
+    with scripted(script) as server:
+        run = one_hop_endpoint(server.url, "m", PLAN, concurrency=1, out=tmp_path / "run")
+    assert run.answers["correct"].sum() == len(server.asked) - 1 == 11
+    assert run.run.warnings[0].startswith("1 answer was empty or malformed; ")
 
 
 def test_several_words_are_no_answer() -> None:
@@ -285,6 +310,8 @@ def test_token_count_is_near_a_real_one(smollm2: rs.Subject) -> None:
         ({"endpoint": "localhost:8080/v1"}, "written with its scheme"),
         ({"endpoint": "http://localhost:port/v1"}, "written with its scheme"),
         ({"body": {"max_tokens": "few"}}, "a whole number"),
+        ({"body": {"max_tokens": 4, "top_p": float("nan")}}, "must be JSON"),
+        ({"body": {"max_tokens": 4, "stop": {"a"}}}, "must be JSON"),
         ({"body": {"temperature": 0}}, "must limit the answer"),
         ({"body": {"max_tokens": 4, "stream": True}}, "must not set stream"),
         ({"concurrency": 0}, "concurrency must be at least 1"),
@@ -295,12 +322,33 @@ def test_wrong_settings(wrong: dict, sentence: str) -> None:
         one_hop_endpoint(**({"endpoint": "http://127.0.0.1:9/v1", "model": "m", "plan": PLAN} | wrong))
 
 
-def test_a_password_in_the_address_is_not_written_down(tmp_path: Path) -> None:
+@pytest.mark.parametrize("user", ["me:hid%40den", "hid%40den", ":hid%40den"])
+def test_a_password_in_the_address_is_not_written_down(
+    user: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG")
     with scripted(right) as server:
-        url = server.url.replace("http://", "http://me:hidden@")
+        url = server.url.replace("http://", f"http://{user}@")
         run = one_hop_endpoint(url, "m", PLAN, out=tmp_path / "run")
     assert run.run.settings["endpoint"] == server.url
-    assert "hidden" not in (tmp_path / "run" / "run.json").read_text()
+    run.report(tmp_path / "run" / "page.html")
+    [sent] = {key.removeprefix("Basic ") for key in server.keys}
+    assert base64.b64decode(sent).decode() in ("me:hid@den", "hid@den:", ":hid@den")
+    written = "".join(
+        file.read_bytes().decode("latin1") for file in (tmp_path / "run").rglob("*") if file.is_file()
+    )
+    for secret in ("hid@den", "hid%40den", sent):
+        assert secret not in written + caplog.text
+
+
+def test_a_password_that_the_server_repeats_is_hidden() -> None:
+    sent = base64.b64encode(b"me:hid@den").decode()
+    repeated = refused(400, f"unknown: hid@den, hid%40den, me:hid@den, Basic {sent}, token=in-query, {SECRET}")
+    with scripted(lambda *_: repeated) as server:
+        address = server.url.replace("http://", "http://me:hid%40den@") + "?token=in-query"
+        with pytest.raises(EndpointError) as caught:
+            one_hop_endpoint(address, "m", PLAN)
+    assert "(400: unknown: ***, ***, ***, Basic ***, token=***, ***)" in str(caught.value)
 
 
 def test_without_the_client(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

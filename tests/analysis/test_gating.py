@@ -41,6 +41,14 @@ def test_gates_close_and_open_exactly(name: str) -> None:
         assert torch.equal(model(ids, use_cache=False).logits, plain)
 
 
+def test_an_unknown_group_is_refused_before_a_model_is_loaded() -> None:
+    known = "choose all, positional, symbolic, carried, uniform or mixed"
+    with pytest.raises(
+        RotoscopeError, match=f"unknown groups 'symbolical'; did you mean 'symbolic'\\? {known}"
+    ):
+        rs.gate("nowhere", from_tokens(tokens()), groups=["all", "symbolical"])
+
+
 @pytest.mark.parametrize("name", ["llama", "phi", "deepseek_v3"])
 def test_without_any_plane_attention_is_uniform(name: str) -> None:
     model = tiny(name)

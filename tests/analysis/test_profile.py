@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -7,7 +11,7 @@ import torch
 
 import rotoscope as rs
 from rotoscope.analysis import profiling
-from rotoscope.errors import NumberError, RotoscopeError, RunError, TaskError
+from rotoscope.errors import ModelError, NumberError, RotoscopeError, RunError, TaskError
 from rotoscope.reading import HeadReader
 from tests.models import ARCHITECTURES, tiny, tokens
 from tests.tables import scores_agree
@@ -219,3 +223,64 @@ def test_cuda_equals_cpu(name: str) -> None:
     scores_agree(on_cpu.frequencies, on_gpu.frequencies)
     for column in ("entropy", "d_pos", "swapped_mass"):
         assert np.allclose(on_cpu.heads[column], on_gpu.heads[column], atol=2e-4)
+
+
+SHOWN: dict[str, Any] = {"tokens": tokens(2, 12), "null": "none", "examples": False, "show_progress": False}
+
+
+def test_a_model_that_another_thread_reads_is_refused() -> None:
+    model = tiny("llama")
+    expected = rs.profile(model, **SHOWN)
+    running, go_on = threading.Event(), threading.Event()
+
+    def pause(*_: Any) -> None:
+        if not running.is_set():
+            running.set()
+            assert go_on.wait(30)
+
+    hook = model.register_forward_pre_hook(pause)
+    with ThreadPoolExecutor(3) as pool:
+        first = pool.submit(rs.profile, model, **SHOWN)
+        assert running.wait(30)
+        others = [pool.submit(rs.profile, model, **SHOWN) for _ in range(2)]
+        refusals = [other.exception() for other in others]
+        go_on.set()
+        assert first.result().heads.equals(expected.heads)
+    hook.remove()
+    for refusal in refusals:
+        with pytest.raises(ModelError, match="is being read by another thread; let the threads take turns"):
+            raise refusal or AssertionError("it was read")
+    assert rs.profile(model, **SHOWN).heads.equals(expected.heads)
+
+
+def test_three_threads_get_right_numbers_or_a_sentence() -> None:
+    model, together = tiny("llama"), threading.Barrier(3)
+    expected = rs.profile(model, **SHOWN)
+
+    def outcome() -> Any:
+        together.wait(30)
+        try:
+            return rs.profile(model, **SHOWN)
+        except ModelError as refusal:
+            return str(refusal)
+
+    with ThreadPoolExecutor(3) as pool:
+        outcomes = [future.result() for future in [pool.submit(outcome) for _ in range(3)]]
+    for found in outcomes:
+        right = "another thread" in found if isinstance(found, str) else found.heads.equals(expected.heads)
+        assert right, found
+
+
+def test_threads_with_a_model_each() -> None:
+    models = [tiny("llama", seed=seed) for seed in range(3)]
+    expected = [rs.profile(model, **SHOWN).heads for model in models]
+    with ThreadPoolExecutor(3) as pool:
+        profiles = list(pool.map(lambda model: rs.profile(model, **SHOWN), models))
+    assert all(profile.heads.equals(heads) for profile, heads in zip(profiles, expected, strict=True))
+
+
+def test_a_reading_within_a_reading() -> None:
+    model = tiny("llama")
+    reader = HeadReader(model)
+    with reader.ready():
+        assert rs.profile(model, **SHOWN).heads.equals(rs.profile(tiny("llama"), **SHOWN).heads)

@@ -118,6 +118,18 @@ def test_wrong_key_is_one_sentence(run, tmp_path: Path, monkeypatch: pytest.Monk
     assert "secret-key" not in told + problem
 
 
+def test_a_password_in_the_address_is_not_printed(run, tmp_path: Path) -> None:
+    ask = ["ask", "--model", "m", *FEW, "--out", tmp_path / "run"]
+    code, told, problem = run(*ask, "--endpoint", "http://me:hidden@localhost:9/v1?key=hidden", "--dry-run")
+    assert code == 0, problem
+    assert "--endpoint 'http://***@localhost:9/v1?***'" in " ".join(told.split())
+    assert "hidden" not in told + problem
+    code, told, problem = run("ask", "m", "one", "http://me:hidden@localhost:9/v1")
+    assert (code, told) == (2, "")
+    assert "http://***@localhost:9/v1" in problem
+    assert "hidden" not in problem
+
+
 @pytest.mark.slow
 def test_interrupted_at_the_keyboard(run, tmp_path: Path) -> None:
     """Ctrl-C in the middle: one sentence, and the same command goes on."""

@@ -147,6 +147,8 @@ def test_settings_file_environment_and_flag(run, model: Path, tmp_path: Path, mo
         (["profile", "{tmp}/model", "--task", "repeats", "--prompts", "0"], "prompts must be at least 1"),
         (["profile", "{tmp}/model", "--task", "text"], "needs --text"),
         (["profile", "{tmp}/model", "--task", "text", "--text", "{tmp}/none.txt"], "cannot be read"),
+        (["profile", "{tmp}/model", "--task", "text", "--text", "{tmp}/pipe"], "no plain file"),
+        (["gate", "{tmp}/model", "--groups", "symbolical"], 'Choose from: "all", "positional", "symbolic"'),
         (["profile", "{tmp}/model", "--task", "text", "--text", "{tmp}/blank.txt"], "empty text"),
         (["profile", "{tmp}/model", "--task", "text", "--text", "{tmp}/one.txt"], "at least two blocks"),
         (["profile", "{tmp}/model", "--task", "text", "--text", "{tmp}/long.txt", "--blocks", "4"], "context of 512"),
@@ -169,6 +171,7 @@ def test_bad_input_is_one_sentence_and_code_2(
         plain = tf.GPT2Config(vocab_size=128, n_embd=64, n_layer=2, n_head=4, bos_token_id=1, eos_token_id=2)
         from_config(plain).save_pretrained(tmp_path / "gpt2")
         word_tokenizer().save_pretrained(tmp_path / "gpt2")
+    os.mkfifo(tmp_path / "pipe")
     (tmp_path / "blank.txt").write_text(" \n")
     (tmp_path / "one.txt").write_text("w3 w4 w5")
     (tmp_path / "long.txt").write_text(" ".join(["w5"] * 700))

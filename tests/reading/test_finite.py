@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -55,6 +56,35 @@ def test_a_number_that_is_none_stops_a_profile(name: str, where: str, value: flo
         profile(damaged(name, value))
 
 
+@pytest.mark.parametrize("value", [NAN, INFINITY])
+@pytest.mark.parametrize(
+    "name", [*dict(tiny("llama").named_parameters()), *dict(tiny("llama").named_buffers())]
+)
+@pytest.mark.parametrize("late", [False, True], ids=["at once", "put off"])
+def test_every_weight_is_named(name: str, value: float, late: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one outside the layer in which the damage shows first: the embedding, the rotation's frequencies."""
+    if late:
+        monkeypatch.setattr(Watch, "look", Watch.put_off)
+    model = tiny("llama")
+    with torch.no_grad():
+        (dict(model.named_parameters()) | dict(model.named_buffers()))[name].fill_(value)
+    layer = re.match(r"model\.layers\.(\d+)\.(.*)", name)
+    told = f"layer {layer[1]}: .*: {layer[2]} holds" if layer else f": {name} holds"
+    with pytest.raises(NumberError, match=told):
+        profile(model)
+    with pytest.raises(NumberError, match=f"{'.'.join(name.split('.')[-2:])} holds"):
+        HeadReader(model, prove=False)
+
+
+def test_a_router_that_chooses_by_no_number() -> None:
+    """Its choices are numbers all the same, so nothing shows in the states."""
+    model = tiny("deepseek_v3")
+    with torch.no_grad():
+        model.get_buffer("model.layers.1.mlp.gate.e_score_correction_bias").fill_(NAN)
+    with pytest.raises(NumberError, match="buffers: model.layers.1.mlp.gate.e_score_correction_bias holds"):
+        profile(model)
+
+
 def test_gptj_too() -> None:
     """Another block, which returns more than its states."""
     name = f"transformer.h.{LAST}.mlp.fc_out.weight"
@@ -72,7 +102,8 @@ def test_checks_that_are_put_off(name: str, where: str, value: float, monkeypatc
 
 
 def test_what_was_put_off_is_looked_at_once() -> None:
-    watch, module = Watch(), torch.nn.Linear(2, 2)
+    module = torch.nn.Linear(2, 2)
+    watch = Watch(module)
     watch.put_off(torch.tensor([1.0, -2.0]), "first", module)
     watch.put_off(torch.tensor([1e300], dtype=torch.float64), "second", module)
     watch.settle()

@@ -1,10 +1,11 @@
-"""Models in the hands of TransformerLens and nnsight: the plain model is taken out, or the line to write is said.
+"""Models in the hands of torch, TransformerLens and nnsight: the plain model is taken out, or the line to write is said.
 
-The classes here stand for theirs by name and by where they keep the model; the real packages are not needed.
+The last two's classes here stand for theirs by name and by where they keep the model; the real packages are not needed.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 
 import rotoscope as rs
 from rotoscope.errors import ModelError
+from rotoscope.reading import Gate, HeadReader, gated
 from tests.models import tiny, tokens
 from tests.reading.test_load import word_tokenizer
 
@@ -66,6 +68,40 @@ def test_the_model_inside_is_read(kind: Any, key: str) -> None:
     assert rs.load((held, other)).tokenizer is other
     options: Any = {"tokens": tokens(2, 12), "null": "none", "examples": False, "show_progress": False}
     assert rs.profile(held, **options).heads.equals(rs.profile(model, **options).heads)
+
+
+def never(graph: Any, inputs: Any) -> Any:
+    raise AssertionError("compiled code was run")
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        partial(torch.compile, backend=never),
+        torch.nn.DataParallel,
+        lambda model: torch.compile(torch.nn.DataParallel(model), backend=never),
+        lambda model: holding(LanguageModel, _module=torch.compile(model, backend=never)),
+    ],
+    ids=["compiled", "parallel", "both", "compiled inside nnsight"],
+)
+def test_what_torch_wraps_is_read_as_it_was_written(wrap: Any) -> None:
+    model = tiny("llama")
+    options: Any = {"tokens": tokens(2, 12), "null": "none", "examples": False, "show_progress": False}
+    expected = rs.profile(model, **options)
+    assert rs.load((wrap(model), None)).model is model
+    assert rs.profile(wrap(model), **options).heads.equals(expected.heads)
+
+
+def test_a_model_compiled_in_place_is_read_as_it_was_written() -> None:
+    model, compiled = tiny("llama"), tiny("llama")
+    compiled.compile(backend=never)
+    prompts = rs.tasks.from_tokens(tokens(2, 12))
+    options: Any = {"null": "none", "examples": False, "show_progress": False}
+    assert rs.profile(compiled, prompts, **options).heads.equals(rs.profile(model, prompts, **options).heads)
+    reader = HeadReader(compiled)
+    with torch.no_grad(), gated(reader, Gate(heads=frozenset({(1, 2)}))):
+        compiled(tokens())
+    assert compiled._compiled_call_impl is not None
 
 
 def test_what_is_written_anew_is_refused_with_the_line_to_write() -> None:

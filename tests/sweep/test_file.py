@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +171,29 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         read_file(tmp_path / "nothing.toml")
     with pytest.raises(RotoscopeError, match="cannot be read"):
         read_file(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'command = "ask"\n[grid]\nseed = [0, 1]\n[settings]\nendpoint = "https://me:hidden@host/v1"\n',
+        'command = "ask"\n[grid]\nseed = [0]\nmodel = ["m"]\n\nendpoint = ["https://host/v1", "https://hidden@host/v1"]\n',
+    ],
+)
+def test_a_password_in_an_address_is_not_written_down(text: str, tmp_path: Path) -> None:
+    line = len(text.splitlines())
+    message = (
+        rf"sweep.toml, line {line}: the address in 'endpoint' holds .*set the variable ROTOSCOPE_ASK_ENDPOINT"
+    )
+    with pytest.raises(RotoscopeError, match=message) as caught:
+        items(tmp_path, text)
+    assert "hidden" not in str(caught.value)
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "sweep.toml")
+    with pytest.raises(RotoscopeError, match="cannot be read .*no plain file"):
+        read_file(tmp_path / "sweep.toml")
 
 
 def test_parts_are_all_items_once(tmp_path: Path) -> None:
