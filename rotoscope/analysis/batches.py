@@ -202,7 +202,7 @@ def piece_key(stem: str, batch: Batch) -> str:
 def kept_prompts(run: Run[Any], stem: str) -> dict[int, str]:
     """The prompts that an earlier try has scored, each with the key of the piece that holds it."""
     kept: dict[int, str] = {}
-    for key in run.keys():
+    for key in run.piece_keys():
         named = re.fullmatch(rf"{re.escape(stem)}-(\d{{6,}})-(\d{{6,}})", key)
         if named and run.done(key):
             kept |= dict.fromkeys(range(int(named[1]), int(named[2])), key)

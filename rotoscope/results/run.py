@@ -160,7 +160,7 @@ class Run(Generic[R]):
         self._pieces = dict(sorted(self._pieces.items(), key=lambda piece: natural_order(piece[0])))
         self._result = None
 
-    def keys(self) -> list[str]:
+    def piece_keys(self) -> list[str]:
         """The keys of all pieces there are, of this try or an earlier one, sorted."""
         return sorted({*self.earlier(), *self._pieces})
 
@@ -190,10 +190,8 @@ class Run(Generic[R]):
         if len(self._devices) < 2:
             return []
         self.record.device = ", ".join(sorted(self._devices))
-        return [
-            f"parts of this run were computed on different devices ({self.record.device}), which round differently: the last digits "
-            "of scores may not be those of an undisturbed run"
-        ]
+        devices = self.record.device
+        return [f"parts of this run were computed on different devices ({devices}), whose last digits differ"]
 
     def trim_log(self, keep: Callable[[dict[str, Any]], bool]) -> None:
         """Cut off the lines of an earlier try from the first that is to be dropped on."""
