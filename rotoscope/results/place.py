@@ -100,15 +100,19 @@ class Place:
         self.begin()
         with disk_errors(self.folder):
             before = self._record()
-            if before is not None and before.complete and self._aside.is_dir():
+            is_whole = before is not None and before.complete
+            if is_whole and self._aside.is_dir():
                 shutil.rmtree(self._aside)  # left by whoever was killed at the very end of the run that is here
             try:
                 if self._aside.is_dir():  # the last whole run: what is here has come to no end
+                    is_whole = True
                     self._remove(self.files())
                 elif self.is_ours():
                     self._move_aside()
                 start_manifest(self.folder)
                 record.write(self.folder)
+                if not is_whole:  # otherwise it is kept until the new run is finished
+                    shutil.rmtree(self._aside, ignore_errors=True)
             except BaseException as problem:
                 replacing = self._aside.is_dir()
                 self.restore()
