@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from rotoscope.errors import RunError
-from rotoscope.results.files import disk_errors, held_by_another
+from rotoscope.results.files import held_by_another
 
 
 class FolderLock:
@@ -25,7 +25,7 @@ class FolderLock:
     def check(self) -> None:
         """Raise RunError where another process holds the lock."""
         if self._close is None and self.file.is_file() and not self.file.is_symlink():
-            with disk_errors(self.folder), self.file.open("ab") as opened:
+            with self.file.open("ab") as opened:
                 if not _locked(opened.fileno()):
                     raise RunError(self._holder())
 
@@ -33,15 +33,14 @@ class FolderLock:
         """Take the lock, or raise RunError where another process holds it."""
         if self._close is not None:
             return
-        with disk_errors(self.folder):
-            opened = os.open(self.file, os.O_RDWR | os.O_CREAT, 0o644)
-            close = weakref.finalize(self, os.close, opened)
-            if not _locked(opened):
-                close()
-                raise RunError(self._holder())
-            os.truncate(opened, 0)
-            os.write(opened, json.dumps({"process": os.getpid(), "host": socket.gethostname()}).encode())
-            self._close = close
+        opened = os.open(self.file, os.O_RDWR | os.O_CREAT, 0o644)
+        close = weakref.finalize(self, os.close, opened)
+        if not _locked(opened):
+            close()
+            raise RunError(self._holder())
+        os.truncate(opened, 0)
+        os.write(opened, json.dumps({"process": os.getpid(), "host": socket.gethostname()}).encode())
+        self._close = close
 
     def release(self) -> None:
         """Let others work there."""

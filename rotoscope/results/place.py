@@ -46,7 +46,8 @@ class Place:
 
     def check(self, now: RunRecord, *, overwrite: bool) -> RunRecord | None:
         """The run with these settings that is there already; a place where nothing may be written is refused."""
-        self._lock.check()
+        with disk_errors(self.folder):
+            self._lock.check()
         if not self.is_ours():
             if os.path.lexists(self.folder) and not _is_empty(self.folder):
                 raise RunError(f"{self.folder} exists and is no run folder, so nothing is written there")
@@ -81,7 +82,7 @@ class Place:
         """Make the folder and be the only one at work in it."""
         with disk_errors(self.folder):
             make_folder(self.folder)
-        self._lock.take()
+            self._lock.take()
 
     def leave(self) -> None:
         """Let others work here."""
@@ -155,7 +156,8 @@ class Place:
         """Put a run back that was moved aside for another one that never came to anything."""
         if not self._aside.is_dir():
             return
-        self._lock.take()
+        with disk_errors(self.folder):
+            self._lock.take()
         begun = self._record()
         nothing_made = begun is not None and not begun.complete and self.is_bare() and not is_same(begun, now)
         try:
