@@ -86,7 +86,7 @@ def write_bundle(
     """
     settings = BundleSettings.make(settings, **changes)
     out = Path(os.path.abspath(settings.out))
-    with disk_errors(out):
+    with disk_errors(settings.out):
         recover_folder(out, _is_bundle)
         _check(out, settings.out, overwrite=settings.overwrite)
         entries = _entries([Path(run) for run in runs])

@@ -210,7 +210,7 @@ def bound_by_permissions() -> None:
 
 
 def test_where_nothing_may_be_written_nothing_is(tmp_path: Path) -> None:
-    Path("sweep.toml").write_text('command = "theory"\nout = "swept"\n[grid]\nseed = [0]\n')
+    Path("sweep.toml").write_text('command = "profile"\nout = "swept"\n[grid]\nmodel = ["model"]\nseed = [0]\n')
     closed = tmp_path / "closed"
     for line in (
         f"{COMMANDS['profile']} --out closed/profile",
