@@ -221,6 +221,8 @@ def _null_passes(
         draw for draw in draws if len(kept[draw]) < len(shown) or not all(run.done(key) for key in others[draw])
     ]
     bar.advance(sum(len(prompts) for prompts in kept.values()))
+    if not missing:
+        return
     drawn = make_nulls(
         subject,
         team.members[0],

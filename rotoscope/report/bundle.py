@@ -18,7 +18,6 @@ import itertools
 import json
 import os
 import re
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -44,7 +43,8 @@ from rotoscope.report.page import (
 )
 from rotoscope.report.runs_page import Links, rows, runs_page
 from rotoscope.report.side_by_side import Side, comparison, side_of
-from rotoscope.results.files import disk_errors, make_folder, plain
+from rotoscope.results.files import disk_errors, plain
+from rotoscope.results.replacement import recover_folder, replaced_folder
 from rotoscope.settings import BundleSettings
 
 MARK, KIND = "bundle.json", "rotoscope bundle"
@@ -86,20 +86,13 @@ def write_bundle(
     """
     settings = BundleSettings.make(settings, **changes)
     out = Path(os.path.abspath(settings.out))
-    with disk_errors(out):
-        _finish_replacing(out)
+    with disk_errors(settings.out):
+        recover_folder(out, _is_bundle)
         _check(out, settings.out, overwrite=settings.overwrite)
         entries = _entries([Path(run) for run in runs])
-        make_folder(out.parent)
-        scratch = out.with_name(f".{out.name}.{os.getpid()}.part")
-        try:
-            shutil.rmtree(scratch, ignore_errors=True)
-            scratch.mkdir()
+        with replaced_folder(out, _is_bundle) as scratch:
             _write(scratch, out.name, entries, show_progress)
             _check(out, settings.out, overwrite=settings.overwrite)  # it took a while
-            _put_in_place(scratch, out)
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
     return Path(settings.out)
 
 
@@ -248,6 +241,10 @@ def _listed(folder: Path) -> set[str] | None:
     return None
 
 
+def _is_bundle(folder: Path) -> bool:
+    return _listed(folder) is not None
+
+
 def _check(out: Path, named: Path, *, overwrite: bool) -> None:
     """Refuse every place where something would be lost."""
     if out.is_symlink() or (out.exists() and not out.is_dir()):
@@ -267,29 +264,3 @@ def _check(out: Path, named: Path, *, overwrite: bool) -> None:
             f"{named} holds {strange[0]}, which is no part of the bundle, so it is not replaced; move it away, "
             "or choose another --out"
         )
-
-
-def _aside(out: Path) -> Path:
-    return out.with_name(f".{out.name}.replaced")
-
-
-def _put_in_place(scratch: Path, out: Path) -> None:
-    """The old bundle steps aside for the new one."""
-    aside = _aside(out)
-    replaced = out.exists()
-    if replaced:
-        out.rename(aside)
-    scratch.rename(out)
-    if replaced:
-        shutil.rmtree(aside, ignore_errors=True)
-
-
-def _finish_replacing(out: Path) -> None:
-    """Put a bundle back that had stepped aside for one that never came, or drop it where that came."""
-    aside = _aside(out)
-    if _listed(aside) is None:
-        return
-    if out.exists():
-        shutil.rmtree(aside)
-    else:
-        aside.rename(out)

@@ -14,7 +14,6 @@ import hashlib
 import json
 import os
 import re
-import shutil
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,7 +31,6 @@ from rotoscope.results.atlas_types import arrow, stacked, typed
 from rotoscope.results.files import (
     CHECKSUM,
     disk_errors,
-    make_folder,
     plain,
     read_table,
     write_json,
@@ -40,6 +38,7 @@ from rotoscope.results.files import (
     write_text,
 )
 from rotoscope.results.record import UPGRADE, described_checksum
+from rotoscope.results.replacement import recover_folder, replaced_folder
 from rotoscope.results.saved import SavedRun
 
 ATLAS, CARD = "atlas.json", "README.md"
@@ -129,23 +128,13 @@ class Atlas:
             "left_out": self.about["left_out"],
         }
         real = Path(os.path.abspath(out))
-        scratch, aside = (real.with_name(f".{real.name}.{os.getpid()}.{end}") for end in ("part", "old"))
-        with disk_errors(out):
-            make_folder(real.parent)
-            shutil.rmtree(scratch, ignore_errors=True)
-            scratch.mkdir()
-            try:
-                for table, rows in tables.items():
-                    write_table(scratch / f"{table}.parquet", arrow(table, rows))
-                about["files"] = {file.name: sha256(file) for file in sorted(scratch.iterdir())}
-                write_text(scratch / CARD, card(tables, about))
-                write_json(scratch / ATLAS, about | {CHECKSUM: described_checksum(about)})
-                if real.exists():
-                    real.rename(aside)
-                scratch.rename(real)
-            finally:
-                for gone in (scratch, aside):
-                    shutil.rmtree(gone, ignore_errors=True)
+        with disk_errors(out), replaced_folder(real, _is_atlas) as scratch:
+            for table, rows in tables.items():
+                write_table(scratch / f"{table}.parquet", arrow(table, rows))
+            about["files"] = {file.name: sha256(file) for file in sorted(scratch.iterdir())}
+            write_text(scratch / CARD, card(tables, about))
+            write_json(scratch / ATLAS, about | {CHECKSUM: described_checksum(about)})
+            _refuse_place(out, overwrite=overwrite)  # it took a while
         return out
 
     def join(self, *others: Atlas) -> Atlas:
@@ -191,17 +180,28 @@ def sha256(file: Path) -> str:
 
 def check_place(out: Path, *, overwrite: bool) -> None:
     """Refuse to write where something else is, or where nobody said that an atlas may be replaced."""
+    with disk_errors(out):
+        recover_folder(Path(os.path.abspath(out)), _is_atlas)
+    _refuse_place(out, overwrite=overwrite)
+
+
+def _refuse_place(out: Path, *, overwrite: bool) -> None:
     if not os.path.lexists(out):
         return
-    inside = {one.name for one in out.iterdir()} if out.is_dir() and not out.is_symlink() else {"it"}
-    if not inside:
+    if out.is_dir() and not out.is_symlink() and not any(out.iterdir()):
         return
-    if not inside <= OURS or ATLAS not in inside:
+    if not _is_atlas(out):
         raise RunError(f"{out} exists and is no atlas, or holds something else, so nothing is written there")
     if not overwrite:
         raise RotoscopeError(
             f"{out} holds an atlas already; choose another --out, or --overwrite to replace it"
         )
+
+
+def _is_atlas(folder: Path) -> bool:
+    """Whether a folder holds an atlas and nothing else."""
+    names = {file.name for file in folder.iterdir()} if folder.is_dir() and not folder.is_symlink() else set()
+    return ATLAS in names and names <= OURS
 
 
 def _description(folder: Path) -> dict[str, Any]:

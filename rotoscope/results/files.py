@@ -12,7 +12,7 @@ import json
 import os
 import stat
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -150,9 +150,14 @@ def replace_file(path: Path, write: Callable[[Path], object]) -> None:
             scratch.unlink(missing_ok=True)
 
 
-def start_manifest(folder: Path) -> None:
-    """From now on, what is written into this folder is listed."""
-    (folder / MANIFEST).write_text("", encoding="utf-8")
+def start_manifest(folder: Path, names: Iterable[str] = ()) -> None:
+    """List these files, and from now on what is written into this folder."""
+    scratch = folder / f".{MANIFEST}.part"
+    try:
+        scratch.write_text("".join(f"{name}\n" for name in names), encoding="utf-8", newline="\n")
+        scratch.replace(folder / MANIFEST)
+    finally:
+        scratch.unlink(missing_ok=True)
 
 
 def listed(folder: Path) -> list[str]:

@@ -1,19 +1,16 @@
 """The folder of a run: what in it is ours, who is at work in it, and how the run in it is replaced.
 
 Whatever rotoscope writes into a run folder is listed in its manifest, so that replacing a run removes that and nothing else.
-A run that is replaced is first moved aside, within its folder, and removed when the new one has begun: whoever is
-killed in between finds the old run again.
+A run that is replaced is first moved aside, within its folder, and removed when the new one is finished: until then the last
+whole run is there.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import socket
 import stat
-import weakref
-from collections.abc import Callable
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -23,12 +20,13 @@ from rotoscope.results.files import (
     MANIFEST,
     SCRATCH,
     disk_errors,
-    held_by_another,
     listed,
     make_folder,
     start_manifest,
 )
+from rotoscope.results.lock import FolderLock
 from rotoscope.results.record import RUN, RunRecord, settings_hash
+from rotoscope.results.replacement import move_all
 
 PIECES, LOG, LOCK, ASIDE = "pieces", "metrics.jsonl", ".lock", ".replaced"
 SCRATCH_CHECKPOINTS = ".checkpoint-*.part"
@@ -42,24 +40,26 @@ class Place:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._lock: Callable[[], object] | None = None
-        """Lets go of the lock that is held."""
+        self._aside = folder / ASIDE
+        """Where the run is that is being replaced."""
+        self._lock = FolderLock(folder / LOCK, folder)
 
     def check(self, now: RunRecord, *, overwrite: bool) -> RunRecord | None:
         """The run with these settings that is there already; a place where nothing may be written is refused."""
-        self._refuse_company()
+        with disk_errors(self.folder):
+            self._lock.check()
         if not self.is_ours():
             if os.path.lexists(self.folder) and not _is_empty(self.folder):
                 raise RunError(f"{self.folder} exists and is no run folder, so nothing is written there")
             return None
-        self._undo_replacing()
+        self._recover(now)
         if overwrite:
             before = self._record()
             return before if before is not None and goes_on(before, now) else None
         if not (self.folder / RUN).exists():
             return None
         before = RunRecord.read(self.folder)
-        if before.kind == now.kind and settings_hash(before.settings) == settings_hash(now.settings):
+        if is_same(before, now):
             return before
         if not before.complete and self.is_bare():
             return None
@@ -67,6 +67,7 @@ class Place:
         raise RunError(
             f"{self.folder} holds a run {what} ({differences(before, now)}); "
             "choose another --out, or --overwrite to replace it"
+            + (f"; the run that it was to replace is whole in {self._aside}" if self._aside.is_dir() else "")
         )
 
     def is_ours(self) -> bool:
@@ -82,26 +83,15 @@ class Place:
         """Make the folder and be the only one at work in it."""
         with disk_errors(self.folder):
             make_folder(self.folder)
-            if self._lock is None:
-                file = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
-                close = weakref.finalize(self, os.close, file)
-                if not _taken(file):
-                    close()
-                    raise RunError(self._company())
-                os.truncate(file, 0)
-                os.write(file, json.dumps({"process": os.getpid(), "host": socket.gethostname()}).encode())
-                self._lock = close
+            self._lock.take()
 
     def leave(self) -> None:
         """Let others work here."""
-        if self._lock is not None:
-            (self.folder / LOCK).unlink(missing_ok=True)
-            self._lock()
-            self._lock = None
+        self._lock.release()
 
     def tidy(self) -> None:
         """Drop what a finished run no longer needs, which whoever was killed at its very end has left here."""
-        for folder in (self.folder / PIECES, self.folder / ASIDE, *self.folder.glob(SCRATCH_CHECKPOINTS)):
+        for folder in (self.folder / PIECES, self._aside, *self.folder.glob(SCRATCH_CHECKPOINTS)):
             shutil.rmtree(folder, ignore_errors=True)
         for file in (self.folder / LOCK, *self.folder.rglob(SCRATCH)):
             with suppress(OSError):
@@ -111,38 +101,95 @@ class Place:
         """Begin a run here in place of the one that is here, if any."""
         self.begin()
         with disk_errors(self.folder):
-            ours = self.files() if self.is_ours() else []
-            for file in [one for one in ours if one.name != LOCK]:
-                aside = self.folder / ASIDE / file.relative_to(self.folder)
-                make_folder(aside.parent)
-                file.replace(aside)
-            for folder in {parent for file in ours for parent in file.relative_to(self.folder).parents}:
-                _remove_if_empty(self.folder / folder, self.folder)
-            start_manifest(self.folder)
-            record.write(self.folder)
-            shutil.rmtree(self.folder / ASIDE, ignore_errors=True)
+            before = self._record()
+            is_whole = before is not None and before.complete
+            if is_whole and self._aside.is_dir():
+                shutil.rmtree(self._aside)  # left by whoever was killed at the very end of the run that is here
+            try:
+                if self._aside.is_dir():  # the last whole run: what is here has come to no end
+                    is_whole = True
+                    self._remove(self.files())
+                elif self.is_ours():
+                    self._move_aside()
+                start_manifest(self.folder)
+                record.write(self.folder)
+                if not is_whole:  # otherwise it is kept until the new run is finished
+                    shutil.rmtree(self._aside, ignore_errors=True)
+            except BaseException as problem:
+                replacing = self._aside.is_dir()
+                self.restore()
+                if replacing and isinstance(problem, OSError | RunError):
+                    reason = getattr(problem, "strerror", None) or problem
+                    raise RunError(
+                        f"the run in {self.folder} was not replaced ({reason}); the old one is whole in {self.folder}"
+                    ) from problem
+                raise
 
-    def _undo_replacing(self) -> None:
-        """Put a run back that was moved aside for one that never began."""
-        aside = self.folder / ASIDE
-        if not aside.is_dir() or (self.folder / RUN).exists():
+    def _move_aside(self) -> None:
+        files = self.files()
+        if not _is_file(self.folder / MANIFEST):  # so that what is written from now on can be told from it
+            start_manifest(self.folder, (file.relative_to(self.folder).as_posix() for file in files))
+            files.append(self.folder / MANIFEST)
+        move_all((file, self._aside / file.relative_to(self.folder)) for file in files)
+        self._remove_empty(files)
+
+    def restore(self) -> None:
+        """Put the run back that was moved aside, in place of what was begun instead of it."""
+        if not self._aside.is_dir():
             return
         with disk_errors(self.folder):
-            for file in sorted(aside.rglob("*"), key=lambda one: one.name == RUN):
-                if file.is_file():
-                    back = self.folder / file.relative_to(aside)
-                    make_folder(back.parent)
-                    file.replace(back)
-            shutil.rmtree(aside, ignore_errors=True)
+            if _is_file(self._aside / MANIFEST) and _is_file(self.folder / MANIFEST):
+                self._remove(self.files())  # both manifests: all of the old run is aside
+            self._remove(self._scratch_files())
+            files = [file for file in self._aside.rglob("*") if file.is_file()]
+            last = {MANIFEST: 1, RUN: 2}  # without these the run is not whole
+            files.sort(key=lambda file: last.get(file.name, 0))
+            try:
+                move_all((file, self.folder / file.relative_to(self._aside)) for file in files)
+            except OSError as problem:
+                raise RunError(
+                    f"the run in {self.folder} was not replaced, and cannot be put back ({problem.strerror or problem}): it is "
+                    f"in {self._aside}, and the next command that writes to {self.folder} puts it back"
+                ) from problem
+            shutil.rmtree(self._aside, ignore_errors=True)
+
+    def _recover(self, now: RunRecord) -> None:
+        """Put a run back that was moved aside for another one that never came to anything."""
+        if not self._aside.is_dir():
+            return
+        with disk_errors(self.folder):
+            self._lock.take()
+        begun = self._record()
+        nothing_made = begun is not None and not begun.complete and self.is_bare() and not is_same(begun, now)
+        try:
+            if nothing_made or not (self.folder / RUN).exists():
+                self.restore()
+        finally:
+            self._lock.release()
+
+    def _remove(self, files: Iterable[Path]) -> None:
+        files = list(files)
+        for file in files:
+            file.unlink(missing_ok=True)
+        self._remove_empty(files)
+
+    def _remove_empty(self, files: Iterable[Path]) -> None:
+        """Remove the folders that hold nothing now that these files are gone."""
+        for folder in {parent for file in files for parent in file.relative_to(self.folder).parents}:
+            _remove_if_empty(self.folder / folder, self.folder)
 
     def files(self) -> list[Path]:
         """What rotoscope wrote here, the run's description first."""
         names = [RUN, *listed(self.folder), MANIFEST]
         if not _is_file(self.folder / MANIFEST):
             names += self._files_of_old_runs()
-        found = [self.folder / name for name in dict.fromkeys(names)]
-        found += sorted(self.folder.rglob(SCRATCH))
-        return [file for file in found if _is_file(file) and not file.is_relative_to(self.folder / ASIDE)]
+        files = [self.folder / name for name in dict.fromkeys(names) if name != LOCK]
+        return [file for file in files if _is_file(file)] + self._scratch_files()
+
+    def _scratch_files(self) -> list[Path]:
+        """What was being written here when a process was killed."""
+        files = sorted(self.folder.rglob(SCRATCH))
+        return [file for file in files if _is_file(file) and not file.is_relative_to(self._aside)]
 
     def _files_of_old_runs(self) -> list[str]:
         """What runs wrote before there was a manifest."""
@@ -161,25 +208,15 @@ class Place:
             return None
         return record if record.is_own else None
 
-    def _refuse_company(self) -> None:
-        if self._lock is None and _is_file(self.folder / LOCK):
-            with disk_errors(self.folder), (self.folder / LOCK).open("ab") as lock:
-                if not _taken(lock.fileno()):
-                    raise RunError(self._company())
 
-    def _company(self) -> str:
-        try:
-            other = json.loads((self.folder / LOCK).read_text(encoding="utf-8"))
-            name = f" (process {other['process']} on {other['host']})"
-        except (OSError, ValueError, KeyError, TypeError):
-            name = ""
-        return f"another rotoscope{name} is at work in {self.folder}; wait for it, or choose another --out"
+def is_same(before: RunRecord, now: RunRecord) -> bool:
+    """Whether both are of one kind and have the same settings."""
+    return before.kind == now.kind and settings_hash(before.settings) == settings_hash(now.settings)
 
 
 def goes_on(before: RunRecord, now: RunRecord) -> bool:
     """Whether an unfinished run is what is asked for: the same settings, made by the same versions."""
-    same = before.kind == now.kind and settings_hash(before.settings) == settings_hash(now.settings)
-    return same and not before.complete and not before.cannot_go_on
+    return is_same(before, now) and not before.complete and not before.cannot_go_on
 
 
 def differs_in_model(before: RunRecord, now: RunRecord) -> bool:
@@ -228,16 +265,3 @@ def _remove_if_empty(folder: Path, root: Path) -> None:
         except OSError:
             return
         folder = folder.parent
-
-
-def _taken(file: int) -> bool:
-    """Take the lock of an open file; it ends with the process, however that ends."""
-    try:
-        import fcntl
-    except ImportError:  # no such locks on this system: two processes on one folder are not noticed
-        return True
-    try:
-        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as problem:
-        return not held_by_another(problem)
-    return True

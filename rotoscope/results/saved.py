@@ -11,7 +11,7 @@ import pandas as pd
 
 from rotoscope.errors import RunError
 from rotoscope.results.files import checksum, listed, read_table, write_table
-from rotoscope.results.place import PIECES, Place
+from rotoscope.results.place import ASIDE, PIECES, Place
 from rotoscope.results.record import RUN, RunRecord
 
 Tables = dict[str, pd.DataFrame]
@@ -38,9 +38,11 @@ class SavedRun:
         if run.begun_by_another_version:
             raise RunError(f"the run in {folder} was {run.begun_by_another_version}")
         if not run.complete:
+            replaced = folder / ASIDE
             raise RunError(
                 f"{folder} is not finished; run the same command again and it goes on where it was "
                 f"(what there is so far: rotoscope report {folder})"
+                + (f"; the run that it replaces is in {replaced} until then" if replaced.is_dir() else "")
             )
         return cls.with_tables(folder, run)
 
@@ -79,12 +81,19 @@ class SavedRun:
         folder = Path(path)
         kept = copy.copy(self)
         kept.run = copy.copy(self.run)
-        kept.run.kind, kept.run.complete = self.kind, True
+        kept.run.kind, kept.run.complete = self.kind, False
         place = Place(folder)
         place.check(kept.run, overwrite=overwrite)
         place.replace(kept.run)
-        kept.store(folder)
+        kept.run.complete = True
+        try:
+            kept.store(folder)
+        except BaseException:
+            place.restore()
+            place.leave()
+            raise
         place.leave()
+        place.tidy()
         return folder
 
     def report(self, path: str | Path) -> Path:

@@ -46,8 +46,9 @@ class _Kills:
             moments.append(draw.random() * self.took.get(name, 0.5) * 1.05)
             child = in_a_fork(tokens, report)
             time.sleep(moments[-1])
-            kill(child)
-            self.extra += os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+            number = draw.choice((signal.SIGKILL, signal.SIGTERM))
+            kill(child, number)
+            self.extra += os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -number
         told = f"{name}, killed after {', '.join(f'{moment:.3f}' for moment in moments)} s"
         damaged = draw.random() < DAMAGED and not self._finished(name, out) and self._damage(draw, out)
         began = time.monotonic()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import subprocess
@@ -17,8 +16,6 @@ import rotoscope as rs
 from rotoscope.errors import RunError
 from rotoscope.results import Run, TheoryRun
 from rotoscope.results.files import read_arrays, save_arrays
-from rotoscope.results.place import ASIDE, Place
-from rotoscope.results.record import RunRecord
 from tests.results.test_run import SETTINGS, make
 from tests.waiting import wait_until
 
@@ -96,34 +93,6 @@ def test_links_and_devices_are_not_replaced(tmp_path: Path) -> None:
     assert (tmp_path / "precious").read_text() == "keep"
     with pytest.raises(RunError, match="no plain file"):
         rs.results.files.write_text(Path(os.devnull), "x")
-
-
-@pytest.mark.parametrize("killed_at", range(1, 12))
-def test_killed_while_replacing(tmp_path: Path, killed_at: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At every rename on the way the old run, whole, or the new one is there, and the same command goes on."""
-    folder = tmp_path / "run"
-    make(folder)
-    before = everything(folder)
-    rename, calls = Path.replace, iter(range(1, 1000))
-
-    class Killed(BaseException):
-        pass
-
-    def dying(self: Path, target: Path) -> Path:
-        if next(calls) == killed_at:
-            raise Killed
-        return rename(self, target)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "replace", dying)
-        with contextlib.suppress(Killed):
-            replaced(folder)
-    record = RunRecord.read(folder) if (folder / "run.json").exists() else None
-    if record is None or record.settings == SETTINGS:
-        Place(folder).check(RunRecord("theory", SETTINGS), overwrite=False)
-        assert {k: v for k, v in everything(folder).items() if k != ".lock"} == before
-    assert replaced(folder).run.settings == OTHER
-    assert not (folder / ASIDE).exists()
 
 
 def test_a_start_that_came_to_nothing_is_not_another_run(tmp_path: Path) -> None:

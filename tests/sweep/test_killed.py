@@ -66,9 +66,9 @@ class Driver:
             return any(log.stat().st_mtime_ns > self.began for log in (self.place / "swept").glob("*.log"))
         return False
 
-    def kill(self) -> None:
+    def kill(self, number: int = signal.SIGKILL) -> None:
         self.workers()
-        self.process.kill()
+        self.process.send_signal(number)
         self.process.wait()
 
     def ends(self) -> None:
@@ -164,6 +164,33 @@ def test_a_worker_and_a_driver_are_killed(tmp_path: Path, light: Light) -> None:
         ends = [line.split()[0] for line in lines if line.split()[1] == name]
         assert ends[-1] == "finished"
         assert ends.count("finished") <= 2  # killed after its end and before its note, which takes a moment
+
+
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGKILL, marks=pytest.mark.slow), signal.SIGTERM])
+def test_finished_items_are_not_made_again(tmp_path: Path, light: Light, number: int) -> None:
+    """Their folders are not even touched."""
+    grid = {"model": ["a", "b"], "seed": list(range(6))}
+    light(grid)
+    place = tmp_path / "killed"
+    place.mkdir()
+    (place / "sweep.toml").write_text(sweep_text(grid, prompts=4))
+    with driving(LIGHT, place) as driver:
+        wait_until(lambda: len(done(place)) >= 3 or driver.process.poll() is not None, PATIENCE_S)
+        driver.kill(number)
+        assert driver.process.returncode == -number
+    wait_until(lambda: not [process for process in driver.started if lives(process)])
+    finished = done(place)
+    assert 3 <= len(finished) < 12
+    written = {name: times(place / "swept" / name) for name in finished}
+    with driving(LIGHT, place) as driver:
+        driver.ends()
+    assert {name: times(place / "swept" / name) for name in finished} == written
+    same(tmp_path, place, items=12)
+
+
+def times(folder: Path) -> dict[str, int]:
+    """When each file was written."""
+    return {file.name: file.stat().st_mtime_ns for file in folder.iterdir()}
 
 
 @pytest.mark.slow
