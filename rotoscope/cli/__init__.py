@@ -32,6 +32,7 @@ from rotoscope.cli.gate import gate
 from rotoscope.cli.lengths import lengths
 from rotoscope.cli.plan import plan
 from rotoscope.cli.profile import profile
+from rotoscope.cli.removed import check_removed
 from rotoscope.cli.report import report
 from rotoscope.cli.reproduce import reproduce
 from rotoscope.cli.serve import serve
@@ -120,7 +121,9 @@ def main(tokens: list[str] | None = None) -> None:
     """Run a command; anything wrong with the input is one sentence on standard error and exit code 2."""
     code: int | None
     try:
-        _check_text(sys.argv[1:] if tokens is None else tokens)
+        words = sys.argv[1:] if tokens is None else tokens
+        _check_text(words)
+        check_removed(words)
         code = app.meta(tokens, exit_on_error=False, print_error=False, result_action="return_value")
     except (RotoscopeError, CycloptsError) as problem:
         _complain(str(problem))

@@ -1,0 +1,26 @@
+"""Commands and flags that are gone, each with what to use instead."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rotoscope.errors import RotoscopeError
+
+COMMANDS: dict[str, str] = {}
+"""What answers a removed command, by its name ("bundle", "plan context")."""
+FLAGS: dict[str, str] = {}
+"""What answers a removed flag, by its command and itself ("profile --devices")."""
+
+
+def check_removed(tokens: Sequence[str]) -> None:
+    """Raise RotoscopeError where a command line names a command or a flag that is gone."""
+    commands = [" ".join(tokens[:count]) for count in (1, 2)]
+    flags = [token.partition("=")[0].replace("_", "-") for token in tokens if token.startswith("--")]
+    for command in commands:
+        if command in COMMANDS:
+            raise RotoscopeError(f"'rotoscope {command}' was removed; {COMMANDS[command]}")
+        for flag in flags:
+            if f"{command} {flag}" in FLAGS:
+                raise RotoscopeError(
+                    f"{flag} of 'rotoscope {command}' was removed; {FLAGS[f'{command} {flag}']}"
+                )
