@@ -61,10 +61,6 @@ STAND_INS = {
         "train number letter --preset paper --seeds 3 --steps 20 --batch 8 --layers 2 --train-sequences 400",
         "tiny models for some that need a GPU",
     ),
-    "calibrate --repetitions 40": (
-        "calibrate --repetitions 2 --trained letter",
-        "fewer subjects, and a small model for minutes of work",
-    ),
     "reproduce p2 --cost gpu": ("reproduce p2-hop-order --cost quick", "one claim for all that need a GPU"),
     "canonical all --preset paper": (
         "canonical all --preset paper --steps 50 --seeds 1",
@@ -198,7 +194,7 @@ def name(command: str) -> str:
 
 
 def test_there_are_commands_to_run() -> None:
-    assert {"make demo", "make test", "rotoscope doctor", "rotoscope data number"} <= set(commands())
+    assert {"make demo", "make test", "rotoscope doctor", "rotoscope profile letter"} <= set(commands())
     assert len(commands()) >= 30
 
 

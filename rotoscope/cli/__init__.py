@@ -21,10 +21,8 @@ from rotoscope import __version__
 from rotoscope.cli.ask import ask
 from rotoscope.cli.atlas import atlas
 from rotoscope.cli.bundle import bundle
-from rotoscope.cli.calibrate import calibrate
 from rotoscope.cli.canonical import canonical
 from rotoscope.cli.command import check_environment, check_file, check_settings
-from rotoscope.cli.data import data
 from rotoscope.cli.depths import depths
 from rotoscope.cli.doctor import doctor
 from rotoscope.cli.dynamics import dynamics
@@ -48,7 +46,7 @@ NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
 COMMANDS = {
     run.__name__: run
     for run in (
-        profile, depths, gate, plan, theory, canonical, data, train, dynamics, lengths, ask, sweep, atlas, calibrate,
+        profile, depths, gate, plan, theory, canonical, train, dynamics, lengths, ask, sweep, atlas,
         reproduce, report,
         serve, bundle, doctor,
     )

@@ -6,7 +6,10 @@ from collections.abc import Sequence
 
 from rotoscope.errors import RotoscopeError
 
-COMMANDS: dict[str, str] = {}
+COMMANDS: dict[str, str] = {
+    "calibrate": "run python -m benchmarks.false_verdicts in a clone of the repository",
+    "data": "in Python, rs.tasks.number(480000).save(folder) writes the sequences as a dataset",
+}
 """What answers a removed command, by its name ("bundle", "plan context")."""
 FLAGS: dict[str, str] = {}
 """What answers a removed flag, by its command and itself ("profile --devices")."""

@@ -11,7 +11,7 @@ from rotoscope.reading.cost import OPERATIONS, Cost, operations_per_second
 from rotoscope.settings import CanonicalSettings, TrainSettings
 
 # Measured on two CPU cores; only for the estimates.
-SECONDS_PER_TOKEN, SECONDS_WRITTEN, SECONDS_PER_STEP, SECONDS_PER_KEY = 4e-7, 2e-6, 5e-3, 1.5e-7
+SECONDS_PER_STEP, SECONDS_PER_KEY = 5e-3, 1.5e-7
 BYTES_PER_TOKEN = 48
 """A sequence's token while sequences are made: several tensors of whole numbers."""
 ACTIVATIONS = 34
@@ -21,14 +21,6 @@ ACTIVATIONS = 34
 def tokens_of(settings: TrainSettings) -> int:
     """Tokens in a sequence."""
     return settings.target + settings.window + 1
-
-
-def sequences_cost(settings: TrainSettings) -> Cost:
-    """Making a dataset and writing it."""
-    rows, n = [int(getattr(settings, f"{part}_sequences")) for part in PARTS], tokens_of(settings)
-    what = f"{sum(rows):,} sequences of {n:,} tokens"
-    seconds = sum(rows) * n * (SECONDS_PER_TOKEN + SECONDS_WRITTEN)
-    return Cost(what, max(rows) * n * BYTES_PER_TOKEN / 1e9, seconds, "use fewer or shorter sequences")
 
 
 def training_cost(settings: TrainSettings, device: torch.device, watched: int = 0) -> Cost:

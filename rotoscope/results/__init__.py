@@ -6,7 +6,6 @@ from typing import Any, TypeVar, overload
 from rotoscope.errors import RunError
 from rotoscope.results.agreement import Agreement as Agreement
 from rotoscope.results.cache_plan import CachePlan as CachePlan
-from rotoscope.results.calibration import Calibration as Calibration
 from rotoscope.results.canonical import Canonical as Canonical
 from rotoscope.results.context_plan import ContextPlan as ContextPlan
 from rotoscope.results.depths import SwapDepths as SwapDepths
@@ -48,7 +47,6 @@ KINDS: dict[str, type[SavedRun]] = {
         Lengths,
         OneHopRun,
         Ledger,
-        Calibration,
         Agreement,
         Restrictions,
         Steering,

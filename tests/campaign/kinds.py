@@ -34,12 +34,10 @@ COMMANDS = {
     "theory": "theory appendix-b",
     "ask": "ask model --task number --lengths 4 5 --runs 1 --questions 2 --template template.txt --answer-tokens 2 "
     "--no-figures",
-    "calibrate": "calibrate --repetitions 2 --scales 0.02 --prompts 2 --null-draws 2 --trained none --no-figures",
     "plan-cache": "plan cache model --sources repeats --prompts 2 --length 8 --window 4 --sinks 1 --rankings random far_task "
     "--frontier 0.5 --random-draws 2 --no-figures",
     "plan-rotation": "plan rotation model --sources repeats --prompts 2 --length 8 --planes 2 --plane-budgets 4 "
     "--plane-rankings fastest random --plane-draws 2 --no-figures",
-    "data": "data number --hops 1 --target 4 --window 2 --letters 8 --train 40 --validation 8 --test 8",
 }
 """The first is what others start from. All run in a folder that holds `train` and `model`."""
 TIMES = ("seconds", "total_s")

@@ -330,18 +330,6 @@ def test_train_then_dynamics_from_the_command_line(
     assert "made with other settings" in error
 
 
-def test_data_writes_a_dataset(run, tmp_path: Path) -> None:
-    sizes = ("--train", 40, "--validation", 8, "--test", 8)
-    code, output, _ = run("data", "number", *sizes, "--out", tmp_path / "data")
-    assert code == 0
-    assert (tmp_path / "data" / "README.md").is_file()
-    assert "train-00000-of-00001.parquet" in output
-    code, _, error = run("data", "letter", *sizes, "--alphabet", 3, "--out", tmp_path / "other")
-    assert code == 2
-    assert "found 3 letters" in error
-    assert not (tmp_path / "other").exists()
-
-
 def test_dynamics_of_language_model_checkpoints(run, tmp_path: Path) -> None:
     for step in (5, 10):
         tiny("llama", seed=step).save_pretrained(tmp_path / "steps" / f"step-{step}")

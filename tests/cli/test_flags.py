@@ -13,7 +13,6 @@ from rotoscope.cli import COMMANDS
 from rotoscope.cli.command import flags
 from tests.cli.flags import (
     ask,
-    calibrate,
     canonical,
     depths,
     gate,
@@ -34,14 +33,12 @@ TABLES: dict[str, Table] = {
     "plan": plan.FLAGS,
     "theory": others.THEORY,
     "canonical": canonical.FLAGS,
-    "data": train.DATA,
     "train": train.TRAIN,
     "dynamics": multihop.DYNAMICS,
     "lengths": multihop.FOLLOWED,
     "ask": ask.FLAGS,
     "sweep": sweep.FLAGS,
     "atlas": others.ATLAS,
-    "calibrate": calibrate.FLAGS,
     "reproduce": others.REPRODUCE,
     "report": others.REPORT,
     "serve": others.SERVE,
@@ -97,7 +94,7 @@ def test_every_setting_is_a_flag(kind: type) -> None:
 
 
 MEANINGLESS = {
-    f"{train.NUMBERS} --alphabet 3": "--alphabet means something for letter and either only, not for number",
+    f"{train.NUMBER} --alphabet 3": "--alphabet means something for letter and either only, not for number",
     f"{train.LETTER} --letters 5": "--letters means something for number only, not for letter",
     f"{profile.REPEATS} --pairs 3": "--pairs means something for binding and groups and lookup only, not for repeats",
     f"{gate.ONE} --bands 2": "--bands means something for a sweep only, not for one gate",

@@ -64,8 +64,7 @@ def refused(answer: tuple[int, str, str], words: str) -> None:
         ("report number --out a\0b", "'a\\x00b' holds a zero byte"),
         ("train number --queries", "the list of queries is empty"),
         ("gate number --groups", "the list of groups is empty"),
-        ("calibrate --scales", "the list of scales is empty"),
-        ("data number --out caf\udce9", "'caf\\udce9' is no UTF-8"),
+        ("train number --out caf\udce9", "'caf\\udce9' is no UTF-8"),
     ],
 )
 def test_wrong_input_is_one_sentence(

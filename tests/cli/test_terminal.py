@@ -24,7 +24,6 @@ from rotoscope.cli.terminal import as_flags, in_lines, new_console, show_next
 from rotoscope.progress import progress_bar, says_loading
 from tests.cli.flags import (
     ask,
-    calibrate,
     canonical,
     depths,
     gate,
@@ -48,13 +47,11 @@ LINES = {
     "plan rotation": plan_rotation.PLANES,
     "theory": others.CHECKED,
     "canonical": canonical.INDEX,
-    "data": train.NUMBERS,
     "train": train.LETTER,
     "dynamics": multihop.SCORED,
     "lengths": multihop.LENGTHS,
     "ask": ask.HERE,
     "ask dry": ask.DRY,
-    "calibrate": calibrate.LEAST,
     "reproduce": others.CLAIM,
     "report": "report runs/1",
     "bundle": "bundle runs/1",

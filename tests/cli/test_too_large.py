@@ -22,10 +22,7 @@ TOO_LARGE = [
     "canonical retrieval --keys 10000 --symbols 10000 --entities 10000 --batch 100000 --preset paper",
     "canonical index --tested 10000000 --evaluations 10000 --preset paper",
     "canonical index --embedding 10000 --symbols 10000 --seeds 1000",
-    "data number --train 100000000 --target 1000",
-    "data letter --target 100000",
     "lengths number --inputs 1000000",
-    "calibrate --repetitions 100000 --null-draws 1000",
     "gate number --prompts 1000000 --controls 1000 --remove 1",
     "ask --endpoint http://localhost:1/v1 --model m --questions 1000000 --runs 1000",
     "ask --endpoint http://localhost:1/v1 --model m --questions 1000000 --dry-run",
@@ -62,8 +59,8 @@ def test_prompts_are_counted_before_they_are_made(run, tmp_path: Path) -> None:
 def test_force_also_from_the_environment(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Past the estimate, the folder is looked at: one that is not ours is left alone."""
     (tmp_path / "mine").write_text("a letter")
-    line = ("data", "number", "--train", 100_000_000, "--target", 1000, "--out", tmp_path)
+    line = ("canonical", "index", "--preset", "paper", "--seeds", 10_000, "--out", tmp_path)
     assert "days" in run(*line)[2]
-    monkeypatch.setenv("ROTOSCOPE_DATA_FORCE", "true")
+    monkeypatch.setenv("ROTOSCOPE_CANONICAL_FORCE", "true")
     assert "so nothing is written there" in run(*line)[2]
     assert [file.name for file in tmp_path.iterdir()] == ["mine"]
