@@ -23,7 +23,6 @@ from rotoscope.tasks.prompts import Prompt, Prompts
 BATCH_TOKENS = {"cpu": 1024, "cuda": 16384}
 BYTES_PER_ROW = 300.0
 """A row of the table, per prompt, query, layer, head and tau, with the copies made of it."""
-VARIED_PROFILES = 12
 END = 0.7
 """What is left of a pass when the beginning of the prompt is kept, on average."""
 RUNTIME = 0.55e9  # torch, transformers and ourselves
@@ -50,7 +49,7 @@ class Estimate:
     free_gigabytes: float | None = None
     """What is free, where the system says so."""
     seconds: float = 0.0
-    """Everything, nulls and variations included."""
+    """Everything, nulls included."""
     speed: Speed = SPEEDS["cpu"]
     """What was assumed: the device, and on a GPU the form of the scores."""
 
@@ -133,7 +132,7 @@ def estimate(
         scored = heads * layers if chosen is None else len(chosen)
         planes = float(scored * (_width(config) // 2) * n * swapped)
     again = passes * known.COUNT if settings.known else 0
-    share = passes * count + again + (VARIED_PROFILES * min(count, 8) if settings.vary else 0)
+    share = passes * count + again
     seconds = (_seconds(subject, work[0], settings, together) + planes * speed.plane_logit) * share
     seconds += settings.null_draws * drawn + count * ends_cost(subject, prompts[0], settings.input_swaps)
     return Estimate(

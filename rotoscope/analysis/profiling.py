@@ -72,10 +72,6 @@ def profile(
     """
     wanted = ProfileSettings.make(settings, **changes)
     shown = as_prompts(prompts, tokens, blocks)
-    if wanted.vary and shown.task != "binding":
-        raise RotoscopeError(
-            f"--vary works on the binding task, and these are prompts of the {shown.task} task"
-        )
     subject = load(subject)
     check_null(subject, wanted.null)
     estimate(subject, shown, wanted).cost.check(subject.device, force=force)
@@ -136,11 +132,6 @@ def profile(
             ):  # prompt by prompt: a stopped run has less to do again
                 run.piece(f"input-{batch.first:06d}", partial(_permuted, runs, batch, swapping))
                 bar.advance()
-    if wanted.vary:
-        from rotoscope.analysis.variation import vary  # which profiles in turn
-
-        how: dict[str, Any] = {"prompts": shown, "tau": wanted.tau[0], "show_progress": show_progress}
-        run.piece("variations", lambda: {"variations": vary(subject, wanted.vary, force=force, **how)})
     if wanted.examples:
         first = batches(shown[:1], wanted.positions, most)[0]
         run.piece("examples", lambda: reader.share.tables(examples(reader, first, subject.tokenizer)))
@@ -153,7 +144,7 @@ def profile(
 
 def _check_shared(wanted: ProfileSettings) -> None:
     """What cannot be put together from the heads of several processes."""
-    for name in ("known", "input_swaps", "vary"):
+    for name in ("known", "input_swaps"):
         if getattr(wanted, name):
             flag = name.replace("_", "-")
             raise RotoscopeError(

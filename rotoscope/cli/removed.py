@@ -11,7 +11,9 @@ COMMANDS: dict[str, str] = {
     "data": "in Python, rs.tasks.number(480000).save(folder) writes the sequences as a dataset",
 }
 """What answers a removed command, by its name ("bundle", "plan context")."""
-FLAGS: dict[str, str] = {}
+FLAGS: dict[str, str] = {
+    "profile --vary": "sweep over the settings instead: rotoscope sweep examples/settings.toml",
+}
 """What answers a removed flag, by its command and itself ("profile --devices")."""
 
 

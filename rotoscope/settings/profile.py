@@ -107,8 +107,6 @@ class ProfileSettings(Settings):
     input_swaps: int = 0
     """Also swap blocks of the prompt itself, so many of the heaviest swaps of a prompt, and run the model again: tells symbolic
     heads that follow the symbol from carried ones. 64 are enough for most."""
-    vary: tuple[Literal["prefix", "granularity", "tau"], ...] = ()
-    """binding: also say which conclusions change with the prefix, with what is swapped, and with tau."""
     known: bool = False
     """Also score every head as what people know (previous-token, induction, copying, ... heads), and count kinds by class."""
     batch_tokens: int | None = None

@@ -32,7 +32,6 @@ class PromptSettings(Settings):
         "text": ("text",),
         "blocks": ("repeats", "text"),
         "answer": ("text",),
-        "vary": ("binding",),
     }
     bounds: ClassVar = {
         "pairs": count(100_000, "a swap needs two facts, and no model has the positions for more", least=2),

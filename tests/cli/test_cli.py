@@ -60,27 +60,6 @@ def test_frequencies_without_a_null(run, model: Path, tmp_path: Path) -> None:
     assert (out / "input_prompts.parquet").is_file()
 
 
-def test_vary(run, model: Path, tmp_path: Path) -> None:
-    code, output, _ = run(
-        "profile",
-        model,
-        "--pairs",
-        6,
-        "--prompts",
-        2,
-        "--vary",
-        "tau",
-        "--null",
-        "gaussian",
-        "--no-figures",
-        "--out",
-        tmp_path / "run",
-    )
-    assert code == 0
-    assert "which conclusions change" in output
-    assert (tmp_path / "run" / "variations.parquet").is_file()
-
-
 def test_gate(run, model: Path, tmp_path: Path) -> None:
     code, output, problem = run(
         "gate",

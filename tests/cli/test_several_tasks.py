@@ -42,7 +42,6 @@ def test_several_tasks(run, model: Path, tmp_path: Path) -> None:
     ("flags", "message"),
     [
         (("repeats", "repeats"), "give every task once"),
-        (("repeats", "binding", "--vary", "tau"), "leave the other tasks out"),
         (
             ("repeats", "binding", "--answer", "x"),
             "--answer means something for text only, not for repeats and binding",

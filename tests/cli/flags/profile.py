@@ -130,7 +130,6 @@ FLAGS: Table = {
     "examples": Effect(REPEATS, MUCH, has("attention"), expected=True),
     "input_swaps": Effect(REPEATS, MUCH, has("input_prompts"), expected=True),
     "known": Effect(REPEATS, MUCH, lambda o: (has("known_heads")(o), "of known kinds" in o.told), (True, True)),
-    "vary": Effect(BINDING, "--vary tau", has("variations"), expected=True),
     "batch_tokens": prompts_by_themselves,
     "prove": Effect(REPEATS, MUCH, lambda o: ("self-check" in o.told, o.result.run.proof.layers), (False, 0)),
     "out": Written(REPEATS),
