@@ -203,12 +203,6 @@ class Scene:
         self.folder("model")
         return self.profile(out="model")
 
-    def bundled(self, before: Path | None = None, added: str = "", **settings: Any) -> Path:
-        """A run as a bundle; with one that is there before, and something added to it."""
-        if added and before is not None:
-            (before / added).write_text("mine.example")
-        return rs.bundle(self.run("runs/first"), show_progress=False, **settings)
-
     def damaged(self) -> Any:
         (self.run("runs/damaged") / "run.json").write_text("{")
         return rs.open("runs/damaged")

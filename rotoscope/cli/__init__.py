@@ -20,7 +20,6 @@ from cyclopts.config import Env, Toml
 from rotoscope import __version__
 from rotoscope.cli.ask import ask
 from rotoscope.cli.atlas import atlas
-from rotoscope.cli.bundle import bundle
 from rotoscope.cli.canonical import canonical
 from rotoscope.cli.command import check_environment, check_file, check_settings
 from rotoscope.cli.depths import depths
@@ -48,7 +47,7 @@ COMMANDS = {
     for run in (
         profile, depths, gate, plan, theory, canonical, train, dynamics, lengths, ask, sweep, atlas,
         reproduce, report,
-        serve, bundle, doctor,
+        serve, doctor,
     )
 }  # fmt: skip
 

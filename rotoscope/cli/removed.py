@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from rotoscope.errors import RotoscopeError
 
 COMMANDS: dict[str, str] = {
+    "bundle": "use rotoscope report RUNS --site DIR",
     "calibrate": "run python -m benchmarks.false_verdicts in a clone of the repository",
     "data": "in Python, rs.tasks.number(480000).save(folder) writes the sequences as a dataset",
 }
-"""What answers a removed command, by its name ("bundle", "plan context")."""
+"""What answers a removed command, by its name."""
 FLAGS: dict[str, str] = {
     "profile --vary": "sweep over the settings instead: rotoscope sweep examples/settings.toml",
 }

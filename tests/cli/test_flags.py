@@ -42,7 +42,6 @@ TABLES: dict[str, Table] = {
     "reproduce": others.REPRODUCE,
     "report": others.REPORT,
     "serve": others.SERVE,
-    "bundle": others.BUNDLE,
     "doctor": others.DOCTOR,
 }
 EVERY = [(command, flag) for command, table in TABLES.items() for flag in table]

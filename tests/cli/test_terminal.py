@@ -54,7 +54,6 @@ LINES = {
     "ask dry": ask.DRY,
     "reproduce": others.CLAIM,
     "report": "report runs/1",
-    "bundle": "bundle runs/1",
     "doctor": "doctor runs/1",
 }
 LONGER = {"lengths": "lengths stored --no-figures", "dynamics": multihop.WITH_ROLES}
@@ -76,7 +75,7 @@ def at(width: int, name: str, world: World, patch: pytest.MonkeyPatch, *, longer
     patch.setenv("COLUMNS", str(width))
     line = f"{LONGER[name] if longer else LINES[name]} --out out/{name.replace(' ', '-')}{'-longer' * longer}"
     world.known.pop(line, None)
-    if name in ("report", "bundle", "doctor"):
+    if name in ("report", "doctor"):
         world.run(f"{profile.REPEATS} --out runs/1")
         line += "/said --overwrite"
         world.known.pop(line, None)

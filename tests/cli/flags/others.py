@@ -1,4 +1,4 @@
-"""The commands with few flags: `theory`, `report`, `reproduce`, `serve`, `bundle`, `doctor`."""
+"""The commands with few flags: `theory`, `report`, `reproduce`, `serve`, `doctor`."""
 
 from __future__ import annotations
 
@@ -134,8 +134,8 @@ ATLAS: Table = dict.fromkeys(("sources", "out", "overwrite", "name", "license"),
 
 REPORT: Table = {
     "atlas": where_the_model_lies,
-    "run": one_page_about,
-    "other": one_page_about,
+    "runs": one_page_about,
+    "site": one_folder_about,
     "out": one_page_about,
     "overwrite": one_page_about,
 }
@@ -191,17 +191,15 @@ def one_folder_about(world: World) -> None:
     """One run, two runs, a folder of one's own, and one that is not replaced unasked."""
     first, second = world.run(REPEATS).folder, world.run(f"{REPEATS} --seed 1").folder
     site = world.place / "site"
-    assert world.run(f"bundle {first} --out {site}").code == 0
+    assert world.run(f"report {first} --site {site}").code == 0
     assert len(list(site.glob("run-*.html"))) == 1
-    again = world.run(f"bundle {first} {second} --out {site}")
+    again = world.run(f"report {first} {second} --site {site}")
     assert (again.code, again.problem.count("\n")) == (2, 1)
     assert "--overwrite" in again.problem
     assert len(list(site.glob("run-*.html"))) == 1
-    assert world.run(f"bundle {first} {second} --out {site} --overwrite").code == 0
+    assert world.run(f"report {first} {second} --site {site} --overwrite").code == 0
     assert len(list(site.glob("run-*.html"))) == 2
 
-
-BUNDLE: Table = dict.fromkeys(("runs", "out", "overwrite"), one_folder_about)
 
 DOCTOR: Table = dict.fromkeys(("out", "seed", "device"), "tests/cli/test_cli.py::test_doctor") | dict.fromkeys(
     ("run", "overwrite"), "tests/cli/test_cli.py::test_doctor_of_a_run"
