@@ -221,7 +221,6 @@ def _null_passes(
         missing,
         run.result.prompts,
         calibration_batches(shown, wanted.positions),
-        per_layer=wanted.null_per_layer,
         seed=seed,
         halving=halving,
     )

@@ -13,7 +13,48 @@ COMMANDS: dict[str, str] = {
 }
 """What answers a removed command, by its name."""
 FLAGS: dict[str, str] = {
+    "ask --answer-tokens": "in Python, rs.analysis.one_hop_local takes answer_tokens",
+    "ask --patience": "in Python, rs.analysis.one_hop_endpoint takes patience",
+    "ask --timeout": "in Python, rs.analysis.one_hop_endpoint takes timeout",
+    **{
+        f"canonical --{name}": f"in Python, rs.analysis.canonical_experiments takes {name}"
+        for name in ("embedding", "first", "floor", "gain", "lr", "repeats", "warmup")
+    },
+    "depths --readers": "in Python, rs.depths takes readers",
+    **dict.fromkeys(("doctor --out", "doctor --overwrite"), "redirect the output: rotoscope doctor > FILE"),
+    "doctor --seed": "the self-check always runs on the same tokens",
+    **{
+        f"{command} --equal-length": "in Python, rs.tasks.binding and rs.tasks.text take equal_length"
+        for command in ("profile", "depths", "gate")
+    },
+    **{
+        f"{command} --offload-folder": "set TMPDIR, or in Python use rs.load(..., offload_folder=...)"
+        for command in ("profile", "depths", "gate", "plan", "ask")
+    },
+    "profile --least-mass": "in Python, rs.profile takes least_mass",
+    "profile --no-prove": "in Python, rs.profile takes prove=False",
+    "profile --null-per-layer": "the random null is rescaled by one factor",
+    "profile --prove": "the reading of a model is always proven",
     "profile --vary": "sweep over the settings instead: rotoscope sweep examples/settings.toml",
+    "reproduce --seed": "the claims are judged on fixed seeds",
+    "theory --device": "the checks run on the CPU",
+    "theory --letter": "in Python, rs.figures.hop_path draws any sequence",
+    "theory --number": "in Python, rs.figures.hop_path draws any sequence",
+    "theory --seed": "in Python, rs.figures.hop_path draws any sequence",
+    **{
+        f"train --{name.replace('_', '-')}": f"in Python, rs.lab.train takes {name}"
+        for name in (
+            "betas",
+            "dropout",
+            "favour_from",
+            "favour_until",
+            "positions",
+            "rotary",
+            "watch_closely",
+            "watch_later",
+            "weight_decay",
+        )
+    },
 }
 """What answers a removed flag, by its command and itself ("profile --devices")."""
 

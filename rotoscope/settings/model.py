@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar, Literal
 
 from rotoscope.settings.base import Settings
 
 MAPS = ("auto", "balanced", "balanced_low_0", "sequential")
 """Ways to spread a model over devices that accelerate knows by name."""
-ONE_PROCESS = ("dtype", "allow_missing", "device_map", "offload_folder")
+ONE_PROCESS = ("dtype", "allow_missing", "device_map")
 """What is asked of a model that one process holds."""
 
 
@@ -32,5 +31,3 @@ class ModelSettings(Settings):
     """Share the model between the processes that torchrun has started, each with some heads of every layer."""
     devices: tuple[str, ...] = ()
     """Score prompts on several devices at the same time, each with the whole model: cuda:0 cuda:1."""
-    offload_folder: Path | None = None
-    """With a device map: where weights that go to disk are written, if they must be; by default a temporary folder."""

@@ -24,7 +24,6 @@ class PromptSettings(Settings):
         "prompts": DRAWN,
         "prefix": DRAWN,
         "granularity": ("binding",),
-        "equal_length": ("binding", "text"),
         "distinct": ("binding",),
         "ending": ("binding",),
         "asked": ("groups",),
@@ -56,8 +55,6 @@ class PromptSettings(Settings):
     turns (binding, number, letter) and the tokenizer a template."""
     granularity: str = "fact"
     """binding: what is swapped whole: fact, symbol, token, or a number of facts."""
-    equal_length: bool = False
-    """Demand blocks of one length; centred scores need them."""
     distinct: bool = False
     """binding: every name likes a colour of its own, whose first token no other begins with."""
     ending: Literal["likes", "answer"] = "likes"

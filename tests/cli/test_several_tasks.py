@@ -11,7 +11,7 @@ from rotoscope.results import Agreement
 from tests.models import tiny
 from tests.reading.test_load import word_tokenizer
 
-SMALL = ("--length", 6, "--pairs", 4, "--prompts", 2, "--null", "none", "--no-examples", "--no-prove")
+SMALL = ("--length", 6, "--pairs", 4, "--prompts", 2, "--null", "none", "--no-examples")
 
 
 @pytest.fixture

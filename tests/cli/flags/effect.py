@@ -68,7 +68,6 @@ class World:
         (self.place / "text").write_text("w3 w4. w6 w7. w9 w10. w5 w11 w12")
         (self.place / "longer").write_text("w3 w4. w6 w7. w9 w10. w5 w11 w12. w20 w21 w22")
         (self.place / "long").write_text(" ".join(f"w{3 + k % 40}" for k in range(200)))
-        (self.place / "uneven").write_text("w3 w4. w6. w9 w10. w5")
         (self.place / "template").write_text("{sequence} {query}")
         (self.place / "wordy").write_text("In {sequence}, what begins with {query}?")
 
@@ -246,41 +245,12 @@ def half_on_disk(base: str, where: str = "{map}") -> Effect:
     return Effect(base, f"--device-map {where}", lambda o: o.result.run.subject.device, "cpu, disk")
 
 
-@dataclass(frozen=True)
-class Offloads:
-    """--offload-folder: made where weights go to disk, and refused where none do."""
-
-    base: str
-    where: str = "{map}"
-
-    def check(self, world: World) -> None:
-        base = self.base.replace(ON_CPU, "")
-        Refused(base, "--offload-folder {offloaded}", "together with a device_map only").check(world)
-        assert not (world.place / "offloaded").exists()
-        assert (
-            world.run(with_flags(base, f"--device-map {self.where} --offload-folder {{offloaded}}")).code == 0
-        )
-        assert (world.place / "offloaded").is_dir()
-        (world.place / "offloaded").rmdir()
-
-
 def on_device(base: str) -> Refused:
     """--device: the one that is named is used, so one that is not there is refused."""
     return Refused(base, "--device nowhere", "device 'nowhere' cannot be used")
 
 
-Check = (
-    Effect
-    | Refused
-    | Other
-    | Written
-    | Overwrites
-    | Undrawn
-    | Forced
-    | Offloads
-    | Callable[[World], None]
-    | str
-)
+Check = Effect | Refused | Other | Written | Overwrites | Undrawn | Forced | Callable[[World], None] | str
 """What tries a flag; a string names the test elsewhere that does."""
 Table = dict[str, Check | tuple[Check, ...]]
 

@@ -8,7 +8,6 @@ from typing import Any
 from tests.cli.flags.effect import (
     Effect,
     Forced,
-    Offloads,
     Other,
     Outcome,
     Overwrites,
@@ -107,9 +106,6 @@ FLAGS: Table = {
     "prompts": Effect(ONE, LONGER, prompts, 3),
     "prefix": Effect(ONE, LONGER, made("prefix"), "none"),
     "granularity": Effect(BINDING, COARSER, made("granularity"), 2),
-    "equal_length": Refused(
-        TEXT.replace("{text}", "{uneven}").replace("token", "sentence"), "--equal-length", "equal length"
-    ),
     "distinct": Refused(BINDING, "--distinct", "this tokenizer tells 1 apart by their first token"),
     "ending": Effect(BINDING, COARSER, made("ending"), "answer"),
     "asked": "tests/tasks/test_new_tasks.py::test_any_member_of_a_group_is_asked_for",
@@ -140,6 +136,5 @@ FLAGS: Table = {
     "force": Forced(SWEEP, "--bands 10000 --controls 1000 --prompts 500", "planes can be cut into 1 to"),
     "dtype": Effect(ONE, "--dtype bfloat16", lambda o: o.result.run.subject.dtype, "bfloat16"),
     "device_map": half_on_disk(ONE),
-    "offload_folder": Offloads(ONE),
     "allow_missing": "tests/cli/test_loading.py::test_allow_missing",
 }

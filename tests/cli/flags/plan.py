@@ -8,7 +8,6 @@ from tests.cli.flags import plan_context, plan_rotation
 from tests.cli.flags.effect import (
     Effect,
     Forced,
-    Offloads,
     Other,
     Outcome,
     Overwrites,
@@ -84,7 +83,6 @@ FLAGS: Table = {
     "dtype": Effect(CACHE, "--dtype bfloat16", lambda o: o.result.run.subject.dtype, "bfloat16"),
     "allow_missing": "tests/cli/test_loading.py::test_allow_missing",
     "device_map": half_on_disk(CACHE),
-    "offload_folder": Offloads(CACHE),
     "out": Written(CACHE),
     "overwrite": Overwrites(CACHE, "--seed 1"),
     "figures": Undrawn(CACHE, "tests/figures/test_plans.py::test_the_figures_of_a_cache_plan"),
