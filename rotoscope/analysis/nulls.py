@@ -29,7 +29,7 @@ from rotoscope.reading.shares import Share, is_shared
 from rotoscope.tasks.prompts import Prompts
 
 CALIBRATION_BATCHES, CALIBRATION_TOKENS = 2, 1024
-"""A random model is rescaled on so many batches of so many tokens, on every device: a draw must not depend on batches."""
+"""A random model is rescaled on the prompts of two batches of 1,024 tokens, on every device: a draw must not depend on batches."""
 DRAWN_ON = torch.device("cpu")
 """Where a random model is drawn that is then spread over devices, as its subject is."""
 MOST_KEPT = 256_000_000
@@ -100,9 +100,12 @@ def null_seed(seed: int, draw: int) -> int:
     return int(np.random.SeedSequence(seed, spawn_key=(draw,)).generate_state(1)[0])
 
 
-def calibration_batches(prompts: Prompts, queries: Queries) -> list[Batch]:
-    """The prompts on which random models are rescaled."""
-    return batches(prompts, queries, CALIBRATION_TOKENS)[:CALIBRATION_BATCHES]
+def calibration_batches(prompts: Prompts, queries: Queries, most_tokens: int) -> list[Batch]:
+    """The prompts on which random models are rescaled, in the batches in which they are scored: those are read once."""
+    last = batches(prompts, queries, CALIBRATION_TOKENS)[:CALIBRATION_BATCHES][-1]
+    end = last.first + len(last)
+    scored = batches(prompts, queries, most_tokens)
+    return [batch[: end - batch.first] for batch in scored if batch.first < end]
 
 
 def make_nulls(

@@ -223,18 +223,18 @@ def _null_passes(
     bar.advance(sum(len(prompts) for prompts in kept.values()))
     if not missing:
         return
+    most = most_tokens(subject, wanted)
     drawn = make_nulls(
         subject,
         team.members[0],
         wanted.null,
         missing,
         run.result.prompts,
-        calibration_batches(shown, wanted.positions),
+        calibration_batches(shown, wanted.positions, most),
         per_layer=wanted.null_per_layer,
         seed=seed,
         halving=halving,
     )
-    most = most_tokens(subject, wanted)
     # Gaussian keys are put into one reading of the subject, however many draws there are.
     together = [list(drawn)] if wanted.null == "gaussian" else one_by_one(drawn)
     for nulls in together:
