@@ -8,7 +8,10 @@ from rotoscope.errors import RotoscopeError
 
 COMMANDS: dict[str, str] = {}
 """What answers a removed command, by its name ("bundle", "plan context")."""
-FLAGS: dict[str, str] = {}
+FLAGS: dict[str, str] = {
+    "profile --devices": "use --device-map to spread a large model over several devices, 'rotoscope sweep' to run many profiles",
+    "profile --tensor-parallel": "use --device-map to spread a large model over several devices",
+}
 """What answers a removed flag, by its command and itself ("profile --devices")."""
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 from rotoscope.analysis.batches import Batch, Halving, batches
 from rotoscope.analysis.estimate import estimate, most_tokens
 from rotoscope.analysis.measures import Scoring, score_batch
-from rotoscope.analysis.nulls import check_null, make_nulls
+from rotoscope.analysis.nulls import calibration_batches, check_null, make_nulls
 from rotoscope.analysis.profiling import score_draws
 from rotoscope.analysis.watching import accuracy_of, averaged
 from rotoscope.errors import TaskError
