@@ -8,7 +8,7 @@ READY  := $(VENV)/.ready
 TWO    := --numprocesses 2 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-others test-ray breakages campaign bench lint types docs clean
+.PHONY: help setup demo test test-slow test-others test-ray pins breakages campaign bench lint types docs clean
 
 help:  ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ test-others: $(READY)  ## The pages about TransformerLens and nnsight against th
 
 test-ray: $(READY)  ## Sweeps on Ray clusters of several nodes on this machine (part of test-slow), in .venv-others
 	$(BIN)/python -m pytest -m 'slow or not slow' -rs tests/sweep/test_ray.py
+
+pins: $(READY)  ## Is every pinned output as it was? Two processes, minutes (part of test-slow)
+	$(BIN)/python -m tests.pins
 
 breakages: $(READY)  ## Break the program on purpose, one place at a time: does a test notice?
 	$(BIN)/python -m tests.breakages

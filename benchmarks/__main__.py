@@ -7,6 +7,7 @@ from benchmarks import (
     command_line,
     depths,
     gpu,
+    identity,
     long_prompts,
     memory,
     monitor,
@@ -21,6 +22,7 @@ if __name__ == "__main__":
     if torch.cuda.is_available():
         gpu.main([])
         long_prompts.main([])
+    identity.main()
     swaps.main()
     depths.main()
     canonical.main()

@@ -1,4 +1,4 @@
-"""`python -m rotoscope`, for launchers that start modules, such as torchrun."""
+"""The command line as a module: `python -m rotoscope`."""
 
 from rotoscope.cli import main
 

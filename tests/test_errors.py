@@ -249,7 +249,6 @@ SITUATIONS: dict[str, Callable[[Scene], Any]] = {
     ),
     "A device and a device map": lambda s: rs.load(s.folder("model"), device_map="auto", device="cpu"),
     "A spread model that is to be moved": lambda s: rs.load(s.spread(), device="cpu"),
-    "Nobody to share a model with": lambda s: rs.load(s.folder("model"), tensor_parallel=True),
     "A random null that no memory holds": Scene.no_room_to_draw,
     "No checkpoints": lambda s: rs.dynamics(s.made("empty")),
     "A task that is given twice": lambda s: rs.lab.train(["number", "number"]),

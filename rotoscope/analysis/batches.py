@@ -127,19 +127,6 @@ class Halving:
         )
 
 
-class Together(Halving):
-    """Work that several processes do in step: none of them can halve it alone, so what does not fit is an error."""
-
-    def each(self, inputs: Any, tokens: int, work: Callable[[Any], T]) -> list[T]:
-        try:
-            return [work(inputs)]
-        except torch.OutOfMemoryError as problem:
-            raise TooLargeError(
-                f"{len(inputs)} inputs of {tokens:,} tokens do not fit the memory of a GPU together, and processes that share a "
-                "model cannot halve them one by one: use a smaller --batch-tokens"
-            ) from problem
-
-
 def scored_queries(prompt: Prompt, queries: Queries) -> tuple[int, ...]:
     """Positions at which a prompt's heads are scored; "all" means all that have two blocks before them."""
     if queries == "last":

@@ -79,7 +79,7 @@ def depths(
         missing = [draw for draw in draws if not run.done(f"random-{draw}")]
         bar.advance((len(draws) - len(missing)) * len(shown))
         real = run.result.prompts
-        first = calibration_batches(shown, "last")
+        first = calibration_batches(shown, "last", most)
         for null in make_nulls(
             subject, reader, wanted.null, missing, real[real["own"]], first, seed=seed, halving=halving
         ):

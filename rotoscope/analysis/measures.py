@@ -288,9 +288,8 @@ def score_batch(reader: HeadReader, batch: Batch, scoring: Scoring, tokenizer: A
     attention = WhereAttentionGoes(batch)
     scores = BatchScores(batch, scoring, reader.layers, attention)
     logits = reader.read(batch.tokens, batch.queries, scores.visit, keep=batch.asked_at, size=None)
-    attention.of_all_heads(reader.share)
     found = {
-        **reader.share.tables(scores.tables()),
+        **scores.tables(),
         "answers": attention.answers(logits, tokenizer) if reader.predicts else pd.DataFrame(),
         "sinks": attention.sinks(tokenizer),
     }

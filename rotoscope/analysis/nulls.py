@@ -25,11 +25,10 @@ from rotoscope.reading import HeadReader, LayerHeads, Subject
 from rotoscope.reading.devices import free_memory
 from rotoscope.reading.heads import Visit
 from rotoscope.reading.offloaded import dispatched_like, offloads, placed_by
-from rotoscope.reading.shares import Share, is_shared
 from rotoscope.tasks.prompts import Prompts
 
 CALIBRATION_BATCHES, CALIBRATION_TOKENS = 2, 1024
-"""A random model is rescaled on so many batches of so many tokens, on every device: a draw must not depend on batches."""
+"""A random model is rescaled on the prompts of two batches of 1,024 tokens, on every device: a draw must not depend on batches."""
 DRAWN_ON = torch.device("cpu")
 """Where a random model is drawn that is then spread over devices, as its subject is."""
 MOST_KEPT = 256_000_000
@@ -63,11 +62,6 @@ class Null:
 def check_null(subject: Subject, name: str) -> None:
     """Refuse early, before any work, what could not be made later."""
     if name == "random":
-        if is_shared(subject.model):
-            raise ModelError(
-                f"{subject.name} is shared by several processes, each of which would have to hold a whole random model, so there is "
-                "no random null for it; use --null gaussian or --null none"
-            )
         quantised = getattr(subject.model.config, "quantization_config", None)
         if quantised or any(weight.dtype.itemsize < 2 for weight in subject.model.parameters()):
             raise ModelError(
@@ -100,9 +94,12 @@ def null_seed(seed: int, draw: int) -> int:
     return int(np.random.SeedSequence(seed, spawn_key=(draw,)).generate_state(1)[0])
 
 
-def calibration_batches(prompts: Prompts, queries: Queries) -> list[Batch]:
-    """The prompts on which random models are rescaled."""
-    return batches(prompts, queries, CALIBRATION_TOKENS)[:CALIBRATION_BATCHES]
+def calibration_batches(prompts: Prompts, queries: Queries, most_tokens: int) -> list[Batch]:
+    """The prompts on which random models are rescaled, in the batches in which they are scored: those are read once."""
+    last = batches(prompts, queries, CALIBRATION_TOKENS)[:CALIBRATION_BATCHES][-1]
+    end = last.first + len(last)
+    scored = batches(prompts, queries, most_tokens)
+    return [batch[: end - batch.first] for batch in scored if batch.first < end]
 
 
 def make_nulls(
@@ -129,7 +126,7 @@ def make_nulls(
                 halving or Halving(),
             )
         elif name == "gaussian":
-            yield Null(name, draw, reader, _noisy(own, reader.share), [1.0])
+            yield Null(name, draw, reader, _noisy(own), [1.0])
 
 
 def _random(draw: int, model: Any, real: pd.DataFrame, calibration: list[Batch], halving: Halving) -> Null:
@@ -212,22 +209,18 @@ def _rescaled(factor: float) -> Transform:
     return transform
 
 
-def _noisy(seed: int, share: Share) -> Transform:
+def _noisy(seed: int) -> Transform:
     def transform(layer: LayerHeads, batch: Batch) -> LayerHeads:
         positions = torch.tensor(batch.blocks_for(batch.queries[-1]).positions, device=layer.keys.device)
         swapped = layer.keys[:, :, positions]
-        here, heads = share.key_heads(
-            layer.layer, swapped.shape[1]
-        )  # the noise of the whole model, and our part of it
         generator = torch.Generator()
-        noise = torch.empty(len(swapped), heads, *swapped.shape[2:])
+        noise = torch.empty(swapped.shape)
         for k, prompt_noise in enumerate(noise):  # a prompt has its own noise, in whichever batch it is
             generator.manual_seed((seed * 1009 + layer.layer) * 100_003 + batch.first + k)
             prompt_noise.normal_(generator=generator)
-        noise = noise[:, here].to(swapped)
         mean, spread = swapped.mean(2, keepdim=True), swapped.std(2, keepdim=True)
         keys = layer.keys.clone()
-        keys[:, :, positions] = mean + spread * noise
+        keys[:, :, positions] = mean + spread * noise.to(swapped)
         return replace(layer, keys=keys)
 
     return transform

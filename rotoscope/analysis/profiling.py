@@ -14,7 +14,6 @@ import pandas as pd
 from rotoscope.analysis.batches import (
     Batch,
     Halving,
-    Together,
     batches,
     kept_prompts,
     piece_key,
@@ -26,14 +25,12 @@ from rotoscope.analysis.examples import examples
 from rotoscope.analysis.known import scores_of_heads, usual_prompts
 from rotoscope.analysis.measures import BatchScores, Scoring, score_batch
 from rotoscope.analysis.nulls import Null, calibration_batches, check_null, make_nulls
-from rotoscope.analysis.team import Team, draws_of, readers_of
 from rotoscope.errors import RotoscopeError
 from rotoscope.progress import Progress, progress_bar
 from rotoscope.reading import HeadReader, LayerHeads, Subject, load
 from rotoscope.reading.identity import tokenizer_identity
 from rotoscope.reading.offloaded import places
 from rotoscope.reading.rerun import Reruns
-from rotoscope.reading.shares import Share, first_to_speak, is_shared
 from rotoscope.results.aggregate import permuted_rows
 from rotoscope.results.profile import Profile
 from rotoscope.results.record import Proof, SubjectRecord
@@ -78,51 +75,37 @@ def profile(
     seed = shown.settings.get("seed", 0) if seed is None else seed
     SEED.check("seed", seed)
     described = subject_settings(subject, shown) | wanted.stored() | {"seed": seed}
-    shared = is_shared(subject.model)
-    if shared:
-        _check_shared(wanted)
-    mine = not shared or first_to_speak()
-    place = out if mine else None
-    run = Run(Profile, described, place, overwrite=overwrite, device=subject.device.type)
-    if run.finished is not None and not shared:
+    run = Run(Profile, described, out, overwrite=overwrite, device=subject.device.type)
+    if run.finished is not None:
         return run.finished
 
     run.record.warnings += subject.caveats
-    reader = HeadReader(subject.model, prove=wanted.prove, shared=True)
-    if shared:
-        show_progress = show_progress if mine else False
-        done = _from_first(run, reader.share)
-        if done is not None:
-            return done
+    reader = HeadReader(subject.model, prove=wanted.prove)
     if wanted.known:
         reader.check_predicts("leave --known out")
     if not reader.predicts and any(answer is not None for prompt in shown for answer in prompt.answers):
         run.record.warnings.append(f"no accuracy: {reader.no_answers}")
     read_in = run.seconds
-    planes = _single_frequencies(wanted, subject, reader)
-    scoring = Scoring(wanted.tau, planes if isinstance(planes, bool) else reader.share.local(planes))
+    scoring = Scoring(wanted.tau, _single_frequencies(wanted, subject, reader))
     most = most_tokens(subject, wanted)
     kept = kept_prompts(run, "real")
     missing = batches(shown, wanted.positions, most, [None if k in kept else True for k in range(len(shown))])
-    halving = Together(run.record.warnings) if shared else Halving(run.record.warnings)
+    halving = Halving(run.record.warnings)
 
-    team = readers_of(subject, reader)
-
-    def score(one: HeadReader, batch: Batch) -> Tables:
-        return halving.over(batch, lambda part: score_batch(one, part, scoring, subject.tokenizer))
+    def score(part: Batch) -> Tables:
+        return score_batch(reader, part, scoring, subject.tokenizer)
 
     passes = 1 + (wanted.null_draws if wanted.null != "none" else 0)
     with progress_bar("profiling", passes * len(shown), show_progress) as bar:
         bar.advance(len(kept))
-        with team.at_work(missing, score) as made:
-            for batch, tables in zip(missing, made, strict=True):
-                run.piece(piece_key("real", batch), tables)
-                bar.advance(len(batch))
+        for batch in missing:
+            run.piece(piece_key("real", batch), partial(halving.over, batch, score))
+            bar.advance(len(batch))
         run.arrange()
         known = usual_prompts(subject, seed) if wanted.known else []
         if known:
             run.piece("known", lambda: {"known_heads": scores_of_heads(reader, known, subject.tokenizer)})
-        _null_passes(run, subject, team, wanted, shown, scoring, seed, bar, known, halving)
+        _null_passes(run, subject, reader, wanted, shown, scoring, seed, bar, known, halving)
         run.arrange()
     if wanted.input_swaps:
         runs, swapping = Reruns(reader), _swapping(wanted, subject, halving)
@@ -134,39 +117,12 @@ def profile(
                 bar.advance()
     if wanted.examples:
         first = batches(shown[:1], wanted.positions, most)[0]
-        run.piece("examples", lambda: reader.share.tables(examples(reader, first, subject.tokenizer)))
+        run.piece("examples", lambda: examples(reader, first, subject.tokenizer))
     return run.finish(
         subject=describe(subject, reader, described["fingerprint"]),
-        proof=Proof(len(reader.proof), reader.share.largest(max(reader.proof, default=None)), reader.way),
+        proof=Proof(len(reader.proof), max(reader.proof, default=None), reader.way),
         timings={"reader_s": read_in},
     )
-
-
-def _check_shared(wanted: ProfileSettings) -> None:
-    """What cannot be put together from the heads of several processes."""
-    for name in ("known", "input_swaps"):
-        if getattr(wanted, name):
-            flag = name.replace("_", "-")
-            raise RotoscopeError(
-                f"--{flag} changes what the whole model attends to, and this one is shared by several processes; leave it out, or "
-                "load the model with a device_map instead"
-            )
-
-
-def _from_first(run: Run[Profile], share: Share) -> Profile | None:
-    """What the first process has of the run already, so that all go on from the same place; a finished run whole."""
-    if run.finished is not None:
-        keys, tables = ["whole"], [run.finished.tables]
-    else:
-        keys = [key for key in run.earlier() if run.done(key)]
-        tables = [run.piece(key, dict) for key in keys]
-    for k, key in enumerate(share.words_of_first(keys)):
-        told = share.from_first(tables[k] if share.rank == 0 else {})
-        if key == "whole":
-            return run.finished or Profile(run.record, told)
-        if share.rank:
-            run.add(key, told)
-    return None
 
 
 def as_prompts(
@@ -189,7 +145,7 @@ def as_prompts(
 def _null_passes(
     run: Run[Profile],
     subject: Subject,
-    team: Team[HeadReader],
+    reader: HeadReader,
     wanted: ProfileSettings,
     shown: Prompts,
     scoring: Scoring,
@@ -214,17 +170,17 @@ def _null_passes(
     bar.advance(sum(len(prompts) for prompts in kept.values()))
     if not missing:
         return
+    most = most_tokens(subject, wanted)
     drawn = make_nulls(
         subject,
-        team.members[0],
+        reader,
         wanted.null,
         missing,
         run.result.prompts,
-        calibration_batches(shown, wanted.positions),
+        calibration_batches(shown, wanted.positions, most),
         seed=seed,
         halving=halving,
     )
-    most = most_tokens(subject, wanted)
     # Gaussian keys are put into one reading of the subject, however many draws there are.
     together = [list(drawn)] if wanted.null == "gaussian" else one_by_one(drawn)
     for nulls in together:
@@ -232,9 +188,7 @@ def _null_passes(
             tuple(null.draw for null in nulls if k not in kept[null.draw]) or None for k in range(len(shown))
         ]
         work = batches(shown, wanted.positions, most, lacking)
-        _score_nulls(
-            run, nulls, [(batch, lacking[batch.first] or ()) for batch in work], scoring, bar, halving, team
-        )
+        _score_nulls(run, nulls, [(batch, lacking[batch.first] or ()) for batch in work], scoring, bar, halving)
         for null in nulls if known else ():
             run.piece(_known_key(null.name, null.draw), partial(_known_null, subject, known, null))
         if permutes:
@@ -294,7 +248,6 @@ def _score_nulls(
     scoring: Scoring,
     bar: Progress,
     halving: Halving,
-    team: Team[HeadReader],
 ) -> None:
     """Draws that share a reader, on batches with the draws that lack them; every batch is read once."""
     for null in nulls:
@@ -302,20 +255,13 @@ def _score_nulls(
         factors = pd.DataFrame([about | {"part": k, "factor": f} for k, f in enumerate(null.factors)])
         run.piece(_factors_key(null.name, null.draw), lambda factors=factors: {"null_factors": factors})  # type: ignore[misc]
 
-    def score(draws: dict[int, Null], part: tuple[Batch, tuple[int, ...]]) -> list[dict[int, Tables]]:
-        batch, lacking = part
-        chosen = {draw: draws[draw] for draw in lacking}
-        return halving.each(batch, batch.length, partial(score_draws, chosen, scoring))
-
-    with draws_of({null.draw: null for null in nulls}, team).at_work(work, score) as made:
-        for (batch, lacking), parts in zip(work, made, strict=True):
-            scored = parts()
-            for null in nulls:
-                if null.draw in lacking:
-                    tables = put_together(part[null.draw] for part in scored)
-                    key = piece_key(_null_stem(null.name, null.draw), batch)
-                    run.add(key, _as_null(tables, null.name, null.draw))
-            bar.advance(len(batch) * len(lacking))
+    for batch, lacking in work:
+        chosen = {null.draw: null for null in nulls if null.draw in lacking}
+        parts = halving.each(batch, batch.length, partial(score_draws, chosen, scoring))
+        for draw, null in chosen.items():
+            tables = put_together(part[draw] for part in parts)
+            run.add(piece_key(_null_stem(null.name, draw), batch), _as_null(tables, null.name, draw))
+        bar.advance(len(batch) * len(lacking))
 
 
 def score_draws(nulls: dict[int, Null], scoring: Scoring, batch: Batch) -> dict[int, Tables]:
@@ -331,7 +277,7 @@ def score_draws(nulls: dict[int, Null], scoring: Scoring, batch: Batch) -> dict[
             each.visit(layer)
 
     one.read(batch, visit)
-    return {draw: one.reader.share.tables(found.tables()) for draw, found in scores.items()}
+    return {draw: found.tables() for draw, found in scores.items()}
 
 
 def _known_null(subject: Subject, known: list[Prompts], null: Null) -> Tables:
@@ -391,6 +337,6 @@ def describe(subject: Subject, reader: HeadReader, fingerprint: str) -> SubjectR
         planes=[layout.planes for layout in reader.layouts],
         angles=layout.angles.tolist(),
         dtype=str(subject.model.dtype).removeprefix("torch."),
-        device=", ".join(place for model in (subject.model, *subject.copies) for place in places(model)),
+        device=", ".join(places(subject.model)),
         source=subject.source,
     )

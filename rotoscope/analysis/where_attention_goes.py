@@ -11,7 +11,6 @@ import torch
 from rotoscope.analysis.batches import Batch
 from rotoscope.maths.attention import attention_weights
 from rotoscope.reading import LayerHeads, QueryHeads
-from rotoscope.reading.shares import Share
 from rotoscope.shapes import Float, Tensor
 
 SINK_MASS = 0.1
@@ -45,14 +44,6 @@ class WhereAttentionGoes:
             if self.batch.asked is not None:
                 start, stop = self.batch.asked
                 self.answer[layer] = weights[k][..., start:stop].sum(-1)
-
-    def of_all_heads(self, share: Share) -> None:
-        """The same of the whole model, where other processes hold other heads; all of them come here."""
-        if not share.alone:
-            self.weights = {
-                layer: share.mean_over_heads(layer, self.weights[layer]) for layer in sorted(self.weights)
-            }
-            self.answer = {layer: share.all_heads(layer, self.answer[layer]) for layer in sorted(self.answer)}
 
     def on_answer(self) -> list[tuple[float, float]] | None:
         """Per prompt: mean and largest attention of a head on the block that holds the answer."""

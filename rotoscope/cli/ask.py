@@ -10,7 +10,6 @@ from rotoscope.cli.command import Given, command
 from rotoscope.errors import RotoscopeError
 from rotoscope.progress import says_loading
 from rotoscope.settings import AskSettings, ModelSettings, Output
-from rotoscope.settings.model import ONE_PROCESS
 
 if TYPE_CHECKING:
     from rotoscope.results import OneHopRun
@@ -22,7 +21,7 @@ def ask(
     *,
     endpoint: str | None = None,
     settings: Annotated[Given, AskSettings],
-    loading: Annotated[Given, ModelSettings, *ONE_PROCESS],
+    loading: Annotated[Given, ModelSettings],
     output: Annotated[Given, Output],
 ) -> int:
     """Ask a language model one-hop questions about longer and longer sequences (P2's Table 3).

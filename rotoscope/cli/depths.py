@@ -10,7 +10,6 @@ from rotoscope.cli.command import Given, command
 from rotoscope.errors import RotoscopeError
 from rotoscope.progress import says_loading
 from rotoscope.settings import DepthsSettings, ModelSettings, Output, PromptSettings
-from rotoscope.settings.model import ONE_PROCESS
 from rotoscope.settings.prompts import DRAWN
 
 USUAL = {"prompts": 8}
@@ -22,7 +21,7 @@ def depths(
     *,
     prompts: Annotated[Given, PromptSettings],
     settings: Annotated[Given, DepthsSettings],
-    loading: Annotated[Given, ModelSettings, *ONE_PROCESS],
+    loading: Annotated[Given, ModelSettings],
     output: Output,
 ) -> int:
     """Swap blocks at the input of some layers: where does a head's place come from?

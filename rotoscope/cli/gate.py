@@ -10,7 +10,6 @@ from rotoscope.cli.command import Given, command
 from rotoscope.errors import RotoscopeError
 from rotoscope.progress import says_loading
 from rotoscope.settings import GateSettings, ModelSettings, Output, PromptSettings
-from rotoscope.settings.model import ONE_PROCESS
 from rotoscope.settings.prompts import DRAWN
 
 USUAL = {"pairs": 8, "prompts": 8}
@@ -24,7 +23,7 @@ def gate(
     prompts: Annotated[Given, PromptSettings],
     settings: Annotated[Given, GateSettings],
     classes: Path | None = None,
-    loading: Annotated[Given, ModelSettings, *ONE_PROCESS],
+    loading: Annotated[Given, ModelSettings],
     output: Output,
 ) -> int:
     """Gate frequencies or heads while the model runs, and measure task loss, text loss and the heads' scores.

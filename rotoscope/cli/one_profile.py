@@ -18,12 +18,9 @@ from rotoscope.progress import says_loading
 from rotoscope.reading import load
 from rotoscope.results.next_steps import next_steps
 from rotoscope.settings import Output, ProfileSettings, PromptSettings
-from rotoscope.settings.model import ONE_PROCESS
 
 
-def one_profile(
-    model: str, prompts: Given, settings: Given, loading: Given, output: Output, *, speaks: bool = True
-) -> int:
+def one_profile(model: str, prompts: Given, settings: Given, loading: Given, output: Output) -> int:
     """One run."""
     wanted, sizes = ProfileSettings.make(**settings), PromptSettings.make(**prompts)
     with says_loading():
@@ -36,22 +33,11 @@ def one_profile(
     say(console, f"[bold]{escape(subject.name)}[/] on {subject.device}: {estimate(subject, shown, wanted)}")
     how: dict[str, Any] = {"out": folder, "overwrite": output.overwrite, "force": output.force}
     result = profile(subject, shown, wanted, seed=sizes.seed, **how)
-    if not speaks:
-        return 0
     show_summary(console, result)
     if "known_heads" in result.tables:
         title = "heads of known kinds by class (in brackets: classes shuffled within layers; *: beyond that)"
         show_table(console, result.known_overview(), title, folder / "known_overview.csv")
-    same = [model, *as_flags({"task": shown.task} | prompts | loading_again(loading))]
+    same = [model, *as_flags({"task": shown.task} | prompts | loading)]
     steps = [shlex.split(step.command)[1:] for step in next_steps(result, same)]
     then = [[*words, "--out", f"{folder}-{words[0]}"] for words in steps[:1]]
     return end(console, result, folder, draw=output.figures, then=then)
-
-
-def loading_again(loading: Given) -> Given:
-    """How a further command loads the model: as one process can, since most of them take no more than that.
-
-    What several processes shared, because no device held it, one process spreads by a device map.
-    """
-    again = {name: value for name, value in loading.items() if name in ONE_PROCESS}
-    return again | ({"device_map": "auto"} if loading.get("tensor_parallel") else {})

@@ -16,7 +16,6 @@ from rotoscope.settings import (
     PlanSettings,
     RotationSettings,
 )
-from rotoscope.settings.model import ONE_PROCESS
 
 DECISIONS: dict[str, type[PlanSettings]] = {
     "cache": CacheSettings,
@@ -34,7 +33,7 @@ def plan(
     rotation: Annotated[Given, RotationSettings, *RotationSettings.own()],
     context: Annotated[Given, ContextSettings, *ContextSettings.own()],
     judged: Annotated[Given, PlanSettings],
-    loading: Annotated[Given, ModelSettings, *ONE_PROCESS],
+    loading: Annotated[Given, ModelSettings],
     output: Output,
 ) -> int:
     """Make a plan from what heads and planes do, and judge it beside other ways to choose.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -39,30 +37,11 @@ def profile(
         the model's own task, else binding. Several: a run for each, and how far they agree on the heads.
     """
     prompts |= {"task": task[0]} if task and len(task) == 1 else {}
-    if loading.get("tensor_parallel"):
-        return _shared(model, task, prompts, settings, loading, output)
     if task and len(task) > 1:
         return _several(model, task, prompts, settings, loading, output)
     with says_loading():
         from rotoscope.cli.one_profile import one_profile
     return one_profile(model, prompts, settings, loading, output)
-
-
-def _shared(
-    model: str, task: tuple[Task, ...] | None, prompts: Given, settings: Given, loading: Given, output: Output
-) -> int:
-    """Several processes do the same; the first one speaks and writes."""
-    if task and len(task) > 1:
-        raise RotoscopeError("--tensor-parallel takes one task at a time: run the command once for each")
-    with says_loading():
-        from rotoscope.cli.one_profile import one_profile
-    if os.environ.get("RANK", "0") == "0":
-        return one_profile(model, prompts, settings, loading, output)
-    with open(os.devnull, "w") as nothing, redirect_stdout(nothing), redirect_stderr(nothing):
-        try:
-            return one_profile(model, prompts, settings, loading, output, speaks=False)
-        except RotoscopeError:  # the first process says it
-            return 2
 
 
 def _several(

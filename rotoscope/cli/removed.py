@@ -6,6 +6,10 @@ from collections.abc import Sequence
 
 from rotoscope.errors import RotoscopeError
 
+TRAINING = (
+    "betas", "dropout", "favour_from", "favour_until", "positions", "rotary", "watch_closely", "watch_later", "weight_decay",
+)  # fmt: skip
+"""Settings of a training that are set in Python."""
 COMMANDS: dict[str, str] = {
     "bundle": "use rotoscope report RUNS --site DIR",
     "calibrate": "run python -m benchmarks.false_verdicts in a clone of the repository",
@@ -31,30 +35,19 @@ FLAGS: dict[str, str] = {
         f"{command} --offload-folder": "set TMPDIR, or in Python use rs.load(..., offload_folder=...)"
         for command in ("profile", "depths", "gate", "plan", "ask")
     },
+    "profile --devices": "use --device-map to spread a large model over several devices, 'rotoscope sweep' to run many profiles",
     "profile --least-mass": "in Python, rs.profile takes least_mass",
     "profile --no-prove": "in Python, rs.profile takes prove=False",
     "profile --null-per-layer": "the random null is rescaled by one factor",
     "profile --prove": "the reading of a model is always proven",
+    "profile --tensor-parallel": "use --device-map to spread a large model over several devices",
     "profile --vary": "sweep over the settings instead: rotoscope sweep examples/settings.toml",
     "reproduce --seed": "the claims are judged on fixed seeds",
     "theory --device": "the checks run on the CPU",
     "theory --letter": "in Python, rs.figures.hop_path draws any sequence",
     "theory --number": "in Python, rs.figures.hop_path draws any sequence",
     "theory --seed": "in Python, rs.figures.hop_path draws any sequence",
-    **{
-        f"train --{name.replace('_', '-')}": f"in Python, rs.lab.train takes {name}"
-        for name in (
-            "betas",
-            "dropout",
-            "favour_from",
-            "favour_until",
-            "positions",
-            "rotary",
-            "watch_closely",
-            "watch_later",
-            "weight_decay",
-        )
-    },
+    **{f"train --{name.replace('_', '-')}": f"in Python, rs.lab.train takes {name}" for name in TRAINING},
 }
 """What answers a removed flag, by its command and itself ("profile --devices")."""
 

@@ -14,7 +14,14 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Circle, FancyArrowPatch
 
 from rotoscope.figures.style import SMALLEST, TEXT_WIDTH, caption, drawing, shade, under
-from rotoscope.maths.constructions import h_pos, h_sym, t_index, t_retrieval
+from rotoscope.maths.constructions import (
+    h_pos,
+    h_sym,
+    positional_target_weight,
+    symbolic_target_weight,
+    t_index,
+    t_retrieval,
+)
 from rotoscope.maths.head import RotaryHead
 from rotoscope.maths.head_discrepancy import (
     index_largest,
@@ -24,7 +31,6 @@ from rotoscope.maths.head_discrepancy import (
     retrieval_printed_bound,
     retrieval_worst,
 )
-from rotoscope.maths.target_weight import positional_target_weight, symbolic_target_weight
 from rotoscope.palette import EXPERIMENT_COLOURS as HUES
 from rotoscope.palette import INK, NULL, POSITIONAL, SYMBOLIC, TASK_COLOURS
 from rotoscope.tasks.multihop import MultiHop

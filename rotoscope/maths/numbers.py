@@ -36,12 +36,12 @@ def no_logit(values: Tensor) -> Bool[Tensor, "..."]:
     return values.isnan() | (values == torch.inf)
 
 
-def check_logits(values: Tensor, *, hidden: bool = True, name: str = "logits") -> None:
+def check_logits(values: Tensor, *, hidden: bool = True) -> None:
     """Refuse NaN and +inf, and -inf too where nothing may be `hidden`, naming the first place."""
     wrong = no_logit(values) if hidden else ~values.isfinite()
     if bool(wrong.any()):
         place = wrong.nonzero()[0].tolist()
         raise NumberError(
-            f"{name}{place} is {float(values[tuple(place)])}: a logit is a number"
+            f"logits{place} is {float(values[tuple(place)])}: a logit is a number"
             f"{', or -inf where a position is hidden' if hidden else '; leave hidden positions out'}"
         )

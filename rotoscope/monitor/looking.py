@@ -96,7 +96,7 @@ class Look:
             "random",
             draws,
             real,
-            calibration_batches(self.prompts, "last"),
+            calibration_batches(self.prompts, "last", most_tokens(subject, self.settings)),
             seed=self.seed,
             halving=self.halving,
         ):

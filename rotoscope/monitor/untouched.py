@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from rotoscope.errors import ModelError
+from rotoscope.reading.offloaded import split_over_processes
 from rotoscope.reading.sites import replaced, uncompiled
 from rotoscope.reading.wrapped import unwrapped
 
@@ -27,9 +28,7 @@ def model_inside(model: Any) -> Any:
         model = model.get_base_model()
     names = {name for _, name in kinds}
     spread = names & {"FullyShardedDataParallel", "FSDPModule", "DeepSpeedEngine"}
-    if spread or any(
-        type(weight).__name__ == "DTensor" or hasattr(weight, "ds_id") for weight in model.parameters()
-    ):
+    if spread or split_over_processes(model):
         raise ModelError(
             f"the weights of this {type(model).__name__} are spread over processes, so that no process can read a layer; "
             "monitor a training with data parallelism, or score its checkpoints afterwards (rotoscope dynamics)"

@@ -17,7 +17,6 @@ from typing import Any
 import torch
 
 from rotoscope.errors import ModelError
-from rotoscope.reading.shares import check_started, sharing_options
 from rotoscope.settings.model import MAPS
 
 
@@ -44,8 +43,6 @@ class Placement:
     """What must be written anew to be read from disk goes here; None: to a temporary one."""
     made: str | None = None
     """That temporary folder, which goes with the model."""
-    shared: bool = False
-    """Whether several processes share the model, each with its own heads."""
 
     @classmethod
     def of(
@@ -53,16 +50,8 @@ class Placement:
         device: str | torch.device | None,
         spread: str | Path | dict[str, Any] | None,
         folder: str | Path | None,
-        shared: bool = False,
     ) -> Placement:
         """Check what was asked for before anything is loaded."""
-        if shared:
-            if device is not None or spread is not None:
-                raise ModelError(
-                    "tensor parallelism gives every process a device of its own; leave device and device_map out"
-                )
-            check_started()
-            return cls(pick_device(), shared=True)
         if spread is None:
             if folder is not None:
                 raise ModelError(
@@ -77,16 +66,11 @@ class Placement:
             raise ModelError("a device_map needs accelerate: pip install accelerate")
         return cls(pick_device(), _device_map(spread), None if folder is None else Path(folder))
 
-    @property
-    def stays(self) -> bool:
-        """Whether a loaded model is where it belongs, and need not fit one device."""
-        return self.spread is not None or self.shared
-
     @contextmanager
     def options(self) -> Iterator[dict[str, Any]]:
         """What `from_pretrained` is to be told; a temporary folder goes again where loading fails."""
         if self.spread is None:
-            yield sharing_options() if self.shared else {}
+            yield {}
             return
         if self.folder is None:
             self.made = tempfile.mkdtemp(prefix="rotoscope-offload-")

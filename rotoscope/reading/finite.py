@@ -105,4 +105,4 @@ def _blame(names: Sequence[str]) -> str:
 @torch.no_grad()
 def _damaged(module: nn.Module) -> list[str]:
     """The names of the weights of a module that hold NaN or infinity."""
-    return [name for name, weight in weights(module, whole=False) if not bool(weight.isfinite().all())]
+    return [name for name, weight in weights(module) if not bool(weight.isfinite().all())]

@@ -20,17 +20,16 @@ from typing import Any
 
 import torch
 
-from rotoscope.errors import ModelError, TaskError, UnprovenError
+from rotoscope.errors import TaskError, UnprovenError
 from rotoscope.maths.attention import attention_weights
 from rotoscope.reading.chunks import Chunks, chunk_size, same_in_chunks
 from rotoscope.reading.finite import Watch, check_buffers, check_finite, check_logits, watched
 from rotoscope.reading.layer import LayerHeads, Rotation
 from rotoscope.reading.layout import Layout, find_layout
-from rotoscope.reading.offloaded import computes_on, offloads, put_back
+from rotoscope.reading.offloaded import check_whole, computes_on, offloads, put_back
 from rotoscope.reading.overhearing import overhearing
 from rotoscope.reading.passes import Pass
 from rotoscope.reading.scaled import context_length
-from rotoscope.reading.shares import is_shared, share_of
 from rotoscope.reading.sites import (
     Call,
     Projected,
@@ -73,18 +72,13 @@ CALLED: Any = object()
 class HeadReader:
     """Reads the heads of one model. Making it proves, layer by layer, that the reading is right."""
 
-    def __init__(self, model: Any, *, prove: bool = True, seed: int = 0, shared: bool = False) -> None:
-        """`shared` says that heads which other processes hold will be asked of them (`share`)."""
+    def __init__(self, model: Any, *, prove: bool = True, seed: int = 0) -> None:
         if getattr(model, STOPPED, False):
             raise UnprovenError(
                 "planes of this model have been stopped (stop_planes), and what would be read are its heads as they were before: load "
                 "the model again"
             )
-        if is_shared(model) and not shared:
-            raise ModelError(
-                "the heads of this model are spread over several processes, and only the scores of a profile are put together from "
-                "them; load the model without tensor parallelism, or with a device_map"
-            )
+        check_whole(model)
         check_buffers(model)
         self.model = model
         self.device = computes_on(model)
@@ -116,8 +110,6 @@ class HeadReader:
             raise UnprovenError(
                 f"found {len(self.sites)} attention modules but only {len(self.layouts)} were called"
             )
-        self.share = share_of(model, self.head_counts)
-        """Which heads of every layer this process has."""
 
     @property
     def way(self) -> str:

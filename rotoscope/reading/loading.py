@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 import difflib
 import importlib.util
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -17,14 +16,13 @@ import torch
 
 from rotoscope.errors import ModelError
 from rotoscope.reading.checkpoints import find_checkpoints
-from rotoscope.reading.classes import model_class
 from rotoscope.reading.clean_room import clean_room, part_made_elsewhere, refuse_fetched, weight_files
 from rotoscope.reading.complaints import folded
 from rotoscope.reading.complete import check_complete, same_random_numbers
 from rotoscope.reading.devices import Placement, free_memory, pick_device
 from rotoscope.reading.gguf import converted
 from rotoscope.reading.hub import AT, CERTAIN, fetched, hub_name, no_such_path
-from rotoscope.reading.offloaded import accelerate_hushed, moved_files, offloads, placed_by
+from rotoscope.reading.offloaded import accelerate_hushed, check_whole, moved_files, offloads, placed_by
 from rotoscope.reading.own_angles import set_angles
 from rotoscope.reading.subject import Subject
 from rotoscope.reading.wrapped import plain_model
@@ -51,8 +49,6 @@ def load(
     allow_missing: bool = False,
     device_map: DeviceMap = None,
     offload_folder: str | Path | None = None,
-    tensor_parallel: bool = False,
-    devices: Sequence[str] = (),
 ) -> Subject:
     """Load the model to study.
 
@@ -73,28 +69,10 @@ def load(
     or a JSON file with one. It is read layer by layer where the weights are. What goes to disk is read from the model's own
     files; what has to be written anew goes to `offload_folder`, by default a temporary one that goes with the model.
 
-    Of several `devices` each gets the whole model, and a profile scores prompts on all of them at the same time.
-
-    With `tensor_parallel` the processes that torchrun has started share the model, each with some heads of every layer.
-
     Weights that are not those the configuration asks for are refused. With `allow_missing` they are loaded; what is
     missing is random, and everything made with the model says so.
     """
     asked = _floating(dtype)
-    if devices:
-        if device is not None or device_map is not None or tensor_parallel:
-            raise ModelError(
-                "devices that each hold the whole model were named beside another way to place it; give one of them"
-            )
-        wanted = [pick_device(one) for one in devices]
-        how: dict[str, Any] = {
-            "dtype": dtype,
-            "name": name,
-            "revision": revision,
-            "allow_missing": allow_missing,
-        }
-        first = load(source, device=wanted[0], **how)
-        return replace(first, copies=tuple(copy.deepcopy(first.model).to(one) for one in wanted[1:]))
     if revision is not None:
         if not isinstance(source, str) or hub_name(source) is None or AT in source:
             raise ModelError(
@@ -102,10 +80,9 @@ def load(
                 "where a folder org is here"
             )
         source = f"{source}{AT}{revision}"
-    if (device_map is not None or tensor_parallel) and not isinstance(source, (str, Path)):
-        asked_for = "tensor parallelism" if tensor_parallel else "a device_map"
+    if device_map is not None and not isinstance(source, (str, Path)):
         raise ModelError(
-            f"{asked_for} says where the weights of a model go when it is loaded, and this one is in memory; give its folder or "
+            "a device_map says where the weights of a model go when it is loaded, and this one is in memory; give its folder or "
             "its name, or load it that way yourself"
         )
     if isinstance(source, Subject):
@@ -123,11 +100,12 @@ def load(
                 f"a {type(model).__name__} in memory has no transformers configuration; rotoscope reads transformers "
                 "models: give one, or a (model, tokenizer) pair"
             )
+        check_whole(model)
         _move(model, device, asked)
         title = name or getattr(model, "name_or_path", "") or model.config.model_type
         return Subject(model, tokenizer, title, {"kind": "memory"})
     text = str(source)
-    where = Placement.of(device, device_map, offload_folder, tensor_parallel)
+    where = Placement.of(device, device_map, offload_folder)
     if text in EMBEDDED:
         file = embedded_file(text)
         return _from_gguf(file, name or file.name.split(".")[0], where, asked, allow_missing, kind="embedded")
@@ -231,7 +209,7 @@ def _from_folder(
             config = AutoConfig.from_pretrained(room, trust_remote_code=False)
             refuse_fetched(part_made_elsewhere(config), called)
             auto = model_class(config, called)
-            _check_size(auto, config, files, called, None if where.stays else where.device, dtype)
+            _check_size(auto, config, files, called, None if where.spread else where.device, dtype)
             with same_random_numbers(), where.options() as options:
                 model, report = auto.from_pretrained(
                     room,
@@ -252,10 +230,6 @@ def _from_folder(
             advice = "a file may be missing or truncated: compare sizes with the original and copy it again"
             if where.spread:
                 advice = "the device_map may not suit the model: try device_map auto, or none"
-            elif where.shared:
-                advice = (
-                    "it may have no plan to be shared by, or not as many heads as processes: use a device_map"
-                )
             raise ModelError(
                 f"the model in {called} cannot be loaded ({folded(problem)}); {advice}"
             ) from problem
@@ -273,12 +247,38 @@ def _from_folder(
         raise ModelError(f"{called} names a {type(tokenizer).__name__} as its tokenizer, which is none")
     model.name_or_path = model.config.name_or_path = tokenizer.name_or_path = called
     try:
-        model = (model if where.stays else model.to(where.device)).eval()
+        model = (model if where.spread else model.to(where.device)).eval()
     except RuntimeError as problem:
         raise ModelError(f"the model cannot be put on device '{where.device}': {folded(problem)}") from problem
     # The place is a cache path for embedded models: what identifies them is their name and fingerprint.
     source = {"kind": kind} if kind == "embedded" else {"kind": kind, "place": called}
     return Subject(model, tokenizer, name, source, warnings=(*(warnings or ()), *found))
+
+
+def model_class(config: Any, called: str) -> Any:
+    """The Auto class that loads a configuration's model.
+
+    One that says the next token, where the configuration names none: of text, of text and pictures, of masked text. What it
+    names (`architectures`) is taken where it is one of these, or such a model without its head. Models that are neither
+    are not loaded: some of them fetch parts from elsewhere.
+    """
+    from transformers import AutoModel, AutoModelForCausalLM, AutoModelForImageTextToText, AutoModelForMaskedLM
+
+    heads = (AutoModelForCausalLM, AutoModelForImageTextToText, AutoModelForMaskedLM)
+    known = [one for one in heads if type(config) in one._model_mapping]
+    if not known:
+        raise ModelError(
+            f"{called} holds a model of type '{config.model_type}', for which transformers has no class that reads text; "
+            "rotoscope reads language models, encoders of text and the text part of models of pictures and text"
+        )
+    named = config.architectures[0] if config.architectures else None
+    return next((one for one in (*known, AutoModel) if named in _class_names(one, config)), known[0])
+
+
+def _class_names(auto: Any, config: Any) -> list[str]:
+    """The classes that an Auto class would take for a configuration."""
+    found = auto._model_mapping.get(type(config), ())
+    return [kind.__name__ for kind in (found if isinstance(found, (tuple, list)) else (found,))]
 
 
 def _check_size(

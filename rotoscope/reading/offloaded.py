@@ -68,17 +68,26 @@ def computes_on(model: nn.Module) -> torch.device:
     return weight.device
 
 
-def weights(model: nn.Module, *, whole: bool = True) -> Iterator[tuple[str, Tensor]]:
-    """Every weight by its name, whether it is in its place or not: fetched one at a time, and not kept.
+def split_over_processes(model: nn.Module) -> bool:
+    """Whether this process holds only a part of the weights: tensor parallelism, FSDP or ZeRO-3."""
+    return (getattr(model, "_tp_size", None) or 1) > 1 or any(
+        type(weight).__name__ == "DTensor" or hasattr(weight, "ds_id") for weight in model.parameters()
+    )
 
-    Of a weight that processes share, all of it, for which all of them must be here, or the part of this one.
-    """
+
+def check_whole(model: nn.Module) -> None:
+    """Refuse a model of which this process holds only a part: it would score a part of the heads under wrong numbers."""
+    if split_over_processes(model):
+        raise ModelError(
+            f"the weights of this {type(model).__name__} are split over several processes, and heads are read from whole "
+            "layers; load the model in one process, with a device_map if it does not fit one device"
+        )
+
+
+def weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Every weight by its name, whether it is in its place or not: fetched one at a time, and not kept."""
     for name, weight in each_once(model):
-        part: Any = weight
-        if hasattr(part, "full_tensor"):
-            yield name, (part.full_tensor() if whole else part.to_local()).detach()
-        else:
-            yield name, _fetched(model, name).to(weight.dtype) if weight.is_meta else weight.detach()
+        yield name, _fetched(model, name).to(weight.dtype) if weight.is_meta else weight.detach()
 
 
 def buffers(model: nn.Module) -> Iterator[tuple[str, Tensor]]:

@@ -10,13 +10,20 @@ import torch
 
 from rotoscope.errors import ModelError
 from rotoscope.reading.checkpoints import find_checkpoints
-from rotoscope.reading.classes import model_class
 from rotoscope.reading.clean_room import clean_room, part_made_elsewhere, refuse_fetched
 from rotoscope.reading.complaints import folded
 from rotoscope.reading.devices import pick_device
 from rotoscope.reading.gguf import converted
 from rotoscope.reading.hub import fetched, hub_name
-from rotoscope.reading.loading import EMBEDDED, _floating, _quiet, embedded_file, load, own_model
+from rotoscope.reading.loading import (
+    EMBEDDED,
+    _floating,
+    _quiet,
+    embedded_file,
+    load,
+    model_class,
+    own_model,
+)
 from rotoscope.reading.subject import Subject
 
 

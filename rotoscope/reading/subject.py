@@ -27,8 +27,6 @@ class Subject:
     name: str
     source: dict[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
-    copies: tuple[Any, ...] = ()
-    """The same model on further devices, which score other prompts at the same time."""
 
     @property
     def fingerprint(self) -> str:

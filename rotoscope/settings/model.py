@@ -9,8 +9,6 @@ from rotoscope.settings.base import Settings
 
 MAPS = ("auto", "balanced", "balanced_low_0", "sequential")
 """Ways to spread a model over devices that accelerate knows by name."""
-ONE_PROCESS = ("dtype", "allow_missing", "device_map")
-"""What is asked of a model that one process holds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +25,3 @@ class ModelSettings(Settings):
     device_map: str | None = None
     """Spread the model over devices: auto, balanced, balanced_low_0 or sequential (what fits no GPU goes to the CPU, then to
     disk), or a JSON file with a dictionary from modules to devices, cpu and disk. It is read where the weights are."""
-    tensor_parallel: bool = False
-    """Share the model between the processes that torchrun has started, each with some heads of every layer."""
-    devices: tuple[str, ...] = ()
-    """Score prompts on several devices at the same time, each with the whole model: cuda:0 cuda:1."""

@@ -44,7 +44,7 @@ class Item:
     @property
     def spread(self) -> bool:
         """Whether it takes several devices, if there are several."""
-        return any(self.given.get(name) for name in ("device_map", "devices"))
+        return bool(self.given.get("device_map"))
 
     @property
     def place(self) -> dict[str, Any]:

@@ -206,7 +206,7 @@ def test_killed_in_the_null_goes_on_there(null: str, tmp_path, monkeypatch: pyte
     add = Run.add
 
     def limited(self, key, tables) -> None:
-        if key == f"{null}-1-000001":
+        if key == f"{null}-1-000001-000002":
             raise KeyboardInterrupt
         add(self, key, tables)
 

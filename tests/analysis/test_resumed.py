@@ -125,9 +125,11 @@ def test_a_draw_does_not_depend_on_batches(model: Any) -> None:
 
 def test_random_models_are_rescaled_on_the_same_prompts_everywhere() -> None:
     prompts = rs.tasks.from_tokens(tokens(300, LENGTH))
-    chosen = nulls.calibration_batches(prompts, "last")
-    each = nulls.CALIBRATION_TOKENS // LENGTH
-    assert [(batch.first, len(batch)) for batch in chosen] == [(0, each), (each, each)]
+    count = nulls.CALIBRATION_BATCHES * (nulls.CALIBRATION_TOKENS // LENGTH)
+    for most in (LENGTH, 7 * LENGTH, 1024, 16_384):
+        chosen = nulls.calibration_batches(prompts, "last", most)
+        assert [batch.first + k for batch in chosen for k in range(len(batch))] == list(range(count))
+        assert max(len(batch) for batch in chosen) <= most // LENGTH
 
 
 def begun(model: Any, place: Path) -> Path:

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from rotoscope import figures as draw
+from rotoscope.maths.constructions import positional_target_weight, symbolic_target_weight
 from rotoscope.maths.head_discrepancy import index_worst, retrieval_worst
-from rotoscope.maths.target_weight import positional_target_weight, symbolic_target_weight
 from rotoscope.results import Canonical, Gating
 from rotoscope.results.record import RunRecord
 from rotoscope.tasks import number

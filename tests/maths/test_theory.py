@@ -26,17 +26,19 @@ from rotoscope.analysis.theory.inputs import (
 )
 from rotoscope.errors import RotoscopeError, TaskError
 from rotoscope.maths.constructions import (
+    falls_then_rises,
     h_mix,
     h_pos,
     h_sym,
     one_angle_induction,
+    positional_target_weight,
     reflexive,
     retrieval_limit,
+    symbolic_target_weight,
     t_index,
     t_retrieval,
 )
 from rotoscope.maths.head_discrepancy import discrepancy, index_largest, index_worst, retrieval_worst
-from rotoscope.maths.target_weight import falls_then_rises, positional_target_weight, symbolic_target_weight
 from rotoscope.tasks.multihop import solve_letter, solve_number
 from tests.twin import all_permutations, rotate
 

@@ -14,6 +14,8 @@ import pandas as pd
 import pytest
 import torch
 import transformers as tf
+from torch import distributed
+from torch.distributed.fsdp import fully_shard
 
 import rotoscope as rs
 from rotoscope.analysis import nulls
@@ -316,6 +318,21 @@ def test_a_model_in_memory_stays_where_it_is(tmp_path: Path) -> None:
         with pytest.raises(ModelError, match="neither moved nor converted as a whole"):
             rs.load(apart, **how)
     assert rs.load(apart, name="mine").model is apart.model
+
+
+def test_a_part_of_the_weights_is_refused() -> None:
+    """Whether a process holds some heads of each layer or a slice of each weight, no whole layer can be read in it."""
+    shared, sliced = (tiny("llama") for _ in range(2))
+    shared._tp_size = 2
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    try:
+        fully_shard(sliced)
+        for model in (shared, sliced):
+            for read in (rs.load, HeadReader):
+                with pytest.raises(ModelError, match="are split over several processes"):
+                    read(model)
+    finally:
+        distributed.destroy_process_group()
 
 
 def test_without_accelerate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

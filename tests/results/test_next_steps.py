@@ -122,25 +122,10 @@ def test_every_command_is_one_that_the_command_line_takes(permuted: bool) -> Non
         app.parse_args(shlex.split(command)[1:], print_error=False, exit_on_error=False)
 
 
-@pytest.mark.parametrize(
-    ("loading", "again"),
-    [
-        ({"tensor_parallel": True, "dtype": "bfloat16"}, ["--dtype", "bfloat16", "--device-map", "auto"]),
-        ({"devices": ("cpu", "cpu")}, []),
-        ({"device_map": "balanced"}, ["--device-map", "balanced"]),
-        ({}, []),
-    ],
-)
-def test_what_several_processes_or_devices_did_one_process_goes_on_with(
-    loading: dict[str, Any], again: list[str]
-) -> None:
-    """Shared models are asked little, and only by torchrun; only profiles are spread over devices by prompts."""
+@pytest.mark.parametrize("same", [["smollm2"], ["smollm2", "--device-map", "balanced"]])
+def test_every_next_command_loads_the_model_alike(same: list[str]) -> None:
     from rotoscope.cli import app
-    from rotoscope.cli.one_profile import loading_again
-    from rotoscope.cli.terminal import as_flags
 
-    same = ["smollm2", *as_flags(loading_again(loading))]
-    assert same[1:] == again
     asked = [*next_steps(profile(1.0, null=False), same), *next_steps(profile(1.0, permuted=True), same)]
     assert {shlex.split(step.command)[1] for step in asked} >= {"profile", "gate", "depths"}
     for step in asked:

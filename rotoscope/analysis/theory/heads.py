@@ -10,15 +10,19 @@ import torch
 
 from rotoscope.analysis.theory.inputs import decode, one_hot, pairs_input, refuses
 from rotoscope.analysis.theory.statement import Evidence
-from rotoscope.maths.constructions import Construction, h_mix, h_pos, h_sym, one_angle_induction
-from rotoscope.maths.exclusion_principle import exclusion
-from rotoscope.maths.head import RotaryHead
-from rotoscope.maths.target_weight import (
+from rotoscope.maths.constructions import (
+    Construction,
     falls_then_rises,
+    h_mix,
+    h_pos,
+    h_sym,
+    one_angle_induction,
     positional_target_weight,
     rises_then_falls,
     symbolic_target_weight,
 )
+from rotoscope.maths.exclusion_principle import exclusion
+from rotoscope.maths.head import RotaryHead
 
 
 def random_head(

@@ -131,15 +131,5 @@ FLAGS: Table = {
     ),
     "dtype": Effect(REPEATS, "--dtype bfloat16", lambda o: o.result.run.subject.dtype, "bfloat16"),
     "device_map": half_on_disk(REPEATS),
-    "devices": Effect(
-        REPEATS.replace(" --device cpu", ""),
-        "--devices cpu cpu",
-        lambda o: o.result.run.subject.device,
-        "cpu, cpu",
-    ),
-    "tensor_parallel": (
-        Refused(REPEATS.replace(" --device cpu", ""), "--tensor-parallel", "this one is alone; start several"),
-        "tests/reading/test_tensor_parallel.py::test_the_command_of_two_processes",
-    ),
     "allow_missing": "tests/cli/test_loading.py::test_allow_missing",
 }
