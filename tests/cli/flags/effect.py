@@ -82,7 +82,7 @@ class World:
         folder = self.place / "runs" / str(self.number)
         if "--out" in arguments:
             folder = Path(arguments[arguments.index("--out") + 1])
-        else:
+        elif "--site" not in arguments and arguments[0] != "doctor":
             arguments += ["--out", str(folder)]
         told, problem = io.StringIO(), io.StringIO()
         code = 0

@@ -100,6 +100,22 @@ def a_data_set_of(world: World) -> None:
 
 ATLAS: Table = dict.fromkeys(("sources", "out", "overwrite", "name", "license"), a_data_set_of)
 
+
+@once
+def one_folder_about(world: World) -> None:
+    """One run, two runs, a folder of one's own, and one that is not replaced unasked."""
+    first, second = world.run(REPEATS).folder, world.run(f"{REPEATS} --seed 1").folder
+    site = world.place / "site"
+    assert world.run(f"report {first} --site {site}").code == 0
+    assert len(list(site.glob("run-*.html"))) == 1
+    again = world.run(f"report {first} {second} --site {site}")
+    assert (again.code, again.problem.count("\n")) == (2, 1)
+    assert "--overwrite" in again.problem
+    assert len(list(site.glob("run-*.html"))) == 1
+    assert world.run(f"report {first} {second} --site {site} --overwrite").code == 0
+    assert len(list(site.glob("run-*.html"))) == 2
+
+
 REPORT: Table = {
     "atlas": where_the_model_lies,
     "runs": one_page_about,
@@ -151,21 +167,6 @@ SERVE: Table = {
     "host": f"{SERVED}::test_other_machines_only_with_a_warning",
     "open": f"{SERVED}::test_the_browser_is_opened_when_asked",
 }
-
-
-@once
-def one_folder_about(world: World) -> None:
-    """One run, two runs, a folder of one's own, and one that is not replaced unasked."""
-    first, second = world.run(REPEATS).folder, world.run(f"{REPEATS} --seed 1").folder
-    site = world.place / "site"
-    assert world.run(f"report {first} --site {site}").code == 0
-    assert len(list(site.glob("run-*.html"))) == 1
-    again = world.run(f"report {first} {second} --site {site}")
-    assert (again.code, again.problem.count("\n")) == (2, 1)
-    assert "--overwrite" in again.problem
-    assert len(list(site.glob("run-*.html"))) == 1
-    assert world.run(f"report {first} {second} --site {site} --overwrite").code == 0
-    assert len(list(site.glob("run-*.html"))) == 2
 
 
 DOCTOR: Table = {
