@@ -8,7 +8,6 @@ from benchmarks import (
     depths,
     gpu,
     long_prompts,
-    memory,
     monitor,
     multihop,
     page,
@@ -30,4 +29,3 @@ if __name__ == "__main__":
     sweep.main()
     page.main()
     command_line.main()
-    memory.main()

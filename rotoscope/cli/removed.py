@@ -8,7 +8,22 @@ from rotoscope.errors import RotoscopeError
 
 COMMANDS: dict[str, str] = {}
 """What answers a removed command, by its name ("bundle", "plan context")."""
-FLAGS: dict[str, str] = {}
+FLAGS: dict[str, str] = {
+    **{
+        f"{command} --force": "only what cannot fit memory or disk is refused: ask for less"
+        for command in (
+            "ask",
+            "canonical",
+            "depths",
+            "dynamics",
+            "gate",
+            "lengths",
+            "plan",
+            "profile",
+            "train",
+        )
+    },
+}
 """What answers a removed flag, by its command and itself ("profile --devices")."""
 
 

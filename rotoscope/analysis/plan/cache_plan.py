@@ -57,8 +57,6 @@ def cache(
     subject = load(subject)
     few = _few(subject, wanted)
     shown = _prompts(subject, wanted)
-    judged = {source: prompts[2 * wanted.prompts :] for source, prompts in shown.items()}
-    check_losses(subject, judged, _points(wanted), out)
     described = {"model": subject.name, "fingerprint": subject.fingerprint, **wanted.stored()}
     described["task_settings"] = {source: prompts.settings for source, prompts in few.items()}
     described["prompts_hash"] = hash_of_sources(shown)
@@ -126,13 +124,6 @@ def kept_heads(share: float, everyone: int) -> int:
     return round(share * everyone)
 
 
-def _points(wanted: CacheSettings) -> int:
-    """How many choices of key heads are judged."""
-    shares = len({share for share in (*wanted.frontier, wanted.keep) if 0 < share < 1})
-    drawn = wanted.random_draws if RANDOM in wanted.rankings else 0
-    return 2 + shares * (len(set(wanted.rankings) - {RANDOM}) + drawn)
-
-
 class _Planning:
     """A cache plan in the making."""
 
@@ -168,7 +159,9 @@ class _Planning:
                 f"at no share would some of the {len(self.rankings.everyone)} key heads keep everything and others stream, so rankings "
                 "could not be compared: give another --keep or --frontier"
             )
-        total = len(ends) + len(names) * (1 + len(shares))
+        points = len(ends) + len(names) * len(shares)
+        check_losses(self.subject, self.judging, points, run.folder)
+        total = points + len(names)
         with progress_bar("planning", total, show_progress) as bar:
             for kept, share in ends.items():
                 run.piece(f"any-{kept}", partial(self._point, NOTHING, ALL, None, share, kept))

@@ -15,7 +15,7 @@ from typing import Any
 import pandas as pd
 
 from rotoscope.analysis.batches import Halving
-from rotoscope.analysis.losses import measure_losses
+from rotoscope.analysis.losses import check_losses, measure_losses
 from rotoscope.analysis.plan.judged import Sizes, hash_of_sources, judged_prompts
 from rotoscope.analysis.plan.plane_scores import plane_scores, random_scores, ranks
 from rotoscope.analysis.plan.planes_file import PLANES_FILE, RotatingPlanes
@@ -76,12 +76,15 @@ def rotation(
     run = Run(RotationPlan, described, out, overwrite=overwrite, device=subject.device.type)
     if run.finished is not None:
         return run.finished
+    budgets = sorted({b for b in wanted.plane_budgets if 0 < b < total} | ({wanted.planes} - {0, total}))
+    drawn = wanted.plane_draws if RANDOM in wanted.plane_rankings else 0
+    rankings = len(set(wanted.plane_rankings) - {RANDOM}) + drawn
+    check_losses(subject, judged, 2 + rankings * len(budgets), out)
     run.record.warnings += subject.caveats
     halving = Halving(run.record.warnings)
     scores = run.piece("scores", lambda: {"scores": plane_scores(subject, reader, ranked, wanted, halving)})[
         "scores"
     ]
-    budgets = sorted({b for b in wanted.plane_budgets if 0 < b < total} | ({wanted.planes} - {0, total}))
     orders = list(_orders(scores, wanted))
     work = len(orders) * (1 + len(budgets)) + 2
     measure = partial(_measure, subject, reader, scores, halving)
