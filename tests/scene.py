@@ -23,9 +23,7 @@ from rotoscope.reading.scaled import RopeScaling
 from rotoscope.results.atlas import sha256
 from rotoscope.results.files import disk_errors, write_table
 from rotoscope.results.record import described_checksum
-from rotoscope.sweep import driver
 from rotoscope.sweep.company import only_driver
-from rotoscope.sweep.estimates import Expected
 from tests.hub import serving
 from tests.models import tiny, tokens
 from tests.reading.test_load import word_tokenizer
@@ -192,7 +190,7 @@ class Scene:
 
     def no_room_to_draw(self) -> rs.Profile:
         subject = self.spread()
-        self.patch.setattr("rotoscope.analysis.nulls.free_memory", lambda device: 1000)
+        self.patch.setattr("rotoscope.reading.memory.free_memory", lambda device: 1000)
         return rs.profile(subject, tokens=tokens(1, 12))
 
     def other_settings(self) -> rs.Profile:
@@ -278,11 +276,6 @@ class Scene:
     def two_sweeps(self) -> None:
         with only_driver(Path("sweeps/first"), (1, 1)):
             self.sweep(out=Path("sweeps/first"))
-
-    def large_item(self) -> None:
-        Path("sweep.toml").write_text('command = "profile"\n[grid]\nmodel = ["letter"]\nseed = [0]\n')
-        self.patch.setattr(driver, "expected", lambda item: Expected(1.0, 1e9, 1.0))
-        rs.sweep("sweep.toml")
 
     def no_cluster(self) -> None:
         self.patch.setitem(sys.modules, "ray", type(sys)("ray"))

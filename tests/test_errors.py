@@ -301,7 +301,6 @@ SITUATIONS: dict[str, Callable[[Scene], Any]] = {
     "A table that is damaged": Scene.broken,
     "A run of another kind": lambda s: rs.results.Lengths.open(s.run("runs/first")),
     "The disk is full": Scene.full,
-    "Days of work": lambda s: rs.lab.train("number", steps=10_000_000, device="cpu"),
     "One prompt is too much for a GPU": lambda s: Halving().each(["a prompt"], 32_768, s.no_room),
     "No answer": Scene.unanswered,
     "The key is refused": lambda s: s.refused(401),
@@ -364,7 +363,6 @@ SITUATIONS: dict[str, Callable[[Scene], Any]] = {
     "A run that cannot be placed": lambda s: rs.atlas.open().place(
         rs.results.Sweep(rs.results.RunRecord(), {})
     ),
-    "An item that no device holds": Scene.large_item,
     "A sweep with an unknown key": lambda s: s.sweep("prompts = 4", "promts = 4"),
     "An empty axis": lambda s: s.sweep("[0, 1]", "[]"),
     "A command that cannot be swept": lambda s: s.sweep("profile", "profil"),

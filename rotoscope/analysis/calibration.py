@@ -20,8 +20,6 @@ from rotoscope.analysis.profiling import profile
 from rotoscope.analysis.prompts import make_prompts
 from rotoscope.progress import progress_bar
 from rotoscope.reading import Subject, load
-from rotoscope.reading.cost import Cost
-from rotoscope.reading.devices import pick_device
 from rotoscope.results.calibration import Calibration
 from rotoscope.results.run import Run
 from rotoscope.results.saved import Tables
@@ -31,8 +29,6 @@ from rotoscope.tasks import Prompts, from_tokens
 LAYERS, HEADS, WORDS = 8, 6, 512
 BLOCKS, WIDE = 12, 4
 """A prompt is a first token, so many blocks of so many tokens each, and the query."""
-SECONDS = 1.2
-"""What a random subject takes with five draws on one CPU core; only for the estimate."""
 
 
 def calibrate(
@@ -41,21 +37,15 @@ def calibrate(
     device: str | None = None,
     out: str | Path | None = None,
     overwrite: bool = False,
-    force: bool = False,
     show_progress: bool | None = None,
     **changes: Any,
 ) -> Calibration:
     """How often random models of 8 layers × 6 heads are called beyond the null, and whether a trained one is.
 
     Every subject has weights, prompts and null draws of its own; all of it goes through `profile` as it is for everybody.
-    Settings are given as `settings`, or as fields of `CalibrateSettings`. What would take days is refused, unless you
-    `force` it.
+    Settings are given as `settings`, or as fields of `CalibrateSettings`.
     """
     wanted = CalibrateSettings.make(settings, **changes)
-    subjects = wanted.repetitions * len(wanted.scales) * len(wanted.prompts)
-    seconds = subjects * SECONDS * (wanted.null_draws + 1) / 6
-    what = f"{subjects:,} random subjects, {wanted.null_draws:,} draws of the null each,"
-    Cost(what, 0.1, seconds, "ask for fewer").check(pick_device(device), force=force)
     run = Run(Calibration, wanted.stored(), out, overwrite=overwrite)
     if run.finished is not None:
         return run.finished

@@ -16,15 +16,16 @@ from rotoscope.analysis.batches import (
     Halving,
     batches,
     kept_prompts,
+    most_tokens,
     piece_key,
     prompts_hash,
 )
 from rotoscope.analysis.depth_swaps import Swapping, null_rows, swap_at_depths, symbolic_heads
-from rotoscope.analysis.estimate import estimate, most_tokens
 from rotoscope.analysis.examples import examples
 from rotoscope.analysis.known import scores_of_heads, usual_prompts
 from rotoscope.analysis.measures import BatchScores, Scoring, score_batch
 from rotoscope.analysis.nulls import Null, calibration_batches, check_null, make_nulls
+from rotoscope.analysis.sizes import check_profile
 from rotoscope.errors import RotoscopeError
 from rotoscope.progress import Progress, progress_bar
 from rotoscope.reading import HeadReader, LayerHeads, Subject, load
@@ -51,7 +52,6 @@ def profile(
     seed: int | None = None,
     out: str | Path | None = None,
     overwrite: bool = False,
-    force: bool = False,
     show_progress: bool | None = None,
     **changes: Any,
 ) -> Profile:
@@ -64,8 +64,8 @@ def profile(
     `tau=[1e-4, 1e-2]`, `frequencies=True` (or a list of (layer, head) to score the planes of) or `null="none"`. The seeds
     of the null's draws come from `seed`, by default that of the prompts.
 
-    With `out`, results are written as they come and a killed run goes on where it was. What does not fit memory or would
-    take days is refused, unless you `force` it.
+    With `out`, results are written as they come and a killed run goes on where it was. What cannot fit memory or disk is
+    refused before it begins.
     """
     wanted = ProfileSettings.make(settings, **changes)
     shown = as_prompts(prompts, tokens, blocks)
@@ -75,7 +75,6 @@ def profile(
         )
     subject = load(subject)
     check_null(subject, wanted.null)
-    estimate(subject, shown, wanted).cost.check(subject.device, force=force)
     seed = shown.settings.get("seed", 0) if seed is None else seed
     SEED.check("seed", seed)
     described = subject_settings(subject, shown) | wanted.stored() | {"seed": seed}
@@ -90,7 +89,9 @@ def profile(
     if not reader.predicts and any(answer is not None for prompt in shown for answer in prompt.answers):
         run.record.warnings.append(f"no accuracy: {reader.no_answers}")
     read_in = run.seconds
-    scoring = Scoring(wanted.tau, _single_frequencies(wanted, subject, reader))
+    planes = _single_frequencies(wanted, subject, reader)
+    check_profile(reader, shown, wanted, out)
+    scoring = Scoring(wanted.tau, planes)
     most = most_tokens(subject, wanted)
     kept = kept_prompts(run, "real")
     missing = batches(shown, wanted.positions, most, [None if k in kept else True for k in range(len(shown))])
@@ -123,7 +124,7 @@ def profile(
         from rotoscope.analysis.variation import vary  # which profiles in turn
 
         how: dict[str, Any] = {"prompts": shown, "tau": wanted.tau[0], "show_progress": show_progress}
-        run.piece("variations", lambda: {"variations": vary(subject, wanted.vary, force=force, **how)})
+        run.piece("variations", lambda: {"variations": vary(subject, wanted.vary, **how)})
     if wanted.examples:
         first = batches(shown[:1], wanted.positions, most)[0]
         run.piece("examples", lambda: examples(reader, first, subject.tokenizer))

@@ -38,7 +38,6 @@ def vary(
     *,
     prompts: Prompts,
     tau: float = 1e-4,
-    force: bool = False,
     show_progress: bool | None = None,
 ) -> pd.DataFrame:
     """Profile binding prompts again with one setting changed at a time: which conclusions survive?
@@ -58,7 +57,7 @@ def vary(
 
     def run(**changed: Any) -> Profile:
         made = binding(subject, **(base_settings | changed))
-        return profile(subject, made, scoring, force=force, show_progress=show_progress)
+        return profile(subject, made, scoring, show_progress=show_progress)
 
     base = run()
     rows = [_row(base, "base", "as given", tau)]

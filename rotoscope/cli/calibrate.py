@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from rotoscope.cli.command import command
@@ -19,22 +18,13 @@ def calibrate(*, settings: CalibrateSettings, output: Output) -> int:
     Example: rotoscope calibrate --repetitions 40
     """
     with says_loading():
-        from rotoscope.analysis.calibration import HEADS, LAYERS, SECONDS
         from rotoscope.analysis.calibration import calibrate as judge
         from rotoscope.cli.summary import end, show_table
-        from rotoscope.cli.terminal import new_console, say
+        from rotoscope.cli.terminal import new_console
 
     console = new_console()
     folder = output.folder("calibration")
-    subjects = settings.repetitions * len(settings.scales) * len(settings.prompts)
-    minutes = math.ceil(subjects * SECONDS * (settings.null_draws + 1) / 6 / 60)
-    beside = "" if settings.trained == "none" else f"; then {settings.trained}, as long as its profile takes"
-    say(
-        console,
-        f"{subjects} random subjects of {LAYERS} layers × {HEADS} heads, {settings.null_draws} draws of the null each: about "
-        f"{minutes} min on a CPU core{beside}",
-    )
-    place: dict[str, Any] = {"out": folder, "overwrite": output.overwrite, "force": output.force}
+    place: dict[str, Any] = {"out": folder, "overwrite": output.overwrite}
     result = judge(settings, device=output.device, **place)
     title = "random subjects with any statistic beyond the null: at most 5 % should have one (95 % intervals)"
     show_table(console, result.errors(), title, folder / "errors.csv")

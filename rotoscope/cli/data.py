@@ -17,7 +17,7 @@ def data(
     validation: int = 2_400,
     test: int = 45_600,
     sizes: Annotated[Given, TrainSettings, "hops", "target", "window", "letters", "alphabet", "digits", "seed"],
-    output: Annotated[Given, Output, "out", "overwrite", "device", "force"],
+    output: Annotated[Given, Output, "out", "overwrite", "device"],
 ) -> int:
     """Write the sequences of a multi-hop task as Parquet with a dataset card.
 
@@ -53,7 +53,7 @@ def data(
     )
     place = Output.make(**output)
     device = pick_device(place.device or "cpu")
-    how: dict[str, Any] = {"overwrite": place.overwrite, "force": place.force, "device": device}
+    how: dict[str, Any] = {"overwrite": place.overwrite, "device": device}
     with progress_bar("writing sequences", None):
         files = export_dataset(settings, place.folder("data", task), **how)
         known_to_train = known_sequences(settings, device)

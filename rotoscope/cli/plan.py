@@ -65,7 +65,7 @@ def plan(
         subject = load(model, device=output.device, **loading)
     console = new_console()
     folder = output.folder(Path(model).stem, decision, "plan")
-    place: dict[str, Any] = {"out": folder, "overwrite": output.overwrite, "force": output.force}
+    place: dict[str, Any] = {"out": folder, "overwrite": output.overwrite}
     result = getattr(plans, decision)(subject, wanted, **place)
     for number, (title, table) in enumerate(result.overview()):
         show_table(console, table, title, folder / f"table-{number}.csv")

@@ -11,6 +11,20 @@ COMMANDS: dict[str, str] = {}
 FLAGS: dict[str, str] = {
     "profile --devices": "use --device-map to spread a large model over several devices, 'rotoscope sweep' to run many profiles",
     "profile --tensor-parallel": "use --device-map to spread a large model over several devices",
+    **{
+        f"{command} --force": "only what cannot fit memory or disk is refused: ask for less"
+        for command in (
+            "ask",
+            "canonical",
+            "depths",
+            "dynamics",
+            "gate",
+            "lengths",
+            "plan",
+            "profile",
+            "train",
+        )
+    },
 }
 """What answers a removed flag, by its command and itself ("profile --devices")."""
 

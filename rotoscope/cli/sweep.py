@@ -35,7 +35,7 @@ def sweep(file: Path, *, settings: SweepSettings) -> int:
     folder = found.folder
     assert folder is not None
     if settings.dry_run:
-        return _show_expected(console, found, file, folder)
+        return _show_items(console, found, file, folder)
     counts = found.items["state"].value_counts()
     states = ", ".join(f"{number} {state}" for state, number in counts.items())
     say(
@@ -62,31 +62,14 @@ def sweep(file: Path, *, settings: SweepSettings) -> int:
     return int(not (mine == "finished").all())
 
 
-def _show_expected(console: Any, found: Any, file: Path, folder: Path) -> int:
-    """What a sweep would take."""
+def _show_items(console: Any, found: Any, file: Path, folder: Path) -> int:
+    """The items of a dry run."""
     from rotoscope.cli.summary import show_table
-    from rotoscope.cli.terminal import say, show_next
-    from rotoscope.reading.cost import how_long
+    from rotoscope.cli.terminal import show_next
 
     items, left = found.items, found.items[found.items["state"] != "finished"]
-    shown = items.drop(columns=["item", "seconds"]).rename(
-        columns={
-            "expected_seconds": "time_s",
-            "expected_gigabytes": "memory_GB",
-            "expected_megabytes_on_disk": "disk_MB",
-            "error": "remark",
-        }
-    )
+    shown = items.drop(columns=["item", "seconds"]).rename(columns={"error": "remark"})
     title = f"{len(items)} items, {len(left)} of them to be run into {folder}"
     show_table(console, shown, title, Path(f"{file.stem}-items.csv"))
-    unknown = int(left["expected_seconds"].isna().sum())
-    if unknown < len(left):
-        say(
-            console,
-            f"\nabout {how_long(left['expected_seconds'].sum())} of work one after the other, at most "
-            f"{left['expected_gigabytes'].max():.1f} GB of memory for one, {left['expected_megabytes_on_disk'].sum():,.0f} MB on disk"
-            + (f"; of {unknown} nothing is known" if unknown else ""),
-            markup=False,
-        )
     show_next(console, ["sweep", file])
     return 0

@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 import torch
 
 from rotoscope.errors import RunError
-from rotoscope.lab.cost import sequences_cost
-from rotoscope.lab.sequences import PARTS, Part, training_sequences
+from rotoscope.lab.sequences import PARTS, Part, token_bytes, training_sequences
+from rotoscope.reading.memory import check_memory
 from rotoscope.results.files import SCRATCH, replace_file, write_json, write_text
 from rotoscope.settings import TrainSettings
 from rotoscope.tasks.multihop import MultiHops
@@ -43,16 +43,17 @@ def export_dataset(
     folder: str | Path,
     *,
     overwrite: bool = False,
-    force: bool = False,
     device: str | torch.device = "cpu",
 ) -> list[Path]:
     """Write what a training run with these settings is trained, watched and tested on; returns the files.
 
-    What does not fit memory or would take days is refused, unless you `force` it.
+    What cannot fit memory is refused.
     """
     place = Path(folder)
-    sequences_cost(settings).check(torch.device(device), force=force)
-    training_sequences(settings, "test", count=1)  # impossible sizes are refused before anything is written
+    length = training_sequences(settings, "test", count=1).length  # which refuses impossible sizes
+    for part in PARTS:
+        needed = token_bytes(settings, part, length)
+        check_memory(f"the part {part}", needed, torch.device(device), "use fewer or shorter sequences")
     whole = _whole_parts(place, settings, overwrite)
     for left in (*place.glob(SCRATCH), *(place / "data").glob(SCRATCH)):
         left.unlink(missing_ok=True)  # by a process that was killed

@@ -74,7 +74,7 @@ class AskSettings(Settings):
     patience: float = 300.0
     """Endpoint: seconds to go on trying one question before the run stops."""
     price_in: float | None = None
-    """Endpoint: price of a million tokens sent, for the estimate."""
+    """Endpoint: price of a million tokens sent, for the price that is shown first."""
     price_out: float | None = None
     """Endpoint: price of a million tokens received."""
     dry_run: bool = False

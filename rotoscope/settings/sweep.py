@@ -26,7 +26,7 @@ class SweepSettings(Settings):
     shard: str | None = None
     """Only the items of a part, as in 3/16: the third of sixteen. For job arrays; parts may run at the same time."""
     dry_run: bool = False
-    """Run nothing: list the items with their state and the time, memory and disk they are expected to take."""
+    """Run nothing: list the items with their state."""
     retry_failed: bool = False
     """Also run again what failed before."""
     workers: int | None = None

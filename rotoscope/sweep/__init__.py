@@ -11,17 +11,14 @@ from typing import Any
 from rotoscope.results.sweep import Sweep
 from rotoscope.sweep import atlas
 from rotoscope.sweep.driver import run_sweep
-from rotoscope.sweep.estimates import Expected, expected
 from rotoscope.sweep.file import SweepFile, read_file
 from rotoscope.sweep.items import Item, items_of
 
 __all__ = [
-    "Expected",
     "Item",
     "Sweep",
     "SweepFile",
     "atlas",
-    "expected",
     "items_of",
     "open",
     "read_file",

@@ -16,12 +16,11 @@ from rotoscope.results.place import Place
 from rotoscope.results.record import RUN, RunRecord
 from rotoscope.results.sweep import ITEM_COLUMN, STORAGE, Sweep, grid_columns
 from rotoscope.settings import SweepSettings
-from rotoscope.sweep.before import memory_here, refuse_too_large, waiting
+from rotoscope.sweep.before import waiting
 from rotoscope.sweep.carrying import Kept, public_address, where_items_are
 from rotoscope.sweep.company import only_driver, writing_tables
-from rotoscope.sweep.estimates import expected
 from rotoscope.sweep.file import SweepFile, read_file
-from rotoscope.sweep.here import VISIBLE, Room, environments, pool
+from rotoscope.sweep.here import environments, pool
 from rotoscope.sweep.items import Item, items_of, part_of
 
 NAMED = 2
@@ -39,7 +38,7 @@ def run_sweep(
 
     `settings`, or fields of `SweepSettings` given as keywords, say where (`on="here"` or `"ray"`) and which of them. An item that fails
     does not stop the others: it is in `.failed`, with its error, and run again with `retry_failed=True`. With `dry_run=True`
-    nothing is run or written, and `.items` says what each is expected to take.
+    nothing is run or written, and `.items` lists them with their state.
     """
     wanted = SweepSettings.make(settings, **changes)
     found = read_file(file)
@@ -49,7 +48,7 @@ def run_sweep(
     mine = part_of(items, wanted.part)
     with where_items_are(folder, [item.name for item in mine], wanted) as kept:
         if wanted.dry_run:
-            return _expected_sweep(mine, kept, record, folder)
+            return _listed(mine, kept, record, folder)
         if wanted.on == "ray":
             from rotoscope.sweep.on_ray import check_cluster, run_on_ray
 
@@ -70,19 +69,14 @@ def _run_here(
 ) -> dict[str, Outcome]:
     """How every item ended."""
     places, told = environments(wanted.workers, items), dict[str, Outcome]()
-    with pool(places, held) as processes:  # which read their libraries while we look at the items
-        takes = {item.name: expected(item) for item in items}
-        memory = memory_here()
-        refuse_too_large(items, takes, memory, "this machine")
-        needs = {name: one.gigabytes for name, one in takes.items() if one.gigabytes is not None}
-        with progress_bar("sweep", len(items), show_progress) as bar:
+    # Processes read their libraries from here on.
+    with pool(places, held) as processes, progress_bar("sweep", len(items), show_progress) as bar:
 
-            def ended(item: Item, outcome: Outcome) -> None:
-                told[item.name] = outcome
-                bar.advance()
+        def ended(item: Item, outcome: Outcome) -> None:
+            told[item.name] = outcome
+            bar.advance()
 
-            room = Room(None if VISIBLE in places[0] else memory.cpu, needs)
-            processes.run(items, folder, ended, lambda names: bar.doing(running(names)), room)
+        processes.run(items, folder, ended, lambda names: bar.doing(running(names)))
     return told
 
 
@@ -148,26 +142,18 @@ def _finish(folder: Path, record: RunRecord, items: Kept, told: Mapping[str, Out
     return found
 
 
-def _expected_sweep(items: Sequence[Item], kept: Kept, record: RunRecord, folder: Path) -> Sweep:
-    """A sweep of which nothing is run: every item with its state and what it is expected to take."""
+def _listed(items: Sequence[Item], kept: Kept, record: RunRecord, folder: Path) -> Sweep:
+    """A sweep of which nothing is run: every item with its state."""
     rows = []
-    with progress_bar("estimating", len(items)) as bar:
-        for item in items:
-            takes, outcome = expected(item), outcome_of(kept.place(item.name))
-            rows.append(
-                {
-                    ITEM_COLUMN: item.name,
-                    **grid_columns(item.place),
-                    "state": outcome.state,
-                    "expected_seconds": takes.seconds,
-                    "expected_gigabytes": takes.gigabytes,
-                    "expected_megabytes_on_disk": takes.megabytes,
-                    "error": outcome.error or takes.problem,
-                    "seconds": outcome.seconds,
-                    "folder": item.name,
-                }
-            )
-            bar.advance()
+    for item in items:
+        outcome = outcome_of(kept.place(item.name))
+        about = {
+            "state": outcome.state,
+            "error": outcome.error,
+            "seconds": outcome.seconds,
+            "folder": item.name,
+        }
+        rows.append({ITEM_COLUMN: item.name, **grid_columns(item.place), **about})
     found = Sweep(record, {"items": pd.DataFrame(rows)})
     found.folder = folder
     return found

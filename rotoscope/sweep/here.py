@@ -79,7 +79,6 @@ class Pool:
         folder: Path,
         ended: Ended,
         doing: Callable[[Sequence[str]], object],
-        room: Room,
     ) -> None:
         """Run all items; `ended` is told of each, `doing` what is running."""
         left, tries = list(items), dict[str, int]()
@@ -88,7 +87,7 @@ class Pool:
                 answers.register(worker.output, selectors.EVENT_READ, worker)
             while left or self._running():
                 for worker in [one for one in self.workers if one.item is None]:
-                    item = next((one for one in left if room.has(one, self._running())), None)
+                    item = next(iter(left), None)
                     if item is not None and worker.give(item, folder):
                         left.remove(item)
                         tries[item.name] = tries.get(item.name, 0) + 1
@@ -120,22 +119,6 @@ class Pool:
 
     def _running(self) -> list[Item]:
         return [worker.item for worker in self.workers if worker.item is not None]
-
-
-@dataclass(frozen=True)
-class Room:
-    """Memory for items that run at the same time: whoever would not fit beside the others waits for them."""
-
-    gigabytes: float | None = None
-    """That are free; nothing where nobody knows."""
-    needs: Mapping[str, float] = field(default_factory=dict)
-    """Gigabytes that an item is expected to take, where that is known."""
-
-    def has(self, item: Item, running: Sequence[Item]) -> bool:
-        if self.gigabytes is None or not running:
-            return True
-        taken = sum(self.needs.get(one.name, 0.0) for one in (*running, item))
-        return taken <= self.gigabytes
 
 
 @contextmanager

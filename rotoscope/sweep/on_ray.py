@@ -1,14 +1,12 @@
 """Items as tasks of a Ray cluster: a running one, by its address, or one that is started here for the sweep.
 
-Each task asks for a processor, the memory that its item is expected to take, and of a GPU the share that it needs of the smallest
-card, or a larger one; Ray places it where that is free, and begins it again where a process or a node is lost. The run is made in a folder of
+Each task asks for a processor and a GPU where there are any; Ray places it where that is free, and begins it again where a process or a node is lost. The run is made in a folder of
 the node, and brought into the sweep's folder when it is whole, or written to storage that everybody sees. A driver that is
 gone takes its tasks with it; a new one goes on with what was brought or written.
 """
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import socket
@@ -22,9 +20,7 @@ from rotoscope.errors import RotoscopeError
 from rotoscope.progress import progress_bar
 from rotoscope.results.items import FAILED, Outcome, close
 from rotoscope.settings import SweepSettings
-from rotoscope.sweep.before import Memory, refuse_too_large
 from rotoscope.sweep.carrying import Storage, packed, scratch_for, unpack
-from rotoscope.sweep.estimates import Expected, expected
 from rotoscope.sweep.here import THREADS
 from rotoscope.sweep.items import Item
 
@@ -55,9 +51,7 @@ def run_on_ray(
 ) -> None:
     """Run items on a cluster; their runs are brought into the sweep's folder, or written to storage."""
     with cluster(wanted.address) as nodes:
-        takes = {item.name: expected(item, None if nodes.gpus else "cpu") for item in items}
-        refuse_too_large(items, takes, Memory(nodes.memory, nodes.largest), "the cluster")
-        _run(items, folder, storage, takes, nodes, show_progress)
+        _run(items, folder, storage, nodes, show_progress)
 
 
 def _library() -> Any:
@@ -172,30 +166,17 @@ def _card_here() -> float | None:
         return None
 
 
-def resources(item: Item, takes: Expected, nodes: Nodes) -> dict[str, Any]:
-    """What a task asks for: on a GPU the share of it that its memory takes, elsewhere a processor and its memory.
-
-    An item that not every GPU holds asks for those that do; one that may be spread over several GPUs, for as many as it takes.
-    """
-    needed, smallest = takes.gigabytes, nodes.smallest
+def resources(item: Item, nodes: Nodes) -> dict[str, Any]:
+    """What a task asks for: a processor, and a GPU where there are any; all of a node's where the model is spread."""
     if not nodes.gpus or item.on_cpu:
-        return {"num_cpus": 1, "memory": int(min(needed or 0.0, nodes.memory) * 1e9)}
-    if needed is None or smallest is None or item.given.get("force"):
-        return {"num_cpus": 1, "num_gpus": nodes.most_gpus if item.spread else 1}
-    if item.spread:
-        return {"num_cpus": 1, "num_gpus": min(math.ceil(needed / smallest), nodes.most_gpus)}
-    asked: dict[str, Any] = {"num_cpus": 1, "num_gpus": min(math.ceil(SHARES * needed / smallest) / SHARES, 1)}
-    large = sorted((size, kind) for kind, size in nodes.cards.items() if size >= needed)
-    if len(large) < len(nodes.cards) and large and large[0][1]:
-        asked["resources"] = {large[0][1]: LITTLE}
-    return asked
+        return {"num_cpus": 1}
+    return {"num_cpus": 1, "num_gpus": nodes.most_gpus if item.spread else 1}
 
 
 def _run(
     items: Sequence[Item],
     folder: Path,
     storage: Storage | None,
-    takes: Mapping[str, Expected],
     nodes: Nodes,
     show_progress: bool | None,
 ) -> None:
@@ -203,7 +184,7 @@ def _run(
     ray = _library()
     make = ray.remote(max_retries=LOST_TRIES, retry_exceptions=False)(TASK)
     asked = {
-        make.options(name=item.name, **resources(item, takes[item.name], nodes)).remote(
+        make.options(name=item.name, **resources(item, nodes)).remote(
             item.command.line(item.given, "OUT"),
             item.name,
             None if storage is None else storage.address,

@@ -11,7 +11,6 @@ import pytest
 
 import rotoscope as rs
 from rotoscope.sweep import driver, here, one_item
-from rotoscope.sweep.estimates import Expected
 from rotoscope.sweep.items import Item
 from tests.cli.conftest import run  # noqa: F401 - a fixture
 from tests.sweep.light import Commands
@@ -40,7 +39,7 @@ Light = Callable[..., rs.results.Sweep]
 class AtOnce:
     """In place of processes: items are run here, one after the other."""
 
-    def run(self, items: Sequence[Item], folder: Path, ended: here.Ended, doing: Any, room: here.Room) -> None:
+    def run(self, items: Sequence[Item], folder: Path, ended: here.Ended, doing: Any) -> None:
         for item in items:
             doing([item.name])
             ended(item, one_item.run_item(item.line(folder), folder / item.name))
@@ -55,7 +54,6 @@ def _sweeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Light:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("LIGHT_JOURNAL", str(tmp_path / "journal"))
-    monkeypatch.setattr(driver, "expected", lambda item: Expected())
 
     def swept(grid: dict[str, Any] | None = None, **how: Any) -> rs.results.Sweep:
         Path("sweep.toml").write_text(sweep_text(grid or GRID, prompts=4))

@@ -18,7 +18,6 @@ import pandas as pd
 from rotoscope.errors import RotoscopeError
 from rotoscope.results import Restrictions, Run
 from rotoscope.sweep import here, one_item, worker
-from rotoscope.sweep.estimates import Expected
 
 PIECES, HEADS = 4, 3
 JOURNAL, MOMENT = "LIGHT_JOURNAL", "LIGHT_MOMENT"
@@ -70,10 +69,8 @@ def told(line: str) -> None:
 if __name__ == "__main__":
     if sys.argv[1:]:
         from rotoscope import cli
-        from rotoscope.sweep import driver
 
         here.WORKER = "tests.sweep.light"
-        driver.expected = lambda item: Expected()  # type: ignore[assignment]
         cli.main(sys.argv[1:])
     one_item.command_line = lambda: Commands
     worker._read_libraries = lambda: None

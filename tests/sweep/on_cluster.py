@@ -16,9 +16,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from rotoscope.errors import RotoscopeError
 from rotoscope.results.items import outcome_of
-from rotoscope.sweep import driver, estimates, on_ray, one_item, run_sweep
+from rotoscope.sweep import on_ray, one_item, run_sweep
 from tests.sweep.light import Commands
 from tests.waiting import wait_until
 
@@ -64,8 +63,6 @@ class Home:
 
 
 def sweep(address: str, **how: Any) -> Any:
-    driver_expected = lambda item, device=None: estimates.Expected(1.0, MEMORY / 1e9, 1.0)  # noqa: E731
-    driver.expected = on_ray.expected = driver_expected  # type: ignore[assignment]
     on_ray.TASK = light_on_node
     return run_sweep("sweep.toml", on="ray", address=address, show_progress=False, **how)
 
@@ -132,17 +129,6 @@ def failing(home: Home) -> dict[str, Any]:
     Path("bad").unlink()
     again = sweep(home.address, retry_failed=True)
     return {"errors": errors, "states": list(again.items["state"])}
-
-
-def too_large(home: Home) -> dict[str, Any]:
-    """An item that no node has the memory for."""
-    global MEMORY
-    MEMORY *= 100
-    try:
-        sweep(home.address)
-    except RotoscopeError as problem:
-        return {"said": str(problem), "begun": len(lines())}
-    return {}
 
 
 def main() -> None:

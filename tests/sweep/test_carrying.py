@@ -16,10 +16,9 @@ import pandas as pd
 import pytest
 
 import rotoscope as rs
-from rotoscope.errors import RotoscopeError, TooLargeError
+from rotoscope.errors import RotoscopeError
 from rotoscope.results.items import ITEM, Outcome, close, outcome_of
-from rotoscope.sweep import Expected, on_ray
-from rotoscope.sweep.before import Memory, refuse_too_large
+from rotoscope.sweep import on_ray
 from rotoscope.sweep.carrying import Storage, packed, public_address, scratch_for, unpack
 from rotoscope.sweep.commands import Swept
 from rotoscope.sweep.items import Item
@@ -111,35 +110,12 @@ def item(**given: Any) -> Item:
     return Item("one", Swept("profile"), given, ())
 
 
-def test_a_task_asks_for_what_its_item_takes() -> None:
-    cards, none = on_ray.Nodes(64.0, 4, 2, {"": 80.0}), on_ray.Nodes(64.0)
-    assert on_ray.resources(item(), Expected(1.0, 3.0), none) == {"num_cpus": 1, "memory": 3_000_000_000}
-    assert on_ray.resources(item(), Expected(), none) == {"num_cpus": 1, "memory": 0}
-    assert on_ray.resources(item(), Expected(1.0, 3.0), cards) == {"num_cpus": 1, "num_gpus": 1 / 8}
-    assert on_ray.resources(item(), Expected(1.0, 41.0), cards) == {"num_cpus": 1, "num_gpus": 5 / 8}
-    assert on_ray.resources(item(), Expected(), cards) == {"num_cpus": 1, "num_gpus": 1.0}
-    assert on_ray.resources(item(force=True), Expected(1.0, 200.0), cards) == {"num_cpus": 1, "num_gpus": 1.0}
-    assert "memory" in on_ray.resources(item(device="cpu"), Expected(1.0, 3.0), cards)
-
-
-def test_an_item_that_not_every_card_holds_asks_for_one_that_does() -> None:
-    small, large = "accelerator_type:L4", "accelerator_type:H100"
-    nodes = on_ray.Nodes(64.0, 6, 4, {small: 24.0, large: 80.0})
-    asked = on_ray.resources(item(), Expected(1.0, 40.0), nodes)
-    assert asked == {"num_cpus": 1, "num_gpus": 1, "resources": {large: on_ray.LITTLE}}
-    assert on_ray.resources(item(), Expected(1.0, 12.0), nodes) == {"num_cpus": 1, "num_gpus": 0.5}
-    refuse_too_large([item()], {"one": Expected(1.0, 40.0)}, Memory(64.0, nodes.largest), "the cluster")
-    with pytest.raises(TooLargeError, match=r"no device of the cluster has more than 80\.0 GB free"):
-        refuse_too_large([item()], {"one": Expected(1.0, 90.0)}, Memory(64.0, nodes.largest), "the cluster")
-
-
-def test_an_item_that_is_spread_asks_for_several_cards() -> None:
-    nodes = on_ray.Nodes(64.0, 6, 4, {"": 24.0})
-    spread = item(device_map="auto")
-    assert on_ray.resources(spread, Expected(1.0, 60.0), nodes) == {"num_cpus": 1, "num_gpus": 3}
-    assert on_ray.resources(spread, Expected(1.0, 600.0), nodes) == {"num_cpus": 1, "num_gpus": 4}
-    assert on_ray.resources(spread, Expected(), nodes) == {"num_cpus": 1, "num_gpus": 4}
-    refuse_too_large([spread], {"one": Expected(1.0, 600.0)}, Memory(1.0, 24.0), "the cluster")
+def test_a_task_asks_for_a_gpu_where_there_is_one() -> None:
+    cards, none = on_ray.Nodes(64.0, 6, 4, {"": 24.0}), on_ray.Nodes(64.0)
+    assert on_ray.resources(item(), none) == {"num_cpus": 1}
+    assert on_ray.resources(item(), cards) == {"num_cpus": 1, "num_gpus": 1}
+    assert on_ray.resources(item(device="cpu"), cards) == {"num_cpus": 1}
+    assert on_ray.resources(item(device_map="auto"), cards) == {"num_cpus": 1, "num_gpus": 4}
 
 
 @pytest.fixture

@@ -12,12 +12,11 @@ import pandas as pd
 import pytest
 
 import rotoscope as rs
-from rotoscope.errors import RunError, TooLargeError
+from rotoscope.errors import RunError
 from rotoscope.results import items as kept
-from rotoscope.sweep import driver, here
+from rotoscope.sweep import here
 from rotoscope.sweep.commands import Swept
 from rotoscope.sweep.company import only_driver
-from rotoscope.sweep.estimates import Expected
 from rotoscope.sweep.items import Item
 from tests.sweep.conftest import Light
 from tests.sweep.light import HEADS, PIECES
@@ -175,28 +174,6 @@ def test_a_run_is_no_place_for_a_sweep(light: Light) -> None:
     found = light({"model": ["a"], "seed": [0]})
     with pytest.raises(RunError, match="holds a run of kind 'restrictions', not a sweep"):
         light(out=Path("swept") / found.items["folder"][0])
-
-
-def test_an_item_larger_than_any_device_is_refused_before_anything_starts(
-    light: Light, journal: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        driver, "expected", lambda item: Expected(1.0, 9e9 if item.given["model"] == "b" else 0.1, 1.0)
-    )
-    with pytest.raises(
-        TooLargeError, match="the item b-seed0-.* would take about 9,000,000,000.0 GB of memory"
-    ):
-        light()
-    assert journal() == []
-
-
-def test_items_that_do_not_fit_together_wait_for_each_other() -> None:
-    room = here.Room(10.0, {"a": 6.0, "b": 6.0, "c": 3.0})
-    a, b, c, unknown = (Item(name, Swept("profile"), {}, ()) for name in ("a", "b", "c", "d"))
-    assert room.has(a, [])
-    assert not room.has(b, [a])
-    assert room.has(c, [a])
-    assert room.has(unknown, [a])
 
 
 def test_one_process_per_gpu_or_per_two_cores(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -96,11 +95,3 @@ def test_items_that_fail_are_listed_and_tried_again(elsewhere: Path) -> None:
     assert found["errors"]["bad"] == "this model is bad; give a better one"
     assert "its task was lost (WorkerCrashedError: " in found["errors"]["killer"]
     assert found["states"] == ["finished", "finished", "failed"]
-
-
-def test_an_item_that_no_node_holds_is_refused(elsewhere: Path) -> None:
-    found = on_cluster("too_large", elsewhere)
-    assert re.search(
-        "would take about 20.0 GB of memory, and no device of the cluster has more than 0.4 GB", found["said"]
-    )
-    assert found["begun"] == 0

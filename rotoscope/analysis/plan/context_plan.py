@@ -23,7 +23,6 @@ from rotoscope.analysis.prompts import read_text
 from rotoscope.errors import TaskError
 from rotoscope.progress import progress_bar
 from rotoscope.reading import HeadReader, Subject, load
-from rotoscope.reading.cost import Cost, forward_seconds, size_of
 from rotoscope.reading.scaled import (
     EXTENDED,
     RopeScaling,
@@ -41,11 +40,6 @@ from rotoscope.results.saved import Tables
 from rotoscope.settings import ContextSettings
 from rotoscope.tasks.prompts import Prompts
 
-LOGIT_BYTES, READ_BYTES = 16.0, 40.0
-"""Of logits, and of states of a layer, with the copies made of them; for the estimate."""
-READING = 1.3
-"""How much longer reading heads takes than running the model."""
-
 
 def context(
     subject: Any,
@@ -53,7 +47,6 @@ def context(
     *,
     out: str | Path | None = None,
     overwrite: bool = False,
-    force: bool = False,
     show_progress: bool | None = None,
     **changes: Any,
 ) -> ContextPlan:
@@ -61,14 +54,12 @@ def context(
 
     `settings`, or fields of `ContextSettings` given as keywords, say to which length (`to=8192`) and by which scalings
     (`scaling="yarn"`, or several). The model is left as it was. In the run folder, `plan.json` holds what to write into a
-    config.json; `rs.plan.load_context` and `rs.plan.scale` apply it. What does not fit memory or would take days is refused,
-    unless you `force` it.
+    config.json; `rs.plan.load_context` and `rs.plan.scale` apply it.
     """
     wanted = ContextSettings.make(settings, **changes)
     subject = load(subject)
     work = _Work.of(subject, wanted)
     lengths, scalings = work.lengths, work.scalings
-    work.cost().check(subject.device, force=force)
     reader = HeadReader(subject.model)
     reader.check_predicts("a scaling is judged by what the model loses")
     described = {"model": subject.name, "fingerprint": subject.fingerprint, **wanted.stored()}
@@ -90,11 +81,6 @@ def context(
     run.beside(PLAN, lambda place: ContextFile.of(run.result).write(place))
     proof = Proof(len(reader.proof), max(reader.proof, default=None), reader.way)
     return run.finish(subject=describe(subject, reader, described["fingerprint"]), proof=proof)
-
-
-def context_cost(subject: Subject, wanted: ContextSettings) -> Cost:
-    """What all readings would take."""
-    return _Work.of(subject, wanted).cost()
 
 
 @dataclass(frozen=True)
@@ -122,7 +108,7 @@ class _Work:
 
     @property
     def vocabulary(self) -> int:
-        return size_of(self.subject.model.config.get_text_config(), "vocab_size")
+        return int(self.subject.model.config.get_text_config().vocab_size)
 
     @cached_property
     def longest(self) -> dict[str, Prompts]:
@@ -160,19 +146,6 @@ class _Work:
 
     def tokens(self) -> int:
         return self.wanted.prompts * sum(n for _, _, n in self.readings())
-
-    def cost(self) -> Cost:
-        """What all readings take."""
-        model, device, count = self.subject.model, self.subject.device, self.wanted.prompts
-        seconds = sum(
-            count * forward_seconds(model, n, device) * (READING if source == "repeats" else 1)
-            for source, _, n in self.readings()
-        )
-        config, longest = model.config.get_text_config(), self.lengths[-1]
-        asked = max(512, sum(text_ends(self.lengths, self.wanted.asked).values()))
-        memory = LOGIT_BYTES * asked * self.vocabulary + READ_BYTES * longest * size_of(config, "hidden_size")
-        what = f"{count:,} prompts of {len(self.wanted.sources)} sources, up to {longest:,} tokens, under {len(self.scalings)} settings"
-        return Cost(what, memory / 1e9, seconds, "use fewer prompts or scalings, or a shorter length")
 
     def pieces(self, halving: Halving) -> Iterator[tuple[str, int, Callable[[], Tables]]]:
         """What is to be done: a key, the tokens that it takes, and the work itself."""

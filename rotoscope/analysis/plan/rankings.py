@@ -87,15 +87,8 @@ class Rankings:
         reader: HeadReader,
         settings: CacheSettings,
         shown: dict[str, Prompts],
-        force: bool = False,
     ) -> None:
-        self.subject, self.reader, self.settings, self.shown, self.force = (
-            subject,
-            reader,
-            settings,
-            shown,
-            force,
-        )
+        self.subject, self.reader, self.settings, self.shown = subject, reader, settings, shown
         self.task = shown[settings.task]
 
     @property
@@ -159,7 +152,7 @@ class Rankings:
         """The papers' scores on the task."""
         swaps = self.settings.input_swaps if "prompt" in self.settings.rankings else 0
         plain = ProfileSettings(null="none", examples=False, input_swaps=swaps)
-        found = profile(self.subject, self.task, plain, force=self.force, show_progress=False)
+        found = profile(self.subject, self.task, plain, show_progress=False)
         return found.at().set_index(["layer", "head"]).sort_index()
 
     def _prompt(self) -> Scores:

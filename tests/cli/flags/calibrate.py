@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tests.cli.flags.effect import (
     Effect,
-    Forced,
     Outcome,
     Overwrites,
     Table,
@@ -36,5 +35,4 @@ FLAGS: Table = {
     "overwrite": Overwrites(LEAST, "--seed 1"),
     "figures": Undrawn(LEAST, drawn="tests/figures/test_other_figures.py::test_false_verdicts"),
     "device": on_device(LEAST),
-    "force": Forced(LEAST, "--repetitions 100000 --null-draws 1000"),
 }

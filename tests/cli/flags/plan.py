@@ -7,7 +7,6 @@ from typing import Any
 from tests.cli.flags import plan_context, plan_rotation
 from tests.cli.flags.effect import (
     Effect,
-    Forced,
     Offloads,
     Other,
     Outcome,
@@ -89,7 +88,6 @@ FLAGS: Table = {
     "overwrite": Overwrites(CACHE, "--seed 1"),
     "figures": Undrawn(CACHE, "tests/figures/test_plans.py::test_the_figures_of_a_cache_plan"),
     "device": on_device(CACHE),
-    "force": Forced(CACHE, "--prompts 100000 --random-draws 1000 --rankings random far_task --length 60"),
     **plan_rotation.FLAGS,
     **plan_context.FLAGS,
 }  # fmt: skip

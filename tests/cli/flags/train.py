@@ -11,7 +11,6 @@ import pandas as pd
 import rotoscope as rs
 from tests.cli.flags.effect import (
     Effect,
-    Forced,
     Other,
     Outcome,
     Overwrites,
@@ -129,7 +128,6 @@ TRAIN: Table = {
     "overwrite": Overwrites(LETTER, "--seed 1"),
     "figures": Undrawn(LETTER, drawn="tests/cli/test_cli.py::test_train_then_dynamics_from_the_command_line"),
     "device": on_device(LETTER),
-    "force": Forced(LETTER, "--steps 10000000 --batch 100000 --train-sequences 100000"),
 }
 
 WORDS = "data letter --train 8 --validation 4 --test 6 --hops 1 --target 4 --window 2 --alphabet 4 --digits 2"
@@ -201,5 +199,4 @@ DATA: Table = {
     "out": dataset_is_written_there,
     "overwrite": datasets_are_replaced_only_when_asked,
     "device": on_device(WORDS),
-    "force": Forced(WORDS, "--train 100000000 --target 1000"),
 }
