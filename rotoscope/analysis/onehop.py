@@ -75,8 +75,7 @@ def one_hop_local(
         raise TaskError("this tokenizer has no chat template; ask with chat=False")
     _cost(subject, plan, turns, answer_tokens).check(subject.device, force=force)
     settings = {
-        "model": subject.name,
-        "fingerprint": subject.fingerprint,
+        **subject.settings,
         "chat": turns,
         "answer_tokens": answer_tokens,
         **plan.settings,

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 from rotoscope.errors import RotoscopeError
 
-COMMANDS: dict[str, str] = {}
+COMMANDS: dict[str, str] = {
+    "plan context": "read the model with other rotary settings (profile --rope rope_type=yarn,factor=4.0) and compare profiles",
+}
 """What answers a removed command, by its name ("bundle", "plan context")."""
 FLAGS: dict[str, str] = {}
 """What answers a removed flag, by its command and itself ("profile --devices")."""

@@ -10,7 +10,7 @@ from rotoscope.settings.base import Settings
 
 MAPS = ("auto", "balanced", "balanced_low_0", "sequential")
 """Ways to spread a model over devices that accelerate knows by name."""
-ONE_PROCESS = ("dtype", "allow_missing", "device_map", "offload_folder")
+ONE_PROCESS = ("dtype", "allow_missing", "device_map", "offload_folder", "rope")
 """What is asked of a model that one process holds."""
 
 
@@ -34,3 +34,5 @@ class ModelSettings(Settings):
     """Score prompts on several devices at the same time, each with the whole model: cuda:0 cuda:1."""
     offload_folder: Path | None = None
     """With a device map: where weights that go to disk are written, if they must be; by default a temporary folder."""
+    rope: str | None = None
+    """Read the model with other rotary settings, as JSON or as key=value: rope_type=yarn,factor=4.0."""

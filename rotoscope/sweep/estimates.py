@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from rotoscope.errors import RotoscopeError
 from rotoscope.settings import (
     CacheSettings,
-    ContextSettings,
     DepthsSettings,
     GateSettings,
     LengthsSettings,
@@ -156,14 +155,12 @@ def _depths(given: Mapping[str, Any], device: str | None) -> Expected:
 
 def _plan(given: Mapping[str, Any], device: str | None) -> Expected:
     from rotoscope.analysis.plan.cache_plan import cache_cost
-    from rotoscope.analysis.plan.context_plan import context_cost
     from rotoscope.analysis.plan.rotation_plan import rotation_cost
 
     subject = _subject(given, device)
     decided: dict[str, Callable[[], Cost]] = {
         "cache": lambda: cache_cost(subject, _some(CacheSettings, given)),
         "rotation": lambda: rotation_cost(subject, _some(RotationSettings, given)),
-        "context": lambda: context_cost(subject, _some(ContextSettings, given)),
     }
     return _of(subject, given, decided[given["decision"]](), PLAN_TABLES)
 

@@ -62,12 +62,7 @@ def rotated(subject: rs.Subject, **how: Any) -> Any:
     return rs.plan.rotation(subject, sources=("repeats", "text"), show_progress=False, **own, **how)
 
 
-def longer(subject: rs.Subject, **how: Any) -> Any:
-    own = {"trained": 32, "to": 64, "scaling": "linear", "asked": 8}
-    return rs.plan.context(subject, show_progress=False, **own, **how)
-
-
-@pytest.mark.parametrize("planned", [cached, rotated, longer])
+@pytest.mark.parametrize("planned", [cached, rotated])
 def test_another_text_under_the_same_name_is_another_run(
     planned: Callable[..., Any], subject: rs.Subject, text: Path, tmp_path: Path
 ) -> None:
@@ -79,12 +74,12 @@ def test_another_text_under_the_same_name_is_another_run(
         planned(subject, text=text, out=tmp_path / "run")
     other = planned(subject, text=text, out=tmp_path / "run", overwrite=True)
     assert other.run.settings["prompts_hash"] != first.run.settings["prompts_hash"]
-    name = {"cache-plan": "points", "rotation-plan": "frontier", "context-plan": "losses"}[other.run.kind]
+    name = {"cache-plan": "points", "rotation-plan": "frontier"}[other.run.kind]
     before, after = (plan.tables[name].query("source == 'text'")["loss"] for plan in (first, other))
     assert not np.allclose(before, after)
 
 
-@pytest.mark.parametrize("planned", [cached, rotated, longer])
+@pytest.mark.parametrize("planned", [cached, rotated])
 def test_plans_say_what_chance_is_made_of(planned: Callable[..., Any], subject: rs.Subject, text: Path) -> None:
     assert planned(subject, text=text).run.settings["vocabulary"] == subject.model.config.vocab_size == 128
 
@@ -196,16 +191,3 @@ def test_a_ranking_on_text_takes_text(subject: rs.Subject, text: Path) -> None:
     pd.testing.assert_series_equal(
         alone.scores["number"], plan.scores[plan.scores["ranking"] == "on_the_fly"]["number"], check_index=False
     )
-
-
-@pytest.mark.parametrize(("sources", "words"), [("repeats", "length must lie between 4 and 125"), ("text", "tokens, and 2 stretches of 256 were")])  # fmt: skip
-def test_a_context_that_cannot_be_filled_is_refused_before_anything_is_measured(
-    subject: rs.Subject, tmp_path: Path, sources: str, words: str
-) -> None:
-    file = write(tmp_path / "words.txt", 0)
-    file.write_text(" ".join(file.read_text().split()[:300]))
-    how: dict[str, Any] = {"sources": sources, "trained": 32, "asked": 8, "scaling": "linear", "text": file}
-    with pytest.raises(TaskError, match=rf"inputs of 256 tokens \(--to\) cannot be made \(.*{words}"):
-        rs.plan.context(subject, to=256, out=tmp_path / "run", **how)
-    assert not (tmp_path / "run").exists()
-    rs.plan.context(subject, to=64, out=tmp_path / "run", show_progress=False, **how)

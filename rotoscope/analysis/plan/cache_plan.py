@@ -65,7 +65,7 @@ def cache(
     few = _few(subject, wanted)
     cache_cost(subject, wanted, few).check(subject.device, force=force)
     shown = _prompts(subject, wanted)
-    described = {"model": subject.name, "fingerprint": subject.fingerprint, **wanted.stored()}
+    described = {**subject.settings, **wanted.stored()}
     described["task_settings"] = {source: prompts.settings for source, prompts in few.items()}
     described["prompts_hash"] = hash_of_sources(shown)
     described["vocabulary"] = size_of(subject.model.config.get_text_config(), "vocab_size")

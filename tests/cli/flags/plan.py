@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.cli.flags import plan_context, plan_rotation
+from tests.cli.flags import plan_rotation
 from tests.cli.flags.effect import (
     Effect,
     Forced,
@@ -91,5 +91,4 @@ FLAGS: Table = {
     "device": on_device(CACHE),
     "force": Forced(CACHE, "--prompts 100000 --random-draws 1000 --rankings random far_task --length 60"),
     **plan_rotation.FLAGS,
-    **plan_context.FLAGS,
 }  # fmt: skip
