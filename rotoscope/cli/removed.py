@@ -10,7 +10,9 @@ COMMANDS: dict[str, str] = {
     "plan context": "read the model with other rotary settings (profile --rope rope_type=yarn,factor=4.0) and compare profiles",
 }
 """What answers a removed command, by its name ("bundle", "plan context")."""
-FLAGS: dict[str, str] = {}
+FLAGS: dict[str, str] = {
+    "plan cache --input-swaps": "use profile --input-swaps for scores with the prompt itself permuted",
+}
 """What answers a removed flag, by its command and itself ("profile --devices")."""
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 
 import rotoscope as rs
@@ -164,30 +163,3 @@ def test_a_share_that_is_none_or_all(subject: rs.Subject, keep: float, streams: 
 def test_random_rankings_alone_make_no_plan(subject: rs.Subject) -> None:
     with pytest.raises(RotoscopeError, match="random rankings are what a plan is compared with"):
         rs.plan.cache(subject, **REPEATS | {"rankings": "random"})
-
-
-def test_a_ranking_on_text_takes_text(subject: rs.Subject, text: Path) -> None:
-    usual = {name: value for name, value in REPEATS.items() if name != "rankings"} | {
-        "frontier": 0.5,
-        "random_draws": 2,
-    }
-    plan = rs.plan.cache(subject, **usual)
-    assert "far_text" not in plan.run.settings["rankings"]
-    assert "far_text" not in set(plan.scores["ranking"])
-    said = [warning for warning in plan.run.warnings if "text" in warning]
-    assert said == [
-        "the ranking far_text was left out: text is not among what is judged (--sources)",
-        "the ranking on_the_fly was made on repeats: text, which it is meant for, is not among what is judged (--sources)",
-    ]
-    with pytest.raises(
-        RotoscopeError, match=r"the ranking 'far_text' \(--rankings\) is made on text, which is not among"
-    ):
-        rs.plan.cache(subject, **REPEATS | {"rankings": ("far_text", "far_task")})
-    whole = rs.plan.cache(subject, text=text, **BOTH, rankings=("far_task", "far_text", "on_the_fly"))
-    assert not [warning for warning in whole.run.warnings if "text" in warning]
-    wide = whole.scores.pivot(index=["layer", "key_head"], columns="ranking", values="number")
-    assert not np.allclose(wide["far_task"], wide["far_text"])
-    alone = rs.plan.cache(subject, **REPEATS | {"rankings": "on_the_fly"})
-    pd.testing.assert_series_equal(
-        alone.scores["number"], plan.scores[plan.scores["ranking"] == "on_the_fly"]["number"], check_index=False
-    )

@@ -70,7 +70,7 @@ def test_a_plan_that_is_a_random_draw_is_not_beyond_the_null() -> None:
     drawn = points[(points["ranking"] == "random") & (points["draw"] == 0)].set_index(
         ["kept_share", "source", "prompt"]
     )
-    own = (points["ranking"] == "combined") & (points["purpose"] == "judging")
+    own = (points["ranking"] == "far_task") & (points["purpose"] == "judging")
     keys = pd.MultiIndex.from_frame(points.loc[own, ["kept_share", "source", "prompt"]])
     points.loc[own, "loss"] = drawn["loss"].reindex(keys).to_numpy() + 0.01
     assert set(verdicts_of(cache)) == {"also in the null"}
@@ -145,10 +145,10 @@ def rotation_plan(all_rotate: float, losses: dict[str, float]) -> RotationPlan:
 def test_no_ranking_of_planes_is_praised_where_the_model_only_guesses() -> None:
     losses = {"effect": 2.0, "norm": 3.0}
     fine = told(rotation_plan(1.0, losses), 128)
-    assert "The best of ours" in fine
+    assert "effect beside the best baseline" in fine
     assert "effect is better than random planes on text" in fine
     lost = told(rotation_plan(15.93, losses), 128)
-    assert "The best of ours" not in lost
+    assert "beside the best baseline" not in lost
     assert "better than random planes" not in lost
     assert "On text the model as it is loses 15.96, no better than guessing (4.85)" in lost
 

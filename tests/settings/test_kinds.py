@@ -109,7 +109,7 @@ def test_a_path_can_be_a_name(kind: type[Settings], name: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "given", "words"),
     [
-        (CacheSettings, {"rankings": ("nosuch",)}, "unknown rankings 'nosuch'; choose symbolic_mass, symbolic, "),
+        (CacheSettings, {"rankings": ("nosuch",)}, "unknown rankings 'nosuch'; choose far_task, gradient, gradient_rounds or random"),
         (CacheSettings, {"keep": None}, "keep must be a number, found None"),
         (CacheSettings, {"keep": 25}, "keep must be at most 1, found 25: did you mean 25%? this is the share"),
         (CacheSettings, {"frontier": (0.1, 10)}, "frontier must be at most 1, found 10: did you mean 10%?"),

@@ -177,8 +177,6 @@ def rotation_cost(
     passes: float = rankings * (2 + len(wanted.plane_budgets)) + 3
     if "effect" in wanted.plane_rankings:
         passes += BACKWARD * wanted.path_points
-    if "effect_rounds" in wanted.plane_rankings:
-        passes += BACKWARD * 6
     seconds = passes * sum(
         forward_seconds(subject.model, len(prompt.tokens), subject.device)
         for prompts in shown.values()
