@@ -14,6 +14,7 @@ Rope = str | Mapping[str, Any] | None
 LENGTH, TRAINED_LENGTH = "max_position_embeddings", "original_max_position_embeddings"
 LENGTHENED = ("linear", "yarn", "longrope", "llama3")
 """Types with which a model reads `factor` times as many tokens as it was trained on."""
+LISTS = ("short_factor", "long_factor", "mrope_section")
 EXAMPLE = "rope_type=yarn,factor=4.0"
 
 
@@ -66,7 +67,7 @@ def set_rope(config: Any, rope: Mapping[str, Any]) -> None:
     changes = dict(rope)
     length = changes.pop(LENGTH, None)
     if length is not None:
-        _check_number(LENGTH, length)
+        _check_value(LENGTH, length)
     layer_types = text.nested_rope_parameter_keys(own)
     if not layer_types:
         parameters = _merged(text, own, changes)
@@ -76,9 +77,8 @@ def set_rope(config: Any, rope: Mapping[str, Any]) -> None:
         parameters = dict(own) | {key: _merged(text, own[key] or {}, changes[key]) for key in changes}
     described = text.to_dict() | {"rope_parameters": parameters}
     if TRAINED_LENGTH in parameters and hasattr(text, TRAINED_LENGTH):
-        setattr(
-            text, TRAINED_LENGTH, parameters[TRAINED_LENGTH]
-        )  # transformers prefers it to the one in rope_parameters
+        # transformers prefers it to the one in rope_parameters
+        setattr(text, TRAINED_LENGTH, parameters[TRAINED_LENGTH])
         described[TRAINED_LENGTH] = parameters[TRAINED_LENGTH]
     try:
         type(text).from_dict(described | ({LENGTH: length} if length else {}))
@@ -97,8 +97,8 @@ def check_rotary(model: Any) -> None:
     """Refuse a model whose rotary embedding is not made from rope_parameters: they would change nothing."""
     if not any(hasattr(module, "rope_type") for module in model.modules()):
         raise ModelError(
-            f"this {model.config.model_type} model has no rotary embedding that transformers makes from rope_parameters, so they would change nothing; leave "
-            "rope out"
+            f"this {model.config.model_type} model has no rotary embedding that transformers makes from rope_parameters, so they "
+            "would change nothing; leave rope out"
         )
 
 
@@ -139,8 +139,8 @@ def _merged(text: Any, own: Mapping[str, Any], changes: Any) -> dict[str, Any]:
     for key, value in changes.items():
         if key not in keys:
             raise ModelError(f"unknown rotary setting '{key}'; transformers knows {', '.join([*keys, LENGTH])}")
-        if key not in ("rope_type", "truncate"):
-            _check_number(key, value)
+        if key != "rope_type":
+            _check_value(key, value)
     kept = {"rope_theta", "partial_rotary_factor", *(text.ignore_keys_at_rope_validation or ())}
     if rope_type in LENGTHENED[1:]:
         kept.add(TRAINED_LENGTH)
@@ -162,16 +162,26 @@ def _longer(text: Any, parameters: Mapping[str, Any]) -> int | None:
     return max(round(trained * factor), getattr(text, LENGTH))
 
 
-def _check_number(key: str, value: Any) -> None:
-    """Rotary settings are positive numbers, or lists of them."""
-    numbers = value if isinstance(value, list | tuple) and value else [value]
-    for number in numbers:
-        if (
-            isinstance(number, bool)
-            or not isinstance(number, int | float)
-            or not (math.isfinite(number) and number > 0)
-        ):
-            raise ModelError(f"the rotary setting {key} must be a positive number, found {value!r}")
+def _check_value(key: str, value: Any) -> None:
+    """Refuse a value that no rotary setting of this name has."""
+    if key == "truncate":
+        kind, valid = "true or false", isinstance(value, bool)
+    elif key in LISTS:
+        kind, valid = (
+            "a list of positive numbers",
+            isinstance(value, list | tuple) and all(map(_positive, value)),
+        )
+    elif key in (LENGTH, TRAINED_LENGTH):
+        kind, valid = "a positive whole number", _positive(value) and isinstance(value, int)
+    else:
+        kind, valid = "a positive number", _positive(value)
+    if not valid:
+        raise ModelError(f"the rotary setting {key} must be {kind}, found {value!r}")
+
+
+def _positive(value: Any) -> bool:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and math.isfinite(value) and value > 0
 
 
 def _check_layer_types(model_type: str, layer_types: list[str], changes: Mapping[str, Any]) -> None:
