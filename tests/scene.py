@@ -19,7 +19,6 @@ from huggingface_hub import constants
 import rotoscope as rs
 from rotoscope import cli
 from rotoscope.reading import heads, loading
-from rotoscope.reading.scaled import RopeScaling
 from rotoscope.results.atlas import sha256
 from rotoscope.results.files import disk_errors, write_table
 from rotoscope.results.record import described_checksum
@@ -68,21 +67,6 @@ class Scene:
         content = json.loads(file.read_text()) | changes
         file.write_text(json.dumps(content | {"checksum": described_checksum(content)}))
         return Path(name)
-
-    def context_plan(self) -> Any:
-        """Of a model that knows nothing."""
-        how: dict[str, Any] = {"trained": 32, "to": 64, "asked": 8, "sources": "repeats", "scaling": "linear"}
-        return rs.plan.context(self.subject, show_progress=False, **how)
-
-    def scaled_by(self, **rope: Any) -> Any:
-        """The model under a scaling that a file might name."""
-        said = RopeScaling("linear", {"rope_theta": 10000.0, **rope}, 64)
-        found = (self.subject.name, self.subject.fingerprint, 32, 64, "linear", "", "", {"linear": said})
-        return rs.plan.scale(self.subject, rs.plan.ContextFile(*found))
-
-    def damaged_plan(self) -> None:
-        Path("plan.json").write_text("{")
-        rs.plan.load_context("plan.json")
 
     def truncated(self) -> rs.Subject:
         weights = self.folder("cut") / "model.safetensors"

@@ -95,14 +95,6 @@ STAND_INS = {
         "depths path/to/model --pairs 8 --prompts 2 --swaps 4",
         "a tiny llama for minutes of work",
     ),
-    "plan context path/to/model --to 2048 --scaling yarn ntk": (
-        "plan context path/to/model --trained 32 --to 64 --scaling yarn ntk --sources repeats",
-        "a tiny llama for the user's own model, which knows few words",
-    ),
-    "plan context smollm2 --trained 2048 --to 8192": (
-        "plan context path/to/model --trained 32 --to 64 --sources repeats",
-        "a tiny llama for an hour of work",
-    ),
     "--at 0 10 15 own": ("--at 0 1 own", "a model of few layers"),
     "profile smollm2 --input-swaps 64": (
         "profile path/to/model --pairs 8 --prompts 2 --input-swaps 4",

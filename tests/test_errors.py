@@ -163,14 +163,10 @@ SITUATIONS: dict[str, Callable[[Scene], Any]] = {
         rankings="far_task",
         text=s.made("words.txt", "w3 " * 99),
     ),
-    "A ranking without its text": lambda s: rs.plan.cache(s.subject, sources="repeats", rankings="far_text"),
     "Random rankings alone": lambda s: rs.plan.cache(s.subject, rankings="random"),
     "A share that was a percentage": lambda s: rs.plan.cache(s.subject, keep=25),
     "No share to compare at": lambda s: rs.plan.cache(
         s.subject, keep=1.0, frontier=0.01, sources="repeats", length=8, window=4
-    ),
-    "A context that cannot be filled": lambda s: rs.plan.context(
-        s.subject, trained=64, to=256, sources="repeats"
     ),
     "An unknown name": lambda s: rs.plan.cache(s.subject, sources="repeat"),
     "A value of another kind": lambda s: rs.plan.cache(s.subject, keep=None),
@@ -181,7 +177,6 @@ SITUATIONS: dict[str, Callable[[Scene], Any]] = {
     "Stretches without tokens": lambda s: rs.tasks.long_text(s.tokenizer, 2),
     "More asked for than there is": lambda s: rs.tasks.long_text(s.tokenizer, 8, asked=9),
     "A cache plan that is not there": lambda s: rs.plan.load_cache("nowhere"),
-    "A plan of another kind": lambda s: rs.plan.load_context(s.made("plan.json", '{"plan": "cache"}')),
     "A damaged cache plan": lambda s: rs.plan.load_cache(s.made("plan.json", "{}")),
     "A cache plan for another model": lambda s: rs.plan.stream(
         s.subject, rs.plan.StreamingPlan("0123456789abcdef", 4, 1, (), (2,), "other")
@@ -199,12 +194,9 @@ SITUATIONS: dict[str, Callable[[Scene], Any]] = {
         rs.plan.stream(s.subject, rs.plan.StreamingPlan(s.subject.fingerprint, 4, 1, (), (2,) * 3))
         for _ in range(2)
     ],
-    "A scaling of a plan that was changed": lambda s: s.scaled_by(rope_type="longrope", factor=2.0),
-    "A part of a scaling that is missing": lambda s: s.scaled_by(rope_type="linear"),
     "A mask that is no rectangle": lambda s: rs.plan.StreamingPlan("0", 4, 1, (), (2, 3)).mask(),
     "A share that is none": lambda s: rs.plan.cache(s.subject, keep="a quarter"),
     "A task that is not judged": lambda s: rs.plan.cache(s.subject, task="text", sources=("repeats",)),
-    "Swaps of the prompt without their ranking": lambda s: rs.plan.cache(s.subject, input_swaps=4),
     "A flag of another plan": lambda s: s.command("plan", "cache", "--planes", "2"),
     "A model that gives no answers": lambda s: rs.gate(
         rs.load((s.model.model, s.tokenizer)), rs.tasks.repeats(s.subject, 8, 1), silence=True, heads="0:0"
@@ -380,17 +372,6 @@ SITUATIONS: dict[str, Callable[[Scene], Any]] = {
     "A variable that is no setting": Scene.variable,
     "A flag that means nothing here": lambda s: s.command("train", "letter", "--letters", "30"),
     "Out of memory": lambda s: s.command(failing=RuntimeError("CUDA out of memory. Tried to allocate")),
-    "Angles that are scaled already": lambda s: rs.plan.context(tiny("llama-3 scaling")),
-    "No angles to scale": lambda s: rs.plan.context(tiny("gptj")),
-    "A scaling that the configuration forbids": lambda s: rs.plan.context(tiny("phi3"), scaling="linear"),
-    "A context plan of another model": lambda s: rs.plan.scale(tiny("llama", seed=1), s.context_plan()),
-    "A context plan that recommends nothing": lambda s: rs.plan.scale(s.subject, s.context_plan()),
-    "A damaged context plan": Scene.damaged_plan,
-    "A context plan that is not there": lambda s: rs.plan.load_context("nowhere"),
-    "A scaling that a plan does not have": lambda s: rs.plan.scale(s.subject, s.context_plan(), "yarn"),
-    "A context that needs no scaling": lambda s: rs.plan.context(s.subject, to=256),
-    "An unknown scaling": lambda s: rs.plan.context(s.subject, scaling="longrope"),
-    "Lengths that no context plan measures": lambda s: rs.plan.context(s.subject, to=1024, lengths=(100,)),
     "Stopped by you": lambda s: s.command(failing=KeyboardInterrupt()),
 }
 

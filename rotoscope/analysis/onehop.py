@@ -72,8 +72,7 @@ def one_hop_local(
         raise TaskError("this tokenizer has no chat template; ask with chat=False")
     _check_size(subject, plan, turns)
     settings = {
-        "model": subject.name,
-        "fingerprint": subject.fingerprint,
+        **subject.settings,
         "chat": turns,
         "answer_tokens": answer_tokens,
         **plan.settings,

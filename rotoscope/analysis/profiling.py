@@ -326,8 +326,7 @@ def _single_frequencies(
 def subject_settings(subject: Subject, prompts: Prompts) -> dict[str, Any]:
     """Which model and which prompts, as they stand among a run's settings."""
     return {
-        "model": subject.name,
-        "fingerprint": subject.fingerprint,
+        **subject.settings,
         "tokenizer_hash": tokenizer_identity(subject.tokenizer),
         "task": prompts.task,
         "task_settings": prompts.settings,

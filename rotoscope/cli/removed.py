@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 from rotoscope.errors import RotoscopeError
 
-COMMANDS: dict[str, str] = {}
+COMMANDS: dict[str, str] = {
+    "plan context": "read the model with other rotary settings (profile --rope rope_type=yarn,factor=4.0) and compare profiles",
+}
 """What answers a removed command, by its name ("bundle", "plan context")."""
 FLAGS: dict[str, str] = {
     "profile --devices": "use --device-map to spread a large model over several devices, 'rotoscope sweep' to run many profiles",
@@ -25,6 +27,7 @@ FLAGS: dict[str, str] = {
             "train",
         )
     },
+    "plan cache --input-swaps": "use profile --input-swaps for scores with the prompt itself permuted",
 }
 """What answers a removed flag, by its command and itself ("profile --devices")."""
 

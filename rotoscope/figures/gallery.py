@@ -13,7 +13,6 @@ from rotoscope.results import (
     CachePlan,
     Calibration,
     Canonical,
-    ContextPlan,
     Dynamics,
     Gating,
     Lengths,
@@ -67,10 +66,6 @@ def figures_of(run: SavedRun, printed: pd.DataFrame | None = None) -> Iterator[t
     elif isinstance(run, CachePlan):
         yield "cache_frontier", draw.cache_frontier(run)
         yield "cache_map", draw.cache_map(run)
-    elif isinstance(run, ContextPlan):
-        yield "context_losses", draw.context_losses(run)
-        if "heads" in run.tables:
-            yield "context_classes", draw.context_classes(run)
     elif isinstance(run, Gating) and run.sweep:
         yield "gate_bands", draw.gate_bands(run)
     elif isinstance(run, RotationPlan):

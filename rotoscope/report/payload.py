@@ -37,7 +37,6 @@ TITLES = {
     "agreement": "Heads of {name} on several tasks",
     "calibration": "How often a verdict is wrong",
     "restrictions": "Models whose heads have some frequencies only",
-    "context-plan": "{name} at longer contexts",
     "sweep": "The sweep {name}",
     "steering": "Models that were trained to have heads of a kind",
     "cache-plan": "Key heads of {name} that keep everything",

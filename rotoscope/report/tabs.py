@@ -11,7 +11,7 @@ import pandas as pd
 from rotoscope.maths.purity import COVERED
 from rotoscope.report.columns import clean, column, columns, curve, packed, table
 from rotoscope.report.over_training import training_tab
-from rotoscope.report.plan_tabs import cache_tab, context_tab, rotation_tab
+from rotoscope.report.plan_tabs import cache_tab, rotation_tab
 from rotoscope.report.salvage import Salvaged
 from rotoscope.report.sweeps import sweep_tables
 from rotoscope.results.aggregate import ENDS, SCORES
@@ -180,7 +180,6 @@ TABS: dict[str, dict[str, Callable[[Salvaged], Tab | None]]] = {
     "canonical": {"canonical": canonical_tab},
     "cache-plan": {"plan": cache_tab},
     "rotation-plan": {"plan": rotation_tab},
-    "context-plan": {"plan": context_tab},
     "theory": {"theory": partial(verdicts_tab, *THEORY)},
     "ledger": {"ledger": partial(verdicts_tab, *LEDGER)},
 }
@@ -197,7 +196,6 @@ SHOWN_ELSEWHERE = {
     "lengths": {"heads"},
     "cache-plan": {"points"},
     "rotation-plan": {"frontier", "selection"},
-    "context-plan": {"losses", "positions", "heads", "planes", "predicted"},
     "canonical": {"accuracy", "positions", "vectors", "scores"},
     "sweep": {"items", "heads", "classes"},
 }  # fmt: skip

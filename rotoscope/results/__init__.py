@@ -8,7 +8,6 @@ from rotoscope.results.agreement import Agreement as Agreement
 from rotoscope.results.cache_plan import CachePlan as CachePlan
 from rotoscope.results.calibration import Calibration as Calibration
 from rotoscope.results.canonical import Canonical as Canonical
-from rotoscope.results.context_plan import ContextPlan as ContextPlan
 from rotoscope.results.depths import SwapDepths as SwapDepths
 from rotoscope.results.dynamics import Dynamics as Dynamics
 from rotoscope.results.gating import Gating as Gating
@@ -54,7 +53,6 @@ KINDS: dict[str, type[SavedRun]] = {
         Steering,
         CachePlan,
         RotationPlan,
-        ContextPlan,
         Sweep,
     )
 }

@@ -15,7 +15,6 @@ from rotoscope.settings.model import ModelSettings as ModelSettings
 from rotoscope.settings.output import Output as Output
 from rotoscope.settings.plan import PlanSettings as PlanSettings
 from rotoscope.settings.plan_cache import CacheSettings as CacheSettings
-from rotoscope.settings.plan_context import ContextSettings as ContextSettings
 from rotoscope.settings.plan_rotation import RotationSettings as RotationSettings
 from rotoscope.settings.profile import ProfileSettings as ProfileSettings
 from rotoscope.settings.profile import check_tau as check_tau

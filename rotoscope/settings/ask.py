@@ -25,6 +25,7 @@ class AskSettings(Settings):
         "dtype": LOCAL,
         "device_map": LOCAL,
         "offload_folder": LOCAL,
+        "rope": LOCAL,
         "model_name": ENDPOINT,
         "body": ENDPOINT,
         "concurrency": ENDPOINT,

@@ -28,3 +28,5 @@ class ModelSettings(Settings):
     disk), or a JSON file with a dictionary from modules to devices, cpu and disk. It is read where the weights are."""
     offload_folder: Path | None = None
     """With a device map: where weights that go to disk are written, if they must be; by default a temporary folder."""
+    rope: str | None = None
+    """Read the model with other rotary settings, as JSON or as key=value: rope_type=yarn,factor=4.0."""

@@ -24,7 +24,7 @@ from tests.analysis.test_calibration import made_up
 from tests.figures.conftest import MODELS
 from tests.figures.legible import faults
 from tests.monitored import monitored
-from tests.plans import cache_plan, context_plan, rotation_plan
+from tests.plans import cache_plan, rotation_plan
 from tests.results.test_onehop import made
 from tests.results.test_restrictions import restricted
 from tests.results.test_steering import made_up as steered
@@ -83,8 +83,6 @@ FIGURES: dict[str, Callable[[Runs], Figure]] = {
     "cache_map": lambda run: draw.cache_map(cache_plan()),
     "rotation_frontier": lambda run: draw.rotation_frontier(rotation_plan()),
     "rotation_map": lambda run: draw.rotation_map(rotation_plan()),
-    "context_losses": lambda run: draw.context_losses(context_plan()),
-    "context_classes": lambda run: draw.context_classes(context_plan()),
     "plane": lambda run: draw.plane(run("full")),
     "plane with carried heads": lambda run: draw.plane(as_profile(permuted=True)),
     "layer_map": lambda run: draw.layer_map(run("full")),

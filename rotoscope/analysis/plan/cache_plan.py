@@ -17,7 +17,7 @@ from rotoscope.analysis.batches import Halving
 from rotoscope.analysis.losses import check_losses, measure_losses
 from rotoscope.analysis.plan.exports import layer_numbers, write_exports
 from rotoscope.analysis.plan.judged import OutOfSight, Sizes, hash_of_sources, judged_prompts
-from rotoscope.analysis.plan.rankings import FAR_TEXT, ON_THE_FLY, TEXT, Ranked, Rankings
+from rotoscope.analysis.plan.rankings import Ranked, Rankings
 from rotoscope.analysis.profiling import describe
 from rotoscope.errors import RotoscopeError, TaskError
 from rotoscope.progress import progress_bar
@@ -52,36 +52,20 @@ def cache(
     programs lie in it.
     """
     wanted = CacheSettings.make(settings, **changes)
-    warnings = _missing_text(wanted)
-    wanted = replace(wanted, rankings=wanted.compared)
     subject = load(subject)
     few = _few(subject, wanted)
     shown = _prompts(subject, wanted)
-    described = {"model": subject.name, "fingerprint": subject.fingerprint, **wanted.stored()}
+    described = {**subject.settings, **wanted.stored()}
     described["task_settings"] = {source: prompts.settings for source, prompts in few.items()}
     described["prompts_hash"] = hash_of_sources(shown)
     described["vocabulary"] = int(subject.model.config.get_text_config().vocab_size)
     run = Run(CachePlan, described, out, overwrite=overwrite, device=subject.device.type)
-    run.record.warnings += [*subject.caveats, *warnings]
+    run.record.warnings += subject.caveats
     if run.finished is not None:
         return run.finished
     reader = HeadReader(subject.model)
     reader.check_predicts("a plan is judged by what the model says next")
     return _Planning(run, subject, reader, wanted, shown).plan(show_progress)
-
-
-def _missing_text(wanted: CacheSettings) -> list[str]:
-    """What is said about rankings that are made on text, where there is none."""
-    said = []
-    if TEXT not in wanted.sources:
-        if FAR_TEXT in wanted.rankings:
-            said.append(f"the ranking {FAR_TEXT} was left out: {TEXT} is not among what is judged (--sources)")
-        if ON_THE_FLY in wanted.rankings:
-            said.append(
-                f"the ranking {ON_THE_FLY} was made on {wanted.task}: {TEXT}, which it is meant for, is not among what is judged "
-                "(--sources)"
-            )
-    return said
 
 
 def _prompts(subject: Subject, wanted: CacheSettings) -> dict[str, Prompts]:
@@ -110,8 +94,8 @@ def _check_window(shown: dict[str, Prompts], wanted: CacheSettings) -> None:
                 f"first {wanted.sinks}, so no head would forget them: use longer prompts (--length), a smaller --window or --sinks, or "
                 "other --sources"
             )
-    if TEXT in shown:
-        shortest = min(len(prompt.tokens) for prompt in shown[TEXT])
+    if "text" in shown:
+        shortest = min(len(prompt.tokens) for prompt in shown["text"])
         if wanted.window + wanted.sinks >= shortest:
             raise TaskError(
                 f"a window of {wanted.window} tokens and {wanted.sinks} first ones hold all of a prompt of {shortest} (text), so no head "
@@ -137,12 +121,11 @@ class _Planning:
     ) -> None:
         self.run, self.subject, self.reader, self.wanted = run, subject, reader, wanted
         count = wanted.prompts
-        ranked_on = {source: prompts[:count] for source, prompts in shown.items()}
         self.choosing: dict[str, Prompts] = {
             wanted.task: shown[wanted.task][count : count + max(1, count // 2)]
         }
         self.judging = {source: prompts[2 * count :] for source, prompts in shown.items()}
-        self.rankings = Rankings(subject, reader, wanted, ranked_on)
+        self.rankings = Rankings(subject, reader, wanted, shown[wanted.task][:count])
         self.halving = Halving(run.record.warnings)
 
     def plan(self, show_progress: bool | None) -> CachePlan:

@@ -67,8 +67,7 @@ def rotation(
             f"planes is {wanted.planes}, and a head of {subject.name} has {total}: ask for at most {total} (--planes)"
         )
     described = wanted.stored() | {
-        "model": subject.name,
-        "fingerprint": subject.fingerprint,
+        **subject.settings,
         "prompts_hash": hash_of_sources(shown),
         "vocabulary": int(subject.model.config.get_text_config().vocab_size),
         "lengths": {source: max(len(p.tokens) for p in prompts) for source, prompts in judged.items()},

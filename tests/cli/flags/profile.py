@@ -139,5 +139,6 @@ FLAGS: Table = {
     "dtype": Effect(REPEATS, "--dtype bfloat16", lambda o: o.result.run.subject.dtype, "bfloat16"),
     "device_map": half_on_disk(REPEATS),
     "offload_folder": Offloads(REPEATS),
+    "rope": "tests/cli/test_rope.py::test_rope",
     "allow_missing": "tests/cli/test_loading.py::test_allow_missing",
 }
