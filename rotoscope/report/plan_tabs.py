@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from rotoscope.report.columns import curve, table
-from rotoscope.report.salvage import Salvaged
+from rotoscope.report.reported_run import ReportedRun
 from rotoscope.results.cache_plan import NOTHING, CachePlan
 from rotoscope.results.context_plan import ContextPlan
 from rotoscope.results.plan import Plan
@@ -19,7 +19,7 @@ Tab = dict[str, Any]
 Tables = list[tuple[str, pd.DataFrame]]
 
 
-def cache_tab(found: Salvaged) -> Tab | None:
+def cache_tab(found: ReportedRun) -> Tab | None:
     """Loss against the share of key heads that keep everything, by source and ranking."""
     if "points" not in found.tables or not len(found.tables["points"]):
         return None
@@ -28,7 +28,7 @@ def cache_tab(found: Salvaged) -> Tab | None:
     return _tab(found, run, panels_of(with_ends(run.frontier), "kept_share"), x, done="heads" in found.tables)
 
 
-def rotation_tab(found: Salvaged) -> Tab | None:
+def rotation_tab(found: ReportedRun) -> Tab | None:
     """Loss against the number of planes that rotate, by source and ranking."""
     if not {"frontier", "selection"} <= set(found.tables):
         return None
@@ -39,7 +39,7 @@ def rotation_tab(found: Salvaged) -> Tab | None:
     return _tab(found, run, panels_of(rows, "planes"), x, done="plan" in found.tables)
 
 
-def context_tab(found: Salvaged) -> Tab | None:
+def context_tab(found: ReportedRun) -> Tab | None:
     """Loss against the length of the input, by source and scaling of the angles."""
     if "losses" not in found.tables:
         return None
@@ -79,7 +79,7 @@ def panels_of(rows: pd.DataFrame, x: str) -> list[Tab]:
 
 
 def _tab(
-    found: Salvaged,
+    found: ReportedRun,
     run: Plan,
     panels: list[Tab],
     x: str,

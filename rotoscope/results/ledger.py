@@ -20,7 +20,7 @@ class Ledger(SavedRun):
     @cached_property
     def rows(self) -> pd.DataFrame:
         """One row per claim: the paper's value, ours, the null's, rule, verdict and the command behind it."""
-        return self.tables["ledger"].rename(columns={"anew": "recompute"})  # what runs of 0.1.0 call it
+        return self.tables["ledger"]
 
     def counts(self) -> pd.Series:
         """How many claims have each verdict."""

@@ -11,7 +11,6 @@ import rotoscope as rs
 from rotoscope.results import Lengths, RunRecord
 from rotoscope.results.aggregate import ALL_SCORES, frequency_table, head_table
 from rotoscope.results.intervals import mean_interval, one_row_per_input, per_input
-from rotoscope.results.lengths import _with_inputs
 from rotoscope.results.statistics import statistics
 from rotoscope.tasks import Prompt, Prompts
 from tests.models import tiny, tokens
@@ -130,7 +129,7 @@ def test_an_input_shown_five_times_is_one_sample() -> None:
         [planes.assign(input_id=planes["prompt"], prompt=planes["prompt"] + 6 * k) for k in range(2)]
     )
     pd.testing.assert_frame_equal(frequency_table(both), frequency_table(planes))
-    assert one_row_per_input(once, ["layer", "head", "tau"]) is once  # a run of an earlier version
+    assert one_row_per_input(once, ["layer", "head", "tau"]) is once
 
 
 def test_a_profile_notes_the_input_of_every_prompt() -> None:
@@ -187,26 +186,6 @@ def test_exponents_resample_inputs_and_not_queries() -> None:
     assert queries < 0.6 * widths[0]
     single = Lengths(RunRecord(), {"heads": once.heads.query("input_id == 0")}).exponents()
     assert single["discrepancy_low"].isna().all()
-
-
-def test_inputs_of_earlier_measurements_are_found_again() -> None:
-    """Earlier versions did not note the input; the order of their rows says it."""
-    from rotoscope.analysis.lengths import _gaps
-    from rotoscope.lab.checkpoints import sequences_for
-    from rotoscope.reading import HeadReader
-
-    subject = rs.load("letter", device="cpu")
-    reader = HeadReader(subject.model)
-    samples = sequences_for(subject.model.config, 12, first=7)
-    parts = [
-        _gaps(reader, samples[k : k + 4], k).assign(length=17, model="m", task="letter") for k in (0, 4, 8)
-    ]
-    noted = pd.concat(parts, ignore_index=True)
-    assert noted["input_id"].nunique() == 12
-    assert noted.groupby("input_id")["hops"].nunique().eq(1).all()
-    derived = _with_inputs(noted.drop(columns="input_id"))["input_id"]
-    pairs = pd.DataFrame({"noted": noted["input_id"], "derived": derived}).drop_duplicates()
-    assert len(pairs) == pairs["noted"].nunique() == pairs["derived"].nunique() == 12
 
 
 def test_decay_does_not_count_a_training_twice() -> None:
