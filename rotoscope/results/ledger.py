@@ -27,10 +27,13 @@ class Ledger(SavedRun):
         return self.rows["verdict"].value_counts()
 
     def markdown(self) -> str:
-        """The ledger as a Markdown table, the verdict beside the claim: in sight on a narrow screen."""
+        """The ledger as a Markdown table, the verdict beside the claim: in sight on a narrow screen.
+
+        How stored runs were made, and the command of every row, stand in the table alone.
+        """
         lines = [
-            "| claim | verdict | statement | paper's value | ours | null | paper | rests on | command |",
-            "|---|---|---|---|---|---|---|---|---|",
+            "| claim | verdict | statement | paper's value | ours | null | paper | rests on |",
+            "|---|---|---|---|---|---|---|---|",
         ]
         for row in self.rows.itertuples():
             ours = row.our_value + (f" ({row.note})" if row.note else "")
@@ -42,8 +45,7 @@ class Ledger(SavedRun):
                 ours,
                 row.null_value,
                 f"{PAPERS.get(row.paper, row.paper)}, {row.place}",
-                row.rests_on,
-                f"`{row.command}`",
+                row.rests_on.split(" (")[0],
             )
             lines.append("| " + " | ".join(str(c).replace("|", "\\|").replace("\n", " ") for c in cells) + " |")
         return f"{len(self.rows)} claims: {self._counted()}.\n\n" + "\n".join(lines) + "\n"
