@@ -146,8 +146,10 @@ def _write(place: Path, title: str, entries: list[_Entry], show_progress: bool |
         for entry in entries:
             image = _picture(entry)
             one, problem = _side(entry)
-            state = {"state": "damaged", "problem": problem} if problem else {}
-            listed.append(dataclasses.replace(entry.found, picture=image is not None, **state))
+            shown = dataclasses.replace(entry.found, picture=image is not None)
+            if problem:
+                shown = dataclasses.replace(shown, state="damaged", problem=problem)
+            listed.append(shown)
             if one is not None:
                 one.payload["name"] = entry.found.name
                 keep(f"data/{entry.number}.js", _data(entry.number, one.payload))
