@@ -208,11 +208,10 @@ _PARTS: dict[str, type] = {"subject": SubjectRecord, "proof": Proof}
 
 def _has_type(name: str, value: Any) -> bool:
     """Whether a field has its type, and whether names, sentences and checksums are texts."""
+    parts: Any = value.values() if isinstance(value, dict) else value
     if not isinstance(value, dict if name in _PARTS else _KINDS.get(name, str)):
         return False
-    if name not in ("tables", "warnings", "files", "versions"):
-        return True
-    return all(isinstance(part, str) for part in (value.values() if isinstance(value, dict) else value))
+    return name not in ("tables", "warnings", "files", "versions") or all(isinstance(p, str) for p in parts)
 
 
 def _part(kind: type, value: dict[str, Any]) -> Any:
