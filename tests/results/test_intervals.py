@@ -165,12 +165,20 @@ def test_queries_of_one_input_vary_together() -> None:
     assert 0.9 <= np.mean(held) <= 0.98
 
 
-def discrepancies(copies: int, *, noted: bool) -> Lengths:
+def discrepancies(copies: int) -> Lengths:
     """Heads whose discrepancy falls with the length for some inputs only; every input asked `copies` times."""
     dice = np.random.default_rng(0)
     rows = [
-        {"model": "m", "task": "number", "layer": 0, "head": 0, "length": n, "discrepancy": value, "gap": value}
-        | ({"input_id": k} if noted else {})
+        {
+            "model": "m",
+            "task": "number",
+            "layer": 0,
+            "head": 0,
+            "length": n,
+            "discrepancy": value,
+            "gap": value,
+            "input_id": k,
+        }
         for n in (10, 100, 1000)
         for k, value in enumerate(dice.uniform(0.5, 5.0, 12))
         for _ in range(copies)
@@ -179,11 +187,12 @@ def discrepancies(copies: int, *, noted: bool) -> Lengths:
 
 
 def test_exponents_resample_inputs_and_not_queries() -> None:
-    once, often = discrepancies(1, noted=True), discrepancies(9, noted=True)
+    once, often = discrepancies(1), discrepancies(9)
     widths = [run.exponents().eval("discrepancy_high - discrepancy_low").item() for run in (once, often)]
     assert widths[0] == pytest.approx(widths[1])
-    queries = discrepancies(9, noted=False).exponents().eval("discrepancy_high - discrepancy_low").item()
-    assert queries < 0.6 * widths[0]
+    every_query = often.heads.assign(input_id=range(len(often.heads)))
+    narrow = Lengths(RunRecord(), {"heads": every_query}).exponents()
+    assert narrow.eval("discrepancy_high - discrepancy_low").item() < 0.6 * widths[0]
     single = Lengths(RunRecord(), {"heads": once.heads.query("input_id == 0")}).exponents()
     assert single["discrepancy_low"].isna().all()
 
