@@ -208,7 +208,9 @@ class _Pages:
 
 
 def _links(run: Found) -> Links | None:
-    """Where the server has a run; a name that is no text cannot be asked for."""
+    """Where the server has a run; a damaged one has no page, and a name that is no text cannot be asked for."""
+    if run.state == "damaged":
+        return None
     try:
         link = quote(run.path)
     except UnicodeEncodeError:

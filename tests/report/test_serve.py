@@ -284,6 +284,7 @@ def test_the_page_of_a_damaged_run_says_so(client: TestClient, runs: Path, name:
         assert "make the run again with --overwrite" in answer.text
     assert listed(client)["first"]["state"] == "damaged"
     assert name in listed(client)["first"]["problem"]
+    assert 'href="/run/first"' not in client.get("/").text
     assert client.get("/run/deeper/second").status_code == 200
 
 
