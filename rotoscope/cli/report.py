@@ -23,7 +23,7 @@ def report(
     Parameters
     ----------
     run
-        Run folder, of any kind and in any state: what is missing is said on the page.
+        Run folder of any kind; of a run that is being written, what there is so far.
     other
         A second run to stand beside the first.
     out
@@ -51,9 +51,6 @@ def report(
     folders = [folder for folder in (run, other) if folder is not None]
     with progress_bar("reading the run", None):
         payloads = payloads_of([side_of(folder, PAGE // len(folders)) for folder in folders])
-    for payload in payloads:
-        if payload["kind"] == "unknown" and not payload["tabs"]:
-            raise RotoscopeError(payload["problems"][0])
     if beside is not None:
         payloads = [with_place(one, beside, folder) for one, folder in zip(payloads, folders, strict=True)]
     write_page(file, payloads)

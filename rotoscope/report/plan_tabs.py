@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from rotoscope.report.columns import curve, table
-from rotoscope.report.salvage import Salvaged
+from rotoscope.report.reported_run import ReportedRun
 from rotoscope.results.cache_plan import NOTHING, CachePlan
 from rotoscope.results.plan import Plan
 from rotoscope.results.rotation_plan import RotationPlan
@@ -16,7 +16,7 @@ from rotoscope.settings.plan import SOURCES
 Tab = dict[str, Any]
 
 
-def cache_tab(found: Salvaged) -> Tab | None:
+def cache_tab(found: ReportedRun) -> Tab | None:
     """Loss against the share of key heads that keep everything, by source and ranking."""
     if "points" not in found.tables or not len(found.tables["points"]):
         return None
@@ -25,7 +25,7 @@ def cache_tab(found: Salvaged) -> Tab | None:
     return _tab(found, run, panels_of(with_ends(run.frontier), "kept_share"), x, done="heads" in found.tables)
 
 
-def rotation_tab(found: Salvaged) -> Tab | None:
+def rotation_tab(found: ReportedRun) -> Tab | None:
     """Loss against the number of planes that rotate, by source and ranking."""
     if not {"frontier", "selection"} <= set(found.tables):
         return None
@@ -57,7 +57,7 @@ def panels_of(rows: pd.DataFrame, x: str) -> list[Tab]:
 
 
 def _tab(
-    found: Salvaged,
+    found: ReportedRun,
     run: Plan,
     panels: list[Tab],
     x: str,
