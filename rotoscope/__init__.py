@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from rotoscope.monitor import HeadMonitor as HeadMonitor
     from rotoscope.reading import Subject as Subject
     from rotoscope.reading import load as load
-    from rotoscope.report import write_bundle as bundle
     from rotoscope.results import Profile as Profile
     from rotoscope.results import open as open
     from rotoscope.sweep import atlas as atlas

@@ -1,6 +1,6 @@
-"""The notebooks run from their first cell to their last, and are kept without outputs.
+"""The notebooks run from their first cell to their last, and are kept without outputs; the sweep's file is read.
 
-Quickly in this process, slowly as Jupyter runs them."""
+The notebooks quickly in this process, slowly as Jupyter runs them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pathlib import Path
 import nbformat
 import pytest
 from nbclient import NotebookClient
+
+import rotoscope as rs
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted(ROOT.glob("examples/*.ipynb"))
@@ -33,6 +35,14 @@ def test_cells_run_one_after_another(path: Path, tmp_path: Path, monkeypatch: py
     for cell in read(path).cells:
         if cell.cell_type == "code":
             exec(cell.source.replace("%matplotlib inline\n", ""), names)
+
+
+def test_the_sweep_over_settings_lists_its_items(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    items = rs.sweep(ROOT / "examples" / "settings.toml", dry_run=True, show_progress=False).items
+    assert len(items.drop_duplicates(["prefix", "granularity"])) == 4 * 3
+    assert set(items["state"]) == {"waiting"}
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow

@@ -3,7 +3,6 @@
 from rotoscope.analysis import plan as plan
 from rotoscope.analysis.across_tasks import agreement as agreement
 from rotoscope.analysis.across_tasks import profile_tasks as profile_tasks
-from rotoscope.analysis.calibration import calibrate as calibrate
 from rotoscope.analysis.canonical import canonical_experiments as canonical_experiments
 from rotoscope.analysis.depth_curves import depths as depths
 from rotoscope.analysis.dynamics import measure_dynamics as measure_dynamics

@@ -106,7 +106,6 @@ def make_nulls(
     real: pd.DataFrame,
     calibration: list[Batch],
     *,
-    per_layer: bool = False,
     seed: int = 0,
     halving: Halving | None = None,
 ) -> Iterator[Null]:
@@ -120,16 +119,13 @@ def make_nulls(
                 _initialise(subject, own, subject.device),
                 real,
                 calibration,
-                per_layer,
                 halving or Halving(),
             )
         elif name == "gaussian":
             yield Null(name, draw, reader, _noisy(own), [1.0])
 
 
-def _random(
-    draw: int, model: Any, real: pd.DataFrame, calibration: list[Batch], per_layer: bool, halving: Halving
-) -> Null:
+def _random(draw: int, model: Any, real: pd.DataFrame, calibration: list[Batch], halving: Halving) -> Null:
     """A fresh model, its logits rescaled; it is of the subject's class, whose reading was proven already."""
     reader = HeadReader(model, prove=False)
     kept: dict[tuple[int, int], list[LayerHeads]] = {}
@@ -155,8 +151,8 @@ def _random(
         return logits, batch.blocks_for(batch.queries[-1])
 
     read = [found for batch in calibration for found in halving.each(batch, batch.length, look)]
-    factors = _calibrate(read, real, per_layer)
-    return Null("random", draw, reader, _rescaled(factors), factors, kept)
+    factor = _calibrate(read, real)
+    return Null("random", draw, reader, _rescaled(factor), [factor], kept)
 
 
 def fresh_model(kind: type, config: Any, seed: int, device: torch.device | None = None) -> Any:
@@ -180,40 +176,30 @@ def _initialise(subject: Subject, seed: int, device: torch.device) -> Any:
         ) from problem
 
 
-def _calibrate(
-    read: list[tuple[list[torch.Tensor], Blocks]], real: pd.DataFrame, per_layer: bool
-) -> list[float]:
+def _calibrate(read: list[tuple[list[torch.Tensor], Blocks]], real: pd.DataFrame) -> float:
     """The factor at which the fresh model's median spread of block log-means equals the real one's.
 
     `read` holds every layer's logits [batch, heads, n] of some batches, and their blocks.
     """
-    everything = list(range(len(read[0][0])))
+    wanted = float(real["block_spread"].median())
+    logits = [(torch.cat(layers, 1), blocks) for layers, blocks in read]
 
-    def solve(layers: list[int], wanted: float) -> float:
-        logits = [(torch.cat([heads[layer] for layer in layers], 1), blocks) for heads, blocks in read]
+    def spread(factor: float) -> float:
+        found = [block_spread(tensor * factor, blocks).flatten() for tensor, blocks in logits]
+        return float(torch.cat(found).median())
 
-        def spread(factor: float) -> float:
-            found = [block_spread(tensor * factor, blocks).flatten() for tensor, blocks in logits]
-            return float(torch.cat(found).median())
-
-        low, high = -4.0, 8.0  # in powers of e
-        for _ in range(40):
-            middle = (low + high) / 2
-            if spread(float(np.exp(middle))) < wanted:
-                low = middle
-            else:
-                high = middle
-        return float(np.exp((low + high) / 2))
-
-    if per_layer:
-        wanted = real.groupby("layer")["block_spread"].median()
-        return [solve([layer], float(wanted[layer])) for layer in everything]
-    return [solve(everything, float(real["block_spread"].median()))]
+    low, high = -4.0, 8.0  # in powers of e
+    for _ in range(40):
+        middle = (low + high) / 2
+        if spread(float(np.exp(middle))) < wanted:
+            low = middle
+        else:
+            high = middle
+    return float(np.exp((low + high) / 2))
 
 
-def _rescaled(factors: list[float]) -> Transform:
+def _rescaled(factor: float) -> Transform:
     def transform(layer: LayerHeads, batch: Batch) -> LayerHeads:
-        factor = factors[layer.layer] if len(factors) > 1 else factors[0]
         return replace(layer, scaling=layer.scaling * factor)
 
     return transform

@@ -69,10 +69,6 @@ def profile(
     """
     wanted = ProfileSettings.make(settings, **changes)
     shown = as_prompts(prompts, tokens, blocks)
-    if wanted.vary and shown.task != "binding":
-        raise RotoscopeError(
-            f"--vary works on the binding task, and these are prompts of the {shown.task} task"
-        )
     subject = load(subject)
     check_null(subject, wanted.null)
     seed = shown.settings.get("seed", 0) if seed is None else seed
@@ -120,11 +116,6 @@ def profile(
             ):  # prompt by prompt: a stopped run has less to do again
                 run.piece(f"input-{batch.first:06d}", partial(_permuted, runs, batch, swapping))
                 bar.advance()
-    if wanted.vary:
-        from rotoscope.analysis.variation import vary  # which profiles in turn
-
-        how: dict[str, Any] = {"prompts": shown, "tau": wanted.tau[0], "show_progress": show_progress}
-        run.piece("variations", lambda: {"variations": vary(subject, wanted.vary, **how)})
     if wanted.examples:
         first = batches(shown[:1], wanted.positions, most)[0]
         run.piece("examples", lambda: examples(reader, first, subject.tokenizer))
@@ -188,7 +179,6 @@ def _null_passes(
         missing,
         run.result.prompts,
         calibration_batches(shown, wanted.positions, most),
-        per_layer=wanted.null_per_layer,
         seed=seed,
         halving=halving,
     )

@@ -20,11 +20,8 @@ from cyclopts.config import Env, Toml
 from rotoscope import __version__
 from rotoscope.cli.ask import ask
 from rotoscope.cli.atlas import atlas
-from rotoscope.cli.bundle import bundle
-from rotoscope.cli.calibrate import calibrate
 from rotoscope.cli.canonical import canonical
 from rotoscope.cli.command import check_environment, check_file, check_settings
-from rotoscope.cli.data import data
 from rotoscope.cli.depths import depths
 from rotoscope.cli.doctor import doctor
 from rotoscope.cli.dynamics import dynamics
@@ -38,7 +35,7 @@ from rotoscope.cli.reproduce import reproduce
 from rotoscope.cli.serve import serve
 from rotoscope.cli.sweep import sweep
 from rotoscope.cli.theory import theory
-from rotoscope.cli.train import train, which_layers
+from rotoscope.cli.train import train
 from rotoscope.errors import RotoscopeError
 
 __all__ = ["COMMANDS", "app", "main"]
@@ -48,9 +45,9 @@ NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
 COMMANDS = {
     run.__name__: run
     for run in (
-        profile, depths, gate, plan, theory, canonical, data, train, dynamics, lengths, ask, sweep, atlas, calibrate,
+        profile, depths, gate, plan, theory, canonical, train, dynamics, lengths, ask, sweep, atlas,
         reproduce, report,
-        serve, bundle, doctor,
+        serve, doctor,
     )
 }  # fmt: skip
 
@@ -88,7 +85,6 @@ def launch(
         check_file(_read(config), config.name, COMMANDS)
         sources.append(Toml(config, must_exist=True))  # type: ignore[arg-type]
     app.config = sources
-    tokens = which_layers(tokens) if tokens[:1] == ("train",) else tokens
     result: int | None = app(tokens, exit_on_error=False, print_error=False, result_action="return_value")
     return result
 
@@ -96,10 +92,9 @@ def launch(
 def check_line(tokens: list[str]) -> dict[str, Any]:
     """Refuse a command line that is wrong, as far as that can be told without running it; what it sets, by name."""
     before, app.config = app.config, [Env("ROTOSCOPE_")]
-    words = which_layers(tokens) if tokens[:1] == ["train"] else tokens
     try:
         _check_text(tokens)
-        run, bound, _ = app.parse_args(words, exit_on_error=False, print_error=False)
+        run, bound, _ = app.parse_args(tokens, exit_on_error=False, print_error=False)
     except CycloptsError as problem:
         raise RotoscopeError(" ".join(str(problem).split())) from problem
     finally:

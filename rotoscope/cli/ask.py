@@ -64,9 +64,9 @@ def ask(
     if endpoint is None:
         with says_loading():
             subject = load(model, device=written.device, **loading)
-        result = one_hop_local(subject, plan, chat=wanted.chat, answer_tokens=wanted.answer_tokens, **place)
+        result = one_hop_local(subject, plan, chat=wanted.chat, **place)
         return _show(console, result, folder, draw=written.figures)
-    given = ("concurrency", "timeout", "patience", "price_in", "price_out")
+    given = ("concurrency", "price_in", "price_out")
     requests = place | {name: getattr(wanted, name) for name in given} | {"body": _body(wanted.body) or BODY}
     expected = one_hop_endpoint(endpoint, model, plan, dry_run=True, **requests)
     say(console, f"to be asked: {expected}", markup=False)

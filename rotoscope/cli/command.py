@@ -76,7 +76,8 @@ def _bundle(hint: Any, taken: set[str]) -> _Bundle | None:
         chosen, as_given = tuple(names), True
     if not (inspect.isclass(kind) and issubclass(kind, Settings)):
         return None
-    return _Bundle(kind, tuple(n for n in chosen or kind.names() if n not in taken), as_given)
+    offered = chosen or tuple(name for name in kind.names() if name not in kind.python_only)
+    return _Bundle(kind, tuple(name for name in offered if name not in taken), as_given)
 
 
 def _flags(bundle: _Bundle) -> Iterator[inspect.Parameter]:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from rotoscope.cli.command import command
 from rotoscope.progress import says_loading
-from rotoscope.settings.bounds import SEED
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,9 +27,6 @@ EXTRAS = {
 def doctor(
     run: Path | None = None,
     *,
-    out: Path | None = None,
-    overwrite: bool = False,
-    seed: int = 0,
     device: str | None = None,
 ) -> int:
     """Check this installation, or a run: is everything in its folder as it was written?
@@ -41,28 +37,14 @@ def doctor(
     ----------
     run
         A run folder to check instead.
-    out
-        Also write what was said to this file.
-    overwrite
-        Replace the file that --out names.
-    seed
-        Seed of the tokens the self-check runs on.
     device
         Where to run the self-check: cpu, cuda, ... Default: a GPU where there is one.
     """
-    SEED.check("seed", seed)
     with says_loading():
-        from rotoscope.cli.report import check_file_out
-        from rotoscope.cli.terminal import new_console, say, show_next
-        from rotoscope.results.files import write_text
+        from rotoscope.cli.terminal import new_console, show_next
 
-    if out is not None:
-        check_file_out(out, overwrite=overwrite)
-    console = new_console(record=out is not None)
-    sound = _installation(console, seed, device) if run is None else _run(console, run)
-    if out is not None:
-        write_text(out, console.export_text())
-        say(console, f"wrote {out}", markup=False)
+    console = new_console()
+    sound = _installation(console, device) if run is None else _run(console, run)
     first = ["profile", "smollm2", "--pairs", 8, "--prompts", 4, "--out", "runs/first"]
     show_next(console, ["report", run] if run is not None else first if sound else ["doctor"])
     return 0 if sound else 1
@@ -85,7 +67,7 @@ def _run(console: Console, folder: Path) -> bool:
     return not damage
 
 
-def _installation(console: Console, seed: int, device: str | None) -> bool:
+def _installation(console: Console, device: str | None) -> bool:
     with says_loading():
         import torch
     from rich.markup import escape
@@ -111,7 +93,7 @@ def _installation(console: Console, seed: int, device: str | None) -> bool:
             file = embedded_file(name)
             say(console, f"embedded model {name}: {file.name}, {file.stat().st_size / 1e6:.0f} MB")
             with says_loading():
-                reader = HeadReader(load(name, device=device).model, seed=seed)
+                reader = HeadReader(load(name, device=device).model)
             say(
                 console,
                 f"self-check on {name}: [green]passed[/], {reader.layers} layers rebuilt after a permutation, "

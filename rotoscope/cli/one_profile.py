@@ -18,9 +18,6 @@ from rotoscope.reading import load
 from rotoscope.results.next_steps import next_steps
 from rotoscope.settings import Output, ProfileSettings, PromptSettings
 
-SCORES = ["correlation", "early_positional", "late_positional"]
-VARIATIONS = ["varied", "setting", *SCORES, "sink_in_block", "changes"]
-
 
 def one_profile(model: str, prompts: Given, settings: Given, loading: Given, output: Output) -> int:
     """One run."""
@@ -38,9 +35,6 @@ def one_profile(model: str, prompts: Given, settings: Given, loading: Given, out
     if "known_heads" in result.tables:
         title = "heads of known kinds by class (in brackets: classes shuffled within layers; *: beyond that)"
         show_table(console, result.known_overview(), title, folder / "known_overview.csv")
-    if "variations" in result.tables:
-        found = result.tables["variations"][VARIATIONS]
-        show_table(console, found, "which conclusions change with the settings", folder / "variations.csv")
     same = [model, *as_flags({"task": shown.task} | prompts | loading)]
     steps = [shlex.split(step.command)[1:] for step in next_steps(result, same)]
     then = [[*words, "--out", f"{folder}-{words[0]}"] for words in steps[:1]]

@@ -55,8 +55,6 @@ def _several(
     """A run per task, and one over them; a size is taken by the tasks that it means something for."""
     if len(set(tasks)) < len(tasks):
         raise RotoscopeError(f"--task {' '.join(tasks)}: give every task once")
-    if "vary" in settings:
-        raise RotoscopeError("--vary works on the binding task alone: leave the other tasks out")
     meant = PromptSettings.meant_for
     for name in prompts:
         if not set(meant.get(name, tasks)) & set(tasks):

@@ -1,4 +1,4 @@
-"""`rotoscope report`: one page about one run, or about two side by side."""
+"""`rotoscope report`: one page about a run, or about two side by side, or a site about many."""
 
 from __future__ import annotations
 
@@ -9,31 +9,59 @@ from rotoscope.progress import progress_bar, says_loading
 
 
 def report(
-    run: Path,
-    other: Path | None = None,
-    *,
+    *runs: Path,
     out: Path | None = None,
+    site: Path | None = None,
     overwrite: bool = False,
     atlas: Path | None = None,
 ) -> int:
-    """Write a run as one HTML page that works offline; of two, the heads are compared.
+    """Write a run as one HTML page that works offline; of two, the heads are compared; of many, a folder of pages.
 
     Example: rotoscope report runs/demo
 
     Parameters
     ----------
-    run
-        Run folder of any kind; of a run that is being written, what there is so far.
-    other
-        A second run to stand beside the first.
+    runs
+        A run folder, of any kind, or two; of a run that is being written, what there is so far. With --site: run folders, or
+        folders of runs, up to three folders deep.
     out
         The file. Default: RUN/report.html, which is replaced where it is there already.
+    site
+        Write a folder that any web space can serve: the list of runs, a page for each, any two compared.
     overwrite
-        Replace the file that --out names.
+        Replace the file that --out names, or the site. What is no site, or holds anything else, is never replaced.
     atlas
         An atlas (see rotoscope atlas), or shipped for the small one that comes with rotoscope: the page then also says where the
         model lies among those on the same task.
     """
+    if site is not None:
+        if out is not None or atlas is not None:
+            raise RotoscopeError(
+                "--out and --atlas are for one page, and --site writes a folder: leave them out"
+            )
+        return _site(runs or (Path("runs"),), site, overwrite)
+    if not 1 <= len(runs) <= 2:
+        raise RotoscopeError(
+            f"a page is about one run or two, not {len(runs)}; --site DIR writes a page for each run"
+        )
+    return _page(runs, out, overwrite, atlas)
+
+
+def _site(runs: tuple[Path, ...], site: Path, overwrite: bool) -> int:
+    with says_loading():
+        from rotoscope.cli.terminal import new_console, say, show_next
+        from rotoscope.report import write_site
+
+    write_site(*runs, site=site, overwrite=overwrite)
+    console = new_console()
+    pages = len(list(site.glob("run-*.html")))
+    say(console, f"wrote {site}: {pages} run{'' if pages == 1 else 's'}", markup=False)
+    say(console, f"put the folder on any web space, or open {site / 'index.html'} in a browser", markup=False)
+    show_next(console, ["serve", runs[0]])
+    return 0
+
+
+def _page(runs: tuple[Path, ...], out: Path | None, overwrite: bool, atlas: Path | None) -> int:
     with says_loading():
         from rich.markup import escape
 
@@ -44,15 +72,14 @@ def report(
         from rotoscope.report.side_by_side import payloads_of, side_of
         from rotoscope.sweep.atlas import open as open_atlas
 
-    file = out or run / "report.html"
+    file = out or runs[0] / "report.html"
     if out is not None:
         check_file_out(out, overwrite=overwrite)
     beside = None if atlas is None else open_atlas(atlas)
-    folders = [folder for folder in (run, other) if folder is not None]
     with progress_bar("reading the run", None):
-        payloads = payloads_of([side_of(folder, PAGE // len(folders)) for folder in folders])
+        payloads = payloads_of([side_of(run, PAGE // len(runs)) for run in runs])
     if beside is not None:
-        payloads = [with_place(one, beside, folder) for one, folder in zip(payloads, folders, strict=True)]
+        payloads = [with_place(one, beside, run) for one, run in zip(payloads, runs, strict=True)]
     write_page(file, payloads)
     console = new_console()
     for payload in payloads:
@@ -60,7 +87,7 @@ def report(
             say(console, f"[yellow]{escape(payload['name'])}:[/] {escape(problem)}")
     show_written(console, [file])
     say(console, f"open it in any browser, no server needed: {file.resolve().as_uri()}", markup=False)
-    show_next(console, ["serve", run.parent])
+    show_next(console, ["serve", runs[0].parent])
     return 0
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from rotoscope.cli.command import Given, command
-from rotoscope.errors import RotoscopeError
 from rotoscope.palette import TERMINAL_VERDICTS
 from rotoscope.progress import says_loading
 from rotoscope.settings import Output
@@ -32,7 +31,6 @@ def reproduce(
     cost: Literal["quick", "cpu", "gpu"] = "quick",
     model: str = "smollm2",
     one_hop: tuple[Path, ...] = (),
-    seed: int = 0,
     output: Annotated[Given, Output, "out", "overwrite", "device"],
 ) -> int:
     """Judge the claims of both papers, or those you name, and write the ledger.
@@ -49,11 +47,7 @@ def reproduce(
         The language model P1's claims are put to: gemma-2, qwen-2 or llama-3 where you have them.
     one_hop
         Finished runs of `rotoscope ask --endpoint`, which P2's Table 3 is then judged on.
-    seed
-        0: the claims are judged on fixed seeds, and there is no other choice.
     """
-    if seed:
-        raise RotoscopeError(f"--seed {seed} means nothing here: the claims are judged on fixed seeds")
     place = Output.make(**output)
     with says_loading():
         from rotoscope.cli.summary import show_written

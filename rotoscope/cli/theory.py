@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from rotoscope.cli.command import Given, command
-from rotoscope.errors import RotoscopeError
 from rotoscope.palette import TERMINAL_VERDICTS
 from rotoscope.progress import says_loading
 from rotoscope.settings import Output
-from rotoscope.settings.bounds import SEED
 
 
 @command
@@ -17,10 +15,7 @@ def theory(
     name: str | None = None,
     *,
     figures: bool = False,
-    number: str | None = None,
-    letter: str | None = None,
-    seed: int | None = None,
-    output: Annotated[Given, Output, "out", "overwrite", "device"],
+    output: Annotated[Given, Output, "out", "overwrite"],
 ) -> int:
     """Run the papers' theorems, constructions and errata as checks over inputs, on the CPU in float64.
 
@@ -32,22 +27,8 @@ def theory(
         One statement; all of them by default. A wrong name lists them.
     figures
         Also draw paths, vectors of the constructions, discrepancies, shapes and permuted logits.
-    number
-        With --figures: a number sequence to draw, such as "a b c d 1 2 3".
-    letter
-        With --figures: a letter sequence to draw, such as "a1 b2 ca dc".
-    seed
-        With --figures: seed of the sequences that are drawn.
     """
     place = Output.make(**output)
-    if place.device not in (None, "cpu"):
-        raise RotoscopeError(
-            f"--device {place.device} means nothing for theory: its checks run on the CPU in float64"
-        )
-    for flag, given in (("number", number), ("letter", letter), ("seed", seed)):
-        if given is not None and not figures:
-            raise RotoscopeError(f"--{flag} says what is drawn: give --figures too")
-    SEED.check("seed", seed)
     with says_loading():
         from rich.markup import escape
 
@@ -57,7 +38,6 @@ def theory(
 
     console = new_console()
     folder = place.folder("theory", name or "")
-    sequences = _sequences(number, letter, seed or 0) if figures else []
     result = run_theory(name, out=folder, overwrite=place.overwrite)
     for row in result.statements.to_dict("records"):
         colour = TERMINAL_VERDICTS[row["verdict"]]
@@ -76,13 +56,15 @@ def theory(
     written = [folder / "statements.parquet", folder / "run.json"]
     if figures:
         from rotoscope import figures as draw
+        from rotoscope.tasks import letter, number
 
+        sequences = [task(1, hops=(3,))[0] for task in (number, letter)]
         made: dict[str, Any] = {
             "hop_path": lambda: draw.hop_path(*sequences),
             "construction_vectors": draw.construction_vectors,
             "discrepancies": draw.discrepancies,
             "target_weights": draw.target_weights,
-            "permuted_logits": lambda: draw.permuted_logits(seed or 0),
+            "permuted_logits": lambda: draw.permuted_logits(),
         }
         written += draw_all(((title, one()) for title, one in made.items()), folder)
     show_written(console, written)
@@ -93,13 +75,3 @@ def theory(
         else ["theory", *([name] if name else []), "--figures", "--out", f"{folder}-figures"],
     )
     return 0
-
-
-def _sequences(number: str | None, letter: str | None, seed: int) -> list:  # type: ignore[type-arg]
-    """The sequences to draw: those given, or one drawn at random for each task."""
-    from rotoscope.tasks.multihop import MULTIHOP, solve
-
-    made = []
-    for task, text in (("number", number), ("letter", letter)):
-        made.append(MULTIHOP[task](1, hops=(3,), seed=seed)[0] if text is None else solve(task, text.split()))
-    return made

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -13,19 +11,6 @@ from rotoscope.settings import Output, TrainSettings, WatchSettings
 
 MANY_HEADS = 40
 """More heads than this are counted, and the pure ones named."""
-
-
-LAYERS = re.compile(r"all|\d+[,-][\d,-]+")
-
-
-def which_layers(tokens: Sequence[str]) -> tuple[str, ...]:
-    """`--layers 12` says how many layers a model has, `--layers 4-11` which of them are favoured: that is --favour-layers."""
-    found = list(tokens)
-    for k, token in enumerate(found):
-        value = token.partition("=")[2] if token.startswith("--layers=") else "".join(found[k + 1 : k + 2])
-        if token.partition("=")[0] == "--layers" and LAYERS.fullmatch(value):
-            found[k] = token.replace("--layers", "--favour-layers", 1)
-    return tuple(found)
 
 
 @command

@@ -13,7 +13,6 @@ except ImportError as _missing:
 from rotoscope.figures.agreement import task_agreement as task_agreement
 from rotoscope.figures.by_depth import by_position as by_position
 from rotoscope.figures.by_depth import depth as depth
-from rotoscope.figures.calibration import false_verdicts as false_verdicts
 from rotoscope.figures.canonical import canonical_accuracy as canonical_accuracy
 from rotoscope.figures.canonical import canonical_positions as canonical_positions
 from rotoscope.figures.canonical import canonical_scores as canonical_scores

@@ -11,7 +11,6 @@ from rotoscope import figures as draw
 from rotoscope.results import (
     Agreement,
     CachePlan,
-    Calibration,
     Canonical,
     Dynamics,
     Gating,
@@ -57,8 +56,6 @@ def figures_of(run: SavedRun, printed: pd.DataFrame | None = None) -> Iterator[t
         yield "one_hop_accuracy", draw.one_hop_accuracy(run, printed)
     elif isinstance(run, Agreement):
         yield "task_agreement", draw.task_agreement(run)
-    elif isinstance(run, Calibration):
-        yield "false_verdicts", draw.false_verdicts(run)
     elif isinstance(run, Restrictions):
         yield "restricted_accuracy", draw.restricted_accuracy(run)
     elif isinstance(run, Steering):

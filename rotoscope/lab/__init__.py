@@ -3,7 +3,6 @@
 from rotoscope.lab.checkpoints import save_checkpoint as save_checkpoint
 from rotoscope.lab.checkpoints import sequences_for as sequences_for
 from rotoscope.lab.checkpoints import word_tokenizer as word_tokenizer
-from rotoscope.lab.data import export_dataset as export_dataset
 from rotoscope.lab.gptj import GPTJ as GPTJ
 from rotoscope.lab.gptj import GPTJShape as GPTJShape
 from rotoscope.lab.sequences import model_shape as model_shape

@@ -1,19 +1,19 @@
-"""The report: one page about one run or two, to read in a browser, to send and to keep."""
+"""The report: one page about one run or two, or a site about many, to read in a browser, to send and to keep."""
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from rotoscope.errors import RotoscopeError
-from rotoscope.report.bundle import write_bundle
 from rotoscope.report.page import render_page
 from rotoscope.report.payload import run_payload
 from rotoscope.report.shown import PAGE
 from rotoscope.report.side_by_side import payloads_of, side_of
+from rotoscope.report.site import write_site
 from rotoscope.results.files import replace_file
 from rotoscope.results.saved import SavedRun
 
-__all__ = ["PAGE", "render_page", "run_payload", "write_bundle", "write_page", "write_report"]
+__all__ = ["PAGE", "render_page", "run_payload", "write_page", "write_report", "write_site"]
 
 
 def write_report(path: str | Path, *runs: str | Path | SavedRun) -> Path:

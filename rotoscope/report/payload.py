@@ -35,7 +35,6 @@ TITLES = {
     "lengths": "How far models generalise",
     "onehop": "One-hop questions to {name}",
     "agreement": "Heads of {name} on several tasks",
-    "calibration": "How often a verdict is wrong",
     "restrictions": "Models whose heads have some frequencies only",
     "sweep": "The sweep {name}",
     "steering": "Models that were trained to have heads of a kind",

@@ -16,7 +16,6 @@ from rotoscope.report.reported_run import ReportedRun
 from rotoscope.report.sweeps import sweep_tables
 from rotoscope.results.aggregate import ENDS, SCORES
 from rotoscope.results.agreement import Agreement
-from rotoscope.results.calibration import Calibration
 from rotoscope.results.canonical import Canonical
 from rotoscope.results.depths import SwapDepths
 from rotoscope.results.dynamics import Dynamics
@@ -219,11 +218,6 @@ def _summaries(found: ReportedRun) -> list[tuple[str, Callable[[], pd.DataFrame]
     have = found.tables
     if isinstance(run, Agreement) and "heads" in have:
         return [("The class of every head on each task", run.classes)]
-    if isinstance(run, Calibration) and "subjects" in have:
-        return [
-            ("Random subjects with any statistic beyond the null, with 95 % intervals", run.errors),
-            ("The same for every statistic by itself", run.by_statistic),
-        ]
     if isinstance(run, Gating) and "conditions" in have:
         return [
             ("Loss and accuracy by condition, with 95 % intervals over prompts", lambda: run.summary),

@@ -6,7 +6,6 @@ from typing import Any, TypeVar, overload
 from rotoscope.errors import RunError
 from rotoscope.results.agreement import Agreement as Agreement
 from rotoscope.results.cache_plan import CachePlan as CachePlan
-from rotoscope.results.calibration import Calibration as Calibration
 from rotoscope.results.canonical import Canonical as Canonical
 from rotoscope.results.depths import SwapDepths as SwapDepths
 from rotoscope.results.dynamics import Dynamics as Dynamics
@@ -47,7 +46,6 @@ KINDS: dict[str, type[SavedRun]] = {
         Lengths,
         OneHopRun,
         Ledger,
-        Calibration,
         Agreement,
         Restrictions,
         Steering,

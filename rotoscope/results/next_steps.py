@@ -43,6 +43,8 @@ def asked_again(run: RunRecord, command: str, *more: str) -> str | None:
     if model is None or task not in PromptSettings.meant_for["prompts"]:
         return None
     words = [model] if task == model else [model, "--task", task]  # our own models are asked their own task
+    if dict(settings.get("task_settings") or {}).get("equal_length"):  # has no flag
+        return None
     sizes = dict(settings.get("task_settings") or {}) | {"prompts": settings.get("prompts")}
     for field in fields(PromptSettings):
         meant = PromptSettings.meant_for.get(field.name, (task,))

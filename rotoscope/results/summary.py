@@ -87,19 +87,13 @@ def median(scores: np.ndarray) -> np.ndarray:
     return np.asarray(np.median(scores, axis=-1) if scores.shape[-1] else np.full(scores.shape[:-1], np.nan))
 
 
-def figures(heads: pd.DataFrame, positional: str, symbolic: str) -> dict[str, float]:
-    """Correlation and medians by depth of the named scores in a head table."""
-    scored = heads.dropna(subset=[positional, symbolic])
-    p, s = (scored[score].to_numpy(dtype=float)[None] for score in (positional, symbolic))
-    early = first_half(scored["layer"].to_numpy(), int(heads["layer"].max()) + 1)
-    found = {"correlation": correlation(p, s), **depth_medians(p, s, early)}
-    return {name: float(value[0]) for name, value in found.items()}
-
-
 def summarise(heads: pd.DataFrame, least_mass: float = LEAST_MASS) -> Summary:
     """Summarise a head table at one tau."""
     scored = heads.dropna(subset=SCORES)
-    found = figures(heads, *SCORES)
+    positional, symbolic = (scored[score].to_numpy(dtype=float)[None] for score in SCORES)
+    early = first_half(scored["layer"].to_numpy(), int(heads["layer"].max()) + 1)
+    measured = {"correlation": correlation(positional, symbolic), **depth_medians(positional, symbolic, early)}
+    found = {name: float(value[0]) for name, value in measured.items()}
     little = little_at_stake(scored, least_mass).fillna(False)
     permuted = "input_class" in heads
     told_apart = CLASSES if permuted else AT_ITS_LAYER

@@ -4,8 +4,6 @@ all come from them. Nothing heavy is imported here, so that `rotoscope --help` a
 from rotoscope.settings.ask import AskSettings as AskSettings
 from rotoscope.settings.atlas import AtlasSettings as AtlasSettings
 from rotoscope.settings.base import Settings as Settings
-from rotoscope.settings.bundle import BundleSettings as BundleSettings
-from rotoscope.settings.calibrate import CalibrateSettings as CalibrateSettings
 from rotoscope.settings.canonical import CanonicalSettings as CanonicalSettings
 from rotoscope.settings.canonical import ToyTraining as ToyTraining
 from rotoscope.settings.depths import DepthsSettings as DepthsSettings

@@ -19,18 +19,14 @@ class AskSettings(Settings):
     title: ClassVar = "Questions"
     meant_for: ClassVar = {
         "chat": LOCAL,
-        "answer_tokens": LOCAL,
         "device": LOCAL,
         "allow_missing": LOCAL,
         "dtype": LOCAL,
         "device_map": LOCAL,
-        "offload_folder": LOCAL,
         "rope": LOCAL,
         "model_name": ENDPOINT,
         "body": ENDPOINT,
         "concurrency": ENDPOINT,
-        "timeout": ENDPOINT,
-        "patience": ENDPOINT,
         "price_in": ENDPOINT,
         "price_out": ENDPOINT,
         "dry_run": ENDPOINT,
@@ -41,10 +37,7 @@ class AskSettings(Settings):
         ),
         "runs": count(1_000, "a mean needs at least one run, and every one asks all questions"),
         "questions": count(1_000_000, "every length needs at least one, and each is a request"),
-        "answer_tokens": count(100_000, "an answer has at least one token, and ours are a few"),
         "concurrency": count(1_000, "nothing is asked without it, and no server takes more at a time"),
-        "timeout": amount(0, 1e6, "it is the seconds until a request is given up", least_itself=False),
-        "patience": amount(0, 1e7, "it is the seconds to go on trying one question"),
         "price_in": amount(0, 1e9, "it is the price of a million tokens"),
         "price_out": amount(0, 1e9, "it is the price of a million tokens"),
         "seed": SEED,
@@ -64,16 +57,10 @@ class AskSettings(Settings):
     """Shifts all questions."""
     chat: bool | None = None
     """Ask as a user's turn in the model's chat template; by default where there is one."""
-    answer_tokens: int = 8
-    """Most tokens of an answer."""
     body: str | None = None
     """Endpoint: what a request holds besides model and messages, as JSON, such as '{"max_completion_tokens": 16}'."""
     concurrency: int = 4
     """Endpoint: questions under way at a time."""
-    timeout: float = 60.0
-    """Endpoint: seconds until a request is given up and sent again."""
-    patience: float = 300.0
-    """Endpoint: seconds to go on trying one question before the run stops."""
     price_in: float | None = None
     """Endpoint: price of a million tokens sent, for the price that is shown first."""
     price_out: float | None = None

@@ -30,6 +30,8 @@ class Settings:
     bounds: ClassVar[Mapping[str, Bounds]] = {}
     """What the numbers can be; every field with a number has an entry."""
 
+    python_only: ClassVar[tuple[str, ...]] = ()
+    """Fields that are set in Python, and have no flag."""
     without_effect: ClassVar[tuple[str, ...]] = ()
     """Fields that change no number: a run goes on with other values of them."""
 

@@ -20,6 +20,7 @@ class ToyTraining(Settings):
     """How a grid is trained. The defaults are the `paper` preset."""
 
     title: ClassVar = "Training"
+    python_only: ClassVar = ("repeats", "lr", "warmup", "floor", "gain", "embedding", "first")
     bounds: ClassVar = {
         "seeds": count(10_000, "all models of a grid are trained at once"),
         "keys": count(10_000, TABLES),

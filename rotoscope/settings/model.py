@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar, Literal
 
 from rotoscope.settings.base import Settings
@@ -26,7 +25,5 @@ class ModelSettings(Settings):
     device_map: str | None = None
     """Spread the model over devices: auto, balanced, balanced_low_0 or sequential (what fits no GPU goes to the CPU, then to
     disk), or a JSON file with a dictionary from modules to devices, cpu and disk. It is read where the weights are."""
-    offload_folder: Path | None = None
-    """With a device map: where weights that go to disk are written, if they must be; by default a temporary folder."""
     rope: str | None = None
     """Read the model with other rotary settings, as JSON or as key=value: rope_type=yarn,factor=4.0."""

@@ -68,6 +68,7 @@ class ProfileSettings(Settings):
 
     title: ClassVar = "What is measured"
     without_effect: ClassVar = ("batch_tokens",)
+    python_only: ClassVar = ("least_mass", "prove")
     bounds: ClassVar = {
         "tau": TAU,
         "gamma": Bounds(
@@ -100,15 +101,11 @@ class ProfileSettings(Settings):
     null_draws: int = 5
     """How often the null is drawn, each time with a seed of its own; a verdict on a figure takes at least 2, and 5 to say that
     the null gives it too."""
-    null_per_layer: bool = False
-    """Rescale the random null's logits layer by layer instead of by one factor."""
     examples: bool = True
     """Keep the first prompt and every head's attention on it, before and after swaps, with vectors in its dominant plane."""
     input_swaps: int = 0
     """Also swap blocks of the prompt itself, so many of the heaviest swaps of a prompt, and run the model again: tells symbolic
     heads that follow the symbol from carried ones. 64 are enough for most."""
-    vary: tuple[Literal["prefix", "granularity", "tau"], ...] = ()
-    """binding: also say which conclusions change with the prefix, with what is swapped, and with tau."""
     known: bool = False
     """Also score every head as what people know (previous-token, induction, copying, ... heads), and count kinds by class."""
     batch_tokens: int | None = None
@@ -136,10 +133,8 @@ class ProfileSettings(Settings):
         if self.heads is not None and not self.frequencies:
             raise RotoscopeError("heads are named for single frequencies: give --frequencies too")
         usual = (type(self).null_draws, 1)  # now, and in runs of earlier versions
-        if self.null == "none" and (self.null_draws not in usual or self.null_per_layer):
-            raise RotoscopeError("--null-draws and --null-per-layer mean nothing without a null")
-        if self.null == "gaussian" and self.null_per_layer:
-            raise RotoscopeError("--null-per-layer means something for the random null only")
+        if self.null == "none" and self.null_draws not in usual:
+            raise RotoscopeError("--null-draws means nothing without a null")
 
     @property
     def positions(self) -> Literal["last", "all", "task"] | list[int]:

@@ -24,7 +24,6 @@ class PromptSettings(Settings):
         "prompts": DRAWN,
         "prefix": DRAWN,
         "granularity": ("binding",),
-        "equal_length": ("binding", "text"),
         "distinct": ("binding",),
         "ending": ("binding",),
         "asked": ("groups",),
@@ -32,7 +31,6 @@ class PromptSettings(Settings):
         "text": ("text",),
         "blocks": ("repeats", "text"),
         "answer": ("text",),
-        "vary": ("binding",),
     }
     bounds: ClassVar = {
         "pairs": count(100_000, "a swap needs two facts, and no model has the positions for more", least=2),
@@ -57,8 +55,6 @@ class PromptSettings(Settings):
     turns (binding, number, letter) and the tokenizer a template."""
     granularity: str = "fact"
     """binding: what is swapped whole: fact, symbol, token, or a number of facts."""
-    equal_length: bool = False
-    """Demand blocks of one length; centred scores need them."""
     distinct: bool = False
     """binding: every name likes a colour of its own, whose first token no other begins with."""
     ending: Literal["likes", "answer"] = "likes"

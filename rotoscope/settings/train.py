@@ -29,6 +29,9 @@ class TrainSettings(Settings):
     """Everything that decides what a training gives. The defaults are P2's experiment."""
 
     title: ClassVar = "Training"
+    python_only: ClassVar = (
+        "rotary", "positions", "dropout", "betas", "weight_decay", "watch_closely", "watch_later", "favour_from", "favour_until",
+    )  # fmt: skip
     meant_for: ClassVar = {
         "letters": ("number",),
         "alphabet": ("letter", "either"),

@@ -18,7 +18,6 @@ from rotoscope.errors import RotoscopeError
 from rotoscope.settings.base import nearest
 
 OUT = "out"
-NO_RUNS = ("data",)
 """Commands whose folder is no run."""
 
 
@@ -74,7 +73,7 @@ def swept(name: str, refuse: Callable[[str], NoReturn]) -> Swept:
     """A command by its name; one that does not exist, or makes no run, is refused."""
     known = command_line().COMMANDS
     makes_run = import_module("rotoscope.cli.command").makes_run
-    can = [one for one, run in known.items() if makes_run(run) and one not in NO_RUNS]
+    can = [one for one, run in known.items() if makes_run(run)]
     if name not in can:
         said = f"{name} makes no run" if name in known else f"there is no command '{name}'"
         refuse(f"{said}: {nearest(name, can)}{', '.join(can)} can be swept")

@@ -11,6 +11,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from importlib import import_module
+from pathlib import Path
 from statistics import fmean
 from typing import Any, overload
 
@@ -95,6 +97,18 @@ class MultiHops(Sequence[MultiHop]):
             for row, answer in zip(self.tokens.tolist(), self.answer.tolist(), strict=True)
         )
         return Prompts(self.task, items, dict(self.settings), self._chance)
+
+    def save(
+        self, folder: str | Path, *, validation: int = 0, test: int = 0, overwrite: bool = False
+    ) -> list[Path]:
+        """Write the sequences as a dataset with a card: Parquet files that `datasets.load_dataset` reads.
+
+        The last `test` sequences make the test split, `validation` before them the validation split, and the others
+        train. `overwrite` replaces a dataset that is there, never anything else. Returns the files.
+        """
+        save_dataset = import_module("rotoscope.lab.dataset").save_dataset
+        files: list[Path] = save_dataset(self, folder, validation=validation, test=test, overwrite=overwrite)
+        return files
 
     @property
     def _chance(self) -> float | None:

@@ -12,7 +12,6 @@ import torch
 import rotoscope as rs
 from rotoscope.analysis.batches import batches
 from rotoscope.analysis.examples import examples
-from rotoscope.analysis.variation import vary
 from rotoscope.errors import RotoscopeError
 from rotoscope.reading import HeadReader
 from rotoscope.results.aggregate import frequency_use
@@ -234,16 +233,3 @@ def test_the_permuted_prompt_agrees_in_the_first_layer() -> None:
     differ = (heads["input_positional_score"] - heads["positional_score"]).abs().groupby(heads["layer"]).max()
     assert differ[0] < 1e-4
     assert differ[1:].min() > 0.01
-
-
-@pytest.mark.slow
-def test_variations_say_what_changes(smollm2: rs.Subject) -> None:
-    table = vary(smollm2, ["tau", "prefix"], prompts=rs.tasks.binding(smollm2, 8, 1))
-    assert table["varied"].iloc[0] == "base"
-    assert table["changes"].iloc[0] == ""
-    assert set(table[table["varied"] == "prefix"]["setting"]) == {"start", "fact", "none"}
-    start = table[table["setting"] == "none"].iloc[0]
-    assert start["sink_in_block"]
-    assert "early layers mostly positional" in start["changes"]
-    with pytest.raises(RotoscopeError, match="can be varied"):
-        vary(smollm2, ["weather"], prompts=rs.tasks.binding(smollm2, 4, 1))

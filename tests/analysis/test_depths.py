@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import rotoscope as rs
+from benchmarks.false_verdicts import random_prompts, random_subject
 from rotoscope.analysis.batches import batches
 from rotoscope.analysis.depth_swaps import Swapping, heaviest, swap_at_depths
 from rotoscope.errors import RotoscopeError, UnprovenError
@@ -207,8 +208,8 @@ def test_a_class_takes_half_of_the_weight() -> None:
 
 
 def test_a_random_model_has_no_carried_heads_beyond_the_null() -> None:
-    subject = rs.analysis.calibration.random_subject(0.1, 3)
-    prompts = rs.analysis.calibration.random_prompts(3, 3)
+    subject = random_subject(0.1, 3)
+    prompts = random_prompts(3, 3)
     found = rs.depths(subject, prompts, at=(0,), swaps=4, show_progress=False).statistics()
     row = found.set_index("statistic").loc["share carried"]
     assert row["value"] == 0

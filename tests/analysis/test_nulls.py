@@ -42,14 +42,6 @@ def test_every_draw_of_a_null_is_another(null: str) -> None:
     assert all(np.abs(one - other).max() > 1e-3 for one, other in itertools.combinations(draws, 2))
 
 
-def test_random_null_per_layer() -> None:
-    found = rs.profile(tiny("gemma2"), tokens=tokens(2, 20), null="random", null_draws=1, null_per_layer=True)
-    assert len(found.tables["null_factors"]) == 3
-    real = found.prompts.groupby("layer")["block_spread"].median()
-    null = found.tables["null_prompts"].groupby("layer")["block_spread"].median()
-    assert np.allclose(null, real, rtol=0.25)
-
-
 def test_gaussian_keys_keep_mean_and_spread() -> None:
     model, ids = tiny("llama"), tokens(1, 400)
     reader = HeadReader(model)

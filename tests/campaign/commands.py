@@ -20,7 +20,6 @@ BASES = {
     "report": ["report", "profile"],
     "doctor": ["doctor", "profile"],
     "serve": ["serve", "nowhere"],
-    "bundle": ["bundle", "profile"],
     "plan": [
         "plan",
         "cache",

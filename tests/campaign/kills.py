@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 
 from tests.campaign.damage import damaged_bytes, remove
-from tests.campaign.kinds import Ended, content, difference, end_of, in_a_fork, kill, line, made
+from tests.campaign.kinds import content, difference, end_of, in_a_fork, kill, line, made
 from tests.campaign.runner import Case, Part
 
 MOST_KILLS = 4
@@ -38,7 +38,7 @@ class _Kills:
         name = draw.choice(sorted(self.expected))
         out, report = self.place / "out", self.place / "report.json"
         remove(out)
-        if draw.random() < 0.15 and name not in ("train", "data"):  # in place of another run
+        if draw.random() < 0.15 and name != "train":  # in place of another run
             shutil.copytree(self.place / "train", out)
         tokens = [*line(name, "out"), *(["--overwrite"] if out.exists() else [])]
         moments = []
@@ -54,10 +54,6 @@ class _Kills:
         began = time.monotonic()
         ended = end_of(in_a_fork(tokens, report), report)
         self.took.setdefault(name, time.monotonic() - began)
-        if (
-            name == "data" and "holds a dataset" in ended.problem
-        ):  # it was finished before the kill, and is not made again
-            ended = Ended(0)
         if wrong := ended.wrong(*([2] if damaged else [])):
             return f"{told}{damaged or ''}: {wrong}"
         if ended.code == 2:
@@ -73,7 +69,7 @@ class _Kills:
     def _finished(name: str, out: Path) -> bool:
         """Whether the run came to its end before the kill: damage to such runs is for `run_folders`."""
         file = out / "run.json"
-        return name == "data" or (file.exists() and json.loads(file.read_text())["complete"])
+        return file.exists() and bool(json.loads(file.read_text())["complete"])
 
     @staticmethod
     def _damage(draw: Random, out: Path) -> str | None:

@@ -20,7 +20,7 @@ from tests.campaign.scratch import require
 
 TRAIN = (
     "--hops 1 --target 4 --window 2 --letters 8 --layers 2 --width 16 --steps 12 --warmup 2 --batch 16 --train-sequences 200 "
-    "--validation-sequences 20 --test-sequences 20 --watch-every 6 --inputs 8 --checkpoints 2 --positions 64"
+    "--validation-sequences 20 --test-sequences 20 --watch-every 6 --inputs 8 --checkpoints 2"
 )
 COMMANDS = {
     "train": f"train number {TRAIN} --no-figures",
@@ -32,14 +32,11 @@ COMMANDS = {
     "canonical": "canonical index --angles 0 0.1 --steps 4 --batch 8 --tested 32 --evaluations 2 --keys 4 --symbols 4 "
     "--entities 4 --seeds 1 --no-figures",
     "theory": "theory appendix-b",
-    "ask": "ask model --task number --lengths 4 5 --runs 1 --questions 2 --template template.txt --answer-tokens 2 "
-    "--no-figures",
-    "calibrate": "calibrate --repetitions 2 --scales 0.02 --prompts 2 --null-draws 2 --trained none --no-figures",
+    "ask": "ask model --task number --lengths 4 5 --runs 1 --questions 2 --template template.txt --no-figures",
     "plan-cache": "plan cache model --sources repeats --prompts 2 --length 8 --window 4 --sinks 1 --rankings random far_task "
     "--frontier 0.5 --random-draws 2 --no-figures",
     "plan-rotation": "plan rotation model --sources repeats --prompts 2 --length 8 --planes 2 --plane-budgets 4 "
     "--plane-rankings fastest random --plane-draws 2 --no-figures",
-    "data": "data number --hops 1 --target 4 --window 2 --letters 8 --train 40 --validation 8 --test 8",
 }
 """The first is what others start from. All run in a folder that holds `train` and `model`."""
 TIMES = ("seconds", "total_s")

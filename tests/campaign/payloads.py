@@ -33,7 +33,7 @@ class _Pages:
         from rotoscope.report import run_payload
 
         self.place = place
-        self.payloads = {name: run_payload(stock / name) for name in made(stock) if name != "data"}
+        self.payloads = {name: run_payload(stock / name) for name in made(stock)}
         self._plain = {name: _read(self._page([one])) for name, one in self.payloads.items()}
 
     @staticmethod

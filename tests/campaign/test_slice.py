@@ -25,7 +25,7 @@ SLICE = {
     "run_folders": 50, "commands": 12, "model_folders": 6, "gguf": 1, "payloads": 2, "faults": 2, "kills": 1, "requests": 20,
 }  # fmt: skip
 """Cases of every part."""
-KINDS = ("train", "profile", "theory", "data")
+KINDS = ("train", "profile", "theory")
 LONG_S = 240
 
 

@@ -60,27 +60,6 @@ def test_frequencies_without_a_null(run, model: Path, tmp_path: Path) -> None:
     assert (out / "input_prompts.parquet").is_file()
 
 
-def test_vary(run, model: Path, tmp_path: Path) -> None:
-    code, output, _ = run(
-        "profile",
-        model,
-        "--pairs",
-        6,
-        "--prompts",
-        2,
-        "--vary",
-        "tau",
-        "--null",
-        "gaussian",
-        "--no-figures",
-        "--out",
-        tmp_path / "run",
-    )
-    assert code == 0
-    assert "which conclusions change" in output
-    assert (tmp_path / "run" / "variations.parquet").is_file()
-
-
 def test_gate(run, model: Path, tmp_path: Path) -> None:
     code, output, problem = run(
         "gate",
@@ -154,7 +133,6 @@ def test_settings_file_environment_and_flag(run, model: Path, tmp_path: Path, mo
         (["profile", "{tmp}/model", "--task", "text", "--text", "{tmp}/long.txt", "--blocks", "4"], "context of 512"),
         (["profile", "{tmp}/model", "--task", "text", "--text", "{tmp}/long.txt", "--blocks", "1:3,3:9999"], "contains the query"),
         (["profile", "{tmp}/model", "--task", "text", "--text", "{tmp}/long.txt", "--blocks", "1:x"], "start:stop"),
-        (["profile", "{tmp}/model", "--task", "text", "--text", "{tmp}/uneven.txt", "--equal-length"], "equal length"),
         (["profile", "{tmp}/model", "--queries", "first"], "last, all, task"),
         (["profile", "{tmp}/model", "--device", "abacus"], "abacus"),
         (["profile", "{tmp}/model", "--config", "{tmp}/none.toml"], "no such settings file"),
@@ -175,7 +153,6 @@ def test_bad_input_is_one_sentence_and_code_2(
     (tmp_path / "blank.txt").write_text(" \n")
     (tmp_path / "one.txt").write_text("w3 w4 w5")
     (tmp_path / "long.txt").write_text(" ".join(["w5"] * 700))
-    (tmp_path / "uneven.txt").write_text("w3 w4. w5 w6 w7. w8")
     out = tmp_path / "out"
     given = [argument.format(tmp=tmp_path) for argument in arguments]
     if given[0] == "profile":
@@ -218,17 +195,13 @@ def test_interrupt_keeps_what_is_done(model: Path, tmp_path: Path) -> None:
     assert not list(out.rglob("*.part"))
 
 
-def test_doctor(run, tmp_path: Path, smollm2: rs.Subject) -> None:
+def test_doctor(run, smollm2: rs.Subject) -> None:
     code, output, _ = run("doctor", "--device", "cpu")
     assert code == 0
     assert "self-check on smollm2: passed" in " ".join(output.split())
     assert "queries and keys are read out of the forward pass" in " ".join(output.split())
     assert "torch" in output
-    code, other, _ = run("doctor", "--device", "cpu", "--seed", 3, "--out", tmp_path / "doctor.txt")
-    assert code == 0
-    assert "largest difference" in " ".join(other.split())
-    assert output not in other  # other tokens, another difference
-    assert (tmp_path / "doctor.txt").read_text() == other.partition(f"wrote {tmp_path / 'doctor.txt'}\n")[0]
+    assert "largest difference" in " ".join(output.split())
     code, output, _ = run("doctor", "--device", "nowhere")
     assert code == 1
     assert "device 'nowhere' cannot be used" in output
@@ -236,17 +209,11 @@ def test_doctor(run, tmp_path: Path, smollm2: rs.Subject) -> None:
 
 def test_theory(run, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    code, output, problem = run(
-        "theory", "appendix-b", "--figures", "--number", "a b c 1 2", "--letter", "a1 b2 ca dc", "--out", out
-    )
+    code, output, problem = run("theory", "appendix-b", "--figures", "--out", out)
     assert code == 0, problem
     assert "appendix-b false as printed" in output
     assert "instead (checked, holds)" in output
     assert {"hop_path.png", "discrepancies.png", "target_weights.png"} <= {file.name for file in out.iterdir()}
-    code, _, problem = run("theory", "--figures", "--number", "a b 9", "--out", tmp_path / "other")
-    assert code == 2
-    assert "points before the sequence" in problem
-    assert not (tmp_path / "other").exists()
     code, _, problem = run("theory", "h-poz")
     assert code == 2
     assert "did you mean 'h-pos'" in problem
@@ -330,18 +297,6 @@ def test_train_then_dynamics_from_the_command_line(
     assert "made with other settings" in error
 
 
-def test_data_writes_a_dataset(run, tmp_path: Path) -> None:
-    sizes = ("--train", 40, "--validation", 8, "--test", 8)
-    code, output, _ = run("data", "number", *sizes, "--out", tmp_path / "data")
-    assert code == 0
-    assert (tmp_path / "data" / "README.md").is_file()
-    assert "train-00000-of-00001.parquet" in output
-    code, _, error = run("data", "letter", *sizes, "--alphabet", 3, "--out", tmp_path / "other")
-    assert code == 2
-    assert "found 3 letters" in error
-    assert not (tmp_path / "other").exists()
-
-
 def test_dynamics_of_language_model_checkpoints(run, tmp_path: Path) -> None:
     for step in (5, 10):
         tiny("llama", seed=step).save_pretrained(tmp_path / "steps" / f"step-{step}")
@@ -379,19 +334,16 @@ def test_reproduce_one_claim_and_a_name_that_is_not_there(run, tmp_path: Path) -
 
 
 def test_doctor_of_a_run(run, tmp_path: Path) -> None:
-    folder, said = tmp_path / "run", tmp_path / "said.txt"
+    folder = tmp_path / "run"
     rs.profile(tiny("llama"), tokens=tokens(2, 10), out=folder, null="none")
-    code, output, _ = run("doctor", folder, "--out", said)
+    code, output, _ = run("doctor", folder)
     assert code == 0
     assert "all as they were written" in output
     damaged = bytearray((folder / "prompts.parquet").read_bytes())
     damaged[40] ^= 1
     (folder / "prompts.parquet").write_bytes(damaged)
     (folder / "sinks.parquet").unlink(missing_ok=True)
-    code, _, error = run("doctor", folder, "--out", said)
-    assert code == 2
-    assert "is there already" in error
-    code, output, _ = run("doctor", folder, "--out", said, "--overwrite")
+    code, output, _ = run("doctor", folder)
     assert code == 1
     assert "prompts.parquet is not what was written" in output
-    assert "damaged" in said.read_text()
+    assert "damaged" in output

@@ -34,10 +34,6 @@ def refused(answer: tuple[int, str, str], words: str) -> None:
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        ("theory --figures --letter|a1 b", "'b' at position 1 is no token of the letter task"),
-        ("theory --figures --letter|", "the sequence of the letter task is empty"),
-        ("theory --figures --number|", "the sequence of the number task is empty"),
-        ("theory --figures --number|a ²", "'²' at position 1 is no token of the number task"),
         ("gate number --prompts 2 --remove 5-2", "'5-2' holds no frequency: write the smaller id first, 2-5"),
         ("gate number --prompts 2 --keep 1-2-3", "frequency ids are written 1-8,12"),
         ("gate number --prompts 2 --remove 1-9999999999999", "frequency ids go from 1 (fastest) to 64"),
@@ -53,9 +49,7 @@ def refused(answer: tuple[int, str, str], words: str) -> None:
         ("train number --nope 0 1.5", 'unable to convert "1.5" into int'),
         ("serve . --port 80.5", 'unable to convert "80.5" into int'),
         ("--config half.toml lengths number", 'unable to convert "18.5" into int'),
-        ("theory exclusion --figures --seed 99999999999999999999", "seed must be at most 4,294,967,295"),
         ("dynamics number --seed 99999999999999999999", "seed must be at most 4,294,967,295"),
-        ("doctor --seed 99999999999999999999999", "seed must be at most 4,294,967,295"),
         ("canonical index --angles nan", "angles must be a number, found nan"),
         ("train number --learning-rate nan", "learning_rate must be a number, found nan"),
         ("dynamics number --task binding --inputs 2", "knows only the words of its number task"),
@@ -65,8 +59,7 @@ def refused(answer: tuple[int, str, str], words: str) -> None:
         ("report number --out a\0b", "'a\\x00b' holds a zero byte"),
         ("train number --queries", "the list of queries is empty"),
         ("gate number --groups", "the list of groups is empty"),
-        ("calibrate --scales", "the list of scales is empty"),
-        ("data number --out caf\udce9", "'caf\\udce9' is no UTF-8"),
+        ("train number --out caf\udce9", "'caf\\udce9' is no UTF-8"),
     ],
 )
 def test_wrong_input_is_one_sentence(

@@ -11,7 +11,7 @@ from rotoscope.results import Agreement
 from tests.models import tiny
 from tests.reading.test_load import word_tokenizer
 
-SMALL = ("--length", 6, "--pairs", 4, "--prompts", 2, "--null", "none", "--no-examples", "--no-prove")
+SMALL = ("--length", 6, "--pairs", 4, "--prompts", 2, "--null", "none", "--no-examples")
 
 
 @pytest.fixture
@@ -42,7 +42,6 @@ def test_several_tasks(run, model: Path, tmp_path: Path) -> None:
     ("flags", "message"),
     [
         (("repeats", "repeats"), "give every task once"),
-        (("repeats", "binding", "--vary", "tau"), "leave the other tasks out"),
         (
             ("repeats", "binding", "--answer", "x"),
             "--answer means something for text only, not for repeats and binding",

@@ -24,7 +24,6 @@ from rotoscope.cli.terminal import as_flags, in_lines, new_console, show_next
 from rotoscope.progress import progress_bar, says_loading
 from tests.cli.flags import (
     ask,
-    calibrate,
     canonical,
     depths,
     gate,
@@ -48,16 +47,13 @@ LINES = {
     "plan rotation": plan_rotation.PLANES,
     "theory": others.CHECKED,
     "canonical": canonical.INDEX,
-    "data": train.NUMBERS,
     "train": train.LETTER,
     "dynamics": multihop.SCORED,
     "lengths": multihop.LENGTHS,
     "ask": ask.HERE,
     "ask dry": ask.DRY,
-    "calibrate": calibrate.LEAST,
     "reproduce": others.CLAIM,
     "report": "report runs/1",
-    "bundle": "bundle runs/1",
     "doctor": "doctor runs/1",
 }
 LONGER = {"lengths": "lengths stored --no-figures", "dynamics": multihop.WITH_ROLES}
@@ -77,10 +73,13 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 def at(width: int, name: str, world: World, patch: pytest.MonkeyPatch, *, longer: bool) -> Outcome:
     """A command on a terminal so wide, in a folder of its own that it finds finished the second time."""
     patch.setenv("COLUMNS", str(width))
-    line = f"{LONGER[name] if longer else LINES[name]} --out out/{name.replace(' ', '-')}{'-longer' * longer}"
+    line = LONGER[name] if longer else LINES[name]
+    if name != "doctor":
+        line += f" --out out/{name.replace(' ', '-')}{'-longer' * longer}"
     world.known.pop(line, None)
-    if name in ("report", "bundle", "doctor"):
+    if name in ("report", "doctor"):
         world.run(f"{profile.REPEATS} --out runs/1")
+    if name == "report":
         line += "/said --overwrite"
         world.known.pop(line, None)
         Path(line.split()[3]).parent.mkdir(parents=True, exist_ok=True)
@@ -248,4 +247,4 @@ def test_complaints_on_a_terminal_end_lines_between_words(monkeypatch: pytest.Mo
         main(["profile", "nowhere", "--null", "none", "--null-draws", "7"])
     lines = said.getvalue().replace("loading…\r\x1b[K", "").splitlines()
     assert max(len(line) for line in lines) <= 40
-    assert " ".join(lines) == "rotoscope: --null-draws and --null-per-layer mean nothing without a null"
+    assert " ".join(lines) == "rotoscope: --null-draws means nothing without a null"

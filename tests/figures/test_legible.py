@@ -20,7 +20,6 @@ from rotoscope.results.atlas_rows import rows_of
 from rotoscope.results.components import COMPONENTS
 from rotoscope.results.record import RunRecord
 from rotoscope.tasks import letter, number
-from tests.analysis.test_calibration import made_up
 from tests.figures.conftest import MODELS
 from tests.figures.legible import faults
 from tests.monitored import monitored
@@ -135,7 +134,6 @@ FIGURES: dict[str, Callable[[Runs], Figure]] = {
     "steered_accuracy of one task": lambda run: draw.steered_accuracy(steered(tasks=("letter",))),
     "one_hop_accuracy": lambda run: draw.one_hop_accuracy(made(), printed=TABLE_3),
     "task_agreement": lambda run: draw.task_agreement(_agreement()),
-    "false_verdicts": lambda run: draw.false_verdicts(made_up({(0.02, 6): [0, 2], (0.1, 16): [1, 1]})),
     "where_it_lies": lambda run: draw.where_it_lies(_placed(run("full"), "another model")),
     "where_it_lies alone": lambda run: draw.where_it_lies(_placed(run("full"), "")),
     "hop_path": lambda run: draw.hop_path(number(hops=3, count=1)[0], letter(hops=3, count=1)[0]),

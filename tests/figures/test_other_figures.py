@@ -7,13 +7,11 @@ import pandas as pd
 import pytest
 
 from rotoscope import figures as draw
-from rotoscope.figures.gallery import figures_of
 from rotoscope.maths.constructions import positional_target_weight, symbolic_target_weight
 from rotoscope.maths.head_discrepancy import index_worst, retrieval_worst
 from rotoscope.results import Canonical, Gating
 from rotoscope.results.record import RunRecord
 from rotoscope.tasks import number
-from tests.analysis.test_calibration import made_up
 from tests.figures.drawn import bars, image, line, names, points, ticks
 
 THETAS = {"index": (0.0, 0.01, 0.1, 1.0), "induction, two angles": (0.01, 0.1, 1.0)}
@@ -145,20 +143,3 @@ def test_arrows_of_the_constructions() -> None:
     ends = {text.get_text(): text.get_position() for text in right.texts if text.get_text()}
     angles = [np.arctan2(ends[name][1], ends[name][0]) for name in "ABCDEFGH"]
     np.testing.assert_allclose(np.abs(np.diff(np.unwrap(angles))), 2 * np.pi / 8, atol=0.01)
-
-
-def test_false_verdicts() -> None:
-    """One of four subjects here, all four there: the share of every row with Wilson's interval, and the 5 % it may have."""
-    run = made_up({(0.02, 6): [0, 2, 0, 0], (0.1, 16): [1, 1, 2, 1]})
-    [(name, figure)] = figures_of(run)
-    assert name == "false_verdicts"
-    for axes, table in zip(figure.axes, (run.errors(), run.by_statistic()), strict=True):
-        np.testing.assert_allclose(bars(axes)[:, 0], table["share"])
-        [reach] = [c for c in axes.collections if len(c.get_segments())]
-        ends = [[segment[:, 0].min(), segment[:, 0].max()] for segment in reach.get_segments()]
-        np.testing.assert_allclose(ends, table[["low", "high"]])
-        assert any(line.get_xdata()[0] == 0.05 for line in axes.lines if line.get_linestyle() == "--")
-    assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == [
-        "scale 0.02, 6 prompts",
-        "scale 0.1, 16 prompts",
-    ]

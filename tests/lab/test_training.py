@@ -8,19 +8,16 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
-import pyarrow.parquet as pq
 import pytest
 import torch
 from safetensors.torch import load_file
 
 import rotoscope as rs
 from rotoscope.errors import RotoscopeError, RunError, TaskError
-from rotoscope.lab import Trainer, TrainSettings, export_dataset, training, training_sequences
-from rotoscope.lab.data import known_sequences
+from rotoscope.lab import Trainer, TrainSettings, training
 from tests.waiting import wait_until
 
 TINY = {
@@ -236,55 +233,6 @@ def test_unknown_settings_and_presets_are_named(tmp_path: Path) -> None:
         rs.lab.train("number", "mini", depth=3)
     with pytest.raises(RotoscopeError, match="unknown preset 'maxi'"):
         rs.lab.train("number", "maxi")
-
-
-def test_a_dataset_is_what_training_sees(tmp_path: Path) -> None:
-    from huggingface_hub import DatasetCard
-
-    settings = TrainSettings(task="letter", **{**TINY, "train_sequences": 300})
-    files = export_dataset(settings, tmp_path / "data")
-    assert [f.name.split("-")[0] for f in files] == ["train", "validation", "test", "README.md"]
-    texts = set()
-    for part, file in zip(("train", "validation", "test"), files, strict=False):
-        table = pq.read_table(file).to_pandas()
-        samples = training_sequences(settings, part)
-        assert len(table) == len(samples)
-        for k in (0, len(samples) - 1):
-            assert table["text"][k] == " ".join(samples[k].tokens)
-            assert tuple(table["path"][k]) == samples[k].path
-            assert table["answer"][k] == samples[k].answer
-            assert table["token_ids"][k].tolist() == samples.tokens[k].tolist()
-        texts |= set(table["text"])
-    assert len(texts) == 300 + 200 + 200  # no sequence is in two parts
-    card = DatasetCard.load(tmp_path / "data" / "README.md")
-    assert card.data.configs[0]["data_files"][0] == {"split": "train", "path": "data/train-*.parquet"}
-    written = [file.stat().st_mtime_ns for file in files[:3]]
-    assert export_dataset(settings, tmp_path / "data") == files  # finished already
-    assert [file.stat().st_mtime_ns for file in files[:3]] == written
-    with pytest.raises(RunError, match="holds a dataset; choose another --out, or --overwrite"):
-        export_dataset(replace(settings, seed=settings.seed + 1), tmp_path / "data")
-
-
-def test_sequences_that_are_in_training_as_well_are_counted(tmp_path: Path) -> None:
-    few = TrainSettings.make(
-        task="number",
-        letters=3,
-        hops=1,
-        target=2,
-        window=1,
-        train_sequences=200,
-        validation_sequences=8,
-        test_sequences=40,
-    )
-    export_dataset(few, tmp_path / "data")
-    parts = {
-        part: {one.tokens for one in training_sequences(few, part)} for part in ("train", "validation", "test")
-    }
-    known = {part: (len(parts[part]), len(parts[part] & parts["train"])) for part in ("validation", "test")}
-    assert known_sequences(few, "cpu") == known
-    assert known["test"][1] > 0
-    card = (tmp_path / "data" / "README.md").read_text()
-    assert f"| test | 40 | {known['test'][0]} | {known['test'][1]} |" in card
 
 
 @pytest.mark.cuda

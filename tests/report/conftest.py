@@ -14,6 +14,7 @@ import pytest
 import torch
 
 import rotoscope as rs
+from rotoscope.cli import main
 from rotoscope.report import write_report
 from rotoscope.results.aggregate import SCORES
 from tests.models import tiny, tokens
@@ -141,3 +142,14 @@ def visit(browser: Any, tmp_path: Path, profile: rs.Profile, written: Path) -> I
         context.close()
     assert not errors
     assert not outside
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Any:
+    def call(*arguments: object) -> tuple[Any, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            main([str(argument) for argument in arguments])
+        output = capsys.readouterr()
+        return ended.value.code, output.out, output.err
+
+    return call

@@ -16,7 +16,6 @@ import pytest
 import rotoscope as rs
 from benchmarks.page import synthetic
 from rotoscope import palette
-from rotoscope.cli import main
 from rotoscope.errors import RotoscopeError, RunError
 from rotoscope.report import render_page, run_payload, write_report
 from rotoscope.results.record import SubjectRecord
@@ -148,17 +147,6 @@ def test_written_at_once(profile: rs.Profile, other: rs.Profile, tmp_path: Path)
 
 def test_size_of_a_model_like_smollm2() -> None:
     assert len(render_page([run_payload(synthetic(30, 9, 32))]).encode()) <= 7e6
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Any:
-    def call(*arguments: object) -> tuple[Any, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            main([str(argument) for argument in arguments])
-        output = capsys.readouterr()
-        return ended.value.code, output.out, output.err
-
-    return call
 
 
 def test_command(run: Any, folder: Path, tmp_path: Path) -> None:

@@ -329,7 +329,7 @@ def test_every_kind_survives_having_nothing(kind: str) -> None:
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_every_kind_survives_foreign_tables(kind: str) -> None:
     names = ("prompts", "heads", "scores", "accuracy", "metrics", "statements", "conditions", "use", "attention",
-             "agreement", "answers", "predicted", "classes", "ledger", "subjects", "frontier", "selection", "plan", "points", "losses", "items")  # fmt: skip
+             "agreement", "answers", "predicted", "classes", "ledger", "frontier", "selection", "plan", "points", "losses", "items")  # fmt: skip
     foreign = {name: pd.DataFrame({"x": [1.0, math.inf, math.nan], "s": ["a", None, "c"]}) for name in names}
     payload = strict(run_payload(KINDS[kind](RunRecord(), foreign)))
     assert payload["problems"]

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rotoscope.report import render_page, write_bundle
+from rotoscope.report import render_page, write_site
 from rotoscope.report.side_by_side import payloads_of, side_of
 from rotoscope.results.cache_plan import CachePlan
 from tests.analysis.test_rotation_plan import made_up
@@ -142,11 +142,11 @@ def test_the_page_of_two_plans(visit: Visit) -> None:
     assert page.locator("#panel table >> nth=1").locator("tbody tr").count() == 4
 
 
-def test_a_bundle_reads_two_plans_the_other_way_round(browser: Any, tmp_path: Path) -> None:
+def test_a_site_reads_two_plans_the_other_way_round(browser: Any, tmp_path: Path) -> None:
     first, second = two_caches()
     first.save(tmp_path / "runs" / "first")
     second.save(tmp_path / "runs" / "second")
-    site = write_bundle(tmp_path / "runs", out=tmp_path / "site")
+    site = write_site(tmp_path / "runs", site=tmp_path / "site")
     losses = []
     for pair in ("a=001&b=002", "a=002&b=001"):
         watched = Watched(browser.new_page())

@@ -12,8 +12,7 @@ import pytest
 
 import rotoscope as rs
 from rotoscope.cli import app
-from rotoscope.report import write_report
-from rotoscope.report.bundle import write_bundle
+from rotoscope.report import write_report, write_site
 from rotoscope.results.shown import after_swap
 from tests.report.browser import Watched
 
@@ -87,7 +86,7 @@ def test_is_that_more_than_chance(reader: Any, written: Path, profile: rs.Profil
 def test_how_do_two_runs_differ(reader: Any, changed: tuple[rs.Profile, rs.Profile], tmp_path: Path) -> None:
     for name, run in zip(("before", "after"), changed, strict=True):
         run.save(tmp_path / "runs" / name)
-    page = reader(write_bundle(tmp_path / "runs", out=tmp_path / "site") / "index.html")
+    page = reader(write_site(tmp_path / "runs", site=tmp_path / "site") / "index.html")
     page.act("check", 'input[aria-label="compare before"]')
     page.act("check", 'input[aria-label="compare after"]')
     page.act("click", "#go")

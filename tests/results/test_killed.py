@@ -187,8 +187,8 @@ REFUSED = {
     "a rotation plan": f"{COMMANDS['rotation']} --out closed/new",
     "an atlas": "atlas closed/profile --out closed/new",
     "an atlas in place of another": "atlas closed/profile --out closed/atlas --overwrite",
-    "a site": "bundle closed/profile --out closed/new",
-    "a site in place of another": "bundle closed/profile --out closed/site --overwrite",
+    "a site": "report closed/profile --site closed/new",
+    "a site in place of another": "report closed/profile --site closed/site --overwrite",
     "a page": "report closed/profile --out closed/page.html",
     "a sweep": "sweep sweep.toml --out closed/sweep --workers 1",
 }
@@ -215,7 +215,7 @@ def test_where_nothing_may_be_written_nothing_is(tmp_path: Path) -> None:
     for line in (
         f"{COMMANDS['profile']} --out closed/profile",
         "atlas closed/profile --out closed/atlas",
-        "bundle closed/profile --out closed/site",
+        "report closed/profile --site closed/site",
     ):
         assert run(line)[0] == 0, line
     assert signalled(f"{COMMANDS['profile']} --out closed/unfinished", 2, signal.SIGKILL) < 0

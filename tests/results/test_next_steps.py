@@ -85,8 +85,10 @@ def test_the_same_prompts_or_no_command() -> None:
     assert (asked_again(groups, "gate") or "").split()[2:] == [
         "smollm2", "--task", "groups", "--pairs", "8", "--prompts", "4", "--prefix", "none", "--asked", "place",
     ]  # fmt: skip
-    distinct = replace(run, settings=run.settings | {"task_settings": {"distinct": True, "equal_length": True}})
-    assert (asked_again(distinct, "gate") or "").endswith("--equal-length --distinct")
+    distinct = replace(run, settings=run.settings | {"task_settings": {"distinct": True}})
+    assert (asked_again(distinct, "gate") or "").endswith("--distinct")
+    equal = replace(run, settings=run.settings | {"task_settings": {"equal_length": True}})
+    assert asked_again(equal, "gate") is None
     own = replace(run, settings=run.settings | {"task": "text"})
     assert asked_again(own, "profile") is None  # the text is not in the run
     assert run.subject is not None

@@ -15,7 +15,7 @@ import pytest
 
 import rotoscope as rs
 from rotoscope.errors import RotoscopeError, RunError
-from rotoscope.report import write_bundle
+from rotoscope.report import write_site
 from rotoscope.results import Run, TheoryRun
 from rotoscope.results.files import disk_errors
 from rotoscope.results.place import ASIDE
@@ -117,8 +117,8 @@ def kind(request: pytest.FixtureRequest) -> Kind:
         case "site":
             runs = request.getfixturevalue("runs")
             return Kind(
-                lambda out, name, overwrite: write_bundle(
-                    runs / name, out=out, overwrite=overwrite, show_progress=False
+                lambda out, name, overwrite: write_site(
+                    runs / name, site=out, overwrite=overwrite, show_progress=False
                 ),
                 read_site,
                 last=16,
@@ -131,7 +131,7 @@ def kind(request: pytest.FixtureRequest) -> Kind:
 
 
 def read_site(out: Path) -> str:
-    for file in json.loads((out / "bundle.json").read_text())["files"]:
+    for file in json.loads((out / "site.json").read_text())["files"]:
         assert (out / file).is_file()
     page = next(out.glob("run-001-*.html")).stem
     return page.removeprefix("run-001-")

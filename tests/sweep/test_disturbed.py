@@ -17,7 +17,7 @@ import pandas as pd
 import pytest
 
 import rotoscope as rs
-from rotoscope.errors import RotoscopeError, RunError
+from rotoscope.errors import RunError
 from rotoscope.results.place import Place
 from rotoscope.sweep import before, company, driver, here, items_of, one_item, read_file
 from rotoscope.sweep.commands import Swept
@@ -171,12 +171,6 @@ def test_what_changes_no_result_makes_no_other_item(tmp_path: Path) -> None:
     assert names("") == names('device = "cpu"\n') == names("overwrite = true\n")
     assert names("") != names('dtype = "bfloat16"\n')
     assert len({one.rpartition("-")[2] for one in names("", 'device = ["cpu", "cuda"]\n')}) == 2
-
-
-def test_a_data_set_is_no_run(tmp_path: Path) -> None:
-    (tmp_path / "sweep.toml").write_text('command = "data"\n[grid]\ntask = ["number"]\n')
-    with pytest.raises(RotoscopeError, match="sweep.toml, line 1: data makes no run"):
-        read_file(tmp_path / "sweep.toml")
 
 
 def test_parts_that_begin_at_the_same_moment_do_not_refuse_each_other(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A sweep among other runs: listed, with how far it is, its page with its tables, and in a bundle."""
+"""A sweep among other runs: listed, with how far it is, its page with its tables, and in a site."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def test_its_page_has_its_tables_and_what_failed(light: Light) -> None:
     assert any("failed: this model is bad" in said for said in shown["warnings"])
 
 
-def test_a_bundle_has_a_page_for_it(light: Light) -> None:
+def test_a_site_has_a_page_for_it(light: Light) -> None:
     light({"model": ["a"], "seed": [0]})
-    place = rs.bundle(".", out=Path("site"), show_progress=False)
+    place = rs.report.write_site(".", show_progress=False)
     assert len(list(place.glob("run-*.html"))) == 2
 
 

@@ -1,7 +1,7 @@
 // What everything else uses: the content, the state, elements made of text, numbers as words, files to keep.
 
 const content = JSON.parse(document.getElementById("content").textContent);
-/** In a bundle a run is named, and its data are in a script of their own. */
+/** In a site a run is named, and its data are in a script of their own. */
 let runs = content.runs.map((one) => typeof one === "string" ? window.rotoscopeData[one] : one);
 
 const { classes: COLOURS, symbols: SYMBOLS, series: PALETTE, measures: HUES, verdicts: VERDICTS, query: QUERY, swapped: SWAPPED, block: BLOCK } = content.palette;

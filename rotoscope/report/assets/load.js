@@ -1,4 +1,4 @@
-// Two runs of a bundle, named in the address as ?a=001&b=002: their data are loaded, then the page that compares them.
+// Two runs of a site, named in the address as ?a=001&b=002: their data are loaded, then the page that compares them.
 
 (function () {
   "use strict";
@@ -21,7 +21,7 @@
     const [a, b] = pair, known = pair.every((one) => content.compared.includes(one)), sorted = [...pair].sort();
     for (const one of pair) await load("data/" + one + ".js");
     const data = window.rotoscopeData;
-    let found = { settings: [], at: [], words: ["These two were not compared when the bundle was made. To compare them: rotoscope report A B --out both.html"] };
+    let found = { settings: [], at: [], words: ["These two were not compared when the site was made. To compare them: rotoscope report A B --out both.html"] };
     if (known) {
       await load("data/" + sorted.join("-") + ".js");
       found = data[sorted.join("-")];
@@ -34,5 +34,5 @@
   }
 
   if (pair.some((one) => !/^\d+$/.test(one || "")) || pair[0] === pair[1]) refuse("Two runs are compared: tick two in the list.");
-  else start().catch(() => refuse("One of the two runs is not in this bundle."));
+  else start().catch(() => refuse("One of the two runs is not in this site."));
 })();

@@ -23,7 +23,7 @@ from tests.server import replied, scripted
 
 QUESTIONS = "--task letter --lengths 5 --runs 1 --questions 1 --template {template} --no-figures"
 HERE = f"ask {{talker}} {QUESTIONS} --device cpu"
-MUCH = "--lengths 6 7 --runs 2 --questions 3 --answer-tokens 2"
+MUCH = "--lengths 6 7 --runs 2 --questions 3"
 """Flags whose effects are seen in different places."""
 DRY = f"ask --endpoint http://localhost:1/v1 --model m {QUESTIONS} --dry-run"
 ENDPOINTS = "tests/analysis/test_endpoints.py"
@@ -70,13 +70,10 @@ FLAGS: Table = {
     "template": Effect(HERE, "--template {wordy}", tokens),
     "seed": Effect(HERE, "--seed 1", lambda o: (tokens(o), o.result.answers["expected"].tolist())),
     "chat": Effect(HERE, "--no-chat", lambda o: tokens(o)[0]),
-    "answer_tokens": Effect(HERE, MUCH, lambda o: int(o.result.answers["completion_tokens"].max()), 2),
     "body": server_is_asked,
     "concurrency": (
         Refused(DRY, "--concurrency 0", "concurrency must be at least 1, found 0"), f"{ENDPOINTS}::test_concurrency_is_a_limit",
     ),
-    "timeout": (Refused(DRY, "--timeout 0", "timeout must be more than 0, found 0.0"), f"{ENDPOINTS}::test_server_errors_and_time_outs_are_survived"),
-    "patience": (Refused(DRY, "--patience -1", "patience must be at least 0, found -1.0"), f"{ENDPOINTS}::test_patience_ends"),
     "price_in": Effect(DRY, "--price-in 1000000", cost),
     "price_out": Effect(DRY, "--price-out 1000000", cost, 16.0),
     "dry_run": server_is_asked,

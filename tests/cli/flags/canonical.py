@@ -14,13 +14,11 @@ from tests.cli.flags.effect import (
     on_device,
 )  # fmt: skip
 
-SIZES = (
-    "--steps 4 --batch 8 --keys 4 --symbols 4 --entities 4 --angles 1 0.1 --tested 64 --warmup 1 --no-figures"
-)
+SIZES = "--steps 4 --batch 8 --keys 4 --symbols 4 --entities 4 --angles 1 0.1 --tested 64 --no-figures"
 INDEX = f"canonical index {SIZES}"
 RETRIEVAL = f"canonical retrieval {SIZES}"
-INDUCTION = f"canonical induction {SIZES} --repeats 1".replace("--angles 1 0.1", "--angles 1")
-MUCH = "--seeds 2 --keys 6 --symbols 7 --steps 6 --angles 1 --evaluations 1 --first 3 --tested 16"
+INDUCTION = f"canonical induction {SIZES}".replace("--angles 1 0.1", "--angles 1")
+MUCH = "--seeds 2 --keys 6 --symbols 7 --steps 6 --angles 1 --evaluations 1 --tested 16"
 """Flags whose effects are seen in different places."""
 
 
@@ -54,21 +52,14 @@ FLAGS: Table = {
     "keys": Effect(INDEX, MUCH, lambda o: every(o, "positions", "position")[-1], 5),
     "symbols": Effect(INDEX, MUCH, rows_of_keys, 7),
     "entities": Effect(RETRIEVAL, "--entities 6", rows_of_keys, 6),
-    "repeats": Effect(INDUCTION, "--repeats 2", learned),
     "steps": Effect(INDEX, MUCH, lambda o: every(o, "accuracy", "step")[-1], 6),
     "batch": Effect(INDEX, "--batch 9", learned),
-    "lr": Effect(INDEX, "--lr 0.2", learned),
-    "warmup": Effect(INDEX, "--warmup 3", learned),
-    "floor": Effect(INDEX, "--floor 0.5", learned),
-    "gain": Effect(INDEX, "--gain 2", learned),
-    "embedding": Effect(INDEX, "--embedding 3", learned),
     "seed": (Effect(INDEX, "--seed 1", begun), Effect(INDEX, "--seed 1", learned)),
-    "first": Effect(INDEX, MUCH, lambda o: every(o, "accuracy", "seed")[0], 3),
     "angles": Effect(INDEX, MUCH, lambda o: every(o, "accuracy", "theta"), [1.0]),
     "tested": Effect(INDEX, MUCH, places_tried, 1),
     "evaluations": Effect(INDEX, MUCH, lambda o: len(every(o, "accuracy", "step")), 2),
     "out": Written(INDEX),
-    "overwrite": Overwrites(INDEX, "--lr 0.2"),
+    "overwrite": Overwrites(INDEX, "--seed 1"),
     "figures": Undrawn(INDEX, drawn="tests/cli/test_cli.py::test_canonical"),
     "device": on_device(INDEX),
 }

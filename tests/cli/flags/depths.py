@@ -81,9 +81,6 @@ FLAGS: Table = {
     "ending": Effect(BINDING, COARSER, lambda o: o.result.run.settings["task_settings"]["ending"], "answer"),
     "distinct": Refused(BINDING, "--distinct", "this tokenizer tells 1 apart by their first token"),
     "asked": "tests/tasks/test_new_tasks.py::test_any_member_of_a_group_is_asked_for",
-    "equal_length": Refused(
-        TEXT.replace("{text}", "{uneven}").replace("token", "sentence"), "--equal-length", "equal length"
-    ),
     "length": Effect(REPEATS, MUCH, shown),
     "text": Effect(TEXT, OTHERWISE, shown),
     "blocks": Effect(TEXT, OTHERWISE, lambda o: shown(o)[0]),
@@ -100,7 +97,6 @@ FLAGS: Table = {
     "writers": Effect(
         REPEATS, "--writers", lambda o: "nobody could be asked who writes a place" in o.told, True
     ),
-    "readers": "tests/analysis/test_writers.py::test_places_are_sought_below_the_first_depth_at_which_a_head_follows",
     "writer_swaps": "tests/analysis/test_writers.py::test_a_run_that_was_stopped_goes_on_with_the_next_gate",
     "controls": "tests/analysis/test_writers.py::test_controls_are_other_heads_of_the_same_layers",
     "out": Written(REPEATS),

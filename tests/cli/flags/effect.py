@@ -68,7 +68,6 @@ class World:
         (self.place / "text").write_text("w3 w4. w6 w7. w9 w10. w5 w11 w12")
         (self.place / "longer").write_text("w3 w4. w6 w7. w9 w10. w5 w11 w12. w20 w21 w22")
         (self.place / "long").write_text(" ".join(f"w{3 + k % 40}" for k in range(200)))
-        (self.place / "uneven").write_text("w3 w4. w6. w9 w10. w5")
         (self.place / "template").write_text("{sequence} {query}")
         (self.place / "wordy").write_text("In {sequence}, what begins with {query}?")
 
@@ -224,24 +223,6 @@ def half_on_disk(base: str, where: str = "{map}") -> Effect:
     """--device-map: the run says where the weights were."""
     base = base.replace(ON_CPU, "")
     return Effect(base, f"--device-map {where}", lambda o: o.result.run.subject.device, "cpu, disk")
-
-
-@dataclass(frozen=True)
-class Offloads:
-    """--offload-folder: made where weights go to disk, and refused where none do."""
-
-    base: str
-    where: str = "{map}"
-
-    def check(self, world: World) -> None:
-        base = self.base.replace(ON_CPU, "")
-        Refused(base, "--offload-folder {offloaded}", "together with a device_map only").check(world)
-        assert not (world.place / "offloaded").exists()
-        assert (
-            world.run(with_flags(base, f"--device-map {self.where} --offload-folder {{offloaded}}")).code == 0
-        )
-        assert (world.place / "offloaded").is_dir()
-        (world.place / "offloaded").rmdir()
 
 
 def on_device(base: str) -> Refused:

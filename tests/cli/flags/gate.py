@@ -106,9 +106,6 @@ FLAGS: Table = {
     "prompts": Effect(ONE, LONGER, prompts, 3),
     "prefix": Effect(ONE, LONGER, made("prefix"), "none"),
     "granularity": Effect(BINDING, COARSER, made("granularity"), 2),
-    "equal_length": Refused(
-        TEXT.replace("{text}", "{uneven}").replace("token", "sentence"), "--equal-length", "equal length"
-    ),
     "distinct": Refused(BINDING, "--distinct", "this tokenizer tells 1 apart by their first token"),
     "ending": Effect(BINDING, COARSER, made("ending"), "answer"),
     "asked": "tests/tasks/test_new_tasks.py::test_any_member_of_a_group_is_asked_for",

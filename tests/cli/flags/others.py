@@ -1,18 +1,14 @@
-"""The commands with few flags: `theory`, `report`, `reproduce`, `serve`, `bundle`, `doctor`."""
+"""The commands with few flags: `theory`, `report`, `reproduce`, `serve`, `doctor`."""
 
 from __future__ import annotations
 
-import pytest
-
 import rotoscope as rs
 import rotoscope.figures
-from rotoscope.tasks import letter, number
 from tests.cli.flags.effect import (
     Effect,
     Other,
     Outcome,
     Overwrites,
-    Refused,
     Table,
     World,
     Written,
@@ -21,30 +17,6 @@ from tests.cli.flags.effect import (
 from tests.cli.flags.profile import REPEATS
 
 CHECKED = "theory appendix-b"
-
-
-def texts_of(figure) -> list[str]:
-    return [text.get_text() for axes in figure.axes for text in axes.texts]
-
-
-@once
-def what_is_drawn_is_what_was_asked_for(world: World) -> None:
-    """Looks at the figures before they are turned into files."""
-    drawn: list[dict[str, list[str]]] = []
-
-    def kept(figure, path):
-        drawn[-1][path.name] = texts_of(figure)
-        return []
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rotoscope.figures, "save", kept)
-        for more in ("--number 'a b c 1 2' --seed 5", "--letter 'a1 b2 ca dc' --seed 6"):
-            drawn.append({})
-            found = world.run(f"{CHECKED} --figures {more}")
-            assert found.code == 0, found.problem
-    with_number, with_letter = (set(one["hop_path"]) for one in drawn)
-    assert {"a", "b", "c", "1", "2", *letter(1, hops=(3,), seed=5)[0].tokens} <= with_number
-    assert {"a1", "b2", "ca", "dc", *number(1, hops=(3,), seed=6)[0].tokens} <= with_letter
 
 
 def nothing_is_drawn_unasked(world: World) -> None:
@@ -63,13 +35,9 @@ def another_statement_replaces_the_first(world: World) -> None:
 
 THEORY: Table = {
     "name": Other(CHECKED, "theory separation", lambda o: o.result.statements["name"].tolist(), ["separation"]),
-    "figures": (nothing_is_drawn_unasked, what_is_drawn_is_what_was_asked_for),
-    "number": (what_is_drawn_is_what_was_asked_for, Refused(CHECKED, "--number 'a 1'", "give --figures too")),
-    "letter": (what_is_drawn_is_what_was_asked_for, Refused(CHECKED, "--letter 'a1 ba'", "give --figures too")),
-    "seed": (what_is_drawn_is_what_was_asked_for, Refused(CHECKED, "--seed 1", "give --figures too")),
+    "figures": (nothing_is_drawn_unasked, "tests/cli/test_cli.py::test_theory"),
     "out": Written(CHECKED),
     "overwrite": another_statement_replaces_the_first,
-    "device": Refused(CHECKED, "--device cuda", "means nothing for theory"),
 }
 
 
@@ -134,8 +102,8 @@ ATLAS: Table = dict.fromkeys(("sources", "out", "overwrite", "name", "license"),
 
 REPORT: Table = {
     "atlas": where_the_model_lies,
-    "run": one_page_about,
-    "other": one_page_about,
+    "runs": one_page_about,
+    "site": one_folder_about,
     "out": one_page_about,
     "overwrite": one_page_about,
 }
@@ -171,7 +139,6 @@ REPRODUCE: Table = {
         "tests/papers/test_ledger.py::test_the_papers_own_models_can_be_given",
     ),
     "one_hop": Effect(TABLE_3, "--one-hop {answers}", verdicts, {"p2-table-3-letter": "reproduced"}),
-    "seed": Refused(CLAIM, "--seed 1", "judged on fixed seeds"),
     "out": Written(CLAIM),
     "overwrite": Overwrites(CLAIM, "--cost cpu"),
     "device": the_model_that_is_named_is_judged,
@@ -191,18 +158,17 @@ def one_folder_about(world: World) -> None:
     """One run, two runs, a folder of one's own, and one that is not replaced unasked."""
     first, second = world.run(REPEATS).folder, world.run(f"{REPEATS} --seed 1").folder
     site = world.place / "site"
-    assert world.run(f"bundle {first} --out {site}").code == 0
+    assert world.run(f"report {first} --site {site}").code == 0
     assert len(list(site.glob("run-*.html"))) == 1
-    again = world.run(f"bundle {first} {second} --out {site}")
+    again = world.run(f"report {first} {second} --site {site}")
     assert (again.code, again.problem.count("\n")) == (2, 1)
     assert "--overwrite" in again.problem
     assert len(list(site.glob("run-*.html"))) == 1
-    assert world.run(f"bundle {first} {second} --out {site} --overwrite").code == 0
+    assert world.run(f"report {first} {second} --site {site} --overwrite").code == 0
     assert len(list(site.glob("run-*.html"))) == 2
 
 
-BUNDLE: Table = dict.fromkeys(("runs", "out", "overwrite"), one_folder_about)
-
-DOCTOR: Table = dict.fromkeys(("out", "seed", "device"), "tests/cli/test_cli.py::test_doctor") | dict.fromkeys(
-    ("run", "overwrite"), "tests/cli/test_cli.py::test_doctor_of_a_run"
-)
+DOCTOR: Table = {
+    "device": "tests/cli/test_cli.py::test_doctor",
+    "run": "tests/cli/test_cli.py::test_doctor_of_a_run",
+}

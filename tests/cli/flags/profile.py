@@ -19,7 +19,6 @@ from tests.cli.flags.effect import (
     Undrawn,
     World,
     Written,
-    every,
     half_on_disk,
     on_device,
 )  # fmt: skip
@@ -29,13 +28,13 @@ REPEATS = f"profile {{model}} --task repeats --length 6 --prompts 2 {PLAIN}"
 BINDING = f"profile {{model}} --task binding --pairs 4 --prompts 2 --tau 1e6 {PLAIN}"
 TEXT = f"profile {{model}} --task text --text {{text}} --blocks token --tau 1e6 {PLAIN}"
 NULL = f"{REPEATS.replace(' --null none', '')} --null random"
-MUCH = "--prompts 3 --tau 1e6 --queries 8,10 --frequencies --heads 1:2,0:3 --examples --input-swaps 4 --known --no-prove"
+MUCH = "--prompts 3 --tau 1e6 --queries 8,10 --frequencies --heads 1:2,0:3 --examples --input-swaps 4 --known"
 """Flags whose effects are seen in different places: one run shows them all."""
 LONGER = "--length 8 --prefix none"
 COARSER = "--pairs 6 --granularity 2 --ending answer"
 OTHERWISE = "--text {longer} --blocks sentence --answer w7"
 """Flags that are seen together: without any one of them the number would be another."""
-DRAWS = "--null-draws 2 --null-per-layer"
+DRAWS = "--null-draws 2"
 
 
 def shown(outcome: Outcome) -> tuple[int, ...]:
@@ -101,9 +100,6 @@ FLAGS: Table = {
     "prompts": Effect(REPEATS, MUCH, shown, (3, 12)),
     "prefix": Effect(REPEATS, LONGER, shown, (2, 15)),
     "granularity": Effect(BINDING, COARSER, swaps, 3.0),
-    "equal_length": Refused(
-        TEXT.replace("{text}", "{uneven}").replace("token", "sentence"), "--equal-length", "equal length"
-    ),
     "distinct": Refused(BINDING, "--distinct", "this tokenizer tells 1 apart by their first token"),
     "ending": Effect(BINDING, COARSER, lambda o: o.result.run.settings["task_settings"]["ending"], "answer"),
     "asked": "tests/tasks/test_new_tasks.py::test_any_member_of_a_group_is_asked_for",
@@ -117,21 +113,15 @@ FLAGS: Table = {
     "seed": Effect(REPEATS, "--seed 1", scores),
     "tau": Effect(REPEATS, MUCH, lambda o: (o.result.taus, swaps(o)), ([1e6], 28.5)),
     "gamma": Effect(REPEATS, "--gamma 0.45", lambda o: o.result.heads["head_class"].tolist()),
-    "least_mass": Effect(
-        REPEATS, "--least-mass 1", lambda o: o.result.heads["little_at_stake"].all(), expected=True
-    ),
     "queries": Effect(REPEATS, MUCH, asked_at, [8, 10]),
     "frequencies": Effect(REPEATS, MUCH, has("prompt_frequencies"), expected=True),
     "heads": Effect(REPEATS, MUCH, heads_with_planes, [(0, 3), (1, 2)]),
     "null": Effect(NULL, "--null gaussian", lambda o: o.result.null_name, "gaussian"),
     "null_draws": Effect(NULL, DRAWS, draws_differ, [0, 1]),
-    "null_per_layer": Effect(NULL, DRAWS, lambda o: every(o, "null_factors", "part"), [0, 1]),
     "examples": Effect(REPEATS, MUCH, has("attention"), expected=True),
     "input_swaps": Effect(REPEATS, MUCH, has("input_prompts"), expected=True),
     "known": Effect(REPEATS, MUCH, lambda o: (has("known_heads")(o), "of known kinds" in o.told), (True, True)),
-    "vary": Effect(BINDING, "--vary tau", has("variations"), expected=True),
     "batch_tokens": prompts_by_themselves,
-    "prove": Effect(REPEATS, MUCH, lambda o: ("self-check" in o.told, o.result.run.proof.layers), (False, 0)),
     "out": Written(REPEATS),
     "overwrite": Overwrites(REPEATS, "--gamma 0.2"),
     "figures": Undrawn(REPEATS, drawn="tests/cli/test_cli.py::test_profile_writes_what_it_says"),

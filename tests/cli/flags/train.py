@@ -1,12 +1,10 @@
-"""`rotoscope train` and `rotoscope data`."""
+"""`rotoscope train`."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from typing import Any
-
-import pandas as pd
 
 import rotoscope as rs
 from tests.cli.flags.effect import (
@@ -16,14 +14,13 @@ from tests.cli.flags.effect import (
     Overwrites,
     Table,
     Undrawn,
-    World,
     every,
     on_device,
 )  # fmt: skip
 from tests.cli.flags.effect import Written as WrittenRun
 
 LETTER = (
-    "train letter --hops 1 --target 4 --window 2 --alphabet 4 --digits 2 --layers 1 --width 8 --positions 16 --steps 3 "
+    "train letter --hops 1 --target 4 --window 2 --alphabet 4 --digits 2 --layers 1 --width 8 --steps 3 "
     "--batch 4 --warmup 1 --train-sequences 16 --validation-sequences 8 --test-sequences 8 --watch-every 3 "
     "--inputs 4 --checkpoints 2 --device cpu --no-figures"
 )
@@ -31,8 +28,8 @@ NUMBER = LETTER.replace("letter", "number").replace("--alphabet 4 --digits 2", "
 FAVOURED = LETTER.replace("--layers 1", "--layers 2") + " --favour symbolic"
 MUCH = (
     "--hops 2 --target 5 --window 3 --alphabet 5 --digits 3 --validation-sequences 10 --test-sequences 12 --layers 2 "
-    "--heads 2 --width 16 --rotary 4 --nope 1 --positions 20 --steps 9 --warmup 3 --learning-rate 0.01 "
-    "--watch-every 2 --watch-closely 4 --watch-later 3 --checkpoints 3 --inputs 6 --queries path --tau 0.01"
+    "--heads 2 --width 16 --nope 1 --steps 9 --warmup 3 --learning-rate 0.01 "
+    "--watch-every 2 --checkpoints 3 --inputs 6 --queries path --tau 0.01"
 )
 """Flags whose effects are seen in different places: one run shows them all."""
 
@@ -98,29 +95,20 @@ TRAIN: Table = {
     "layers": Effect(LETTER, MUCH, lambda o: every(o, "scores", "layer"), [0, 1]),
     "heads": Effect(LETTER, MUCH, lambda o: every(o, "scores", "head"), [0, 1]),
     "width": Effect(LETTER, MUCH, lambda o: config(o)["n_embd"], 16),
-    "rotary": Effect(LETTER, MUCH, lambda o: config(o)["rotary_dim"], 4),
     "nope": Effect(LETTER, MUCH, lambda o: config(o).get("nope_layers"), [1]),
     "angles": Effect(LETTER, "--angles 1-2 slow", runs, ["letter-1-2-0", "letter-slow-0", "restrictions"]),
     "base": Effect(
         LETTER, "--base 100", lambda o: config(o).get("rotoscope_angles"), {"base": 100.0, "ids": []}
     ),
-    "positions": Effect(LETTER, MUCH, lambda o: config(o)["n_positions"], 20),
-    "dropout": Effect(LETTER, "--dropout 0.5", weights),
     "steps": Effect(LETTER, MUCH, lambda o: steps(o)[-1], 9),
     "batch": Effect(LETTER, "--batch 5", weights),
     "learning_rate": Effect(LETTER, MUCH, lambda o: max(rates(o).values()), 0.01),
     "warmup": Effect(LETTER, MUCH, lambda o: rates(o).get(2), 0.005),
-    "betas": Effect(LETTER, "--betas 0.5 0.9", weights),
-    "weight_decay": Effect(LETTER, "--weight-decay 0.9", weights),
     "watch_every": Effect(LETTER, MUCH, lambda o: steps(o)[1], 2),
-    "watch_closely": Effect(LETTER, MUCH, steps, [0, 2, 4, 7, 9]),
-    "watch_later": Effect(LETTER, MUCH, steps, [0, 2, 4, 7, 9]),
     "checkpoints": Effect(LETTER, MUCH, kept, 3),
     "favour": Effect(LETTER, "--favour none symbolic", runs, ["letter-0", "letter-symbolic-0"]),
     "strength": Effect(FAVOURED, "--strength 5", weights),
     "favour_layers": Effect(FAVOURED, "--favour-layers 1", weights),
-    "favour_from": Effect(FAVOURED, "--favour-from 2", weights),
-    "favour_until": Effect(FAVOURED, "--favour-until 1", weights),
     "inputs": Effect(LETTER, "--inputs 6", lambda o: every(o, "scores", "inputs"), [6]),
     "queries": Effect(LETTER, MUCH, lambda o: every(o, "scores", "queries"), ["path"]),
     "tau": Effect(LETTER, MUCH, lambda o: every(o, "scores", "tau"), [0.01]),

@@ -1,4 +1,4 @@
-"""A bundle: whole or not at all, nothing replaced that is no bundle, names that stay text; and its pages in a real browser."""
+"""A site: whole or not at all, nothing replaced that is no site, names that stay text; and its pages in a real browser."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ import pytest
 
 import rotoscope as rs
 from rotoscope.errors import RunError
-from rotoscope.report import bundle, run_payload
-from rotoscope.report.bundle import write_bundle
+from rotoscope.report import run_payload
+from rotoscope.report import site as site_module
+from rotoscope.report.site import write_site
 from rotoscope.results.record import described_checksum
 from tests.report.browser import Watched, until
 from tests.report.test_page import policy
@@ -45,7 +46,7 @@ def data_of(site: Path, name: str) -> Any:
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory, changed: tuple[rs.Profile, rs.Profile]) -> Path:
     """Two runs to compare, one of a name already there, one of an odd name, one that goes on, and a damaged one."""
-    place = tmp_path_factory.mktemp("bundled")
+    place = tmp_path_factory.mktemp("runs")
     changed[0].save(place / "before")
     changed[1].save(place / "after")
     shutil.copytree(place / "before", place / "deeper" / "before")
@@ -61,7 +62,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory, changed: tuple[rs.Profile, rs
 
 @pytest.fixture(scope="module")
 def site(runs: Path) -> Path:
-    return write_bundle(runs, out=runs.parent / f"{runs.name}-site")
+    return write_site(runs, site=runs.parent / f"{runs.name}-site")
 
 
 @pytest.fixture(scope="module")
@@ -74,10 +75,10 @@ def numbers(site: Path) -> dict[str, str]:
     }
 
 
-def test_what_is_in_a_bundle(site: Path, runs: Path, numbers: dict[str, str]) -> None:
+def test_what_is_in_a_site(site: Path, runs: Path, numbers: dict[str, str]) -> None:
     assert set(numbers) == {"before", "after", "deeper/before", EVIL, "going"}
     there = set(files(site))
-    assert there - {"bundle.json"} == set(json.loads((site / "bundle.json").read_text())["files"])
+    assert there - {"site.json"} == set(json.loads((site / "site.json").read_text())["files"])
     assert {f"run-{numbers['deeper/before']}-deeper-before.html", "index.html", "compare.html"} <= there
     assert sum(name.startswith("data/") for name in there) == 5 + 10
     assert {name for name in there if name.startswith("pictures/")} == {f"pictures/{numbers['before']}.png"}
@@ -200,21 +201,21 @@ def test_any_web_space_serves_it(browser: Any, web_space: str, numbers: dict[str
 def test_pairs_beyond_the_most_are_said(
     browser: Any, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bundle, "MOST_COMPARED", 1)
-    site = write_bundle(runs / "before", runs / "after", out=tmp_path / "site")
+    monkeypatch.setattr(site_module, "MOST_COMPARED", 1)
+    site = write_site(runs / "before", runs / "after", site=tmp_path / "site")
     assert {name for name in files(site) if name.startswith("data/")} == {"data/001.js", "data/002.js"}
     watched = visit(browser, f"{(site / 'compare.html').as_uri()}?a=002&b=001")
     watched.page.wait_for_selector("#differences")
-    assert "These two were not compared when the bundle was made." in watched.page.inner_text("#differences")
+    assert "These two were not compared when the site was made." in watched.page.inner_text("#differences")
     watched.page.context.close()
     assert not watched.errors
 
 
 def test_whole_or_not_at_all(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "site"
-    write_bundle(runs / "before", out=out)
+    write_site(runs / "before", site=out)
     before = files(out)
-    real, shown = bundle.side_of, []
+    real, shown = site_module.side_of, []
 
     def fail(folder: Path) -> Any:
         shown.append(folder)
@@ -222,30 +223,30 @@ def test_whole_or_not_at_all(runs: Path, tmp_path: Path, monkeypatch: pytest.Mon
             raise OSError(28, "No space left on device")
         return real(folder)
 
-    monkeypatch.setattr(bundle, "side_of", fail)
+    monkeypatch.setattr(site_module, "side_of", fail)
     with pytest.raises(RunError, match="the disk is full"):
-        write_bundle(runs, out=out, overwrite=True)
+        write_site(runs, site=out, overwrite=True)
     assert files(out) == before
     shown.clear()
     with pytest.raises(RunError, match="the disk is full"):
-        write_bundle(runs, out=tmp_path / "new")
+        write_site(runs, site=tmp_path / "new")
     assert sorted(file.name for file in tmp_path.iterdir()) == ["site"]
 
 
 def test_killed_while_the_old_one_was_aside(runs: Path, tmp_path: Path) -> None:
-    out = write_bundle(runs / "before", out=tmp_path / "site")
+    out = write_site(runs / "before", site=tmp_path / "site")
     before = files(out)
     out.rename(tmp_path / ".site.replaced")
-    with pytest.raises(RunError, match="holds a bundle already"):
-        write_bundle(runs / "after", out=out)
+    with pytest.raises(RunError, match="holds a site already"):
+        write_site(runs / "after", site=out)
     assert files(out) == before
-    write_bundle(runs / "after", out=out, overwrite=True)
+    write_site(runs / "after", site=out, overwrite=True)
     assert data_of(out, "001")["name"] == "after"
     assert [file.name for file in tmp_path.iterdir()] == ["site"]
 
 
 @pytest.mark.parametrize("state", ["a folder", "a run", "a strange file", "a link", "a file", "a false mark"])
-def test_what_is_no_bundle_is_never_replaced(runs: Path, tmp_path: Path, state: str) -> None:
+def test_what_is_no_site_is_never_replaced(runs: Path, tmp_path: Path, state: str) -> None:
     out = tmp_path / "site"
     match state:
         case "a folder":
@@ -254,22 +255,22 @@ def test_what_is_no_bundle_is_never_replaced(runs: Path, tmp_path: Path, state: 
         case "a run":
             shutil.copytree(runs / "before", out)
         case "a strange file":
-            write_bundle(runs / "before", out=out)
+            write_site(runs / "before", site=out)
             (out / "CNAME").write_text("my.example")
         case "a link":
-            write_bundle(runs / "before", out=tmp_path / "real")
+            write_site(runs / "before", site=tmp_path / "real")
             out.symlink_to(tmp_path / "real")
         case "a file":
             out.write_text("a letter")
         case "a false mark":
             out.mkdir()
-            (out / "bundle.json").write_text('{"kind": "something else", "files": ["bundle.json"]}')
+            (out / "site.json").write_text('{"kind": "something else", "files": ["site.json"]}')
     before = files(tmp_path)
     for overwrite in (False, True):
-        with pytest.raises(RunError, match="is no bundle|no part of the bundle|already|is no folder"):
-            write_bundle(runs / "after", out=out, overwrite=overwrite)
-    with pytest.raises(RunError, match="is no bundle|no part of the bundle|is no folder"):
-        write_bundle(runs / "after", out=out, overwrite=True)
+        with pytest.raises(RunError, match="is no site|no part of the site|already|is no folder"):
+            write_site(runs / "after", site=out, overwrite=overwrite)
+    with pytest.raises(RunError, match="is no site|no part of the site|is no folder"):
+        write_site(runs / "after", site=out, overwrite=True)
     assert files(tmp_path) == before
 
 
@@ -286,7 +287,7 @@ def test_names_lead_nowhere(runs: Path, tmp_path: Path) -> None:
     leads = Path(shutil.copytree(runs / "before", place / "leads"))
     (leads / "prompts.parquet").unlink()
     (leads / "prompts.parquet").symlink_to(runs / "after" / "prompts.parquet")
-    site = write_bundle(place, tmp_path / "other", place / "CON", out=tmp_path / "site")
+    site = write_site(place, tmp_path / "other", place / "CON", site=tmp_path / "site")
     listed = (site / "index.html").read_text(encoding="utf-8")
     assert len(list(site.glob("run-*.html"))) == 6
     assert listed.count("<tr>") == 8  # and the titles
@@ -307,8 +308,27 @@ def test_names_lead_nowhere(runs: Path, tmp_path: Path) -> None:
 
 def test_places_without_runs(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="no such folder"):
-        write_bundle(tmp_path / "none", out=tmp_path / "site")
+        write_site(tmp_path / "none", site=tmp_path / "site")
     (tmp_path / "empty").mkdir()
     with pytest.raises(RunError, match="there is no run in"):
-        write_bundle(tmp_path / "empty", out=tmp_path / "site")
+        write_site(tmp_path / "empty", site=tmp_path / "site")
     assert os.listdir(tmp_path) == ["empty"]
+
+
+def test_the_command_line_writes_a_page_or_a_site(run: Any, runs: Path, tmp_path: Path) -> None:
+    before, after, site = runs / "before", runs / "after", tmp_path / "site"
+    code, told, _ = run("report", before, after, "--site", site)
+    assert (code, told.splitlines()[0]) == (0, f"wrote {site}: 2 runs")
+    code, _, problem = run("report", before, "--site", site)
+    assert code == 2
+    assert "or --overwrite to replace it" in problem
+    assert run("report", before, "--site", site, "--overwrite")[0] == 0
+    assert len(list(site.glob("run-*.html"))) == 1
+    for line, sentence in (
+        ((before, "--site", site, "--out", site / "page.html"), "leave them out"),
+        ((), "a page is about one run or two, not 0; --site DIR"),
+        ((before, after, before), "a page is about one run or two, not 3; --site DIR"),
+    ):
+        code, _, problem = run("report", *line)
+        assert code == 2
+        assert sentence in problem

@@ -4,7 +4,7 @@
     run-001-NAME.html                one page per run
     compare.html?a=001&b=002         any two of them
     data/ pictures/ assets/          what the pages load; plotly is there once
-    bundle.json                      says that this is a bundle, and what belongs to it
+    site.json                        says that this is a site, and what belongs to it
 
 Files on disk cannot be fetched by a page, but scripts can be loaded: so data are scripts. The policy in every page allows
 files of the same place and nothing else.
@@ -45,9 +45,8 @@ from rotoscope.report.runs_page import Links, rows, runs_page
 from rotoscope.report.side_by_side import Side, comparison, side_of
 from rotoscope.results.files import disk_errors, plain
 from rotoscope.results.replacement import recover_folder, replaced_folder
-from rotoscope.settings import BundleSettings
 
-MARK, KIND = "bundle.json", "rotoscope bundle"
+MARK, KIND = "site.json", "rotoscope site"
 MOST_COMPARED = 40
 """Runs of which every two are compared: the last written ones."""
 MOST_PICTURE_BYTES = 4_000_000
@@ -56,7 +55,7 @@ PNG = b"\x89PNG\r\n\x1a\n"
 
 @dataclass(frozen=True)
 class _Entry:
-    """A run of the bundle. Its files are called after its number, so that no name can lead anywhere."""
+    """A run of the site. Its files are called after its number, so that no name can lead anywhere."""
 
     found: Found
     root: Path
@@ -74,26 +73,26 @@ class _Entry:
         return f"run-{self.number}-{slug}.html" if slug else f"run-{self.number}.html"
 
 
-def write_bundle(
+def write_site(
     *runs: str | Path,
-    settings: BundleSettings | None = None,
+    site: str | Path = "site",
+    overwrite: bool = False,
     show_progress: bool | None = None,
-    **changes: Any,
 ) -> Path:
     """Write run folders, or all runs in folders, as a folder of static pages; returns it.
 
-    The folder is there whole or not at all. One that is no bundle is never replaced.
+    The folder is written whole or not at all. `overwrite` replaces a site, never anything else.
     """
-    settings = BundleSettings.make(settings, **changes)
-    out = Path(os.path.abspath(settings.out))
-    with disk_errors(settings.out):
-        recover_folder(out, _is_bundle)
-        _check(out, settings.out, overwrite=settings.overwrite)
+    folder = Path(site)
+    out = Path(os.path.abspath(folder))
+    with disk_errors(folder):
+        recover_folder(out, _is_site)
+        _check(out, folder, overwrite=overwrite)
         entries = _entries([Path(run) for run in runs])
-        with replaced_folder(out, _is_bundle) as scratch:
+        with replaced_folder(out, _is_site) as scratch:
             _write(scratch, out.name, entries, show_progress)
-            _check(out, settings.out, overwrite=settings.overwrite)  # it took a while
-    return Path(settings.out)
+            _check(out, folder, overwrite=overwrite)  # it took a while
+    return folder
 
 
 def _entries(places: Sequence[Path]) -> list[_Entry]:
@@ -142,7 +141,7 @@ def _write(place: Path, title: str, entries: list[_Entry], show_progress: bool |
     sides: dict[str, Side] = {}
     listed: list[Found] = []
     pairs = min(len(entries), MOST_COMPARED)
-    with progress_bar("bundle", len(entries) + pairs * (pairs - 1) // 2, show_progress) as progress:
+    with progress_bar("site", len(entries) + pairs * (pairs - 1) // 2, show_progress) as progress:
         for entry in entries:
             image = _picture(entry)
             one, problem = _side(entry)
@@ -192,7 +191,7 @@ def _page(title: str, runs: list[str], compared: list[str], scripts: Sequence[st
         "version": __version__,
         "palette": PALETTE,
     }
-    page = Template(asset("bundled.html")).substitute(
+    page = Template(asset("site.html")).substitute(
         policy=_policy(f"{hashes([EMPTY])}; style-src-attr 'unsafe-hashes' {hashes([EMPTY])}"),
         title=html.escape(title),
         spared="\n".join(spared(plotly_script())),
@@ -242,7 +241,7 @@ def _picture(entry: _Entry) -> bytes | None:
 
 
 def _listed(folder: Path) -> set[str] | None:
-    """The files of a bundle; nothing where the folder is none."""
+    """The files of a site; nothing where the folder is none."""
     try:
         content = json.loads(plain(folder / MARK).read_text(encoding="utf-8"))
         if content["kind"] == KIND:
@@ -252,26 +251,26 @@ def _listed(folder: Path) -> set[str] | None:
     return None
 
 
-def _is_bundle(folder: Path) -> bool:
+def _is_site(folder: Path) -> bool:
     return _listed(folder) is not None
 
 
 def _check(out: Path, named: Path, *, overwrite: bool) -> None:
     """Refuse every place where something would be lost."""
     if out.is_symlink() or (out.exists() and not out.is_dir()):
-        raise RunError(f"{named} is no folder, so it is not replaced; choose another --out")
+        raise RunError(f"{named} is no folder, so it is not replaced; choose another folder")
     if not out.exists() or not any(out.iterdir()):
         return
     ours = _listed(out)
     if ours is None:
-        raise RunError(f"{named} exists and is no bundle, so nothing is written there; choose another --out")
+        raise RunError(f"{named} exists and is no site, so nothing is written there; choose another folder")
     if not overwrite:
-        raise RunError(f"{named} holds a bundle already; choose another --out, or --overwrite to replace it")
+        raise RunError(f"{named} holds a site already; choose another folder, or --overwrite to replace it")
     there = {
         file.relative_to(out).as_posix() for file in out.rglob("*") if file.is_symlink() or not file.is_dir()
     }
     if strange := sorted(there - ours):
         raise RunError(
-            f"{named} holds {strange[0]}, which is no part of the bundle, so it is not replaced; move it away, "
-            "or choose another --out"
+            f"{named} holds {strange[0]}, which is no part of the site, so it is not replaced; move it away, "
+            "or choose another folder"
         )
