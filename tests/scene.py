@@ -14,18 +14,15 @@ from typing import Any
 import pytest
 import torch
 import transformers as tf
+from filelock import FileLock
 from huggingface_hub import constants
 
 import rotoscope as rs
 from rotoscope import cli
 from rotoscope.reading import heads, loading
 from rotoscope.reading.scaled import RopeScaling
-from rotoscope.results.atlas import sha256
-from rotoscope.results.files import disk_errors, write_table
+from rotoscope.results.files import disk_errors
 from rotoscope.results.record import described_checksum
-from rotoscope.sweep import driver
-from rotoscope.sweep.company import only_driver
-from rotoscope.sweep.estimates import Expected
 from tests.hub import serving
 from tests.models import tiny, tokens
 from tests.reading.test_load import word_tokenizer
@@ -256,33 +253,11 @@ class Scene:
         Path("sweep.toml").write_text(text.replace(before, after) if before else text)
         return rs.sweep("sweep.toml", **how)
 
-    def atlas(
-        self, content: bytes = b"", schema: str = "", without: str = "", again: bool = False, odd: str = ""
-    ) -> None:
-        """An atlas with something wrong about it, opened; or written a second time."""
-        found = rs.atlas.open()
-        place = rs.atlas.Atlas(found.tables | {"heads": found.heads.drop(columns=without or [])}).save("atlas")
-        if again:
-            found.save("atlas")
-        if content:
-            (place / "heads.parquet").write_bytes(content)
-        about = json.loads((place / "atlas.json").read_text())
-        if odd:  # with the checksum of what is there
-            write_table(place / "heads.parquet", found.heads.assign(**{odd: "odd"}))
-            about["files"]["heads.parquet"] = sha256(place / "heads.parquet")
-            about["checksum"] = described_checksum(about)
-        about |= {"schema": schema} if schema else {}
-        (place / "atlas.json").write_text(json.dumps(about))
-        rs.atlas.open(place)
-
     def two_sweeps(self) -> None:
-        with only_driver(Path("sweeps/first"), (1, 1)):
+        place = Path("sweeps/first").absolute()
+        place.mkdir(parents=True)
+        with FileLock(place / ".sweep-1-of-1.lock"):
             self.sweep(out=Path("sweeps/first"))
-
-    def large_item(self) -> None:
-        Path("sweep.toml").write_text('command = "profile"\n[grid]\nmodel = ["letter"]\nseed = [0]\n')
-        self.patch.setattr(driver, "expected", lambda item: Expected(1.0, 1e9, 1.0))
-        rs.sweep("sweep.toml")
 
     def no_cluster(self) -> None:
         self.patch.setitem(sys.modules, "ray", type(sys)("ray"))

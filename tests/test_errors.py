@@ -23,7 +23,6 @@ from rotoscope.cli.doctor import EXTRAS
 from rotoscope.reading import HeadReader
 from rotoscope.reading.own_angles import stored_angles
 from rotoscope.reading.rerun import Reruns
-from rotoscope.sweep.carrying import Storage
 from rotoscope.tasks.vocabulary import words
 from tests.constructed import first_for_last, remembering
 from tests.models import GROUPED, from_config, other, tiny, tokens
@@ -351,21 +350,6 @@ SITUATIONS: dict[str, Callable[[Scene], Any]] = {
     "Heads that cannot be overheard": lambda s: checkpointed(s.model).__enter__(),
     "Two sweeps in one folder": Scene.two_sweeps,
     "A folder that is no sweep": lambda s: s.sweep(out=s.folder("model")),
-    "A folder that is no atlas": lambda s: rs.atlas.open(s.folder("nothing")),
-    "An atlas that is damaged": lambda s: s.atlas(b"PAR1"),
-    "An atlas of a newer version": lambda s: s.atlas(schema="2.0"),
-    "An atlas without a column": lambda s: s.atlas(without="head_class"),
-    "An atlas with a column of another kind": lambda s: s.atlas(odd="tau"),
-    "An atlas of nothing": lambda s: rs.atlas.make(s.folder("nothing"), show_progress=False),
-    "A folder that is no atlas is not replaced": lambda s: rs.atlas.open().save(
-        s.folder("model"), overwrite=True
-    ),
-    "An atlas of no folder": lambda s: rs.atlas.make(),
-    "An atlas that is there already": lambda s: s.atlas(again=True),
-    "A run that cannot be placed": lambda s: rs.atlas.open().place(
-        rs.results.Sweep(rs.results.RunRecord(), {})
-    ),
-    "An item that no device holds": Scene.large_item,
     "A sweep with an unknown key": lambda s: s.sweep("prompts = 4", "promts = 4"),
     "An empty axis": lambda s: s.sweep("[0, 1]", "[]"),
     "A command that cannot be swept": lambda s: s.sweep("profile", "profil"),
@@ -373,7 +357,6 @@ SITUATIONS: dict[str, Callable[[Scene], Any]] = {
     "The same item twice": lambda s: s.sweep("seed = [0, 1]", "tau = [1, 1.0]"),
     "A part that is none": lambda s: s.sweep(shard="0/16"),
     "A cluster that is not there": Scene.no_cluster,
-    "Storage that cannot be used": lambda s: Storage("nothing://x"),
     "No schedule": lambda s: rs.HeadMonitor(TOKENS, every="often"),
     "A setting that does not exist": lambda s: s.profile(gama=0.2),
     "A claim that is not in the ledger": lambda s: rs.papers.reproduce("p2-number-oder", out="runs/ledger"),

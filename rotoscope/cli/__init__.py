@@ -19,7 +19,6 @@ from cyclopts.config import Env, Toml
 
 from rotoscope import __version__
 from rotoscope.cli.ask import ask
-from rotoscope.cli.atlas import atlas
 from rotoscope.cli.bundle import bundle
 from rotoscope.cli.calibrate import calibrate
 from rotoscope.cli.canonical import canonical
@@ -48,7 +47,7 @@ NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
 COMMANDS = {
     run.__name__: run
     for run in (
-        profile, depths, gate, plan, theory, canonical, data, train, dynamics, lengths, ask, sweep, atlas, calibrate,
+        profile, depths, gate, plan, theory, canonical, data, train, dynamics, lengths, ask, sweep, calibrate,
         reproduce, report,
         serve, bundle, doctor,
     )

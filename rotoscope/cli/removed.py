@@ -6,9 +6,14 @@ from collections.abc import Sequence
 
 from rotoscope.errors import RotoscopeError
 
-COMMANDS: dict[str, str] = {}
+COMMANDS: dict[str, str] = {
+    "atlas": "use 'rotoscope sweep FILE --table TABLE.parquet' for one table of the heads of all runs",
+}
 """What answers a removed command, by its name ("bundle", "plan context")."""
-FLAGS: dict[str, str] = {}
+FLAGS: dict[str, str] = {
+    "report --atlas": "use 'rotoscope sweep FILE --table TABLE.parquet' and compare the heads of several models with pandas",
+    "sweep --storage": "use --out with a folder that all nodes see",
+}
 """What answers a removed flag, by its command and itself ("profile --devices")."""
 
 

@@ -14,7 +14,6 @@ def report(
     *,
     out: Path | None = None,
     overwrite: bool = False,
-    atlas: Path | None = None,
 ) -> int:
     """Write a run as one HTML page that works offline; of two, the heads are compared.
 
@@ -30,9 +29,6 @@ def report(
         The file. Default: RUN/report.html, which is replaced where it is there already.
     overwrite
         Replace the file that --out names.
-    atlas
-        An atlas (see rotoscope atlas), or shipped for the small one that comes with rotoscope: the page then also says where the
-        model lies among those on the same task.
     """
     with says_loading():
         from rich.markup import escape
@@ -40,22 +36,17 @@ def report(
         from rotoscope.cli.summary import show_written
         from rotoscope.cli.terminal import new_console, say, show_next
         from rotoscope.report import PAGE, write_page
-        from rotoscope.report.placed import with_place
         from rotoscope.report.side_by_side import payloads_of, side_of
-        from rotoscope.sweep.atlas import open as open_atlas
 
     file = out or run / "report.html"
     if out is not None:
         check_file_out(out, overwrite=overwrite)
-    beside = None if atlas is None else open_atlas(atlas)
     folders = [folder for folder in (run, other) if folder is not None]
     with progress_bar("reading the run", None):
         payloads = payloads_of([side_of(folder, PAGE // len(folders)) for folder in folders])
     for payload in payloads:
         if payload["kind"] == "unknown" and not payload["tabs"]:
             raise RotoscopeError(payload["problems"][0])
-    if beside is not None:
-        payloads = [with_place(one, beside, folder) for one, folder in zip(payloads, folders, strict=True)]
     write_page(file, payloads)
     console = new_console()
     for payload in payloads:

@@ -40,7 +40,6 @@ TABLES: dict[str, Table] = {
     "lengths": multihop.FOLLOWED,
     "ask": ask.FLAGS,
     "sweep": sweep.FLAGS,
-    "atlas": others.ATLAS,
     "calibrate": calibrate.FLAGS,
     "reproduce": others.REPRODUCE,
     "report": others.REPORT,

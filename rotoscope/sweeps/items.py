@@ -12,8 +12,8 @@ from typing import Any
 
 from rotoscope.errors import RotoscopeError
 from rotoscope.results.record import settings_hash
-from rotoscope.sweep.commands import Swept
-from rotoscope.sweep.file import SweepFile
+from rotoscope.sweeps.commands import Swept
+from rotoscope.sweeps.file import SweepFile
 
 MOST_ITEMS = 1_000_000
 MOST_SIGNS, MOST_NAME = 28, 90
@@ -43,8 +43,8 @@ class Item:
 
     @property
     def spread(self) -> bool:
-        """Whether it takes several devices, if there are several."""
-        return any(self.given.get(name) for name in ("device_map", "devices"))
+        """Whether its model is spread over several devices."""
+        return bool(self.given.get("device_map"))
 
     @property
     def place(self) -> dict[str, Any]:
