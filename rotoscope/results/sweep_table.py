@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,31 +18,47 @@ COLUMNS = {
     "item": "The item of the sweep: the name of its run's folder.",
     "run": "The run within an item that has several.",
     "model": "The model's name.",
-    "fingerprint": "A hash of the model's configuration and weights: models of one name that differ have different ones.",
+    "fingerprint": "A hash of the model's configuration and weights, which tells models of one name apart.",
     "task": "What the model was shown.",
     "seed": "The seed of the prompts, or of the training.",
     "tau": "The temperature of the swap weights.",
     "step": "The training step.",
     "layer": "The layer, from 0.",
     "head": "The head within its layer, from 0.",
-    "positional_score": "The positional score, a mean over prompts.",
-    "positional_score_low": "The lower end of its 95 % interval over prompts.",
-    "positional_score_high": "The upper end of its 95 % interval over prompts.",
-    "symbolic_score": "The symbolic score, a mean over prompts.",
-    "symbolic_score_low": "The lower end of its 95 % interval over prompts.",
-    "symbolic_score_high": "The upper end of its 95 % interval over prompts.",
     "head_class": "positional, symbolic, carried, uniform or mixed; empty where the head sees no swap.",
+    "missing_reason": "Why the head has no score.",
+    "class_share": "The share of prompts on which the head, taken alone, has its class.",
     "class_stability": "The share of resamples of the prompts in which the head keeps its class.",
+    "stable": "Whether that share is high enough for the class to be relied on.",
     "little_at_stake": "Whether hardly any attention lies on what is swapped.",
     "swapped_mass": "The attention on what is swapped.",
+    "entropy": "The entropy of the attention, in nats.",
     "relative_entropy": "The entropy of the attention, where 1 is spread evenly.",
     "effective_swaps": "How many swaps carry the weight.",
+    "renormalised_effective_swaps": "How many swaps carry the weight of the renormalised scores.",
+    "block_spread": "The standard deviation of the blocks' logits.",
+    "logit_variance": "The variance of the logits, the first term of the exclusion principle.",
+    "d_pos": "The distance from a positional head, a term of the exclusion principle.",
+    "d_sym": "The distance from a symbolic head, a term of the exclusion principle.",
     "prompts": "The number of prompts on which the head has a score.",
-    "input_positional_score": "The positional score with the prompt itself permuted.",
-    "input_symbolic_score": "The symbolic score with the prompt itself permuted.",
-    "covered_share": "The share of the swap weight that the permuted prompts hold.",
+    "centred_prompts": "The number of prompts on which the head has a centred score.",
+    "covered_share": "The share of the swap weight that the swaps of the prompt itself hold.",
 } | {name: f"The score as a {name.replace('_', ' ')} head." for name in KNOWN}
-"""The columns that heads have in most sweeps, each in a sentence."""
+"""The columns of most heads, each in a sentence; scores are described by `_meaning`."""
+SCORE = re.compile(r"(renormalised_|centred_|equal_symbol_|input_|)(positional|symbolic)_score(_low|_high|_std|)")
+VARIANTS = {
+    "": "",
+    "renormalised_": ", with attention renormalised over the blocks",
+    "centred_": ", with uniform attention subtracted",
+    "equal_symbol_": ", over swaps of equal symbols alone",
+    "input_": ", with the prompt itself permuted",
+}
+OVER_PROMPTS = {
+    "": "Mean over prompts",
+    "_low": "Lower end of the 95 % interval over prompts",
+    "_high": "Upper end of the 95 % interval over prompts",
+    "_std": "Standard deviation over prompts",
+}
 
 
 def check_table_file(file: Path) -> None:
@@ -91,6 +108,9 @@ def card(
 def _meaning(column: str, grid: Mapping[str, Any], command: str) -> str:
     if column in COLUMNS:
         return COLUMNS[column]
+    if score := SCORE.fullmatch(column):
+        variant, kind, over_prompts = score.groups()
+        return f"{OVER_PROMPTS[over_prompts]} of the {kind} score{VARIANTS[variant]}."
     if column.removeprefix("grid_") in grid:
         return f"The setting {column.removeprefix('grid_')} of the item."
     return f"{column.replace('_', ' ').capitalize()}, as in the heads of a run of rotoscope {command}."
