@@ -39,9 +39,6 @@ STAND_INS = {
     "prompt.txt": ("prompt.txt", "a prompt of the test's for the user's own"),
     "sweep.toml": ("sweep.toml", "a small sweep of the test's for the user's own"),
     "examples/settings.toml": ("examples/settings.toml --dry-run", "minutes of SmolLM2"),
-    "examples/atlas/own.toml": ("examples/atlas/own.toml", "a file of the project"),
-    "examples/atlas/repeats.toml": ("examples/atlas/repeats.toml --dry-run", "minutes of SmolLM2"),
-    "examples/atlas/language.toml": ("examples/atlas/language.toml --dry-run", "minutes of SmolLM2"),
     "--on ray --address 10.0.0.1:6379": ("--dry-run", "no cluster is here"),
     "mine.txt": (
         "mine.txt --lengths 12 16 --runs 1 --questions 2",

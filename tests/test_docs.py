@@ -95,7 +95,7 @@ def test_rooms_import_one_way() -> None:
         "monitor",
         "figures",
         "report",
-        "sweep",
+        "sweeps",
         "papers",
         "cli",
     ]

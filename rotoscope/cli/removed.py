@@ -11,6 +11,7 @@ TRAINING = (
 )  # fmt: skip
 """Settings of a training that are set in Python."""
 COMMANDS: dict[str, str] = {
+    "atlas": "use 'rotoscope sweep FILE --table TABLE.parquet' for one table of the heads of all runs",
     "bundle": "use rotoscope report RUNS --site DIR",
     "calibrate": "run python -m benchmarks.false_verdicts in a clone of the repository",
     "data": "in Python, rs.tasks.number(480000).save(folder) writes the sequences as a dataset",
@@ -64,6 +65,8 @@ FLAGS: dict[str, str] = {
     "theory --number": "in Python, rs.figures.hop_path draws any sequence",
     "theory --seed": "in Python, rs.figures.hop_path draws any sequence",
     **{f"train --{name.replace('_', '-')}": f"in Python, rs.lab.train takes {name}" for name in TRAINING},
+    "report --atlas": "use 'rotoscope sweep FILE --table TABLE.parquet' and compare the heads of several models with pandas",
+    "sweep --storage": "use --out with a folder that all nodes see",
 }
 """What answers a removed flag, by its command and itself ("profile --devices")."""
 

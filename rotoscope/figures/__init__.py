@@ -43,7 +43,6 @@ from rotoscope.figures.lengths import length_discrepancy as length_discrepancy
 from rotoscope.figures.lengths import length_prediction as length_prediction
 from rotoscope.figures.maps import layer_map as layer_map
 from rotoscope.figures.onehop import one_hop_accuracy as one_hop_accuracy
-from rotoscope.figures.placed import where_it_lies as where_it_lies
 from rotoscope.figures.plane_of_heads import plane as plane
 from rotoscope.figures.plans_cache import cache_frontier as cache_frontier
 from rotoscope.figures.plans_cache import cache_map as cache_map

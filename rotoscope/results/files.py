@@ -133,11 +133,6 @@ def make_folder(path: Path) -> None:
         folder.mkdir(exist_ok=True)
 
 
-def held_by_another(problem: OSError) -> bool:
-    """Whether a lock could not be taken because somebody has it. Where a file system has no locks, two at work are not noticed."""
-    return problem.errno in (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
-
-
 def replace_file(path: Path, write: Callable[[Path], object]) -> None:
     """Write a file under another name, then put it in place at once; links and devices are left alone."""
     if path.is_symlink() or (path.exists() and not path.is_file()):

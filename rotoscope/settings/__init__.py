@@ -2,7 +2,6 @@
 all come from them. Nothing heavy is imported here, so that `rotoscope --help` answers at once."""
 
 from rotoscope.settings.ask import AskSettings as AskSettings
-from rotoscope.settings.atlas import AtlasSettings as AtlasSettings
 from rotoscope.settings.base import Settings as Settings
 from rotoscope.settings.canonical import CanonicalSettings as CanonicalSettings
 from rotoscope.settings.canonical import ToyTraining as ToyTraining

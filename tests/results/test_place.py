@@ -176,7 +176,7 @@ def test_two_processes_on_one_folder(tmp_path: Path) -> None:
     try:
         assert first.stdout is not None
         assert first.stdout.readline() == "holding\n"
-        with pytest.raises(RunError, match=rf"another rotoscope \(process {first.pid} on .*\) is at work in"):
+        with pytest.raises(RunError, match="another rotoscope is at work in"):
             make(folder)
         with pytest.raises(RunError, match="at work"):
             replaced(folder)

@@ -14,7 +14,6 @@ import pytest
 import rotoscope as rs
 from tests.others.environment import python_of
 from tests.sweep.conftest import ROOT, Light, sweep_text
-from tests.sweep.light import HEADS, PIECES
 
 RAY = ("ray==2.60.0",)
 GRID: dict[str, Any] = {"model": ["a", "b"], "task": ["repeats", "lookup"], "seed": list(range(6))}
@@ -77,15 +76,6 @@ def test_a_driver_that_is_killed_comes_back(elsewhere: Path, light: Light) -> No
     assert found["twice"] == []
     assert found["complete"]
     same_as_here(elsewhere, light)
-
-
-def test_runs_are_written_to_storage(elsewhere: Path) -> None:
-    found = on_cluster("storing", elsewhere, moment=0.0)
-    assert len(found["stored"]) == 24
-    assert found["here"] == []
-    assert found["heads"] == 24 * PIECES * HEADS
-    assert found["again"]
-    assert found["complete"]
 
 
 def test_items_that_fail_are_listed_and_tried_again(elsewhere: Path) -> None:

@@ -12,14 +12,14 @@ from typing import Any
 
 from rotoscope.errors import RotoscopeError
 from rotoscope.results.record import settings_hash
-from rotoscope.sweep.commands import Swept
-from rotoscope.sweep.file import SweepFile
+from rotoscope.sweeps.commands import Swept
+from rotoscope.sweeps.file import SweepFile
 
 MOST_ITEMS = 1_000_000
 MOST_SIGNS, MOST_NAME = 28, 90
 """Of a value in a folder's name, and of all values."""
 KEY_SIGNS = 8
-WITHOUT_EFFECT = ("device", "overwrite")
+WITHOUT_EFFECT = ("device", "force", "overwrite")
 """Settings that change no result: a run goes on with others."""
 
 
@@ -43,7 +43,7 @@ class Item:
 
     @property
     def spread(self) -> bool:
-        """Whether it takes several devices, if there are several."""
+        """Whether its model is spread over several devices."""
         return bool(self.given.get("device_map"))
 
     @property

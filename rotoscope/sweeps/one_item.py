@@ -16,12 +16,15 @@ from typing import TextIO
 
 from rotoscope.errors import RotoscopeError
 from rotoscope.results.items import FAILED, FINISHED, Outcome, close, open_again
-from rotoscope.sweep.commands import command_line
-from rotoscope.sweep.inputs import input_hashes
+from rotoscope.sweeps.commands import command_line
+from rotoscope.sweeps.inputs import input_hashes
+from rotoscope.sweeps.lock import only_process
 
 LAST_BYTES = 20_000
 """Of a log, in which the reason is looked for."""
 OURS = "rotoscope: "
+WAIT_S = 60.0
+"""Seconds that an earlier process of the same item may take to end."""
 
 
 def run_item(words: Sequence[str], folder: Path) -> Outcome:
@@ -29,19 +32,26 @@ def run_item(words: Sequence[str], folder: Path) -> Outcome:
     can be written to at all."""
     began = time.perf_counter()
     try:
-        log = open_again(folder)
-        inputs = input_hashes(words)
-        earlier = log.stat().st_size if log.exists() else 0
-        with _into(log):
-            print(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC  rotoscope {shlex.join(words)}", flush=True)
-            code = _run(list(words))
-        seconds = time.perf_counter() - began
-        state, reason = (FINISHED, "") if code == 0 else (FAILED, _reason(log, earlier))
-        outcome = Outcome(state, seconds, reason, inputs)
-        close(folder, outcome)
+        with only_process(folder, WAIT_S):
+            outcome = _run_and_note(words, folder, began)
     except (OSError, RotoscopeError) as problem:  # of its folder; other items have others
         outcome = Outcome(FAILED, time.perf_counter() - began, str(problem))
     _let_go()
+    return outcome
+
+
+def _run_and_note(words: Sequence[str], folder: Path, began: float) -> Outcome:
+    log = open_again(folder)
+    hashed: dict[str, str] = {}
+    inputs = input_hashes(words, hashed)
+    earlier = log.stat().st_size if log.exists() else 0
+    with _into(log):
+        print(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC  rotoscope {shlex.join(words)}", flush=True)
+        code = _run(list(words))
+    state, reason = (FINISHED, "") if code == 0 else (FAILED, _reason(log, earlier))
+    fetched = input_hashes(words, {value: checksum for value, checksum in hashed.items() if checksum})
+    outcome = Outcome(state, time.perf_counter() - began, reason, fetched | inputs)
+    close(folder, outcome)
     return outcome
 
 

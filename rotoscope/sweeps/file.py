@@ -24,7 +24,7 @@ from rotoscope.errors import RotoscopeError
 from rotoscope.results.files import plain
 from rotoscope.settings.base import nearest
 from rotoscope.settings.kinds import each
-from rotoscope.sweep.commands import Swept, swept
+from rotoscope.sweeps.commands import Swept, swept
 
 KEYS = ("command", "out", "grid", "settings")
 KEY = re.compile(r"""\s*("[^"]*"|'[^']*'|[\w-]+)((?:\s*\.\s*(?:"[^"]*"|'[^']*'|[\w-]+))*)\s*=""")
