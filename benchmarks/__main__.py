@@ -9,7 +9,6 @@ from benchmarks import (
     gpu,
     identity,
     long_prompts,
-    memory,
     monitor,
     multihop,
     page,
@@ -32,4 +31,3 @@ if __name__ == "__main__":
     sweep.main()
     page.main()
     command_line.main()
-    memory.main()

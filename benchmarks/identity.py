@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import torch
 
@@ -27,7 +28,7 @@ def main() -> None:
     report.show()
 
 
-def _row(report: Report, name: str, model: torch.nn.Module, most_seconds: float) -> None:
+def _row(report: Report, name: str, model: Any, most_seconds: float) -> None:
     device = next(model.parameters()).device
     tokens = make_batch(model.config.vocab_size, PROMPTS, TOKENS).tokens.to(device)
 

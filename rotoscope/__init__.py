@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rotoscope import report as report
     from rotoscope import results as results
     from rotoscope import settings as settings
-    from rotoscope import sweep as sweep
+    from rotoscope import sweeps as sweeps
     from rotoscope import tasks as tasks
     from rotoscope.analysis import agreement as agreement
     from rotoscope.analysis import depths as depths
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from rotoscope.reading import load as load
     from rotoscope.results import Profile as Profile
     from rotoscope.results import open as open
-    from rotoscope.sweep import atlas as atlas
+    from rotoscope.sweeps import run_sweep as sweep
     from rotoscope.tasks import Prompt as Prompt
 
 

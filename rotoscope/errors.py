@@ -53,7 +53,7 @@ class RunError(RotoscopeError):
 
 
 class TooLargeError(RotoscopeError):
-    """Work that does not fit the memory that is free, or would take days; `force` starts it all the same."""
+    """Work that cannot fit the memory or the disk that is free."""
 
 
 class EndpointError(RotoscopeError):

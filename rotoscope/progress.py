@@ -1,4 +1,4 @@
-"""Progress of long work: a bar with an estimate on a terminal, a line now and then in a log."""
+"""Progress of long work: a bar with the remaining time on a terminal, a line now and then in a log."""
 
 from __future__ import annotations
 

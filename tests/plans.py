@@ -71,13 +71,6 @@ def rotation_plan() -> Any:
     return rs.plan.rotation(_small(), show_progress=False, **how)
 
 
-@cache
-def context_plan() -> Any:
-    """Of the same, at two lengths under every scaling."""
-    how: dict[str, Any] = {"trained": 32, "to": 64, "asked": 8, "sources": "repeats", "prompts": 2}
-    return rs.plan.context(_small(), show_progress=False, **how)
-
-
 def _small() -> rs.Subject:
     model = tiny("llama", num_hidden_layers=2)
     return rs.load((model, word_tokenizer()), name="a-model-with-a-long-name")

@@ -1,4 +1,4 @@
-"""The documentation keeps its word: its code runs, its messages are printed, no public name or error is left out."""
+"""The documentation keeps its word: its code runs, no public name or error is left out."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from collections import Counter
 from functools import cached_property
 from importlib import import_module
@@ -20,6 +21,8 @@ from typing import Any
 import pytest
 
 import rotoscope as rs
+from rotoscope import errors
+from rotoscope.cli.doctor import EXTRAS
 from tests.models import ARCHITECTURES
 
 ROOT = Path(__file__).parents[1]
@@ -92,7 +95,7 @@ def test_rooms_import_one_way() -> None:
         "monitor",
         "figures",
         "report",
-        "sweep",
+        "sweeps",
         "papers",
         "cli",
     ]
@@ -127,6 +130,14 @@ def test_every_public_name_is_documented() -> None:
     assert not names - documented()
     for room in rooms:
         assert f"`rotoscope.{room}`" in read("docs/api.md"), room
+
+
+def test_every_error_is_documented_and_every_extra_in_a_hint_exists() -> None:
+    assert {name.rpartition(".")[2] for name in documented()} >= set(errors.__all__)
+    source = "\n".join(file.read_text(encoding="utf-8") for file in (ROOT / "rotoscope").rglob("*.py"))
+    named = set(re.findall(r"rotoscope\[([a-z]+)\]", source))
+    assert named <= set(tomllib.loads(read("pyproject.toml"))["project"]["optional-dependencies"])
+    assert named == set(EXTRAS), "what doctor looks for"
 
 
 def test_no_public_function_is_called_like_its_module() -> None:

@@ -14,7 +14,8 @@ import rotoscope as rs
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted(ROOT.glob("examples/*.ipynb"))
-SIZES = "PAIRS, PROMPTS, DRAWS = "
+SMALLER = {"PAIRS, PROMPTS, DRAWS = ": "4, 1, 1", "LENGTH, COPIED, PROMPTS = ": "32, 8, 1"}
+"""Sizes that notebooks begin with, and those of the tests."""
 
 
 def read(path: Path) -> nbformat.NotebookNode:
@@ -22,8 +23,8 @@ def read(path: Path) -> nbformat.NotebookNode:
     notebook = nbformat.read(path, as_version=4)
     for cell in notebook.cells:
         assert not cell.get("outputs")
-        if SIZES in cell.source:
-            cell.source = cell.source.replace(SIZES, f"{SIZES}4, 1, 1  # not ")
+        for names, sizes in SMALLER.items():
+            cell.source = cell.source.replace(names, f"{names}{sizes}  # not ")
     return notebook
 
 
@@ -58,5 +59,5 @@ def test_notebooks_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert any("image/png" in output.get("data", {}) for output in shown)
 
 
-def test_both_notebooks_are_there() -> None:
-    assert [path.stem for path in NOTEBOOKS] == ["first_profile", "number_beside_letter"]
+def test_all_notebooks_are_there() -> None:
+    assert [path.stem for path in NOTEBOOKS] == ["first_profile", "longer_context", "number_beside_letter"]

@@ -50,7 +50,6 @@ def profile_tasks(
     seed: int = 0,
     out: str | Path | None = None,
     overwrite: bool = False,
-    force: bool = False,
     show_progress: bool | None = None,
     **changes: Any,
 ) -> tuple[dict[str, Profile], Agreement]:
@@ -69,7 +68,7 @@ def profile_tasks(
     run = Run(Agreement, described, out, overwrite=overwrite)
     if run.finished is None:
         run.begin()  # the profiles lie in its folder
-    how: dict[str, Any] = {"seed": seed, "overwrite": overwrite, "force": force, "show_progress": show_progress}
+    how: dict[str, Any] = {"seed": seed, "overwrite": overwrite, "show_progress": show_progress}
     found = {
         name: profile(subject, one, wanted, out=None if out is None else Path(out) / name, **how)
         for name, one in shown.items()

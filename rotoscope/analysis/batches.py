@@ -12,11 +12,14 @@ import torch
 
 from rotoscope.errors import TaskError, TooLargeError
 from rotoscope.maths.blocks import Blocks
+from rotoscope.reading import Subject
 from rotoscope.results.run import Run, put_together
 from rotoscope.results.saved import Tables
+from rotoscope.settings import DepthsSettings, ProfileSettings
 from rotoscope.shapes import Int
 from rotoscope.tasks.prompts import Prompt, Prompts
 
+BATCH_TOKENS = {"cpu": 1024, "cuda": 16384}
 Queries = Literal["last", "all", "task"] | Sequence[int]
 T = TypeVar("T")
 
@@ -125,6 +128,11 @@ class Halving:
             f"{count} inputs of {tokens:,} tokens did not fit the memory of the GPU together: batches were halved, to "
             f"{self._size(count, tokens)} of them"
         )
+
+
+def most_tokens(subject: Subject, settings: ProfileSettings | DepthsSettings) -> int:
+    """How many tokens run through the model together."""
+    return settings.batch_tokens or BATCH_TOKENS.get(subject.device.type, BATCH_TOKENS["cpu"])
 
 
 def scored_queries(prompt: Prompt, queries: Queries) -> tuple[int, ...]:

@@ -9,12 +9,12 @@ import numpy as np
 import pandas as pd
 import torch
 
-from rotoscope.lab.cost import grid_cost
 from rotoscope.lab.toy import ToyHeads, ToySettings
 from rotoscope.maths.blocks import Blocks
 from rotoscope.maths.swaps import swap_scores
 from rotoscope.progress import Progress, progress_bar
 from rotoscope.reading.devices import pick_device
+from rotoscope.reading.memory import check_disk, check_memory
 from rotoscope.reading.threads import one_thread
 from rotoscope.results.canonical import Canonical
 from rotoscope.results.files import save_arrays
@@ -47,19 +47,17 @@ def canonical_experiments(
     device: str | None = None,
     out: str | Path | None = None,
     overwrite: bool = False,
-    force: bool = False,
     show_progress: bool | None = None,
     **changes: Any,
 ) -> Canonical:
     """Train the whole grid of a task (or of all) and measure it; `changes` are fields of `CanonicalSettings`.
 
-    What does not fit memory or would take days is refused, unless you `force` it.
+    What cannot fit memory or disk is refused.
     """
     settings = CanonicalSettings.preset(preset, task=task, **changes)
     experiments = experiments_of(settings)
     where = pick_device(device)
-    models = max(one.models for one in experiments.values())
-    grid_cost(settings, models, len(experiments), where).check(where, force=force)
+    _check_size(experiments, settings, where, out)
     run = Run(Canonical, {"preset": preset, **settings.stored()}, out, overwrite=overwrite)
     if run.finished is not None:
         return run.finished
@@ -68,6 +66,23 @@ def canonical_experiments(
         for name, one in experiments.items():
             _experiment(run, name, ToyHeads(one, where), settings, bar)
     return run.finish(device=where.type)
+
+
+def _check_size(
+    experiments: dict[str, ToySettings],
+    settings: CanonicalSettings,
+    device: torch.device,
+    out: str | Path | None,
+) -> None:
+    """Raise TooLargeError where one grid of heads, or the checkpoints of all, cannot fit."""
+    largest = max(experiments.values(), key=lambda grid: grid.training_bytes)
+    what = f"a grid of {largest.models:,} models and a batch of {settings.batch:,} inputs"
+    less = "use fewer angles or seeds, or smaller batches"
+    check_memory(what, largest.training_bytes, device, less)
+    saved = settings.evaluations + 1
+    needed = saved * sum(grid.state_bytes for grid in experiments.values())
+    what = f"a checkpoint of {len(experiments)} grids at {saved:,} evaluations"
+    check_disk(what, needed, out, "use fewer evaluations, angles or seeds")
 
 
 def _experiment(

@@ -9,16 +9,15 @@ from typing import Any
 
 import pandas as pd
 
-from rotoscope.analysis.batches import Batch, Halving, batches
+from rotoscope.analysis.batches import Batch, Halving, batches, most_tokens
 from rotoscope.analysis.depth_swaps import Swapping, null_scores, swap_at_depths
-from rotoscope.analysis.estimate import ends_cost, most_tokens, swaps_of
 from rotoscope.analysis.examples import examples
 from rotoscope.analysis.nulls import calibration_batches, check_null, make_nulls
 from rotoscope.analysis.profiling import as_prompts, describe, subject_settings
 from rotoscope.analysis.writers import Writers, plan_gates, positional_heads, readers_of
 from rotoscope.progress import progress_bar
-from rotoscope.reading import HeadReader, Subject, load
-from rotoscope.reading.cost import Cost, forward_seconds
+from rotoscope.reading import HeadReader, load
+from rotoscope.reading.memory import check_memory, check_tables
 from rotoscope.reading.rerun import Reruns
 from rotoscope.results.depths import SwapDepths
 from rotoscope.results.record import Proof
@@ -28,6 +27,11 @@ from rotoscope.results.writers import empty_writers
 from rotoscope.settings import DepthsSettings
 from rotoscope.settings.bounds import SEED
 from rotoscope.tasks import MultiHops, Prompts
+
+SWAP_NUMBERS = 2
+"""Positional and symbolic score of a single swap; its weight comes for every tau."""
+ROW_BYTES = 63
+"""Of a table's row: five scores of 8 bytes, and 23 bytes that say of what."""
 
 
 def depths(
@@ -40,7 +44,6 @@ def depths(
     seed: int | None = None,
     out: str | Path | None = None,
     overwrite: bool = False,
-    force: bool = False,
     show_progress: bool | None = None,
     **changes: Any,
 ) -> SwapDepths:
@@ -57,7 +60,6 @@ def depths(
     check_null(subject, wanted.null)
     layers = int(subject.model.config.get_text_config().num_hidden_layers)
     asked = wanted.depths(layers)
-    depths_cost(subject, shown, wanted).check(subject.device, force=force)
     seed = shown.settings.get("seed", 0) if seed is None else seed
     SEED.check("seed", seed)
     described = subject_settings(subject, shown) | wanted.stored() | {"seed": seed}
@@ -66,6 +68,7 @@ def depths(
         return run.finished
     run.record.warnings += subject.caveats
     reader = HeadReader(subject.model)
+    _check_size(reader, shown, wanted, out)
     runs = Reruns(reader, enters=any(asked))
     most = most_tokens(subject, wanted)
     halving = Halving(run.record.warnings)
@@ -123,27 +126,20 @@ def _ask_writers(
             bar.advance()
 
 
-def depths_cost(subject: Subject, prompts: Prompts, wanted: DepthsSettings, count: int | None = None) -> Cost:
-    """What so many runs of the ends of prompts take; the first prompt stands for all."""
-    prompt, count = prompts[0], len(prompts) if count is None else count
-    layers = int(subject.model.config.get_text_config().num_hidden_layers)
-    depths = wanted.depths(layers)
-    share = sum((layers - depth) / layers for depth in depths)
-    draws = wanted.null_draws if wanted.null == "random" else 0
-    everyone = draws if wanted.null_heads == "all" else 0
-    n = len(prompt.tokens)
-    whole = forward_seconds(subject.model, n, subject.device)
-    seconds = (1 + draws) * whole + share * (1 + everyone) * ends_cost(subject, prompt, wanted.swaps)
-    swaps = min(wanted.swaps, swaps_of(prompt))
-    what = f"{swaps:,} swaps of {count:,} prompts of {n:,} tokens at {len(depths)} depths"
-    less = "use fewer swaps (--swaps), prompts or depths"
-    if wanted.writers:
-        gates = round(WRITERS * layers * (1 + 2 * wanted.controls))
-        seconds += gates * (whole + ends_cost(subject, prompt, wanted.writer_swaps))
-        what += f" and under some {gates:,} gates"
-        less += ", --writer-swaps or --controls"
-    return Cost(what, 0.1, count * seconds, less)
-
-
-WRITERS = 0.5
-"""The share of layers, from below, whose heads are silenced: a guess, since who is carried is not known before."""
+def _check_size(reader: HeadReader, prompts: Prompts, wanted: DepthsSettings, out: str | Path | None) -> None:
+    """Raise TooLargeError where all swaps of one prompt, or the tables, cannot fit."""
+    blocks = max(len(prompt.tokens) - 1 if prompt.blocks is None else len(prompt.blocks) for prompt in prompts)
+    swaps = blocks * (blocks - 1) // 2
+    needed = 4 * max(reader.head_counts) * swaps * (SWAP_NUMBERS + len(wanted.tau))
+    less = "use prompts with fewer blocks"
+    check_memory(f"one prompt with {swaps:,} swaps", needed, reader.device, less)
+    depths = wanted.depths(reader.layers)
+    own = sum(reader.head_counts)
+    rows = own + sum(
+        heads * sum(depth <= layer for depth in depths) for layer, heads in enumerate(reader.head_counts)
+    )
+    if wanted.null == "random":
+        rows += wanted.null_draws * (rows if wanted.null_heads == "all" else own)
+    what = f"a table of {len(prompts):,} prompts at {len(depths)} depths"
+    less = "use fewer prompts (--prompts), depths (--at) or draws (--null-draws)"
+    check_tables(what, ROW_BYTES * len(wanted.tau) * len(prompts) * rows, out, less)

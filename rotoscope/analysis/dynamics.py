@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,6 @@ from typing import Any
 import torch
 
 from rotoscope.analysis.batches import prompts_hash
-from rotoscope.analysis.estimate import estimate
 from rotoscope.analysis.profiling import profile
 from rotoscope.analysis.series import Series, find_series
 from rotoscope.analysis.watching import QueryKind, accuracy_of, averaged, check_queries, point, sampled
@@ -49,7 +48,6 @@ def measure_dynamics(
     device: str | None = None,
     out: str | Path | None = None,
     overwrite: bool = False,
-    force: bool = False,
     allow_missing: bool = False,
     show_progress: bool | None = None,
 ) -> Dynamics:
@@ -60,8 +58,8 @@ def measure_dynamics(
     of any model that can be profiled, or a model on the hub whose checkpoints are published as branches or tags: those that
     fit the patterns `revisions` ("step*"), fetched where they are not here yet. `most` of them are scored, log-spaced: by
     default 12 of the hub and all of a folder. Models of ours know their task; for others give `prompts`. `task` makes sure
-    that the checkpoints are of that task. `allow_missing` is that of `load`; what does not fit memory or would take days is
-    refused, unless you `force` it. Checkpoints that cannot be read are left out with a warning, and tried again by the
+    that the checkpoints are of that task. `allow_missing` is that of `load`; what cannot fit memory or disk is
+    refused. Checkpoints that cannot be read are left out with a warning, and tried again by the
     same call; equal weights and weights out of order are warned of.
     """
     wanted = SeriesSettings.make(revisions=revisions, most=most)
@@ -79,7 +77,7 @@ def measure_dynamics(
         source = find_series(source, wanted, show_progress=show_progress)
     kind: QueryKind = queries or "last"
     check_queries(kind)
-    asked = _Asked(prompts, task, kind, inputs, each_tau(tau), force)
+    asked = _Asked(prompts, task, kind, inputs, each_tau(tau))
     how = {"device": device, "dtype": torch.float32, "allow_missing": allow_missing}
     return _from_checkpoints(source, asked, how, {"out": out, "overwrite": overwrite}, show_progress)
 
@@ -107,7 +105,6 @@ class _Asked:
     queries: QueryKind
     inputs: int
     taus: tuple[float, ...]
-    force: bool
 
     @property
     def settings(self) -> ProfileSettings:
@@ -181,15 +178,10 @@ def _can_be_read(checkpoint: Checkpoint, loading: dict[str, Any]) -> bool:
 
 
 def _shown(series: Series, asked: _Asked, subject: Subject) -> tuple[Prompts | MultiHops, Prompts]:
-    """What all checkpoints are shown, as it was given and as prompts; too much of it is refused."""
+    """What all checkpoints are shown, as it was given and as prompts."""
     samples = asked.prompts
     if samples is None:
         samples = _own_sequences(subject, series.folder or Path(series.name), asked.task, asked.inputs)
-    few = samples[:1].prompts() if isinstance(samples, MultiHops) else samples
-    once = estimate(subject, few, asked.settings, count=len(samples)).cost
-    times = len(series.checkpoints)
-    whole = replace(once, what=f"{times} times {once.what}", seconds=times * once.seconds)
-    whole.check(subject.device, force=asked.force)
     if asked.queries == "path" and not isinstance(samples, MultiHops):
         raise TaskError("only the number and letter tasks have paths; ask at the last token or at all")
     return samples, samples.prompts() if isinstance(samples, MultiHops) else samples
@@ -244,7 +236,7 @@ def _scored(
 ) -> Tables:
     """One checkpoint."""
     step = checkpoint.step
-    result = profile(subject, shown, asked.settings, force=asked.force, show_progress=False)
+    result = profile(subject, shown, asked.settings, show_progress=False)
     rows = result.prompts if asked.queries == "last" else result.queries
     if isinstance(samples, MultiHops) and asked.queries == "path":
         marks = samples.on_path.cpu().numpy()

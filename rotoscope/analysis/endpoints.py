@@ -11,6 +11,7 @@ import json
 import os
 import random
 import re
+import sys
 import threading
 import time
 from collections import Counter
@@ -22,11 +23,10 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
 
 import pandas as pd
-import torch
 
 from rotoscope.errors import EndpointError
 from rotoscope.progress import Progress, progress_bar
-from rotoscope.reading.cost import Cost
+from rotoscope.reading.memory import CPU, check_memory
 from rotoscope.results.journal import Journal
 from rotoscope.results.onehop import OneHopRun, answer_row, answered_keys, answers_table, question_key
 from rotoscope.results.run import Run
@@ -41,8 +41,6 @@ FIRST_CONTACT = 10.0
 FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
 TURN_TOKENS = 8
 """What a chat turn adds to its text, about."""
-BYTES_PER_QUESTION = 2000
-"""Of a question that waits, besides its text; for the estimate."""
 MOST_TOKENS_TOLD = 10**9
 """More tokens than this in one answer are no count."""
 HIDDEN = "***"
@@ -106,7 +104,6 @@ def one_hop_endpoint(
     dry_run: bool = False,
     out: str | Path | None = None,
     overwrite: bool = False,
-    force: bool = False,
     show_progress: bool | None = None,
 ) -> OneHopRun | Estimate:
     """Ask the model behind an OpenAI-compatible server every question of a plan.
@@ -116,10 +113,10 @@ def one_hop_endpoint(
     settings; it has to limit the answer. `concurrency` questions are under way at a time. A request that meets a rate
     limit, a time-out, a lost connection or a server's own error is sent again after a growing pause, for at most
     `patience` seconds. `dry_run` sends nothing and returns the estimate of what would be sent.
-    What would take days is refused, unless you `force` it.
+    What cannot fit memory is refused.
     """
     plan = plan or OneHopPlan()
-    _cost(plan, concurrency).check(torch.device("cpu"), force=force)
+    _check_size(plan)
     address = _address(endpoint)
     _most_tokens(body)
     if concurrency < 1 or timeout <= 0 or patience < 0:
@@ -159,12 +156,11 @@ def one_hop_endpoint(
     return run.finish(estimate=asdict(before), warnings=_warnings(answers, session.retries))
 
 
-def _cost(plan: OneHopPlan, concurrency: int) -> Cost:
-    """A server's pace is not known: a second an answer is a guess on the fast side."""
-    longest = max(len(question.text) for _, question in replace(plan, runs=1, questions=1))
-    what = f"{len(plan):,} questions, {concurrency} at a time, at a second each,"
-    memory = len(plan) * (longest + BYTES_PER_QUESTION)
-    return Cost(what, memory / 1e9, len(plan) / max(concurrency, 1), "use fewer questions, runs or lengths")
+def _check_size(plan: OneHopPlan) -> None:
+    """Raise TooLargeError where the questions cannot be held; one of every task and length stands for all."""
+    few = replace(plan, runs=1, questions=1)
+    needed = sum(sys.getsizeof(question.text) for _, question in few) * (len(plan) // len(few))
+    check_memory(f"a plan of {len(plan):,} questions", needed, CPU, "use fewer questions, runs or lengths")
 
 
 def _most_tokens(body: Mapping[str, Any]) -> int:

@@ -18,7 +18,7 @@ from typing import Any
 import pandas as pd
 
 from rotoscope.analysis.batches import Halving, batches
-from rotoscope.analysis.losses import MOST_TOKENS, measure_losses
+from rotoscope.analysis.losses import check_losses, measure_losses
 from rotoscope.analysis.measures import Scoring, score_batch
 from rotoscope.analysis.profiling import describe, profile, subject_settings
 from rotoscope.errors import RotoscopeError, TaskError
@@ -26,7 +26,6 @@ from rotoscope.lab.checkpoints import own_task
 from rotoscope.maths.purity import CLASSES
 from rotoscope.progress import progress_bar
 from rotoscope.reading import Gate, HeadReader, Subject, gated, load, silence
-from rotoscope.reading.cost import Cost, forward_seconds, size_of
 from rotoscope.results.gating import Gating
 from rotoscope.results.profile import Profile
 from rotoscope.results.record import settings_hash
@@ -35,10 +34,8 @@ from rotoscope.results.saved import Tables
 from rotoscope.settings import GateSettings, ProfileSettings
 from rotoscope.settings.profile import head_pairs
 from rotoscope.tasks import passages
-from rotoscope.tasks.prompts import Prompt, Prompts
+from rotoscope.tasks.prompts import Prompts
 
-LOGIT_BYTES, ROW_BYTES = 12.0, 300.0
-"""Of logits and of table rows, with the copies made of them; for the estimate."""
 MOVED_PROMPT = "input_positional_score"
 """A column of profiles that swapped the prompts themselves, which tells carried heads from symbolic ones."""
 Head = tuple[int, int]
@@ -158,7 +155,6 @@ def gate(
     seed: int = 0,
     out: str | Path | None = None,
     overwrite: bool = False,
-    force: bool = False,
     show_progress: bool | None = None,
     **changes: Any,
 ) -> Gating:
@@ -170,14 +166,13 @@ def gate(
     Unless all heads are gated, random groups of as many heads from the same layers stand beside them. `heads_of_class="symbolic"`
     silences all heads of a class beside five such groups: `effects` of the result says what is lost, and whether it is more.
 
-    Classes come from `classes`, a profile of the model, else from a profile of the same prompts. What does not fit memory
-    or would take days is refused, unless you `force` it.
+    Classes come from `classes`, a profile of the model, else from a profile of the same prompts. What cannot fit memory or
+    disk is refused.
     """
     wanted = GateSettings.make(settings, **changes)
     if any(answer is None for prompt in prompts for answer in prompt.answers):
         raise TaskError("a gate is judged by what the model answers: say what should come next (--answer)")
     subject = load(subject)
-    gates_cost(subject, prompts[0], len(prompts), wanted).check(subject.device, force=force)
     reader = HeadReader(subject.model)
     reader.check_predicts("a gate is judged by what the model answers")
     one_group = wanted.heads_of_class or wanted.heads
@@ -185,7 +180,7 @@ def gate(
     if classes is None and by_class:
         moved = 64 if "carried" in by_class else 0
         plain = ProfileSettings(null="none", examples=False, input_swaps=moved)
-        classes = profile(subject, prompts, plain, force=force, show_progress=show_progress)
+        classes = profile(subject, prompts, plain, show_progress=show_progress)
     scored = None
     if wanted.case == "a sweep":
         conditions = list(_sweep(reader, wanted, classes, seed))
@@ -203,6 +198,7 @@ def gate(
     # A model of a multi-hop task knows no prose.
     if own_task(subject) is None and subject.tokenizer is not None:
         shown["text"] = passages(subject, count=6, most_tokens=80)
+    check_losses(subject, shown, 1 + len(conditions), out)
     described = subject_settings(subject, prompts) | wanted.stored() | {"seed": seed}
     described["passages"] = len(shown.get("text", ()))
     described["conditions"] = [
@@ -222,23 +218,6 @@ def gate(
     if scored is not None:
         run.piece("scores", lambda: {"gated_heads": _scores(reader, prompts, scored, halving)})
     return run.finish(subject=describe(subject, reader, described["fingerprint"]))
-
-
-def gates_cost(subject: Subject, prompt: Prompt, count: int, settings: GateSettings) -> Cost:
-    """What so many prompts like this one take, under every condition."""
-    gates = 2 + settings.controls
-    if settings.case == "a sweep":
-        gates = 2 + len(settings.groups) * (settings.bands + 1) * (2 + settings.controls)
-    n = len(prompt.tokens)
-    seconds = gates * count * forward_seconds(subject.model, n, subject.device)
-    memory = MOST_TOKENS * LOGIT_BYTES * size_of(subject.model.config.get_text_config(), "vocab_size")
-    what = f"{gates:,} gates on {count:,} prompts of {n:,} tokens"
-    return Cost(
-        what,
-        (memory + ROW_BYTES * gates * count) / 1e9,
-        seconds,
-        "use fewer or shorter prompts, or fewer bands",
-    )
 
 
 def _sweep(reader: HeadReader, wanted: GateSettings, classes: Profile | None, seed: int) -> Iterator[Condition]:

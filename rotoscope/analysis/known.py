@@ -23,7 +23,7 @@ from rotoscope.lab.checkpoints import own_task
 from rotoscope.maths.known_patterns import KNOWN, LOOKED_AT, copied, most_attended_in, share_on, targets
 from rotoscope.progress import Progress, progress_bar
 from rotoscope.reading import HeadReader, LayerHeads, Subject, load
-from rotoscope.reading.cost import Cost, forward_seconds, size_of
+from rotoscope.reading.memory import check_memory, logit_bytes
 from rotoscope.results.known import head_scores
 from rotoscope.shapes import Bool, Tensor
 from rotoscope.tasks import MultiHops, Prompt, Prompts, from_tokens, passages, repeats
@@ -35,8 +35,6 @@ MOST_TOKENS = 512
 """Tokens that run through the model together."""
 MOST_WEIGHTS = 2**24
 """Attention weights of a layer that are held at once."""
-LOGIT_BYTES, WEIGHT_BYTES = 12.0, 24.0
-"""With the copies made of them; for the estimate."""
 
 
 def known_heads(
@@ -46,7 +44,6 @@ def known_heads(
     *,
     tokens: Any = None,
     seed: int = 0,
-    force: bool = False,
     show_progress: bool | None = None,
 ) -> pd.DataFrame:
     """How much every head is of a kind people know: one row per (layer, head), to be joined with `profile.heads`.
@@ -78,9 +75,11 @@ def known_heads(
     else:
         shown = usual_prompts(subject, seed)
     check_prompts(shown)
-    known_cost(subject, shown).check(subject.device, force=force)
     reader = HeadReader(subject.model)
     reader.check_predicts("copying heads are told by what the model says")
+    longest = max(len(prompt.tokens) for prompts in shown for prompt in prompts)
+    what = f"one prompt of {longest:,} tokens, all of them queries,"
+    check_memory(what, prompt_bytes(reader, longest), reader.device, "use shorter prompts")
     with progress_bar("known heads", sum(len(some) for some in shown), show_progress) as bar:
         return scores_of_heads(reader, shown, subject.tokenizer, bar=bar)
 
@@ -104,7 +103,7 @@ def _random_repeats(subject: Subject, seed: int) -> Prompts:
     if subject.tokenizer is not None:
         ordinary = len(subject.tokenizer) - len(subject.tokenizer.all_special_ids)
         return repeats(subject, min(LENGTH, longest // 2, ordinary), COUNT, seed)
-    size, draw = size_of(config, "vocab_size"), random.Random(seed)
+    size, draw = int(config.vocab_size), random.Random(seed)
     length = min(LENGTH, longest // 2, size)
     rows = [2 * draw.sample(range(size), length) for _ in range(COUNT)]
     return from_tokens(rows)
@@ -132,15 +131,9 @@ def check_prompts(shown: list[Prompts]) -> None:
         )
 
 
-def known_cost(subject: Subject, shown: list[Prompts]) -> Cost:
-    """What one pass over the prompts takes."""
-    config = subject.model.config.get_text_config()
-    lengths = [len(prompt.tokens) for some in shown for prompt in some]
-    seconds = sum(forward_seconds(subject.model, n, subject.device) for n in lengths)
-    logits = max(MOST_TOKENS, *lengths) * size_of(config, "vocab_size")
-    memory = LOGIT_BYTES * logits + WEIGHT_BYTES * MOST_WEIGHTS + 8.0 * len(LOOKED_AT) * max(lengths) ** 2
-    what = f"known heads on {len(lengths):,} prompts of up to {max(lengths):,} tokens"
-    return Cost(what, memory / 1e9, seconds, "use fewer or shorter prompts")
+def prompt_bytes(reader: HeadReader, tokens: int) -> int:
+    """The logits after every token but the last, beside one byte for every pair of tokens and pattern, copying included."""
+    return logit_bytes(reader.model, tokens - 1) + (len(LOOKED_AT) + 1) * tokens**2
 
 
 def scores_of_heads(

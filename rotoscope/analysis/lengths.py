@@ -35,7 +35,7 @@ from rotoscope.maths.purity import purity_classes
 from rotoscope.progress import Progress, progress_bar
 from rotoscope.reading import Depths, HeadReader, LayerHeads, Subject, find_checkpoints
 from rotoscope.reading.checkpoints import named_step
-from rotoscope.reading.cost import Cost, forward_operations, operations_per_second
+from rotoscope.reading.memory import check_memory
 from rotoscope.results.lengths import Lengths, accuracy_row
 from rotoscope.results.record import RUN, RunRecord
 from rotoscope.results.roles import ARRIVED
@@ -66,7 +66,6 @@ def measure_lengths(
     device: str | None = None,
     out: str | Path | None = None,
     overwrite: bool = False,
-    force: bool = False,
     allow_missing: bool = False,
     show_progress: bool | None = None,
     **changes: Any,
@@ -75,8 +74,7 @@ def measure_lengths(
 
     `source` is "number" or "letter", a model or checkpoint folder, a training run (all its checkpoints are taken), a list
     of those, or a mapping from names to them. `settings`, or fields of `LengthsSettings` given as keywords, say which
-    lengths and how many inputs. `allow_missing` is that of `load`; what does not fit memory or would take days is refused,
-    unless you `force` it.
+    lengths and how many inputs. `allow_missing` is that of `load`; what cannot fit memory is refused.
     """
     wanted = LengthsSettings.make(settings, **changes)
     models = _models(source, device, allow_missing)
@@ -89,7 +87,10 @@ def measure_lengths(
             raise TaskError(
                 f"lengths of {name} must lie between {shortest} and its {longest} positions, found {list(chosen)}"
             )
-    _cost(models, chosen, wanted).check(first.device, force=force)
+    for subject in models.values():
+        what = f"the prediction from {wanted.inputs:,} inputs"
+        less = "use fewer inputs (--inputs)"
+        check_memory(what, _kept_bytes(subject, wanted.inputs), subject.device, less)
     described = {
         "models": {name: subject.fingerprint for name, subject in models.items()},
         **wanted.stored(),
@@ -102,14 +103,8 @@ def measure_lengths(
         return run.finished
     with progress_bar("lengths", len(models) * sum(chosen), show_progress) as bar:
         for name, subject in models.items():
-            _Measured(run, name, subject, list(chosen), wanted, force).measure(bar)
+            _Measured(run, name, subject, list(chosen), wanted).measure(bar)
     return run.finish()
-
-
-def expected_cost(source: str, settings: LengthsSettings, device: str | None = None) -> Cost:
-    """What measuring a model of ours would take; our models are small, so they are loaded to see."""
-    models = _models(source, device, False)
-    return _cost(models, settings.lengths or tuple(_fitting(models)), settings)
 
 
 def tokens_on(device: torch.device) -> int:
@@ -128,27 +123,11 @@ def stored_lengths() -> Lengths:
     return Lengths.open(Path(__file__).parents[1] / "models" / "lengths")
 
 
-def _cost(models: dict[str, Subject], lengths: Sequence[int], settings: LengthsSettings) -> Cost:
-    """Accuracy at every length, and the prediction, which holds all its inputs in memory at once."""
-    seconds = memory = 0.0
-    for subject in models.values():
-        config, speed = subject.model.config.get_text_config(), operations_per_second(subject.device)
-        layers, heads, width = config.num_hidden_layers, config.num_attention_heads, config.hidden_size
-        for n in lengths:
-            count = min(settings.inputs, max(FEWEST, tokens_on(subject.device) // n))
-            seconds += count * forward_operations(subject.model, n) / speed
-        shown = sequences_for(config, 1)
-        extra = lengths[-1] - shown.length
-        hops, window = len(shown.settings["hops"]), shown.settings["target"]
-        set_apart = settings.inputs * extra * layers * heads
-        seconds += 2 * set_apart * hops * window * (width // heads) / speed
-        seconds += (
-            (layers + 1) * hops * settings.inputs * forward_operations(subject.model, shown.length) / speed
-        )
-        held = 8.0 * settings.inputs * (3 * layers * shown.length * width + 3 * heads * extra)
-        memory = max(memory, held + 40.0 * max(AT_ONCE, lengths[-1]) * width * 4)
-    what = f"{settings.inputs:,} inputs of up to {lengths[-1]:,} tokens (models: {len(models)}, lengths: {len(lengths)})"
-    return Cost(what, memory / 1e9, seconds, "use fewer or shorter inputs")
+def _kept_bytes(subject: Subject, inputs: int) -> int:
+    """Queries and keys of all layers on all inputs, in float32: the prediction holds them together."""
+    config = subject.model.config.get_text_config()
+    tokens = sequences_for(config, 1).length
+    return 4 * 2 * int(config.num_hidden_layers) * inputs * tokens * int(config.hidden_size)
 
 
 def _models(source: Any, device: str | None, allow_missing: bool) -> dict[str, Subject]:
@@ -177,7 +156,6 @@ class _Measured:
     subject: Subject
     lengths: list[int]
     settings: LengthsSettings
-    force: bool = False
 
     @property
     def fingerprint(self) -> str:
@@ -195,7 +173,7 @@ class _Measured:
                 self._piece("heads", lambda n=n: self._heads(depths.reader, n), n)  # type: ignore[misc]
             bar.advance(n)
         shown = self._sequences(CLASS_INPUTS, 0)
-        self._piece("classes", lambda: head_classes(self.subject, shown, force=self.force))
+        self._piece("classes", lambda: head_classes(self.subject, shown))
         inputs = max(self._kinds, self.settings.inputs)  # at least one of every number of hops
         self._piece("predicted", lambda: predict(depths, self._sequences(inputs, 0), self.lengths[-1]))
 
@@ -276,9 +254,9 @@ def _gaps(reader: HeadReader, samples: MultiHops, first: int = 0) -> pd.DataFram
 HEAD_MEASURES = ("discrepancy", "gap", "attention", "gap_loss", "dispersion_loss")
 
 
-def head_classes(subject: Subject, samples: MultiHops, *, force: bool = False) -> pd.DataFrame:
+def head_classes(subject: Subject, samples: MultiHops) -> pd.DataFrame:
     """What each head is at training length, and the angle of the plane it uses most."""
-    plain: dict[str, Any] = {"null": "none", "examples": False, "show_progress": False, "force": force}
+    plain: dict[str, Any] = {"null": "none", "examples": False, "show_progress": False}
     found = profile(subject, samples, frequencies=True, **plain)
     table = found.heads[["layer", "head", "positional_score", "symbolic_score", "swapped_mass"]]
     kinds = purity_classes(table["positional_score"], table["symbolic_score"])

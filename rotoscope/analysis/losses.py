@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -15,11 +16,14 @@ import torch
 from rotoscope.analysis.batches import Batch, Halving, batches
 from rotoscope.reading import Subject
 from rotoscope.reading.finite import check_logits
+from rotoscope.reading.memory import check_memory, check_tables, logit_bytes
 from rotoscope.shapes import Float, Tensor
 from rotoscope.tasks.prompts import Prompts
 
 MOST_TOKENS = 512
 """Tokens that run through the model together."""
+LOSS_ROW = 24
+"""Bytes of a row's prompt, loss and accuracy."""
 
 
 @contextmanager
@@ -34,6 +38,17 @@ def answering(model: Any) -> Iterator[None]:
     finally:
         for module in training:
             module.training = True
+
+
+def check_losses(subject: Subject, shown: Mapping[str, Prompts], times: int, out: str | Path | None) -> None:
+    """Raise TooLargeError where the logits of one prompt, or so many losses of every prompt, cannot fit."""
+    answers = max(len(prompt.queries) for prompts in shown.values() for prompt in prompts)
+    what = f"one prompt with {answers:,} answers"
+    less = "use prompts with fewer answers or a smaller model"
+    check_memory(what, logit_bytes(subject.model, answers), subject.device, less)
+    count = sum(map(len, shown.values()))
+    what = f"a table of {times:,} losses for each of {count:,} prompts"
+    check_tables(what, LOSS_ROW * times * count, out, "use fewer prompts (--prompts) or fewer conditions")
 
 
 def measure_losses(

@@ -22,8 +22,8 @@ from rotoscope.analysis.measures import Transform
 from rotoscope.errors import ModelError
 from rotoscope.maths.blocks import Blocks, block_spread
 from rotoscope.reading import HeadReader, LayerHeads, Subject
-from rotoscope.reading.devices import free_memory
 from rotoscope.reading.heads import Visit
+from rotoscope.reading.memory import check_memory
 from rotoscope.reading.offloaded import dispatched_like, offloads, placed_by
 from rotoscope.tasks.prompts import Prompts
 
@@ -68,25 +68,21 @@ def check_null(subject: Subject, name: str) -> None:
                 f"{subject.name} is quantised, and its class cannot be initialised with weights of that kind, so there is no "
                 "random null for it; use --null gaussian or --null none"
             )
-        _check_spread(subject)
+        _check_room(subject)
         _initialise(subject, seed=0, device=torch.device("meta"))
 
 
-def _check_spread(subject: Subject) -> None:
-    """A random model is drawn whole, in float32; a spread subject has no device that is known to hold so much."""
-    if placed_by(subject.model) is None:
-        if offloads(subject.model):
-            raise ModelError(
-                f"the weights of {subject.name} are brought in for every call, by no device_map that a random model could be "
-                "spread by, so there is no random null for it; load it with a device_map, or use --null gaussian or --null none"
-            )
-        return
-    needed, free = 4 * sum(weight.numel() for weight in subject.model.parameters()), free_memory(DRAWN_ON)
-    if free is not None and needed > free:
+def _check_room(subject: Subject) -> None:
+    """Raise where a random model cannot be drawn: it is drawn whole, in float32, beside its subject or, if that is spread, on the CPU."""
+    spread = placed_by(subject.model) is not None
+    if offloads(subject.model) and not spread:
         raise ModelError(
-            f"a random model of the size of {subject.name} takes {needed / 1e9:.1f} GB to be drawn, before it is spread over "
-            f"devices, and {free / 1e9:.1f} GB are free on the CPU; use --null gaussian or --null none"
+            f"the weights of {subject.name} are brought in for every call, by no device_map that a random model could be "
+            "spread by, so there is no random null for it; load it with a device_map, or use --null gaussian or --null none"
         )
+    needed = 4 * sum(weight.numel() for weight in subject.model.parameters())
+    what = f"a random model of the size of {subject.name}"
+    check_memory(what, needed, DRAWN_ON if spread else subject.device, "use --null gaussian or --null none")
 
 
 def null_seed(seed: int, draw: int) -> int:

@@ -20,8 +20,8 @@ from rotoscope.errors import TaskError
 from rotoscope.lab.checkpoints import own_task
 from rotoscope.progress import progress_bar
 from rotoscope.reading import Subject, load
-from rotoscope.reading.cost import Cost, forward_seconds
 from rotoscope.reading.finite import check_logits
+from rotoscope.reading.memory import CPU, check_memory
 from rotoscope.reading.offloaded import places
 from rotoscope.results.onehop import OneHopRun, answer_row, answered_keys, answers_table, question_key
 from rotoscope.results.record import SubjectRecord
@@ -29,8 +29,6 @@ from rotoscope.results.run import Run
 from rotoscope.tasks.onehop import OneHopPlan, Question, read_answer
 from rotoscope.tasks.prompts import tokenised
 
-BYTES_PER_TOKEN, ROWS_AT_ONCE = 40, 26
-"""Of a question that waits, and candidates that are scored after it; for the estimate."""
 AT_ONCE = 8192
 """Most tokens, rows × length, that candidates are scored with at once."""
 
@@ -52,7 +50,6 @@ def one_hop_local(
     answer_tokens: int = 8,
     out: str | Path | None = None,
     overwrite: bool = False,
-    force: bool = False,
     show_progress: bool | None = None,
 ) -> OneHopRun:
     """Ask a local model every question of a plan.
@@ -60,7 +57,7 @@ def one_hop_local(
     `chat` puts the question as a user's turn in the model's own template: by default where the tokenizer has one. The
     model's own answer is greedy, at most `answer_tokens` long; without a template only its first line counts, because a
     model that is no chat model writes on. Lengths that do not fit the model's context are left out, with a warning.
-    What does not fit memory or would take days is refused, unless you `force` it.
+    What cannot fit memory is refused.
     """
     subject = load(subject)
     plan = plan or OneHopPlan()
@@ -73,10 +70,9 @@ def one_hop_local(
     turns = bool(getattr(subject.tokenizer, "chat_template", None)) if chat is None else chat
     if turns and not getattr(subject.tokenizer, "chat_template", None):
         raise TaskError("this tokenizer has no chat template; ask with chat=False")
-    _cost(subject, plan, turns, answer_tokens).check(subject.device, force=force)
+    _check_size(subject, plan, turns)
     settings = {
-        "model": subject.name,
-        "fingerprint": subject.fingerprint,
+        **subject.settings,
         "chat": turns,
         "answer_tokens": answer_tokens,
         **plan.settings,
@@ -109,19 +105,13 @@ def one_hop_local(
     return run.finish(subject=about, warnings=[*subject.caveats, *warnings])
 
 
-def _cost(subject: Subject, plan: OneHopPlan, chat: bool, answer_tokens: int) -> Cost:
-    """One question of every task and length stands for all of them."""
+def _check_size(subject: Subject, plan: OneHopPlan, chat: bool) -> None:
+    """Raise TooLargeError where the tokens of all questions cannot be held; one question of every task and length stands for all."""
     few = replace(plan, runs=1, questions=1)
-    times = len(plan) // len(few)
-    lengths = [len(_encode(subject, _prompt(subject, one, chat), chat)) for _, one in few]
-    once = [
-        forward_seconds(subject.model, n, subject.device) * (1 + (answer_tokens + ROWS_AT_ONCE) / n)
-        for n in lengths
-    ]
-    seconds = times * sum(once)
-    what = f"{len(plan):,} questions of up to {max(lengths):,} tokens"
-    memory = times * sum(lengths) * BYTES_PER_TOKEN
-    return Cost(what, memory / 1e9, seconds, "use fewer questions, runs or lengths")
+    lengths = [len(_encode(subject, _prompt(subject, question, chat), chat)) for _, question in few]
+    needed = 8 * sum(lengths) * (len(plan) // len(few))
+    what = f"a plan of {len(plan):,} questions of up to {max(lengths):,} tokens"
+    check_memory(what, needed, CPU, "use fewer questions, runs or lengths")
 
 
 def _fitting(

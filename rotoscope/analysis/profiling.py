@@ -16,15 +16,16 @@ from rotoscope.analysis.batches import (
     Halving,
     batches,
     kept_prompts,
+    most_tokens,
     piece_key,
     prompts_hash,
 )
 from rotoscope.analysis.depth_swaps import Swapping, null_rows, swap_at_depths, symbolic_heads
-from rotoscope.analysis.estimate import estimate, most_tokens
 from rotoscope.analysis.examples import examples
 from rotoscope.analysis.known import scores_of_heads, usual_prompts
 from rotoscope.analysis.measures import BatchScores, Scoring, score_batch
 from rotoscope.analysis.nulls import Null, calibration_batches, check_null, make_nulls
+from rotoscope.analysis.sizes import check_profile
 from rotoscope.errors import RotoscopeError
 from rotoscope.progress import Progress, progress_bar
 from rotoscope.reading import HeadReader, LayerHeads, Subject, load
@@ -51,7 +52,6 @@ def profile(
     seed: int | None = None,
     out: str | Path | None = None,
     overwrite: bool = False,
-    force: bool = False,
     show_progress: bool | None = None,
     **changes: Any,
 ) -> Profile:
@@ -64,14 +64,13 @@ def profile(
     `tau=[1e-4, 1e-2]`, `frequencies=True` (or a list of (layer, head) to score the planes of) or `null="none"`. The seeds
     of the null's draws come from `seed`, by default that of the prompts.
 
-    With `out`, results are written as they come and a killed run goes on where it was. What does not fit memory or would
-    take days is refused, unless you `force` it.
+    With `out`, results are written as they come and a killed run goes on where it was. What cannot fit memory or disk is
+    refused before it begins.
     """
     wanted = ProfileSettings.make(settings, **changes)
     shown = as_prompts(prompts, tokens, blocks)
     subject = load(subject)
     check_null(subject, wanted.null)
-    estimate(subject, shown, wanted).cost.check(subject.device, force=force)
     seed = shown.settings.get("seed", 0) if seed is None else seed
     SEED.check("seed", seed)
     described = subject_settings(subject, shown) | wanted.stored() | {"seed": seed}
@@ -86,7 +85,9 @@ def profile(
     if not reader.predicts and any(answer is not None for prompt in shown for answer in prompt.answers):
         run.record.warnings.append(f"no accuracy: {reader.no_answers}")
     read_in = run.seconds
-    scoring = Scoring(wanted.tau, _single_frequencies(wanted, subject, reader))
+    planes = _single_frequencies(wanted, subject, reader)
+    check_profile(reader, shown, wanted, out)
+    scoring = Scoring(wanted.tau, planes)
     most = most_tokens(subject, wanted)
     kept = kept_prompts(run, "real")
     missing = batches(shown, wanted.positions, most, [None if k in kept else True for k in range(len(shown))])
@@ -315,8 +316,7 @@ def _single_frequencies(
 def subject_settings(subject: Subject, prompts: Prompts) -> dict[str, Any]:
     """Which model and which prompts, as they stand among a run's settings."""
     return {
-        "model": subject.name,
-        "fingerprint": subject.fingerprint,
+        **subject.settings,
         "tokenizer_hash": tokenizer_identity(subject.tokenizer),
         "task": prompts.task,
         "task_settings": prompts.settings,

@@ -19,7 +19,6 @@ from cyclopts.config import Env, Toml
 
 from rotoscope import __version__
 from rotoscope.cli.ask import ask
-from rotoscope.cli.atlas import atlas
 from rotoscope.cli.canonical import canonical
 from rotoscope.cli.command import check_environment, check_file, check_settings
 from rotoscope.cli.depths import depths
@@ -45,7 +44,7 @@ NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
 COMMANDS = {
     run.__name__: run
     for run in (
-        profile, depths, gate, plan, theory, canonical, train, dynamics, lengths, ask, sweep, atlas,
+        profile, depths, gate, plan, theory, canonical, train, dynamics, lengths, ask, sweep,
         reproduce, report,
         serve, doctor,
     )

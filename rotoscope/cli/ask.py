@@ -60,7 +60,7 @@ def ask(
         template=None if wanted.template is None else read_text(wanted.template),
     )
     folder = written.folder(Path(model).stem if endpoint is None else model.replace("/", "-"), "ask")
-    place: dict[str, Any] = {"out": folder, "overwrite": written.overwrite, "force": written.force}
+    place: dict[str, Any] = {"out": folder, "overwrite": written.overwrite}
     if endpoint is None:
         with says_loading():
             subject = load(model, device=written.device, **loading)

@@ -35,7 +35,7 @@ def canonical(
 
     console = new_console()
     folder = output.folder("canonical", task, preset)
-    place: dict[str, Any] = {"out": folder, "overwrite": output.overwrite, "force": output.force}
+    place: dict[str, Any] = {"out": folder, "overwrite": output.overwrite}
     result = canonical_experiments(task, preset, device=output.device, **place, **settings)
     budget = result.run.settings
     show_table(

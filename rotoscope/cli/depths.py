@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +9,6 @@ from rotoscope.cli.command import Given, command
 from rotoscope.errors import RotoscopeError
 from rotoscope.progress import says_loading
 from rotoscope.settings import DepthsSettings, ModelSettings, Output, PromptSettings
-from rotoscope.settings.prompts import DRAWN
 
 USUAL = {"prompts": 8}
 
@@ -45,7 +43,6 @@ def depths(
         from rich.markup import escape
 
         from rotoscope.analysis.depth_curves import depths as measure
-        from rotoscope.analysis.depth_curves import depths_cost
         from rotoscope.analysis.prompts import make_prompts
         from rotoscope.cli.summary import end, show_statistics, show_table
         from rotoscope.cli.terminal import as_flags, new_console, say
@@ -54,14 +51,10 @@ def depths(
 
         subject = load(model, device=output.device, **loading)
     console = new_console()
-    one = make_prompts(subject, replace(sizes, prompts=1), given=prompts)
-    cost = depths_cost(subject, one, wanted, sizes.prompts if one.task in DRAWN else 1)
-    cost.check(subject.device, force=output.force)
-    minutes = max(1, round(cost.seconds / 60))
-    say(console, f"[bold]{escape(subject.name)}[/] on {subject.device}: {cost.what}, about {minutes} min")
     shown = make_prompts(subject, sizes, given=prompts)
+    say(console, f"[bold]{escape(subject.name)}[/] on {subject.device}: {shown.size}")
     folder = output.folder(Path(model).stem, "depths")
-    place: dict[str, Any] = {"out": folder, "overwrite": output.overwrite, "force": output.force}
+    place: dict[str, Any] = {"out": folder, "overwrite": output.overwrite}
     result = measure(subject, shown, wanted, seed=sizes.seed, **place)
     for tau in result.taus:
         show_statistics(console, result, tau)

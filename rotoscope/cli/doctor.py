@@ -61,7 +61,7 @@ def _run(console: Console, folder: Path) -> bool:
     for problem in damage:
         say(console, f"[red]damaged[/]: {escape(problem)}")
     if not record.files:
-        say(console, "this run has no checksums: it is not finished, or an older rotoscope wrote it")
+        say(console, "this run has no checksums yet: it is not finished")
     elif not damage:
         say(console, f"{len(record.files)} files, all as they were written")
     return not damage

@@ -13,7 +13,6 @@ from rotoscope.progress import progress_bar, says_loading
 from rotoscope.settings import (
     ModelSettings,
     Output,
-    ProfileSettings,
     PromptSettings,
     SeriesSettings,
     WatchSettings,
@@ -69,7 +68,6 @@ def dynamics(
     WatchSettings.bounds["inputs"].check("inputs", inputs)
     with says_loading():
         from rotoscope.analysis.dynamics import measure_dynamics
-        from rotoscope.analysis.estimate import check_prompts
         from rotoscope.analysis.prompts import make_prompts
         from rotoscope.analysis.series import Series, find_series
         from rotoscope.cli.summary import end
@@ -94,8 +92,6 @@ def dynamics(
     if task in ("binding", "repeats"):  # in the words of the last checkpoint's tokenizer
         sizes, queries = PromptSettings(task=task, pairs=PAIRS, prompts=inputs, seed=seed), queries or "last"
         subject = last(device="cpu")
-        asked = ProfileSettings(null="none", queries="last" if queries == "last" else "all")
-        check_prompts(subject, sizes, asked, force=output.force)
         prompts, task = make_prompts(subject, sizes), None
     result = measure_dynamics(
         scored,
@@ -107,7 +103,6 @@ def dynamics(
         device=output.device,
         out=folder if queries is not None else None,
         overwrite=output.overwrite,
-        force=output.force,
         **loading,
     )
     if queries is None:

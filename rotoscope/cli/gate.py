@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +9,6 @@ from rotoscope.cli.command import Given, command
 from rotoscope.errors import RotoscopeError
 from rotoscope.progress import says_loading
 from rotoscope.settings import GateSettings, ModelSettings, Output, PromptSettings
-from rotoscope.settings.prompts import DRAWN
 
 USUAL = {"pairs": 8, "prompts": 8}
 EFFECT = ["effect", "low", "high", "random_heads", "null_low", "null_high", "p_value", "verdict"]
@@ -45,7 +43,6 @@ def gate(
     wanted.check_meant(settings, wanted.case)
     with says_loading():
         from rotoscope.analysis.gating import gate as close_gate
-        from rotoscope.analysis.gating import gates_cost
         from rotoscope.analysis.prompts import make_prompts
         from rotoscope.cli.summary import end, show_table
         from rotoscope.cli.terminal import as_flags, new_console, say
@@ -54,9 +51,6 @@ def gate(
 
         subject = load(model, device=output.device, **loading)
     console = new_console()
-    one = make_prompts(subject, replace(sizes, prompts=1), given=prompts, usual="repeats")
-    count = sizes.prompts if one.task in DRAWN else 1
-    gates_cost(subject, one[0], count, wanted).check(subject.device, force=output.force)
     shown = make_prompts(subject, sizes, given=prompts, usual="repeats")
     known = None if classes is None else Profile.open(classes)
     if (
@@ -66,7 +60,7 @@ def gate(
     ):
         raise RotoscopeError(f"{classes} is a profile of another model ({known.name})")
     folder = output.folder(Path(model).stem, "gate")
-    place: dict[str, Any] = {"out": folder, "overwrite": output.overwrite, "force": output.force}
+    place: dict[str, Any] = {"out": folder, "overwrite": output.overwrite}
     result = close_gate(subject, shown, wanted, classes=known, seed=sizes.seed, **place)
     columns = ["condition", "head_group", "control", "gated_heads", "source"]
     numbers = ["loss", "loss_low", "loss_high", "accuracy"]

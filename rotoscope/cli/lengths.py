@@ -46,7 +46,7 @@ def lengths(
         result = stored_lengths()
         result.save(folder, overwrite=output.overwrite)
     else:
-        place: dict[str, Any] = {"out": folder, "overwrite": output.overwrite, "force": output.force}
+        place: dict[str, Any] = {"out": folder, "overwrite": output.overwrite}
         result = measure_lengths(source, wanted, device=output.device, **loading, **place)
     curve = result.curve().pivot(index="length", columns="model", values="accuracy").reset_index()
     title = "accuracy by length, all hop counts together"

@@ -8,7 +8,6 @@ from typing import Any
 
 from rich.markup import escape
 
-from rotoscope.analysis.estimate import check_prompts, estimate
 from rotoscope.analysis.profiling import profile
 from rotoscope.analysis.prompts import make_prompts
 from rotoscope.cli.command import Given
@@ -27,11 +26,10 @@ def one_profile(model: str, prompts: Given, settings: Given, loading: Given, out
         subject = load(model, device=output.device, **loading)
     console = new_console()
     given = [*prompts, *settings]
-    check_prompts(subject, sizes, wanted, given=given, force=output.force)
     shown = make_prompts(subject, sizes, given=given)
     folder = output.folder(Path(model).stem, shown.task)
-    say(console, f"[bold]{escape(subject.name)}[/] on {subject.device}: {estimate(subject, shown, wanted)}")
-    how: dict[str, Any] = {"out": folder, "overwrite": output.overwrite, "force": output.force}
+    say(console, f"[bold]{escape(subject.name)}[/] on {subject.device}: {shown.size}")
+    how: dict[str, Any] = {"out": folder, "overwrite": output.overwrite}
     result = profile(subject, shown, wanted, seed=sizes.seed, **how)
     show_summary(console, result)
     if "known_heads" in result.tables:

@@ -1,4 +1,4 @@
-"""`rotoscope plan`: which key heads need the whole cache, which planes their rotation, which scaling a longer context."""
+"""`rotoscope plan`: which key heads need the whole cache, which planes their rotation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from rotoscope.errors import RotoscopeError
 from rotoscope.progress import says_loading
 from rotoscope.settings import (
     CacheSettings,
-    ContextSettings,
     ModelSettings,
     Output,
     PlanSettings,
@@ -20,18 +19,16 @@ from rotoscope.settings import (
 DECISIONS: dict[str, type[PlanSettings]] = {
     "cache": CacheSettings,
     "rotation": RotationSettings,
-    "context": ContextSettings,
 }
 
 
 @command
 def plan(
-    decision: Literal["cache", "rotation", "context"],
+    decision: Literal["cache", "rotation"],
     model: str = "smollm2",
     *,
     cache: Annotated[Given, CacheSettings, *CacheSettings.own()],
     rotation: Annotated[Given, RotationSettings, *RotationSettings.own()],
-    context: Annotated[Given, ContextSettings, *ContextSettings.own()],
     judged: Annotated[Given, PlanSettings],
     loading: Annotated[Given, ModelSettings],
     output: Output,
@@ -41,16 +38,16 @@ def plan(
     Example: rotoscope plan cache smollm2 --keep 25% --out runs/cache
 
     cache: which key heads keep all keys and values, while the others keep a window and the first tokens. rotation: which planes
-    go on rotating. context: which scaling of the angles to read longer inputs with. Each ends with a table of what was measured.
+    go on rotating. Each ends with a table of what was measured.
 
     Parameters
     ----------
     decision
-        cache, rotation or context.
+        cache or rotation.
     model
         "smollm2", a folder, a .gguf file, or a hub id.
     """
-    given = {"cache": cache, "rotation": rotation, "context": context}
+    given = {"cache": cache, "rotation": rotation}
     for other, flags in given.items():
         if other != decision and flags:
             flag = next(iter(flags)).replace("_", "-")
@@ -65,7 +62,7 @@ def plan(
         subject = load(model, device=output.device, **loading)
     console = new_console()
     folder = output.folder(Path(model).stem, decision, "plan")
-    place: dict[str, Any] = {"out": folder, "overwrite": output.overwrite, "force": output.force}
+    place: dict[str, Any] = {"out": folder, "overwrite": output.overwrite}
     result = getattr(plans, decision)(subject, wanted, **place)
     for number, (title, table) in enumerate(result.overview()):
         show_table(console, table, title, folder / f"table-{number}.csv")

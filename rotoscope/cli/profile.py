@@ -69,7 +69,6 @@ def _several(
         from rich.markup import escape
 
         from rotoscope.analysis.across_tasks import profile_tasks
-        from rotoscope.analysis.estimate import check_prompts, estimate
         from rotoscope.analysis.prompts import make_prompts
         from rotoscope.cli.summary import drawn, end, show_table
         from rotoscope.cli.terminal import new_console, say
@@ -77,13 +76,11 @@ def _several(
 
         subject = load(model, device=output.device, **loading)
     console = new_console()
-    for task in tasks:
-        check_prompts(subject, sizes[task], wanted, given=given[task], force=output.force)
     shown = [make_prompts(subject, sizes[task], given=given[task]) for task in tasks]
     folder = output.folder(Path(model).stem, *tasks)
     for one in shown:
-        say(console, f"[bold]{escape(subject.name)}[/], {one.task}: {estimate(subject, one, wanted)}")
-    how: dict[str, Any] = {"out": folder, "overwrite": output.overwrite, "force": output.force}
+        say(console, f"[bold]{escape(subject.name)}[/], {one.task}: {one.size}")
+    how: dict[str, Any] = {"out": folder, "overwrite": output.overwrite}
     found, result = profile_tasks(subject, shown, wanted, seed=sizes[tasks[0]].seed, **how)
     show_table(console, result.tasks, "the tasks, and the heads of each class", folder / "tasks.csv")
     title = "heads with the same class on two tasks; null: labels shuffled within layers"

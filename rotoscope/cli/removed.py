@@ -11,11 +11,13 @@ TRAINING = (
 )  # fmt: skip
 """Settings of a training that are set in Python."""
 COMMANDS: dict[str, str] = {
+    "atlas": "use 'rotoscope sweep FILE --table TABLE.parquet' for one table of the heads of all runs",
     "bundle": "use rotoscope report RUNS --site DIR",
     "calibrate": "run python -m benchmarks.false_verdicts in a clone of the repository",
     "data": "in Python, rs.tasks.number(480000).save(folder) writes the sequences as a dataset",
+    "plan context": "read the model with other rotary settings (profile --rope rope_type=yarn,factor=4.0) and compare profiles",
 }
-"""What answers a removed command, by its name."""
+"""What answers a removed command, by its name ("bundle", "plan context")."""
 FLAGS: dict[str, str] = {
     "ask --answer-tokens": "in Python, rs.analysis.one_hop_local takes answer_tokens",
     "ask --patience": "in Python, rs.analysis.one_hop_endpoint takes patience",
@@ -41,6 +43,21 @@ FLAGS: dict[str, str] = {
     "profile --null-per-layer": "the random null is rescaled by one factor",
     "profile --prove": "the reading of a model is always proven",
     "profile --tensor-parallel": "use --device-map to spread a large model over several devices",
+    **{
+        f"{command} --force": "only what cannot fit memory or disk is refused: ask for less"
+        for command in (
+            "ask",
+            "canonical",
+            "depths",
+            "dynamics",
+            "gate",
+            "lengths",
+            "plan",
+            "profile",
+            "train",
+        )
+    },
+    "plan cache --input-swaps": "use profile --input-swaps for scores with the prompt itself permuted",
     "profile --vary": "sweep over the settings instead: rotoscope sweep examples/settings.toml",
     "reproduce --seed": "the claims are judged on fixed seeds",
     "theory --device": "the checks run on the CPU",
@@ -48,6 +65,8 @@ FLAGS: dict[str, str] = {
     "theory --number": "in Python, rs.figures.hop_path draws any sequence",
     "theory --seed": "in Python, rs.figures.hop_path draws any sequence",
     **{f"train --{name.replace('_', '-')}": f"in Python, rs.lab.train takes {name}" for name in TRAINING},
+    "report --atlas": "use 'rotoscope sweep FILE --table TABLE.parquet' and compare the heads of several models with pandas",
+    "sweep --storage": "use --out with a folder that all nodes see",
 }
 """What answers a removed flag, by its command and itself ("profile --devices")."""
 

@@ -13,7 +13,6 @@ def report(
     out: Path | None = None,
     site: Path | None = None,
     overwrite: bool = False,
-    atlas: Path | None = None,
 ) -> int:
     """Write a run as one HTML page that works offline; of two, the heads are compared; of many, a folder of pages.
 
@@ -22,22 +21,18 @@ def report(
     Parameters
     ----------
     runs
-        A run folder, of any kind and in any state, or two. With --site: run folders, or folders of runs, up to three folders deep.
+        A run folder, of any kind, or two; of a run that is being written, what there is so far. With --site: run folders, or
+        folders of runs, up to three folders deep.
     out
         The file. Default: RUN/report.html, which is replaced where it is there already.
     site
         Write a folder that any web space can serve: the list of runs, a page for each, any two compared.
     overwrite
         Replace the file that --out names, or the site. What is no site, or holds anything else, is never replaced.
-    atlas
-        An atlas (see rotoscope atlas), or shipped for the small one that comes with rotoscope: the page then also says where the
-        model lies among those on the same task.
     """
     if site is not None:
-        if out is not None or atlas is not None:
-            raise RotoscopeError(
-                "--out and --atlas are for one page, and --site writes a folder: leave them out"
-            )
+        if out is not None:
+            raise RotoscopeError("--out is for one page, and --site writes a folder: leave it out")
         return _site(runs or (Path("runs"),), site, overwrite)
     if not 1 <= len(runs) <= 2:
         raise RotoscopeError(
@@ -49,21 +44,13 @@ def report(
         from rotoscope.cli.summary import show_written
         from rotoscope.cli.terminal import new_console, say, show_next
         from rotoscope.report import PAGE, write_page
-        from rotoscope.report.placed import with_place
         from rotoscope.report.side_by_side import payloads_of, side_of
-        from rotoscope.sweep.atlas import open as open_atlas
 
     file = out or runs[0] / "report.html"
     if out is not None:
         check_file_out(out, overwrite=overwrite)
-    beside = None if atlas is None else open_atlas(atlas)
     with progress_bar("reading the run", None):
         payloads = payloads_of([side_of(run, PAGE // len(runs)) for run in runs])
-    for payload in payloads:
-        if payload["kind"] == "unknown" and not payload["tabs"]:
-            raise RotoscopeError(payload["problems"][0])
-    if beside is not None:
-        payloads = [with_place(one, beside, run) for one, run in zip(payloads, runs, strict=True)]
     write_page(file, payloads)
     console = new_console()
     for payload in payloads:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from rotoscope.cli.command import command
 from rotoscope.progress import says_loading
@@ -28,23 +27,25 @@ def sweep(file: Path, *, settings: SweepSettings) -> int:
     with says_loading():
         from rotoscope.cli.summary import show_table, show_written
         from rotoscope.cli.terminal import new_console, say, show_next
-        from rotoscope.sweep import run_sweep
+        from rotoscope.sweeps import run_sweep
 
     console = new_console()
     found = run_sweep(file, settings)
     folder = found.folder
     assert folder is not None
-    if settings.dry_run:
-        return _show_expected(console, found, file, folder)
     counts = found.items["state"].value_counts()
     states = ", ".join(f"{number} {state}" for state, number in counts.items())
-    say(
-        console,
-        f"{len(found.items)} item{'s' * (len(found.items) > 1)} of {found.run.settings['command']}: {states}",
-        markup=False,
+    items = (
+        f"{len(found.items)} item{'s' * (len(found.items) > 1)} of {found.run.settings['command']}: {states}"
     )
-    shown = [name for name in found.items if name not in ("item", "error")]
-    show_table(console, found.items[shown], "the items", folder / "items.csv")
+    shown = found.items.drop(columns=["item", "error"])
+    if settings.dry_run:
+        say(console, f"{items}; nothing is run, and the folder would be {folder}", markup=False)
+        show_table(console, shown, "the items", Path(f"{file.stem}-items.csv"))
+        show_next(console, ["sweep", file])
+        return 0
+    say(console, items, markup=False)
+    show_table(console, shown, "the items", folder / "items.csv")
     for row in found.failed.itertuples():
         say(
             console,
@@ -53,40 +54,13 @@ def sweep(file: Path, *, settings: SweepSettings) -> int:
         )
     for warning in [one for one in found.run.warnings if " are left out: " in one]:
         say(console, warning, markup=False)
-    show_written(
-        console, sorted(file for kind in ("json", "parquet", "csv") for file in folder.glob(f"*.{kind}"))
-    )
+    written = sorted(file for kind in ("json", "parquet", "csv") for file in folder.glob(f"*.{kind}"))
+    if settings.table is not None and "heads" in found.tables:
+        written += [settings.table, settings.table.with_suffix(".json")]
+    elif settings.table is not None:
+        say(console, f"{settings.table} is not written: no item is finished and has heads", markup=False)
+    show_written(console, written)
     again: list[list[object]] = [["sweep", file, "--retry-failed"]] if len(found.failed) else []
     show_next(console, *again, ["serve", folder])
-    mine = found.items["state"][settings.part[0] - 1 :: settings.part[1]]
-    return int(not (mine == "finished").all())
-
-
-def _show_expected(console: Any, found: Any, file: Path, folder: Path) -> int:
-    """What a sweep would take."""
-    from rotoscope.cli.summary import show_table
-    from rotoscope.cli.terminal import say, show_next
-    from rotoscope.reading.cost import how_long
-
-    items, left = found.items, found.items[found.items["state"] != "finished"]
-    shown = items.drop(columns=["item", "seconds"]).rename(
-        columns={
-            "expected_seconds": "time_s",
-            "expected_gigabytes": "memory_GB",
-            "expected_megabytes_on_disk": "disk_MB",
-            "error": "remark",
-        }
-    )
-    title = f"{len(items)} items, {len(left)} of them to be run into {folder}"
-    show_table(console, shown, title, Path(f"{file.stem}-items.csv"))
-    unknown = int(left["expected_seconds"].isna().sum())
-    if unknown < len(left):
-        say(
-            console,
-            f"\nabout {how_long(left['expected_seconds'].sum())} of work one after the other, at most "
-            f"{left['expected_gigabytes'].max():.1f} GB of memory for one, {left['expected_megabytes_on_disk'].sum():,.0f} MB on disk"
-            + (f"; of {unknown} nothing is known" if unknown else ""),
-            markup=False,
-        )
-    show_next(console, ["sweep", file])
-    return 0
+    part = found.items["state"][settings.part[0] - 1 :: settings.part[1]]
+    return int(not (part == "finished").all())

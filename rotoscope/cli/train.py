@@ -71,7 +71,6 @@ def train(
         on_evaluate=Watch(watch.inputs, watch.queries, watch.tau),
         device=output.device,
         overwrite=output.overwrite,
-        force=output.force,
         **settings,
     )
     if alone:

@@ -43,12 +43,9 @@ from rotoscope.figures.lengths import length_discrepancy as length_discrepancy
 from rotoscope.figures.lengths import length_prediction as length_prediction
 from rotoscope.figures.maps import layer_map as layer_map
 from rotoscope.figures.onehop import one_hop_accuracy as one_hop_accuracy
-from rotoscope.figures.placed import where_it_lies as where_it_lies
 from rotoscope.figures.plane_of_heads import plane as plane
 from rotoscope.figures.plans_cache import cache_frontier as cache_frontier
 from rotoscope.figures.plans_cache import cache_map as cache_map
-from rotoscope.figures.plans_context import context_classes as context_classes
-from rotoscope.figures.plans_context import context_losses as context_losses
 from rotoscope.figures.plans_rotation import rotation_frontier as rotation_frontier
 from rotoscope.figures.plans_rotation import rotation_map as rotation_map
 from rotoscope.figures.restrictions import restricted_accuracy as restricted_accuracy

@@ -12,7 +12,6 @@ from rotoscope.results import (
     Agreement,
     CachePlan,
     Canonical,
-    ContextPlan,
     Dynamics,
     Gating,
     Lengths,
@@ -64,10 +63,6 @@ def figures_of(run: SavedRun, printed: pd.DataFrame | None = None) -> Iterator[t
     elif isinstance(run, CachePlan):
         yield "cache_frontier", draw.cache_frontier(run)
         yield "cache_map", draw.cache_map(run)
-    elif isinstance(run, ContextPlan):
-        yield "context_losses", draw.context_losses(run)
-        if "heads" in run.tables:
-            yield "context_classes", draw.context_classes(run)
     elif isinstance(run, Gating) and run.sweep:
         yield "gate_bands", draw.gate_bands(run)
     elif isinstance(run, RotationPlan):

@@ -6,11 +6,11 @@ from matplotlib.figure import Figure
 
 from rotoscope.figures.style import TEXT_WIDTH, caption, colour_map, drawing, shared_legend
 from rotoscope.palette import NULL, SERIES
-from rotoscope.results.rotation_plan import OURS, RANDOM, RotationPlan
+from rotoscope.results.rotation_plan import EFFECT, RANDOM, RotationPlan
 
 MARKERS = "osD^vP*X"
 DASHES = {True: "-", False: "--"}
-"""Of our rankings, and of baselines."""
+"""Of the ranking by effect, and of baselines."""
 
 
 def rotation_frontier(run: RotationPlan) -> Figure:
@@ -24,7 +24,7 @@ def rotation_frontier(run: RotationPlan) -> Figure:
             for k, ranking in enumerate(rankings):
                 rows = run.curve(ranking)
                 rows = rows[rows["source"] == source]
-                x, mine = [at.index(planes) for planes in rows["planes"]], ranking in OURS
+                x, mine = [at.index(planes) for planes in rows["planes"]], ranking == EFFECT
                 look = {
                     "color": hues[ranking],
                     "marker": MARKERS[k % len(MARKERS)],

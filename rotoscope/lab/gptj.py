@@ -68,6 +68,12 @@ class GPTJShape:
         return self.width // self.heads
 
     @property
+    def weights(self) -> int:
+        """How many numbers the model has."""
+        words = 2 * self.vocabulary * self.width + self.vocabulary
+        return words + 2 * self.width + self.layers * (12 * self.width**2 + 7 * self.width)
+
+    @property
     def angles(self) -> Float[Tensor, "layers planes"]:
         """How far each plane turns per position."""
         found = torch.zeros(self.layers, self.head_width // 2)

@@ -35,6 +35,11 @@ def training_sequences(
     )
 
 
+def token_bytes(settings: TrainSettings, part: Part, length: int) -> int:
+    """The tokens of one of the parts, each an int64."""
+    return 8 * length * int(getattr(settings, f"{part}_sequences"))
+
+
 def model_shape(settings: TrainSettings, vocabulary: int) -> GPTJShape:
     """The sizes of the model these settings train."""
     head = settings.width // settings.heads

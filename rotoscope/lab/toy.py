@@ -47,6 +47,20 @@ class ToySettings(ToyTraining):
         """One-hot rows: symbols and position names (Index), or entities, attributes and questions."""
         return self.symbols + self.keys if self.task == "index" else 2 * self.entities + self.symbols
 
+    @property
+    def state_bytes(self) -> int:
+        """The weights of all models and both moments of their optimiser, in float32."""
+        planes = len(self.angles[0])
+        rows = 4 * planes * (self.width if self.embedding is None else self.embedding)
+        weights = rows + 1 + (0 if self.embedding is None else self.width * self.embedding)
+        return 3 * 4 * self.models * weights
+
+    @property
+    def training_bytes(self) -> int:
+        """The same beside one batch: its one-hot rows, and their real and imaginary parts in every plane of every model."""
+        numbers = self.width + 2 * self.models * len(self.angles[0])
+        return self.state_bytes + 4 * self.batch * (self.keys + 1) * numbers
+
     def rate(self, step: int) -> float:
         """Learning rate: linear warm-up, then a cosine down to the floor."""
         if step < self.warmup:

@@ -20,12 +20,12 @@ import torch
 
 from rotoscope.errors import RunError
 from rotoscope.lab.checkpoints import save_checkpoint
-from rotoscope.lab.cost import trainings_cost
 from rotoscope.lab.gptj import GPTJ
-from rotoscope.lab.sequences import model_shape, training_sequences
+from rotoscope.lab.sequences import model_shape, token_bytes, training_sequences
 from rotoscope.lab.trainer import Trainer
 from rotoscope.progress import progress_bar
 from rotoscope.reading.devices import pick_device
+from rotoscope.reading.memory import check_disk, check_memory
 from rotoscope.reading.threads import one_thread
 from rotoscope.results.record import RUN, Proof
 from rotoscope.results.run import Run
@@ -71,7 +71,6 @@ def train(
     on_evaluate: OnEvaluate | None = None,
     device: str | None = None,
     overwrite: bool = False,
-    force: bool = False,
     show_progress: bool | None = None,
     **changes: Any,
 ) -> Training | list[Training]:
@@ -80,7 +79,7 @@ def train(
     `on_evaluate` is called after the steps of `TrainSettings.evaluations`; tables it returns (with a column `step`)
     become tables of the run, its own `settings`, where it has any, part of the run's, and its `proof` part of the record; models that are trained as one
     are given to its `together`, where it has that, in a list. With `out`, checkpoints are
-    kept and a killed run goes on where it was. What does not fit memory or would take days is refused, unless you `force` it.
+    kept and a killed run goes on where it was. What cannot fit memory or disk is refused.
 
     A list of tasks trains a model of each and returns a list of runs; so does a list of restrictions of `angles`, or of kinds
     to `favour`; with `seeds`, so many of each, the first with `seed`, the next with the seed after it. Each run has a folder of
@@ -95,12 +94,9 @@ def train(
         each = [TrainSettings.preset(preset, task=tasks[0], **changes)]
     else:
         each = TrainSettings.several(preset, tasks, 1 if seeds is None else seeds, **changes)
-    for settings in each:  # impossible sizes are refused before anything is written
-        training_sequences(settings, "test", count=1)
-        model_shape(settings, vocabulary=2)
     where = pick_device(device)
+    _check_size(each, where, out)
     watched = getattr(on_evaluate, "settings", None)
-    trainings_cost(each, where, getattr(watched, "inputs", 0)).check(where, force=force)
     if not alone and out is not None and (Path(out) / RUN).exists():
         raise RunError(f"{out} holds a run; several models need a folder for their runs: choose another --out")
     runs = []
@@ -114,6 +110,26 @@ def train(
     made = iter(_train(to_train, where, on_evaluate, show_progress) if to_train else ())
     results = [next(made) if run.finished is None else run.finished for run in runs]
     return results[0] if alone else results
+
+
+def _check_size(each: list[TrainSettings], device: torch.device, out: str | Path | None) -> None:
+    """Raise TooLargeError where the models, their data and one batch, or the checkpoints, cannot fit; impossible sizes are refused, too."""
+    numbers = order = checkpoints = 0
+    data = dict[tuple[str, int], int]()
+    for settings in each:
+        shown = training_sequences(settings, "test", count=1)
+        weights = model_shape(settings, len(shown.vocabulary)).weights
+        inputs_of_layers = settings.layers * settings.batch * shown.length * settings.width
+        numbers += 3 * weights + max(
+            weights, inputs_of_layers
+        )  # weights, two moments; gradients come at the end
+        checkpoints += 4 * weights * len(settings.kept)
+        order += 8 * settings.steps * settings.batch
+        data[settings.task, settings.seed] = token_bytes(settings, "train", shown.length)
+    what = f"training {len(each)} model{'s' * (len(each) > 1)} of {weights:,} weights in batches of {each[0].batch:,} inputs"
+    less = "use fewer steps or sequences, smaller batches or a smaller model"
+    check_memory(what, 4 * numbers + order + sum(data.values()), device, less)
+    check_disk("keeping the checkpoints", checkpoints, out, "keep fewer checkpoints or train a smaller model")
 
 
 @dataclass

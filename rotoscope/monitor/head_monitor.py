@@ -74,7 +74,6 @@ class HeadMonitor(TrainerCallback):  # type: ignore[misc]
         name: str | None = None,
         label: str = "",
         overwrite: bool = False,
-        force: bool = False,
         strict: bool = False,
     ) -> None:
         SEED.check("seed", seed)
@@ -84,7 +83,7 @@ class HeadMonitor(TrainerCallback):  # type: ignore[misc]
         self.look = Look(samples, ProfileSettings.make(tau=tau, examples=False, **null), seed)
         self.schedule = Schedule(every)
         self.out, self.tokenizer, self.name = out, tokenizer, name
-        self.overwrite, self.force, self.strict = overwrite, force, strict
+        self.overwrite, self.strict = overwrite, strict
         self.off: str | None = None
         """Why nothing is measured any more."""
         self.run: Run[Dynamics] | None = None
@@ -179,7 +178,7 @@ class HeadMonitor(TrainerCallback):  # type: ignore[misc]
     def _prepare(self, model: Any, step: int) -> None:
         subject = self._subject(model)
         with untouched(model):
-            self.look.check(subject, self.force)
+            self.look.check(subject)
         self.run = self._run_from(subject, step)
         assert self.look.reader is not None
         self.run.record.subject = describe(subject, self.look.reader, subject.fingerprint)

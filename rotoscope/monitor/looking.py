@@ -6,11 +6,11 @@ from functools import partial
 
 import pandas as pd
 
-from rotoscope.analysis.batches import Batch, Halving, batches
-from rotoscope.analysis.estimate import estimate, most_tokens
+from rotoscope.analysis.batches import Batch, Halving, batches, most_tokens
 from rotoscope.analysis.measures import Scoring, score_batch
 from rotoscope.analysis.nulls import calibration_batches, check_null, make_nulls
 from rotoscope.analysis.profiling import score_draws
+from rotoscope.analysis.sizes import check_one_prompt
 from rotoscope.analysis.watching import accuracy_of, averaged
 from rotoscope.errors import TaskError
 from rotoscope.maths.purity import AT_ITS_LAYER, GAMMA, purity_classes
@@ -36,8 +36,8 @@ class Look:
         self.reader: HeadReader | None = None
         self._read: tuple[object, ...] = ()
 
-    def check(self, subject: Subject, force: bool) -> None:
-        """Refuse before the training what would fail in its middle: prompts, memory, time, and a model that cannot be read."""
+    def check(self, subject: Subject) -> None:
+        """Refuse before the training what would fail in its middle: prompts, memory, and a model that cannot be read."""
         reader = self.reader_of(subject)
         longest, most = max(len(prompt.tokens) for prompt in self.prompts), reader.positions
         if most is not None and longest > most:
@@ -50,7 +50,7 @@ class Look:
                 f"a prompt to monitor with has token {unknown}, and the model knows 0 to {words - 1}"
             )
         check_null(subject, self.settings.null)
-        estimate(subject, self.prompts, self.settings).cost.check(subject.device, force=force)
+        check_one_prompt(reader, self.prompts, self.settings)
 
     def reader_of(self, subject: Subject) -> HeadReader:
         """A reader of the model as it is now."""

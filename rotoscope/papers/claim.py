@@ -77,7 +77,7 @@ _STORED_PLACES = "stored run (rotoscope profile smollm2 --pairs 16 --prompts 128
 _STORED_GATING = (
     "stored run (rotoscope gate smollm2 --task repeats --blocks first --prompts 8 --bands 2 --groups symbolic)"
 )
-_STORED_CACHE = "stored run (rotoscope plan cache smollm2 --frontier 0.05 0.1 0.2 0.3 0.5 0.75 --prompts 16, with far_rounds among the --rankings)"
+_STORED_CACHE = "stored run (rotoscope plan cache smollm2 --frontier 0.05 0.1 0.2 0.3 0.5 0.75 --prompts 16, of an earlier version that compared more rankings)"
 _STORED_COPYING = (
     "stored run (the ten heads of smollm2 that copy most, gated as in rotoscope gate --remove 25-32)"
 )

@@ -8,8 +8,7 @@ from rotoscope.papers.workshop import Workshop
 from rotoscope.results.verdict import BEYOND
 
 TENTH, TASK = 0.1, "repeats"
-ON_THE_FLY = "on_the_fly"
-LOSES_LESS, LOSES_MORE = "the plan loses less", "the plan loses more"
+LOSES_MORE = "the plan loses more"
 
 
 def frontier(workshop: Workshop) -> Found:
@@ -31,19 +30,6 @@ def frontier(workshop: Workshop) -> Found:
     return Found(value, better and worse.empty, better or worse.empty)
 
 
-def on_the_fly(workshop: Workshop) -> Found:
-    """Whether the plan loses less than heads chosen from mean queries and keys, at every share or at some."""
-    rows = workshop.cache_plan.against_others
-    rows = rows[(rows["source"] == TASK) & (rows["ranking"] == ON_THE_FLY)]
-    less, more = (rows["verdict"] == LOSES_LESS), (rows["verdict"] == LOSES_MORE)
-    listed = ", ".join(
-        f"{row['difference']:+.2f} at {row['kept_share']:.0%}" for row in rows.to_dict("records")
-    )
-    return Found(
-        f"the plan's loss less theirs: {listed}", bool(less.all()), bool(less.any()) and not more.any()
-    )
-
-
 def slow_planes(workshop: Workshop) -> Found:
     """Whether copying heads lose more without their slowest planes than random heads of the same layers do."""
     effects = workshop.copying.effects
@@ -59,7 +45,6 @@ def slow_planes(workshop: Workshop) -> Found:
 CLAIMS = claims(
     {
         "ours-cache-frontier": beside_untrained(frontier),
-        "ours-cache-on-the-fly": beside_untrained(on_the_fly),
         "ours-copying-slow-planes": beside_untrained(slow_planes),
     },
     learned=True,

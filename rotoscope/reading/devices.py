@@ -130,6 +130,12 @@ def free_memory(device: torch.device) -> int | None:
     return min(known, default=None)
 
 
+def free_disk(folder: str | Path) -> int:
+    """Bytes that are free on the disk of a folder, which need not be there yet."""
+    place = Path(folder).expanduser().absolute()
+    return shutil.disk_usage(next(parent for parent in (place, *place.parents) if parent.is_dir())).free
+
+
 def _available() -> int | None:
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()

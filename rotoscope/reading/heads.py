@@ -29,7 +29,7 @@ from rotoscope.reading.layout import Layout, find_layout
 from rotoscope.reading.offloaded import check_whole, computes_on, offloads, put_back
 from rotoscope.reading.overhearing import overhearing
 from rotoscope.reading.passes import Pass
-from rotoscope.reading.scaled import context_length
+from rotoscope.reading.rope import context_length
 from rotoscope.reading.sites import (
     Call,
     Projected,

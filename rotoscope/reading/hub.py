@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import os
 import re
-import shutil
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -15,6 +14,7 @@ from typing import Any
 from rotoscope.errors import ModelError
 from rotoscope.reading.clean_room import TEMPLATES
 from rotoscope.reading.complaints import folded
+from rotoscope.reading.devices import free_disk
 
 CERTAIN = "hf:"
 """In front of a name, says that it is one of the hub."""
@@ -130,8 +130,7 @@ def room() -> tuple[int, Path]:
     from huggingface_hub import constants
 
     place = Path(constants.HF_HUB_CACHE).expanduser().resolve()
-    there = next(folder for folder in (place, *place.parents) if folder.is_dir())
-    return shutil.disk_usage(there).free, place
+    return free_disk(place), place
 
 
 def _kept(name: str) -> Path:

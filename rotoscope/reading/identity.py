@@ -43,7 +43,7 @@ NOT_COMPUTED_WITH = frozenset(
 """Settings of a configuration, besides those that all have, that no forward pass looks at."""
 
 
-def model_identity(model: nn.Module) -> str:
+def model_identity(model: Any) -> str:
     """The same for two models that compute the same from all tokens, as far as their weights and settings can tell."""
     digest = hashlib.sha256(weights_identity(model).encode())
     digest.update(type(model).__name__.encode())
@@ -167,11 +167,15 @@ def _rotary_tables(model: nn.Module) -> dict[str, Tensor]:
             original = getattr(module, key.replace("inv_freq", "original_inv_freq"), table)
             own = original if _grows(module) and isinstance(original, Tensor) else table
             expected = configured.get(key)
-            same = expected is not None and expected.shape == own.shape and expected.dtype == own.dtype
-            if same and torch.allclose(own.cpu(), expected, rtol=SAME_TABLE, atol=0):
-                own = expected
-            tables[f"{name}.{key}" if name else key] = own
+            tables[f"{name}.{key}" if name else key] = _rounded_like(own, expected)
     return tables
+
+
+def _rounded_like(own: Tensor, expected: Tensor | None) -> Tensor:
+    """The expected table where the two differ by no more than rounding, else the table itself."""
+    if expected is None or expected.shape != own.shape or expected.dtype != own.dtype:
+        return own
+    return expected if torch.allclose(own.cpu(), expected, rtol=SAME_TABLE, atol=0) else own
 
 
 def _rotary_scales(model: nn.Module) -> list[str]:

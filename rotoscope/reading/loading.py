@@ -24,6 +24,7 @@ from rotoscope.reading.gguf import converted
 from rotoscope.reading.hub import AT, CERTAIN, fetched, hub_name, no_such_path
 from rotoscope.reading.offloaded import accelerate_hushed, check_whole, moved_files, offloads, placed_by
 from rotoscope.reading.own_angles import set_angles
+from rotoscope.reading.rope import Rope, check_rotary, read_rope, rope_words, set_rope
 from rotoscope.reading.subject import Subject
 from rotoscope.reading.wrapped import plain_model
 
@@ -49,6 +50,7 @@ def load(
     allow_missing: bool = False,
     device_map: DeviceMap = None,
     offload_folder: str | Path | None = None,
+    rope: Rope = None,
 ) -> Subject:
     """Load the model to study.
 
@@ -69,6 +71,10 @@ def load(
     or a JSON file with one. It is read layer by layer where the weights are. What goes to disk is read from the model's own
     files; what has to be written anew goes to `offload_folder`, by default a temporary one that goes with the model.
 
+    `rope` reads the same weights with other rotary settings, as transformers does where they stand in config.json as
+    `rope_parameters`: {"rope_type": "yarn", "factor": 4.0}, or as text, in JSON or "rope_type=yarn,factor=4.0". What it does not
+    name stays as it is; max_position_embeddings may be named as well. A model in memory is not changed: load it from its folder.
+
     Weights that are not those the configuration asks for are refused. With `allow_missing` they are loaded; what is
     missing is random, and everything made with the model says so.
     """
@@ -84,6 +90,12 @@ def load(
         raise ModelError(
             "a device_map says where the weights of a model go when it is loaded, and this one is in memory; give its folder or "
             "its name, or load it that way yourself"
+        )
+    settings = read_rope(rope)
+    if settings and not isinstance(source, (str, Path)):
+        raise ModelError(
+            "rope says with which rotary settings a model is loaded, and this one is in memory, where it stays as it is; give its "
+            "folder or its name"
         )
     if isinstance(source, Subject):
         if device is None and asked is None and name is None:
@@ -105,28 +117,40 @@ def load(
         title = name or getattr(model, "name_or_path", "") or model.config.model_type
         return Subject(model, tokenizer, title, {"kind": "memory"})
     text = str(source)
+
+    def named(usual: str) -> str:
+        return name or (f"{usual} ({rope_words(settings)})" if settings else usual)
+
     where = Placement.of(device, device_map, offload_folder)
     if text in EMBEDDED:
         file = embedded_file(text)
-        return _from_gguf(file, name or file.name.split(".")[0], where, asked, allow_missing, kind="embedded")
+        return _from_gguf(
+            file, named(file.name.split(".")[0]), where, asked, allow_missing, settings, kind="embedded"
+        )
     own = own_model(text)
     if own is not None:
-        return _from_folder(own, name or text, where, asked or torch.float32, allow_missing, kind="embedded")
+        return _from_folder(
+            own, named(text), where, asked or torch.float32, allow_missing, settings, kind="embedded"
+        )
     path = Path(os.path.expanduser(text))
     if path.suffix == ".gguf" and not text.startswith("hf:"):
         if not os.path.isfile(path):
             raise ModelError(f"no such file: {path}")
-        return _from_gguf(path, name or path.stem, where, asked, allow_missing, kind="gguf")
+        return _from_gguf(path, named(path.stem), where, asked, allow_missing, settings, kind="gguf")
     if os.path.isdir(path):
         if not (path / "config.json").is_file() and any(path.glob("*/config.json")):
             path = list(find_checkpoints(path).values())[-1]
-        return _from_folder(path, name or path.resolve().name, where, asked, allow_missing, kind="folder")
+        return _from_folder(
+            path, named(path.resolve().name), where, asked, allow_missing, settings, kind="folder"
+        )
     if os.path.exists(path):
         raise ModelError(f"{path} is a file of a kind rotoscope does not load; give a folder or a .gguf file")
     online = hub_name(text)
     if online is not None:
         folder = fetched(online)
-        return _from_folder(folder, name or online, where, asked, allow_missing, kind="hub", place=online)
+        return _from_folder(
+            folder, named(online), where, asked, allow_missing, settings, kind="hub", place=online
+        )
     nowhere = no_such_path(text)
     if nowhere is not None:
         raise ModelError(nowhere)
@@ -181,11 +205,17 @@ def embedded_file(name: str) -> Path:
 
 
 def _from_gguf(
-    file: Path, name: str, where: Placement, dtype: torch.dtype | None, allow_missing: bool, kind: str
+    file: Path,
+    name: str,
+    where: Placement,
+    dtype: torch.dtype | None,
+    allow_missing: bool,
+    rope: dict[str, Any],
+    kind: str,
 ) -> Subject:
     with _quiet():
         folder, warnings = converted(file, allow_missing=allow_missing)
-    return _from_folder(folder, name, where, dtype, allow_missing, kind, warnings=warnings)
+    return _from_folder(folder, name, where, dtype, allow_missing, rope, kind, warnings=warnings)
 
 
 def _from_folder(
@@ -194,6 +224,7 @@ def _from_folder(
     where: Placement,
     dtype: torch.dtype | None,
     allow_missing: bool,
+    rope: dict[str, Any],
     kind: str,
     *,
     place: str | None = None,
@@ -208,6 +239,8 @@ def _from_folder(
         try:
             config = AutoConfig.from_pretrained(room, trust_remote_code=False)
             refuse_fetched(part_made_elsewhere(config), called)
+            if rope:
+                set_rope(config, rope)
             auto = model_class(config, called)
             _check_size(auto, config, files, called, None if where.spread else where.device, dtype)
             with same_random_numbers(), where.options() as options:
@@ -224,6 +257,8 @@ def _from_folder(
                 where.hold(model)
             moved_files(model, room, folder.resolve())
             set_angles(model)
+            if rope:
+                check_rotary(model)
         except ModelError:
             raise
         except Exception as problem:
@@ -251,7 +286,9 @@ def _from_folder(
     except RuntimeError as problem:
         raise ModelError(f"the model cannot be put on device '{where.device}': {folded(problem)}") from problem
     # The place is a cache path for embedded models: what identifies them is their name and fingerprint.
-    source = {"kind": kind} if kind == "embedded" else {"kind": kind, "place": called}
+    source: dict[str, Any] = {"kind": kind} if kind == "embedded" else {"kind": kind, "place": called}
+    if rope:
+        source["rope"] = rope
     return Subject(model, tokenizer, name, source, warnings=(*(warnings or ()), *found))
 
 

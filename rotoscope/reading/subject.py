@@ -34,6 +34,12 @@ class Subject:
         return model_identity(self.model)
 
     @property
+    def settings(self) -> dict[str, Any]:
+        """The model as it stands among a run's settings, with the rotary settings it was loaded with, if any."""
+        rope = {"rope": self.source["rope"]} if "rope" in self.source else {}
+        return {"model": self.name, "fingerprint": self.fingerprint, **rope}
+
+    @property
     def weights_fingerprint(self) -> str:
         """The same of the weights alone, for checkpoints of one training."""
         return weights_identity(self.model)

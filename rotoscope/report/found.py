@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rotoscope.errors import RotoscopeError
-from rotoscope.report.glimpse import accuracy_of, classes_of
+from rotoscope.report.glimpse import accuracy_of, classes_of, damage_of
 from rotoscope.report.running import classes_so_far, how_far, is_recent, last_change, progress_of
 from rotoscope.results.place import PIECES
 from rotoscope.results.record import RUN, RunRecord
@@ -129,6 +129,8 @@ def _describe(folder: Path, root: Path) -> Found:
         state = "running" if is_recent(folder) else "unfinished"
         return Found(**about, state=state, progress=progress, share=share, classes=classes_so_far(rows))
     about["written"] = _stated(run.written) or changed
+    if problem := damage_of(folder, run):
+        return Found(**about, problem=problem)
     accuracy, chance = accuracy_of(folder, run), run.settings.get("chance")
     chance = float(chance) if isinstance(chance, int | float) and 0 <= chance <= 1 else None
     return Found(**about, state="finished", accuracy=accuracy, chance=chance, classes=classes_of(folder, run))

@@ -1,7 +1,6 @@
-"""What a list says of a finished run without opening it: its classes and its accuracy, from two small tables.
+"""What a list says of a finished run without opening it: whether it is damaged, its classes and its accuracy.
 
-Files may be anybody's: what is large, damaged or not what the run wrote is not read, and the list says nothing of it. A file
-that has not changed is read once.
+Files may be anybody's: large ones are not read, nor tables with other columns. A file that has not changed is read once.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from rotoscope.maths.purity import CLASSES, purity_classes
-from rotoscope.results.files import checksum, plain
+from rotoscope.results.files import WITH_SETTINGS, checksum, plain
 from rotoscope.results.record import RunRecord
 
 MOST_BYTES = 16_000_000
@@ -30,6 +29,27 @@ CLASSED = {
 ANSWERED = {"dynamics": "accuracy.parquet", "training": "metrics.parquet"}
 """Where a training's accuracy stands; that of other runs is in their answers."""
 ANSWERS = "answers.parquet"
+
+
+def damage_of(folder: Path, run: RunRecord) -> str:
+    """The first table that is missing or not what was written, in a sentence; large ones are checked when the run is opened."""
+    for name in run.tables:
+        file = folder / f"{Path(name).name}.parquet"
+        expected = run.files.get(file.name)
+        try:
+            about = plain(file).stat()
+            small = about.st_size <= MOST_BYTES
+            known = _checksum(file, about.st_mtime_ns, about.st_size) if small else expected
+        except OSError:
+            return f"{file.name} is missing or cannot be read; {WITH_SETTINGS}"
+        if expected is not None and known != expected:
+            return f"{file.name} is damaged (it is not what was written); {WITH_SETTINGS}"
+    return ""
+
+
+@lru_cache(maxsize=20_000)
+def _checksum(file: Path, changed: int, size: int) -> str:
+    return checksum(file)
 
 
 def classes_of(folder: Path, run: RunRecord) -> dict[str, int]:
@@ -94,17 +114,16 @@ def _columns(file: Path, *names: str) -> list[list[Any]]:
 
 def _seen(folder: Path, name: str, run: RunRecord, look: Callable[[Path], Any]) -> Any:
     """What a table says, if it is one of this run's."""
-    expected = run.files.get(name)
-    if not run.complete or expected is None:
+    if name not in run.files:
         return None
     file = folder / name
     try:
         about = plain(file).stat()
-        return _looked(file, look, expected, about.st_mtime_ns, about.st_size)
-    except Exception:  # a file made by a stranger: the run's page says what is wrong with it
+        return _looked(file, look, about.st_mtime_ns, about.st_size)
+    except Exception:  # a stranger's table, which fits its checksum
         return None
 
 
 @lru_cache(maxsize=20_000)
-def _looked(file: Path, look: Callable[[Path], Any], expected: str, changed: int, size: int) -> Any:
-    return look(file) if size <= MOST_BYTES and checksum(file) == expected else None
+def _looked(file: Path, look: Callable[[Path], Any], changed: int, size: int) -> Any:
+    return look(file) if size <= MOST_BYTES else None

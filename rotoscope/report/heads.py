@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from rotoscope.errors import RunError
 from rotoscope.maths.known_patterns import KNOWN
 from rotoscope.maths.purity import CLASSES, GAMMA, pure_regions
 from rotoscope.report.columns import clean, column, columns, packed
-from rotoscope.report.salvage import Salvaged
+from rotoscope.report.reported_run import ReportedRun
 from rotoscope.report.shown import PAGE, noun_of, shown_tab
 from rotoscope.results.aggregate import (
     ALL_SCORES,
@@ -50,12 +51,9 @@ SMALL = 3_000_000
 """Bytes of frequency scores up to which two bytes a score are spent, and intervals are kept."""
 
 
-def heads_tab(found: Salvaged, room: int = PAGE) -> dict[str, Any] | None:
+def heads_tab(found: ReportedRun, room: int = PAGE) -> dict[str, Any] | None:
     """Everything about heads; parts that cannot be made are left out with a sentence in `found.problems`."""
     profile = (SwapDepths if found.kind == "depths" else Profile)(found.run, found.tables)
-    if not found.complete and "prompts" in found.tables:
-        for name in profile.derived & {"heads", "turns"}:
-            found.tables.pop(name, None)
     least_mass = found.attempt("the least mass", lambda: getattr(profile, "least_mass", LEAST_MASS))
     least_mass = LEAST_MASS if least_mass is None else least_mass
     heads = found.attempt("the heads", lambda: _heads(profile, least_mass))
@@ -102,11 +100,10 @@ def heads_tab(found: Salvaged, room: int = PAGE) -> dict[str, Any] | None:
 
 
 def _heads(profile: Profile | SwapDepths, least_mass: float) -> pd.DataFrame:
-    """The heads; an earlier version did not say on how many prompts a head has its class, nor what is at stake."""
+    """The heads, with a column that says where little is at stake."""
     if isinstance(profile, SwapDepths):
-        return _stored(profile, "turns", *INDEX, "carry_depth")
-    needed = ["class_share"] if "prompts" in profile.tables else []
-    heads = _stored(profile, "heads", *INDEX, "positional_score", *needed)
+        return _stored(profile, "turns")
+    heads = _stored(profile, "heads")
     if "little_at_stake" not in heads and "head_class" in heads:
         heads = heads.assign(little_at_stake=little_at_stake(heads, least_mass))
     return heads
@@ -115,18 +112,19 @@ def _heads(profile: Profile | SwapDepths, least_mass: float) -> pd.DataFrame:
 def _nulls(profile: Profile | SwapDepths) -> pd.DataFrame:
     """The null's heads: one row per (null_name, draw, layer, head, tau)."""
     if isinstance(profile, Profile):
-        return _stored(profile, "nulls", "null_name")
+        return _stored(profile, "nulls")
     rows = profile.null_prompts
     if not len(rows):
         return pd.DataFrame()
     return rows[rows["own"]].groupby(["null_name", "draw", *INDEX])[SCORES].mean().reset_index()
 
 
-def _stored(profile: Profile | SwapDepths, name: str, *needed: str) -> pd.DataFrame:
-    """The stored table, which other tools read too; made again from the prompts where it is lost."""
-    stored = profile.tables.get(name)
-    made: pd.DataFrame = getattr(profile, name) if stored is None or not {*needed} <= set(stored) else stored
-    return made
+def _stored(profile: Profile | SwapDepths, name: str) -> pd.DataFrame:
+    """A table that a finished run stores; made from the prompts of one that is not finished, or in memory."""
+    table: pd.DataFrame = profile.tables[name] if name in profile.tables else getattr(profile, name)
+    if len(table) and (missing := {*INDEX} - set(table)):
+        raise RunError(f"its table '{name}' has no {', '.join(sorted(missing))}")
+    return table
 
 
 def _at(heads: pd.DataFrame, places: pd.DataFrame, tau: float) -> dict[str, Any]:

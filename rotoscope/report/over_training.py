@@ -9,7 +9,7 @@ import pandas as pd
 
 from rotoscope.maths.purity import GAMMA, pure_regions, purity_codes
 from rotoscope.report.columns import clean, column, columns, packed
-from rotoscope.report.salvage import Salvaged
+from rotoscope.report.reported_run import ReportedRun
 from rotoscope.results.aggregate import LEAST_MASS, SCORES
 from rotoscope.results.dynamics import Dynamics
 
@@ -17,7 +17,7 @@ Tab = dict[str, Any]
 SHOWN_SCORES = (*SCORES, "relative_entropy")
 
 
-def training_tab(found: Salvaged) -> Tab | None:
+def training_tab(found: ReportedRun) -> Tab | None:
     """Scores of every head at every step, when heads became pure, how far they separated, and the accuracy beside them."""
     scores = found.tables.get("scores")
     accuracy = found.tables.get("accuracy", found.tables.get("metrics"))

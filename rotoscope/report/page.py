@@ -29,7 +29,6 @@ SCRIPTS = (
     "training.js",
     "others.js",
     "compare.js",
-    "place.js",
     "main.js",
 )
 EMPTY = ""

@@ -12,7 +12,7 @@ import pandas as pd
 
 from rotoscope.report.columns import clean
 from rotoscope.report.heads import heads_tab
-from rotoscope.report.salvage import Salvaged, salvage
+from rotoscope.report.reported_run import ReportedRun, reported_run
 from rotoscope.report.shown import PAGE
 from rotoscope.report.tabs import TABS, tables_tab
 from rotoscope.results.caveats import with_missing_caveats
@@ -36,7 +36,6 @@ TITLES = {
     "onehop": "One-hop questions to {name}",
     "agreement": "Heads of {name} on several tasks",
     "restrictions": "Models whose heads have some frequencies only",
-    "context-plan": "{name} at longer contexts",
     "sweep": "The sweep {name}",
     "steering": "Models that were trained to have heads of a kind",
     "cache-plan": "Key heads of {name} that keep everything",
@@ -47,14 +46,13 @@ TITLES = {
 def run_payload(source: str | Path | SavedRun, room: int = PAGE) -> dict[str, Any]:
     """The content of one run, ready for JSON, with so many bytes for attention.
 
-    Takes a run folder in any state, or a run in memory. Nothing about a damaged folder is an error here:
-    `problems` says what is missing, and the rest is shown.
+    Takes a run folder, also of a run that is being written, or a run in memory. `problems` says what cannot be shown.
     """
-    return payload_of(salvage(source), room)
+    return payload_of(reported_run(source), room)
 
 
-def payload_of(found: Salvaged, room: int = PAGE) -> dict[str, Any]:
-    """The content of what is left of a run."""
+def payload_of(found: ReportedRun, room: int = PAGE) -> dict[str, Any]:
+    """The content of the page of a run."""
     run = found.run
     tabs: dict[str, Any] = {}
     if found.kind in ("profile", "depths"):
@@ -82,14 +80,14 @@ def payload_of(found: Salvaged, room: int = PAGE) -> dict[str, Any]:
     }
 
 
-def _next(found: Salvaged) -> list[dict[str, Any]]:
+def _next(found: ReportedRun) -> list[dict[str, Any]]:
     """What to run next, where the run is whole and its heads are known."""
     profile = found.opened()
     known = isinstance(profile, Profile) and found.complete and "prompts" in found.tables
     return _steps(found, lambda: next_steps(profile)) if known else []  # type: ignore[arg-type]
 
 
-def _steps(found: Salvaged, make: Callable[[], list[Step]]) -> list[dict[str, Any]]:
+def _steps(found: ReportedRun, make: Callable[[], list[Step]]) -> list[dict[str, Any]]:
     return [step._asdict() for step in found.attempt("what to run next", make) or []]
 
 
@@ -112,13 +110,13 @@ def _proof(run: RunRecord) -> dict[str, Any]:
     return {name: value for name, value in clean(found, 2).items() if value is not None}
 
 
-def _title(found: Salvaged) -> str:
+def _title(found: ReportedRun) -> str:
     task = found.run.settings.get("task") or "unknown"
     name = found.run.name if found.run.name != found.kind else found.name
     return TITLES.get(found.kind, "A run").format(name=name, task=task)
 
 
-def _warnings(found: Salvaged, tabs: dict[str, Any]) -> list[str]:
+def _warnings(found: ReportedRun, tabs: dict[str, Any]) -> list[str]:
     """The run's own warnings, and for a profile what its heads warn of."""
     overview = tabs.get("overview")
     if not overview:

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pandas as pd
 
 from rotoscope.report.columns import curve, table
-from rotoscope.report.salvage import Salvaged
+from rotoscope.report.reported_run import ReportedRun
 from rotoscope.results.cache_plan import NOTHING, CachePlan
-from rotoscope.results.context_plan import ContextPlan
 from rotoscope.results.plan import Plan
 from rotoscope.results.rotation_plan import RotationPlan
 from rotoscope.settings.plan import SOURCES
 
 Tab = dict[str, Any]
-Tables = list[tuple[str, pd.DataFrame]]
 
 
-def cache_tab(found: Salvaged) -> Tab | None:
+def cache_tab(found: ReportedRun) -> Tab | None:
     """Loss against the share of key heads that keep everything, by source and ranking."""
     if "points" not in found.tables or not len(found.tables["points"]):
         return None
@@ -28,7 +25,7 @@ def cache_tab(found: Salvaged) -> Tab | None:
     return _tab(found, run, panels_of(with_ends(run.frontier), "kept_share"), x, done="heads" in found.tables)
 
 
-def rotation_tab(found: Salvaged) -> Tab | None:
+def rotation_tab(found: ReportedRun) -> Tab | None:
     """Loss against the number of planes that rotate, by source and ranking."""
     if not {"frontier", "selection"} <= set(found.tables):
         return None
@@ -37,25 +34,6 @@ def rotation_tab(found: Salvaged) -> Tab | None:
     rows = pd.concat([run.curve(name).assign(ranking=name) for name in names], ignore_index=True)
     x = "planes of a key head that rotate"
     return _tab(found, run, panels_of(rows, "planes"), x, done="plan" in found.tables)
-
-
-def context_tab(found: Salvaged) -> Tab | None:
-    """Loss against the length of the input, by source and scaling of the angles."""
-    if "losses" not in found.tables:
-        return None
-    run = ContextPlan(found.run, found.tables)
-    rows = run.summary.rename(columns={"setting": "ranking"})
-
-    def heads() -> Tables:
-        return [
-            ("Predicted and measured by setting and length", run.breaking),
-            ("Heads of another class than in the model as it is at training length", run.changes),
-            ("Planes that lose their gap", run.lost_gaps),
-        ]
-
-    more = heads if "heads" in found.tables else None
-    tab = _tab(found, run, panels_of(rows, "length"), "length (tokens)", done=found.complete, more=more)
-    return tab | {"log": True}
 
 
 def with_ends(rows: pd.DataFrame) -> pd.DataFrame:
@@ -79,18 +57,15 @@ def panels_of(rows: pd.DataFrame, x: str) -> list[Tab]:
 
 
 def _tab(
-    found: Salvaged,
+    found: ReportedRun,
     run: Plan,
     panels: list[Tab],
     x: str,
     *,
     done: bool,
-    more: Callable[[], Tables] | None = None,
 ) -> Tab:
     said = found.attempt("what was decided", run.sentences) if done else None
     tables = (found.attempt("the tables of the plan", run.overview) if done else None) or []
-    if done and more is not None:
-        tables = [*tables, *(found.attempt("the tables of heads and planes", more) or [])]
     return {
         "panels": panels,
         "x": x,

@@ -13,7 +13,6 @@ import pandas as pd
 from rotoscope.report.columns import table
 from rotoscope.report.plan_tabs import Tab, panels_of, with_ends
 from rotoscope.results.cache_plan import PLAN, RANDOM, CachePlan
-from rotoscope.results.context_plan import ContextPlan
 from rotoscope.results.plan import Plan
 from rotoscope.results.rotation_plan import RotationPlan
 
@@ -84,33 +83,9 @@ def _rotations(plans: Pair) -> Tab:
     }
 
 
-def _contexts(plans: Pair) -> Tab:
-    lines = [plan.summary.rename(columns={"setting": "ranking"}) for plan in plans]
-    tables = [dict(plan.overview()) for plan in plans]
-    keys = ["setting", "length"]
-    found = []
-    for title in dict.fromkeys(title for some in tables for title in some):
-        sides = [
-            some[title].set_index([key for key in keys if key in some[title]])
-            for some in tables
-            if title in some
-        ]
-        if len(sides) == 2:
-            found.append(_beside(title, sides))
-    words = [] if _one_model(plans) else [OTHER_MODEL]
-    return {
-        "x": "length (tokens)",
-        "log": True,
-        "panels": _panels(lines, "length"),
-        "words": [*words, UNTESTED],
-        "tables": found,
-    }
-
-
 MADE: dict[type[Plan], Callable[[Pair], Tab]] = {
     CachePlan: _caches,
     RotationPlan: _rotations,
-    ContextPlan: _contexts,
 }
 
 

@@ -190,7 +190,10 @@ class _Pages:
 
     def _payloads(self, *paths: str) -> list[dict[str, Any]]:
         folders = [self._folder(path) for path in paths]
-        payloads = _payloads_of(tuple((folder, _stamp(folder)) for folder in folders))
+        try:
+            payloads = _payloads_of(tuple((folder, _stamp(folder)) for folder in folders))
+        except RunError as damage:
+            raise HTTPException(409, str(damage).replace(f"{self.root}/", "")) from damage
         return [
             payload if payload["complete"] else payload | _progress(folder)
             for payload, folder in zip(payloads, folders, strict=True)
@@ -205,7 +208,9 @@ class _Pages:
 
 
 def _links(run: Found) -> Links | None:
-    """Where the server has a run; a name that is no text cannot be asked for."""
+    """Where the server has a run; a damaged one has no page, and a name that is no text cannot be asked for."""
+    if run.state == "damaged":
+        return None
     try:
         link = quote(run.path)
     except UnicodeEncodeError:

@@ -11,7 +11,7 @@ import pandas as pd
 
 from rotoscope.errors import RunError
 from rotoscope.report.columns import clean
-from rotoscope.report.salvage import Salvaged
+from rotoscope.report.reported_run import ReportedRun
 from rotoscope.results.aggregate import HEAD
 from rotoscope.results.shown import blocks_shown, bytes_of, moved_by
 
@@ -30,7 +30,7 @@ NOUNS = {
 """What is swapped, by task; elsewhere single tokens."""
 
 
-def shown_tab(found: Salvaged, places: pd.DataFrame, room: int = PAGE) -> dict[str, Any]:
+def shown_tab(found: ReportedRun, places: pd.DataFrame, room: int = PAGE) -> dict[str, Any]:
     """The first prompt, and what every head made of it, in so many letters; or why there is nothing to show."""
     if not {"attention", "shown_prompt"} <= set(found.tables):
         return {"why": _why(found)}
@@ -63,7 +63,7 @@ def shown_tab(found: Salvaged, places: pd.DataFrame, room: int = PAGE) -> dict[s
 
 
 def _check(prompt: pd.DataFrame, heads: list[Any], n: int) -> None:
-    """A table of somebody else's, or a damaged one, must not reach the script."""
+    """A stranger's table must not reach the script."""
     block, m = prompt["block"].to_numpy(), int(prompt["block"].max()) + 1
     inside = block[block >= 0]
     if not (inside == np.sort(inside)).all() or set(inside) != set(range(m)) or not 0 < n <= len(prompt):
@@ -79,7 +79,7 @@ def _check(prompt: pd.DataFrame, heads: list[Any], n: int) -> None:
             raise RunError(f"the swaps of head {head.layer}:{head.head} are not between its blocks")
 
 
-def noun_of(found: Salvaged) -> str:
+def noun_of(found: ReportedRun) -> str:
     """What is swapped, in a word."""
     sizes = found.run.settings.get("task_settings")
     finer = sizes.get("granularity") if isinstance(sizes, dict) else None
@@ -90,14 +90,12 @@ def noun_of(found: Salvaged) -> str:
     return NOUNS.get(str(found.run.settings.get("task")), "token" if single else "block")
 
 
-def _why(found: Salvaged) -> str:
+def _why(found: ReportedRun) -> str:
     if not found.complete:
         return "attention is kept when the run is finished"
     if found.run.settings.get("examples") is False:
         return "the run was made with --no-examples: no attention was kept"
-    if {"attention", "shown_prompt"} & set(found.run.tables):
-        return "the table it stands in is lost or damaged"
-    return "the run was made by an earlier rotoscope, which kept no attention of every head: make it again to see it"
+    return "the run has no attention of every head"
 
 
 TRIED, LEAST = 8, 0.01

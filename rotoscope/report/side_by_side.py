@@ -13,7 +13,7 @@ from rotoscope.maths.purity import CLASSES
 from rotoscope.report.columns import clean, column
 from rotoscope.report.payload import payload_of
 from rotoscope.report.plans_compared import plans_compared
-from rotoscope.report.salvage import Salvaged, salvage
+from rotoscope.report.reported_run import ReportedRun, reported_run
 from rotoscope.report.shown import PAGE
 from rotoscope.results.aggregate import HEAD, SCORES
 from rotoscope.results.comparison import Comparison, Sample, compare, settings_that_differ
@@ -48,8 +48,8 @@ class Side:
 
 
 def side_of(source: str | Path | SavedRun, room: int = PAGE) -> Side:
-    """A run folder in any state, or a run in memory, with so many bytes for attention."""
-    found = salvage(source)
+    """A run folder, or a run in memory, with so many bytes for attention."""
+    found = reported_run(source)
     payload = payload_of(found, room)
     overview, training = payload["tabs"].get("overview"), payload["tabs"].get("training")
     samples = _samples(found, overview["taus"]) if overview else {}
@@ -58,15 +58,17 @@ def side_of(source: str | Path | SavedRun, room: int = PAGE) -> Side:
     return Side(payload, found.run, bool(overview), samples, ends, plan if isinstance(plan, Plan) else None)
 
 
-def _samples(found: Salvaged, taus: list[float]) -> dict[float, Sample]:
+def _samples(found: ReportedRun, taus: list[float]) -> dict[float, Sample]:
     run = (SwapDepths if found.kind == "depths" else Profile)(found.run, found.tables)
     try:
         return {tau: Sample.of(run, tau) for tau in taus}
-    except Exception:  # damage has no end of forms; the page says what is missing
+    except (
+        Exception
+    ):  # tables of a stranger's, or of a run that is being written; the page says what is missing
         return {}
 
 
-def _ends(found: Salvaged) -> dict[float, pd.DataFrame]:
+def _ends(found: ReportedRun) -> dict[float, pd.DataFrame]:
     run = Dynamics(found.run, found.tables)
     try:
         taus = run.scores["tau"].unique()

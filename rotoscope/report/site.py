@@ -144,10 +144,12 @@ def _write(place: Path, title: str, entries: list[_Entry], show_progress: bool |
     with progress_bar("site", len(entries) + pairs * (pairs - 1) // 2, show_progress) as progress:
         for entry in entries:
             image = _picture(entry)
-            listed.append(dataclasses.replace(entry.found, picture=image is not None))
-            folder = entry.folder
-            if folder is not None:
-                one = side_of(folder)
+            one, problem = _side(entry)
+            shown = dataclasses.replace(entry.found, picture=image is not None)
+            if problem:
+                shown = dataclasses.replace(shown, state="damaged", problem=problem)
+            listed.append(shown)
+            if one is not None:
                 one.payload["name"] = entry.found.name
                 keep(f"data/{entry.number}.js", _data(entry.number, one.payload))
                 scripts = (f"data/{entry.number}.js", "assets/plotly.js", "assets/page.js")
@@ -164,6 +166,15 @@ def _write(place: Path, title: str, entries: list[_Entry], show_progress: bool |
     keep("index.html", _list(title, entries, listed, set(sides)).encode("utf-8", "replace"))
     about = {"kind": KIND, "version": __version__, "written": _now(), "files": sorted(files)}
     (place / MARK).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+
+
+def _side(entry: _Entry) -> tuple[Side | None, str]:
+    """What the page of a run is made from, or why it has none."""
+    folder = entry.folder
+    try:
+        return (None if folder is None else side_of(folder)), ""
+    except RunError as damage:
+        return None, str(damage).replace(f"{folder}/", "").replace(str(folder), entry.found.name)
 
 
 def _data(name: str, content: dict[str, Any]) -> bytes:

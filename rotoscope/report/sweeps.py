@@ -22,7 +22,7 @@ from rotoscope.results.record import RunRecord
 from rotoscope.results.sweep import ITEM_COLUMN, Sweep
 
 if TYPE_CHECKING:
-    from rotoscope.report.salvage import Salvaged
+    from rotoscope.report.reported_run import ReportedRun
 
 WITHIN = ("queries", "tau")
 """What an item can have several of: each has classes of its own."""
@@ -34,7 +34,7 @@ NOTE = (
 )
 
 
-def sweep_tables(found: Salvaged) -> list[dict[str, Any]]:
+def sweep_tables(found: ReportedRun) -> list[dict[str, Any]]:
     """The items by state, each of them, and the classes of their heads, where there are heads with classes."""
     if "items" not in found.tables:
         return []

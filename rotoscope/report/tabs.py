@@ -11,8 +11,8 @@ import pandas as pd
 from rotoscope.maths.purity import COVERED
 from rotoscope.report.columns import clean, column, columns, curve, packed, table
 from rotoscope.report.over_training import training_tab
-from rotoscope.report.plan_tabs import cache_tab, context_tab, rotation_tab
-from rotoscope.report.salvage import Salvaged
+from rotoscope.report.plan_tabs import cache_tab, rotation_tab
+from rotoscope.report.reported_run import ReportedRun
 from rotoscope.report.sweeps import sweep_tables
 from rotoscope.results.aggregate import ENDS, SCORES
 from rotoscope.results.agreement import Agreement
@@ -33,7 +33,7 @@ from rotoscope.results.writers import NOBODY, ONE, READER, writers_in_words
 Tab = dict[str, Any]
 
 
-def depths_tab(found: Salvaged) -> Tab | None:
+def depths_tab(found: ReportedRun) -> Tab | None:
     """Both scores of every head at every depth, with intervals, and the heads that turn."""
     run = SwapDepths(found.run, found.tables)
     depths = run.depths
@@ -53,7 +53,7 @@ def depths_tab(found: Salvaged) -> Tab | None:
     return tab
 
 
-def writers_tab(found: Salvaged) -> Tab | None:
+def writers_tab(found: ReportedRun) -> Tab | None:
     """Every positional head that was silenced and every carried head that was asked, with the effect between them."""
     run = SwapDepths(found.run, found.tables)
     if "writers" not in found.tables:
@@ -83,7 +83,7 @@ def writers_tab(found: Salvaged) -> Tab | None:
     }
 
 
-def lengths_tab(found: Salvaged) -> Tab:
+def lengths_tab(found: ReportedRun) -> Tab:
     """Accuracy by length for every model, what the heads do there, and what was predicted."""
     run = Lengths(found.run, found.tables)
     curves = []
@@ -107,7 +107,7 @@ def lengths_tab(found: Salvaged) -> Tab:
     return {"curves": curves, "x": "length (tokens)", "tables": _made(found, made)}
 
 
-def onehop_tab(found: Salvaged) -> Tab:
+def onehop_tab(found: ReportedRun) -> Tab:
     run = OneHopRun(found.run, found.tables)
     accuracy = run.accuracy()
     title = "Accuracy by length; free: the model's own answer, restricted: the likeliest candidate"
@@ -122,7 +122,7 @@ def onehop_tab(found: Salvaged) -> Tab:
     }
 
 
-def canonical_tab(found: Salvaged) -> Tab:
+def canonical_tab(found: ReportedRun) -> Tab:
     """Final accuracy by angle, and how it grew."""
     run = Canonical(found.run, found.tables)
     final = run.final()
@@ -159,7 +159,7 @@ LEDGER = (
 )
 
 
-def verdicts_tab(name: str, title: str, wanted: Sequence[str], found: Salvaged) -> Tab | None:
+def verdicts_tab(name: str, title: str, wanted: Sequence[str], found: ReportedRun) -> Tab | None:
     """A table with a verdict in every row, those columns first that one reads first."""
     if name not in found.tables:
         return None
@@ -170,7 +170,7 @@ def verdicts_tab(name: str, title: str, wanted: Sequence[str], found: Salvaged) 
     return {"verdicts": counts, "statements": table(rows[order], title, most=None), "front": len(first)}
 
 
-TABS: dict[str, dict[str, Callable[[Salvaged], Tab | None]]] = {
+TABS: dict[str, dict[str, Callable[[ReportedRun], Tab | None]]] = {
     "depths": {"depths": depths_tab, "writers": writers_tab},
     "dynamics": {"training": training_tab},
     "training": {"training": training_tab},
@@ -179,7 +179,6 @@ TABS: dict[str, dict[str, Callable[[Salvaged], Tab | None]]] = {
     "canonical": {"canonical": canonical_tab},
     "cache-plan": {"plan": cache_tab},
     "rotation-plan": {"plan": rotation_tab},
-    "context-plan": {"plan": context_tab},
     "theory": {"theory": partial(verdicts_tab, *THEORY)},
     "ledger": {"ledger": partial(verdicts_tab, *LEDGER)},
 }
@@ -196,13 +195,12 @@ SHOWN_ELSEWHERE = {
     "lengths": {"heads"},
     "cache-plan": {"points"},
     "rotation-plan": {"frontier", "selection"},
-    "context-plan": {"losses", "positions", "heads", "planes", "predicted"},
     "canonical": {"accuracy", "positions", "vectors", "scores"},
     "sweep": {"items", "heads", "classes"},
 }  # fmt: skip
 
 
-def tables_tab(found: Salvaged) -> Tab | None:
+def tables_tab(found: ReportedRun) -> Tab | None:
     """Summaries first, then the tables as they are stored, where no other tab shows them."""
     made = sweep_tables(found) if found.kind == Sweep.kind else _made(found, _summaries(found))
     for name, stored in found.tables.items():
@@ -215,7 +213,7 @@ def tables_tab(found: Salvaged) -> Tab | None:
 KINDS_BY_CLASS = "Heads of known kinds by class, in brackets what shuffled classes give, * beyond that"
 
 
-def _summaries(found: Salvaged) -> list[tuple[str, Callable[[], pd.DataFrame]]]:
+def _summaries(found: ReportedRun) -> list[tuple[str, Callable[[], pd.DataFrame]]]:
     run = found.opened()
     have = found.tables
     if isinstance(run, Agreement) and "heads" in have:
@@ -259,7 +257,7 @@ def _summaries(found: Salvaged) -> list[tuple[str, Callable[[], pd.DataFrame]]]:
     return []
 
 
-def _made(found: Salvaged, wanted: Sequence[tuple[str, Callable[[], pd.DataFrame]]]) -> list[Tab]:
+def _made(found: ReportedRun, wanted: Sequence[tuple[str, Callable[[], pd.DataFrame]]]) -> list[Tab]:
     """Those tables that can be made and are not empty."""
     tables = []
     for title, make in wanted:

@@ -7,7 +7,6 @@ from rotoscope.errors import RunError
 from rotoscope.results.agreement import Agreement as Agreement
 from rotoscope.results.cache_plan import CachePlan as CachePlan
 from rotoscope.results.canonical import Canonical as Canonical
-from rotoscope.results.context_plan import ContextPlan as ContextPlan
 from rotoscope.results.depths import SwapDepths as SwapDepths
 from rotoscope.results.dynamics import Dynamics as Dynamics
 from rotoscope.results.gating import Gating as Gating
@@ -52,7 +51,6 @@ KINDS: dict[str, type[SavedRun]] = {
         Steering,
         CachePlan,
         RotationPlan,
-        ContextPlan,
         Sweep,
     )
 }

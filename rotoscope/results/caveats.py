@@ -27,11 +27,7 @@ def caveats(profile: Profile) -> list[str]:
 
 
 def with_missing_caveats(noted: Iterable[object], null_name: str | None, heads: pd.DataFrame) -> list[str]:
-    """What a run noted when it was made, and what it should have noted.
-
-    Runs of earlier versions did not note that they had no null, and a run that is still going has noted
-    nothing.
-    """
+    """What a run noted when it was finished; one that is being written has noted nothing yet."""
     found = [str(caveat) for caveat in noted]
     if null_name is None and NO_NULL not in found:
         found.insert(0, NO_NULL)

@@ -27,6 +27,9 @@ CHECKSUM = "checksum"
 MANIFEST = "manifest.txt"
 SCRATCH = ".*.part"
 """Files that are being written, or were when a process was killed."""
+AGAIN = "make the run again with --overwrite"
+"""What to do about a run that cannot be read."""
+WITH_SETTINGS = f"{AGAIN} (its settings are in run.json)"
 DEPTH = 4
 """How deep in a run folder a file can lie."""
 
@@ -74,9 +77,9 @@ def read_arrays(path: Path) -> dict[str, Any]:
             expected = (file.metadata() or {}).get(CHECKSUM)
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  not a mapping
     except (OSError, SafetensorError) as damage:
-        raise RunError(f"{path} cannot be read ({damage}); make the run again") from damage
+        raise RunError(f"{path} cannot be read ({damage}); {WITH_SETTINGS}") from damage
     if expected is not None and expected != _arrays_checksum(arrays):
-        raise RunError(f"{path} is damaged (it is not what was written); make the run again")
+        raise RunError(f"{path} is damaged (it is not what was written); {WITH_SETTINGS}")
     return arrays
 
 
@@ -128,11 +131,6 @@ def make_folder(path: Path) -> None:
         above = above.parent
     for folder in missing[::-1]:
         folder.mkdir(exist_ok=True)
-
-
-def held_by_another(problem: OSError) -> bool:
-    """Whether a lock could not be taken because somebody has it. Where a file system has no locks, two at work are not noticed."""
-    return problem.errno in (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
 
 
 def replace_file(path: Path, write: Callable[[Path], object]) -> None:
@@ -203,7 +201,7 @@ def read_table(path: Path, expected: str | None = None) -> pd.DataFrame:
     """A table of a run; one that is missing, damaged, or not what was written is named."""
     if path.is_dir():
         raise RunError(
-            f"the run is incomplete: {path.name} is missing in {path.parent} (a folder is in its place)"
+            f"the run is damaged: {path.name} is missing in {path.parent} (a folder is in its place); {WITH_SETTINGS}"
         )
     table, damage = None, ""
     try:
@@ -212,9 +210,11 @@ def read_table(path: Path, expected: str | None = None) -> pd.DataFrame:
         else:
             damage = "it is not what was written"
     except FileNotFoundError as missing:
-        raise RunError(f"the run is incomplete: {path.name} is missing in {path.parent}") from missing
+        raise RunError(
+            f"the run is damaged: {path.name} is missing in {path.parent}; {WITH_SETTINGS}"
+        ) from missing
     except Exception as problem:  # arrow and pandas raise anything at all at damaged bytes
         damage = str(problem) or type(problem).__name__
     if table is None:
-        raise RunError(f"{path} is damaged ({damage}); make the run again")
+        raise RunError(f"{path} is damaged ({damage}); {WITH_SETTINGS}")
     return table

@@ -65,10 +65,7 @@ def per_input(total: np.ndarray, count: np.ndarray) -> np.ndarray:
 
 
 def one_row_per_input(prompts: pd.DataFrame, index: list[str]) -> pd.DataFrame:
-    """Rows of prompts that show the same tokens averaged, so that every input is one sample.
-
-    Runs of earlier versions did not note their inputs: there every prompt is one.
-    """
+    """Rows of prompts that show the same tokens averaged, so that every input is one sample."""
     if "input_id" not in prompts:
         return prompts
     first = prompts.drop_duplicates("prompt")

@@ -20,17 +20,20 @@ class Ledger(SavedRun):
     @cached_property
     def rows(self) -> pd.DataFrame:
         """One row per claim: the paper's value, ours, the null's, rule, verdict and the command behind it."""
-        return self.tables["ledger"].rename(columns={"anew": "recompute"})  # what runs of 0.1.0 call it
+        return self.tables["ledger"]
 
     def counts(self) -> pd.Series:
         """How many claims have each verdict."""
         return self.rows["verdict"].value_counts()
 
     def markdown(self) -> str:
-        """The ledger as a Markdown table, the verdict beside the claim: in sight on a narrow screen."""
+        """The ledger as a Markdown table, the verdict beside the claim: in sight on a narrow screen.
+
+        How stored runs were made, and the command of every row, stand in the table alone.
+        """
         lines = [
-            "| claim | verdict | statement | paper's value | ours | null | paper | rests on | command |",
-            "|---|---|---|---|---|---|---|---|---|",
+            "| claim | verdict | statement | paper's value | ours | null | paper | rests on |",
+            "|---|---|---|---|---|---|---|---|",
         ]
         for row in self.rows.itertuples():
             ours = row.our_value + (f" ({row.note})" if row.note else "")
@@ -42,8 +45,7 @@ class Ledger(SavedRun):
                 ours,
                 row.null_value,
                 f"{PAPERS.get(row.paper, row.paper)}, {row.place}",
-                row.rests_on,
-                f"`{row.command}`",
+                row.rests_on.split(" (")[0],
             )
             lines.append("| " + " | ".join(str(c).replace("|", "\\|").replace("\n", " ") for c in cells) + " |")
         return f"{len(self.rows)} claims: {self._counted()}.\n\n" + "\n".join(lines) + "\n"

@@ -84,7 +84,7 @@ class Lengths(SavedRun):
         dice = np.random.default_rng(seed)
         rows = []
         keys = ["model", "task", "layer", "head"]
-        for key, queries in _with_inputs(self.heads).groupby(keys, sort=False):
+        for key, queries in self.heads.groupby(keys, sort=False):
             row = dict(zip(keys, key, strict=True))
             for name in ("discrepancy", "gap"):
                 values = [
@@ -209,21 +209,6 @@ def longest_trained(classes: pd.DataFrame) -> pd.DataFrame:
         return classes
     most = classes.groupby(["task", "training"], dropna=False)["trained_steps"].transform("max")
     return classes[classes["training"].isna() | (classes["trained_steps"] == most)]
-
-
-def _with_inputs(heads: pd.DataFrame) -> pd.DataFrame:
-    """The heads with the input of every query.
-
-    Earlier versions did not note it. They wrote the queries of each place on the path in the order of the inputs, so
-    the k-th of those with so many hops belongs to the k-th such input.
-    """
-    if "input_id" in heads:
-        return heads
-    if not {"path_index", "hops"} <= set(heads):
-        return heads.assign(input_id=np.arange(len(heads)))
-    place = ["model", "task", "length", "layer", "head", "path_index", "hops"]
-    rank = heads.groupby(place, sort=False).cumcount()
-    return heads.assign(input_id=rank * (heads["hops"].max() + 1) + heads["hops"])
 
 
 def _resampled(inputs: np.ndarray, dice: np.random.Generator) -> np.ndarray:

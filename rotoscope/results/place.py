@@ -31,8 +31,6 @@ from rotoscope.results.replacement import move_all
 PIECES, LOG, LOCK, ASIDE = "pieces", "metrics.jsonl", ".lock", ".replaced"
 SCRATCH_CHECKPOINTS = ".checkpoint-*.part"
 """Folders in which checkpoints are written before they have their name."""
-OLD_CHECKPOINTS = "checkpoint*"
-"""How weights are called that runs without a manifest left beside their tables."""
 
 
 class Place:
@@ -181,8 +179,8 @@ class Place:
     def files(self) -> list[Path]:
         """What rotoscope wrote here, the run's description first."""
         names = [RUN, *listed(self.folder), MANIFEST]
-        if not _is_file(self.folder / MANIFEST):
-            names += self._files_of_old_runs()
+        if not _is_file(self.folder / MANIFEST) and (record := self._record()) is not None:
+            names += record.files
         files = [self.folder / name for name in dict.fromkeys(names) if name != LOCK]
         return [file for file in files if _is_file(file)] + self._scratch_files()
 
@@ -190,15 +188,6 @@ class Place:
         """What was being written here when a process was killed."""
         files = sorted(self.folder.rglob(SCRATCH))
         return [file for file in files if _is_file(file) and not file.is_relative_to(self._aside)]
-
-    def _files_of_old_runs(self) -> list[str]:
-        """What runs wrote before there was a manifest."""
-        record = self._record() or RunRecord()
-        kept = [*(self.folder / PIECES).rglob("*")]
-        for checkpoint in self.folder.glob(OLD_CHECKPOINTS):
-            kept += [checkpoint, *checkpoint.rglob("*")]
-        tables = [f"{name}.parquet" for name in record.tables]
-        return [LOG, *tables, *(file.relative_to(self.folder).as_posix() for file in kept)]
 
     def _record(self) -> RunRecord | None:
         """What `run.json` says, where it is one of ours and whole."""

@@ -75,7 +75,7 @@ class Profile(ScoredRun):
         return self._of_examples("vectors", vectors_of)
 
     def _of_examples(self, name: str, make: Callable[..., pd.DataFrame]) -> pd.DataFrame:
-        if name in self.tables:  # of runs of earlier versions, and of the ledger
+        if name in self.tables:  # of the ledger's stored runs
             return self.tables[name]
         return make(self.shown_prompt, self.attention, telling_heads(self.at()))
 

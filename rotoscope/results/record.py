@@ -6,7 +6,6 @@ import dataclasses
 import hashlib
 import json
 import platform
-import re
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,7 +17,7 @@ from typing import Any, Self
 
 from rotoscope import __version__
 from rotoscope.errors import RunError
-from rotoscope.results.files import CHECKSUM, checksum, plain, write_json
+from rotoscope.results.files import AGAIN, CHECKSUM, checksum, plain, write_json
 
 SCHEMA = "1.2"
 RUN = "run.json"
@@ -120,20 +119,10 @@ class RunRecord:
         return self.kind != "unknown" and self.settings_hash == settings_hash(self.settings)
 
     @property
-    def begun_by_another_version(self) -> str:
-        """Why an unfinished run cannot be gone on with, and what to do; empty where it can."""
-        if self.complete or self.schema == SCHEMA:
-            return ""
-        return (
-            f"begun by another version of rotoscope (schema {self.schema}, this one writes {SCHEMA}) and not finished: "
-            "make it again with --overwrite"
-        )
-
-    @property
     def cannot_go_on(self) -> str:
-        """Why an unfinished run cannot be gone on with by these versions, and what to do; empty where it can."""
-        if self.complete or self.begun_by_another_version:
-            return self.begun_by_another_version
+        """Why an unfinished run cannot be continued with these versions, and what to do; empty where it can."""
+        if self.complete:
+            return ""
         now = versions()
         changed = [
             f"{name} {self.versions.get(name, 'of no known version')} ({now[name]} now)"
@@ -162,10 +151,34 @@ class RunRecord:
         except FileNotFoundError as missing:
             raise RunError(f"{folder} is no run folder: it has no {RUN}") from missing
         except (OSError, ValueError, RecursionError) as damage:
-            raise RunError(f"{folder / RUN} is damaged ({damage})") from damage
-        record, problems = cls.parse(content)
-        if problems:
-            raise RunError(f"{folder}: {problems[0]}")
+            raise RunError(f"{folder / RUN} is damaged ({damage}); {AGAIN}") from damage
+        return cls._checked(content, folder)
+
+    @classmethod
+    def _checked(cls, content: Any, folder: Path) -> Self:
+        """The record with this content; another schema, a wrong checksum or a field of another type is refused."""
+        schema = content.get("schema") if isinstance(content, dict) else None
+        if not isinstance(schema, str) or not schema:
+            raise RunError(f"{folder / RUN} is damaged (it does not name its schema); {AGAIN}")
+        if schema != SCHEMA:
+            made_with = content.get("versions")
+            version = made_with.get("rotoscope") if isinstance(made_with, dict) else None
+            raise RunError(
+                f"the run in {folder} was made by rotoscope {version or 'of unknown version'} (schema {schema}; this version "
+                f"reads {SCHEMA}); {AGAIN}"
+            )
+        if content.get(CHECKSUM) != described_checksum(content):
+            raise RunError(f"{folder / RUN} is damaged (it is not what was written); {AGAIN}")
+        record = cls(versions={})
+        for field_ in dataclasses.fields(cls):
+            name, value = field_.name, content.get(field_.name)
+            if name == "details" or value is None:
+                continue
+            if not _has_type(name, value):
+                raise RunError(f"{folder}: the {name} in {RUN} are damaged; {AGAIN}")
+            setattr(record, name, _part(_PARTS[name], value) if name in _PARTS else value)
+        known = {CHECKSUM, *(field_.name for field_ in dataclasses.fields(cls))}
+        record.details = {key: value for key, value in content.items() if key not in known}
         return record
 
     def damage(self, folder: Path) -> list[str]:
@@ -178,31 +191,6 @@ class RunRecord:
             elif checksum(file) != expected:
                 found.append(f"{name} is not what was written")
         return found
-
-    @classmethod
-    def parse(cls, content: object) -> tuple[Self, list[str]]:
-        """A record from the content of a `run.json`, as far as it can be believed, and what is wrong with it."""
-        if not isinstance(content, dict):
-            return cls(), [f"{RUN} is damaged (it holds no description)"]
-        record, problems = cls(versions={}), []
-        for one in dataclasses.fields(cls):
-            value = content.get(one.name)
-            if one.name == "details" or value is None:
-                continue
-            part = _PARTS.get(one.name)
-            if not isinstance(value, dict if part else _KINDS.get(one.name, str)) or not _of_texts(
-                one.name, value
-            ):
-                problems.append(f"the {one.name} in {RUN} are damaged and left out")
-                continue
-            setattr(record, one.name, _part(part, value) if part and isinstance(value, dict) else value)
-        known = {CHECKSUM, *(one.name for one in dataclasses.fields(cls))}
-        record.details = {key: value for key, value in content.items() if key not in known}
-        problems += _schema_problems(content.get("schema"))
-        checked = CHECKSUM in content or _with_checksum(record.schema)
-        if not problems and checked and content.get(CHECKSUM) != described_checksum(content):
-            problems.append(f"{RUN} is damaged (it is not what was written)")
-        return record, problems
 
 
 _KINDS: dict[str, type] = {
@@ -218,30 +206,15 @@ _KINDS: dict[str, type] = {
 _PARTS: dict[str, type] = {"subject": SubjectRecord, "proof": Proof}
 
 
-def _of_texts(name: str, value: Any) -> bool:
-    """Whether what holds names, sentences and checksums holds nothing else."""
-    inner = value.values() if isinstance(value, dict) else value
-    return name not in ("tables", "warnings", "files", "versions") or all(isinstance(one, str) for one in inner)
+def _has_type(name: str, value: Any) -> bool:
+    """Whether a field has its type, and whether names, sentences and checksums are texts."""
+    parts: Any = value.values() if isinstance(value, dict) else value
+    if not isinstance(value, dict if name in _PARTS else _KINDS.get(name, str)):
+        return False
+    return name not in ("tables", "warnings", "files", "versions") or all(isinstance(p, str) for p in parts)
 
 
 def _part(kind: type, value: dict[str, Any]) -> Any:
     """A part with a type of its own; what it does not know is left out."""
     names = {one.name for one in dataclasses.fields(kind)}
     return kind(**{key: inner for key, inner in value.items() if key in names})
-
-
-def _schema_problems(schema: object) -> list[str]:
-    major = re.match(r"\d+", str(schema or ""))
-    if major is None:
-        return [f"{RUN} is damaged (it does not say which schema it has)"]
-    if int(major.group()) > int(SCHEMA.split(".")[0]):
-        return [
-            f"the run was written by a newer rotoscope (schema {schema}, this one reads {SCHEMA}); {UPGRADE}"
-        ]
-    return []
-
-
-def _with_checksum(schema: str) -> bool:
-    """Whether records of this schema have a checksum of their own."""
-    parts = re.findall(r"\d+", schema)
-    return [int(part) for part in parts[:2]] >= [1, 2]

@@ -11,8 +11,8 @@ from rotoscope.results.table import Table
 from rotoscope.results.verdict import BEYOND, NO_VERDICT
 
 RANDOM, ALL, NONE = "random", "all rotate", "none rotates"
-OURS = ("positional", "positional_minus_symbolic", "turning_norm", "effect", "effect_rounds", "combined")
-"""Rankings by what this program measures of a plane; the others are baselines."""
+EFFECT = "effect"
+"""The ranking by what stopping a plane would cost; the others are baselines."""
 KEYS = ["ranking", "planes", "source"]
 
 
@@ -59,8 +59,7 @@ class RotationPlan(Plan):
     def selected_by(self) -> pd.DataFrame:
         """Mean loss of every ranking over sources, on the prompts of the selection, the least first."""
         rows = self.selection.groupby(["ranking", "source"], sort=False)["loss"].mean().unstack("source")
-        table = rows.mean(axis=1).rename("loss").sort_values(kind="stable").reset_index()
-        return table.assign(ours=table["ranking"].isin(OURS))
+        return rows.mean(axis=1).rename("loss").sort_values(kind="stable").reset_index()
 
     @cached_property
     def summary(self) -> pd.DataFrame:
@@ -147,12 +146,11 @@ class RotationPlan(Plan):
         return said + self.about_chance(self.lost)
 
     def _against_baselines(self) -> str:
-        means = self.selected_by()
-        ours = means.loc[means["ours"], "ranking"].tolist()
-        others = means.loc[~means["ours"] & (means["ranking"] != RANDOM), "ranking"].tolist()
-        if not ours or not others:
-            return "Only rankings of one kind were compared: nothing is said of ours beside baselines."
-        table = self.beside(ours[0], others[0])
+        names = self.selected_by()["ranking"].tolist()
+        others = [name for name in names if name not in (EFFECT, RANDOM)]
+        if EFFECT not in names or not others:
+            return f"{EFFECT} was not compared with a baseline."
+        table = self.beside(EFFECT, others[0])
         table = table[~table["source"].isin(list(self.lost))]
         words = [
             f"{row.difference:+.2f} [{row.low:+.2f}, {row.high:+.2f}] on {row.source}"
@@ -168,10 +166,10 @@ class RotationPlan(Plan):
         verdict += f", and more on {' and '.join(worse)}" if worse else ""
         used = (
             ""
-            if self.chosen in OURS
-            else f" The plan uses the baseline {self.chosen}: none of ours lost less where it was chosen."
+            if self.chosen == EFFECT
+            else f" The plan uses the baseline {self.chosen}: {EFFECT} lost no less where it was chosen."
         )
-        return f"The best of ours, {ours[0]}, beside the best baseline, {others[0]}: {', '.join(words)}; {verdict}.{used}"
+        return f"{EFFECT} beside the best baseline, {others[0]}: {', '.join(words)}; {verdict}.{used}"
 
     def _against_random(self) -> list[str]:
         table = self.beside_random

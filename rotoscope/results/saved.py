@@ -35,8 +35,6 @@ class SavedRun:
         run = RunRecord.read(folder)
         if run.kind != cls.kind:
             raise RunError(f"{folder} holds a run of kind '{run.kind}', not '{cls.kind}'")
-        if run.begun_by_another_version:
-            raise RunError(f"the run in {folder} was {run.begun_by_another_version}")
         if not run.complete:
             replaced = folder / ASIDE
             raise RunError(

@@ -15,15 +15,14 @@ from rotoscope.results.dynamics import Dynamics
 from rotoscope.results.items import FAILED, FINISHED, Outcome, outcome_of, runs_in
 from rotoscope.results.record import RunRecord
 from rotoscope.results.saved import SavedRun, Tables
+from rotoscope.results.sweep_table import write_heads
 from rotoscope.results.table import Table
 from rotoscope.results.training import Training
 
-FINGERPRINT = "fingerprint"
-"""Tells models of one name apart."""
+MODEL_COLUMN, FINGERPRINT = "model", "fingerprint"
+"""Which model a head is of; the fingerprint tells models of one name apart."""
 ITEM_COLUMN, RUN_COLUMN = "item", "run"
 """Where a row comes from: the item, and, of an item with several runs, which of them."""
-STORAGE = "storage"
-"""Where the items are, as a sweep's description says it, if they are not in its folder."""
 LEFT_OUT = "{what} of an item are left out: {problem}; delete its folder to have it made again"
 
 
@@ -37,7 +36,7 @@ class Sweep(SavedRun):
         "`error`, `folder` within the sweep's, and `fingerprint` of the model where its run says."
     )
     heads = Table(
-        "The heads of all finished items, the item's name and its place in the grid in front; of trainings at their last step.",
+        "The heads of all finished items, the item, its place in the grid and the model in front; of trainings at their last step.",
         optional=True,
     )
     folder: Path | None = None
@@ -50,12 +49,7 @@ class Sweep(SavedRun):
         record = RunRecord.read(folder)
         if record.kind != cls.kind:
             raise RunError(f"{folder} holds a run of kind '{record.kind}', not '{cls.kind}'")
-        if record.complete:
-            found = super().open(folder)
-        elif STORAGE in record.settings and record.tables:  # as they were when somebody last looked there
-            found = cls.with_tables(folder, record)
-        else:
-            found = cls.gathered(folder, record)
+        found = super().open(folder) if record.complete else cls.gathered(folder, record)
         found.folder = folder
         return found
 
@@ -64,24 +58,24 @@ class Sweep(SavedRun):
         cls,
         folder: Path,
         record: RunRecord,
-        where: Callable[[str], Path] | None = None,
-        told: Mapping[str, Outcome] = MappingProxyType({}),
+        item_folder: Callable[[str], Path] | None = None,
+        outcomes: Mapping[str, Outcome] = MappingProxyType({}),
     ) -> Self:
-        """The sweep from the folders of its items as they are now; `where` says where an item's is, if not in the sweep's, and
-        `told` how items ended that could not note it themselves."""
+        """The sweep from the folders of its items as they are now; `item_folder` says where an item's is, if not in the sweep's,
+        and `outcomes` how items ended that could not note it themselves."""
         places = _places(record)
         rows, problems = [], list[str]()
         heads = _Joined(places)
         for name, place in places.items():
-            item = folder / name if where is None else where(name)
+            item = folder / name if item_folder is None else item_folder(name)
             outcome = outcome_of(item)
             if outcome.state not in (FINISHED, FAILED):
-                outcome = told.get(name, outcome)
+                outcome = outcomes.get(name, outcome)
             rows.append({**grid_columns(place), **vars(outcome), "folder": name})
             rows[-1].pop("inputs")
             if outcome.state == FINISHED:
                 rows[-1][FINGERPRINT] = _fingerprints(item)
-                problems += heads.add_item(name, item, _heads)
+                problems += heads.add_item(name, item, _heads, with_model=True)
         items = pd.DataFrame(rows).astype({"seconds": float})
         items.insert(0, ITEM_COLUMN, items["folder"])
         tables: Tables = {"items": _plain(items)}
@@ -102,10 +96,6 @@ class Sweep(SavedRun):
         """
         if self.folder is None:
             raise RotoscopeError("this sweep is not in a folder, so the tables of its items cannot be read")
-        if stored := self.run.settings.get(STORAGE):
-            raise RotoscopeError(
-                f"the runs of this sweep are in {stored}, and only their heads were brought here: copy their folders into {self.folder}"
-            )
         found, known = _Joined(_places(self.run)), set[str]()
 
         def table_of(place: Path) -> pd.DataFrame | None:
@@ -122,6 +112,21 @@ class Sweep(SavedRun):
             have = ", ".join(sorted(known)) or "none: nothing is finished"
             raise RunError(f"no item of this sweep has a table '{name}' (there are {have})")
         return table
+
+    def table(self, file: str | Path | None = None) -> pd.DataFrame:
+        """The heads of all finished items, written to a Parquet file with a card beside it (.json) where one is named."""
+        if "heads" not in self.tables:
+            raise RunError("no item of this sweep is finished and has heads")
+        if file is not None:
+            folder = self.folder
+            if folder is None:
+                raise RotoscopeError(
+                    "this sweep is not in a folder, so the runs of its items cannot be described"
+                )
+            names = self.heads[ITEM_COLUMN].unique()
+            records = {name: [RunRecord.read(run) for run in runs_in(folder / name)] for name in names}
+            write_heads(Path(file), self.heads, self.run.settings, records)
+        return self.heads
 
     @property
     def failed(self) -> pd.DataFrame:
@@ -148,21 +153,33 @@ class _Joined:
     def __init__(self, places: Mapping[str, Mapping[str, Any]]) -> None:
         self.places, self.parts = places, list[pd.DataFrame]()
 
-    def add_item(self, item: str, folder: Path, table_of: Callable[[Path], pd.DataFrame | None]) -> list[str]:
+    def add_item(
+        self,
+        item: str,
+        folder: Path,
+        table_of: Callable[[Path], pd.DataFrame | None],
+        *,
+        with_model: bool = False,
+    ) -> list[str]:
         """Add a table of every run of an item, where it has one; what could not be read, in sentences."""
         try:
             runs = runs_in(folder)
-            tables = {run.name: table_of(run) for run in runs}
+            tables = {run: table_of(run) for run in runs}
+            models = {run: _model(run) if with_model else {} for run in runs}
         except RotoscopeError as problem:
             return [f"{item}: {problem}"]
         for run, table in tables.items():
             if table is not None and len(table):
-                self._add(item, table, run if len(runs) > 1 else None)
+                several = {RUN_COLUMN: run.name} if len(runs) > 1 else {}
+                self._add(item, table, several | models[run])
         return []
 
-    def _add(self, item: str, table: pd.DataFrame, run: str | None) -> None:
+    def _add(self, item: str, table: pd.DataFrame, run: Mapping[str, Any]) -> None:
+        place = grid_columns(self.places[item])
         front = (
-            {ITEM_COLUMN: item} | grid_columns(self.places[item]) | ({} if run is None else {RUN_COLUMN: run})
+            {ITEM_COLUMN: item}
+            | place
+            | {key: value for key, value in run.items() if key not in {*place, *table}}
         )
         named = {key if key not in table else f"grid_{key}": value for key, value in front.items()}
         made = pd.DataFrame({key: [value] * len(table) for key, value in named.items()}, index=table.index)
@@ -219,8 +236,13 @@ def _heads(place: Path) -> pd.DataFrame | None:
     heads = getattr(run, "heads", None)
     if not isinstance(heads, pd.DataFrame):
         return None
-    known = run.run.subject
-    return heads.assign(**{FINGERPRINT: known.fingerprint}) if known is not None else heads
+    return heads
+
+
+def _model(place: Path) -> dict[str, str]:
+    """The model of a run as columns, where the run is of one."""
+    subject = RunRecord.read(place).subject
+    return {} if subject is None else {MODEL_COLUMN: subject.name, FINGERPRINT: subject.fingerprint}
 
 
 def _fingerprints(item: Path) -> str | None:

@@ -1,9 +1,9 @@
-"""Which folders hold runs: one walk for the list of runs and for an atlas of them, so that both find the same."""
+"""Which folders hold runs."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from rotoscope.results.place import PIECES
@@ -18,10 +18,8 @@ def holds_run(folder: Path) -> bool:
     return os.path.exists(folder / RUN)
 
 
-def folders_in(
-    folder: Path, depth: int, closed: Callable[[Path, OSError], object] = lambda place, problem: None
-) -> Iterator[Path]:
-    """The folder and those in it as deep as that, in order; `closed` is told of those that cannot be looked into.
+def folders_in(folder: Path, depth: int) -> Iterator[Path]:
+    """The folder and those in it as deep as that, in order.
 
     Links are not followed, nor hidden folders and parts of runs looked into; a checkpoint is one unless it holds a run.
     """
@@ -31,10 +29,9 @@ def folders_in(
     try:
         with os.scandir(folder) as entries:
             names = sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
-    except OSError as problem:  # removed meanwhile, or not ours to read
-        closed(folder, problem)
+    except OSError:  # removed meanwhile, or not ours to read
         return
     for name in names:
         weights = name.startswith(CHECKPOINT) and not holds_run(folder / name)
         if not name.startswith(".") and name not in (PIECES, RUN) and not weights:
-            yield from folders_in(folder / name, depth - 1, closed)
+            yield from folders_in(folder / name, depth - 1)

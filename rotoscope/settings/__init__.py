@@ -2,7 +2,6 @@
 all come from them. Nothing heavy is imported here, so that `rotoscope --help` answers at once."""
 
 from rotoscope.settings.ask import AskSettings as AskSettings
-from rotoscope.settings.atlas import AtlasSettings as AtlasSettings
 from rotoscope.settings.base import Settings as Settings
 from rotoscope.settings.canonical import CanonicalSettings as CanonicalSettings
 from rotoscope.settings.canonical import ToyTraining as ToyTraining
@@ -13,7 +12,6 @@ from rotoscope.settings.model import ModelSettings as ModelSettings
 from rotoscope.settings.output import Output as Output
 from rotoscope.settings.plan import PlanSettings as PlanSettings
 from rotoscope.settings.plan_cache import CacheSettings as CacheSettings
-from rotoscope.settings.plan_context import ContextSettings as ContextSettings
 from rotoscope.settings.plan_rotation import RotationSettings as RotationSettings
 from rotoscope.settings.profile import ProfileSettings as ProfileSettings
 from rotoscope.settings.profile import check_tau as check_tau

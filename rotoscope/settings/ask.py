@@ -23,6 +23,7 @@ class AskSettings(Settings):
         "allow_missing": LOCAL,
         "dtype": LOCAL,
         "device_map": LOCAL,
+        "rope": LOCAL,
         "model_name": ENDPOINT,
         "body": ENDPOINT,
         "concurrency": ENDPOINT,
@@ -61,7 +62,7 @@ class AskSettings(Settings):
     concurrency: int = 4
     """Endpoint: questions under way at a time."""
     price_in: float | None = None
-    """Endpoint: price of a million tokens sent, for the estimate."""
+    """Endpoint: price of a million tokens sent, for the price that is shown first."""
     price_out: float | None = None
     """Endpoint: price of a million tokens received."""
     dry_run: bool = False

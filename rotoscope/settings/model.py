@@ -25,3 +25,5 @@ class ModelSettings(Settings):
     device_map: str | None = None
     """Spread the model over devices: auto, balanced, balanced_low_0 or sequential (what fits no GPU goes to the CPU, then to
     disk), or a JSON file with a dictionary from modules to devices, cpu and disk. It is read where the weights are."""
+    rope: str | None = None
+    """Read the model with other rotary settings, as JSON or as key=value: rope_type=yarn,factor=4.0."""

@@ -24,9 +24,6 @@ class Output(Settings):
     device: str | None = None
     """cpu, cuda, cuda:1, ...; by default a GPU where there is one."""
 
-    force: bool = False
-    """Start also what is expected not to fit memory, or to take days."""
-
     def folder(self, *name: str) -> Path:
         """The run folder: the one asked for, or one named after what is run."""
         return self.out or Path("runs") / "-".join(part for part in name if part)

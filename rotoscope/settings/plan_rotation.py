@@ -8,10 +8,7 @@ from typing import ClassVar, Literal
 from rotoscope.settings.bounds import count
 from rotoscope.settings.plan import PlanSettings
 
-PlaneRanking = Literal[
-    "positional", "positional_minus_symbolic", "turning_norm", "effect", "effect_rounds", "combined", "norm", "fastest", "slowest",
-    "spread", "random",
-]  # fmt: skip
+PlaneRanking = Literal["effect", "norm", "fastest", "random"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,10 +26,7 @@ class RotationSettings(PlanSettings):
 
     planes: int = 8
     """How many planes of every key head go on rotating; the others are stopped."""
-    plane_rankings: tuple[PlaneRanking, ...] = (
-        "positional", "positional_minus_symbolic", "turning_norm", "effect", "combined", "norm", "fastest", "slowest", "spread",
-        "random",
-    )  # fmt: skip
+    plane_rankings: tuple[PlaneRanking, ...] = ("effect", "norm", "fastest", "random")
     """Rankings of planes that are compared; the plan takes the one that loses least on prompts of its own."""
     plane_budgets: tuple[int, ...] = (4, 16)
     """Numbers of rotating planes at which all rankings are compared, beside none, all and the number asked for; those that are more

@@ -26,25 +26,26 @@ class SweepSettings(Settings):
     shard: str | None = None
     """Only the items of a part, as in 3/16: the third of sixteen. For job arrays; parts may run at the same time."""
     dry_run: bool = False
-    """Run nothing: list the items with their state and the time, memory and disk they are expected to take."""
+    """Run nothing: list the items with their state."""
     retry_failed: bool = False
     """Also run again what failed before."""
     workers: int | None = None
     """Processes at once. By default one per GPU; where there is none, one per two cores. Not for ray, which knows its own."""
     address: str | None = None
     """ray: the cluster, as in 10.0.0.1:6379, ray://10.0.0.1:10001 or auto. By default one is started here for the sweep."""
-    storage: str | None = None
-    """ray: a folder that all nodes see, or a URL that fsspec knows (s3://bucket/sweep), to write runs to. By default they
-    are brought into the sweep's folder."""
     out: Path | None = None
     """Folder of the sweep, in place of the one that its file names."""
+    table: Path | None = None
+    """A Parquet file for the heads of all finished items, with a card beside it (.json)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("address", "storage") if self.on != "ray" else ("workers",):
-            if getattr(self, name) is not None:
-                where = "with --on ray" if self.on != "ray" else "without --on ray"
-                raise RotoscopeError(f"--{name} means something {where} only")
+        if self.address is not None and self.on != "ray":
+            raise RotoscopeError("--address means something with --on ray only")
+        if self.workers is not None and self.on == "ray":
+            raise RotoscopeError("--workers means something without --on ray only")
+        if self.table is not None and self.dry_run:
+            raise RotoscopeError("--table means something without --dry-run only")
         self.part  # noqa: B018 - looked at now, so that a wrong one is refused now
 
     @property

@@ -85,6 +85,11 @@ class Prompts(Sequence[Prompt]):
         return f"Prompts({self.task}: {len(self)} prompts{', ' + sizes if sizes else ''})"
 
     @property
+    def size(self) -> str:
+        """How many there are, and how long, in words."""
+        return f"{len(self):,} prompt{'s' * (len(self) > 1)} of up to {self.longest:,} tokens"
+
+    @property
     def longest(self) -> int:
         """Tokens in the longest prompt."""
         return max(len(prompt.tokens) for prompt in self.items)

@@ -189,10 +189,10 @@ def test_crossings_by_hand() -> None:
 def test_exponents_and_decay_by_hand() -> None:
     rows = [
         {"model": "m", "task": "number", "layer": layer, "head": 0, "length": n, "discrepancy": 5 * n**power, "gap": -1.0,
-         "attention": 0.5, "gap_loss": 0.1, "dispersion_loss": 0.1}
+         "attention": 0.5, "gap_loss": 0.1, "dispersion_loss": 0.1, "input_id": k}
         for layer, power in ((0, -2.0), (1, 0.0))
         for n in (10, 100, 1000)
-        for _ in range(4)
+        for k in range(4)
     ]  # fmt: skip
     classes = pd.DataFrame(
         {"model": "m", "task": "number", "layer": [0, 1], "head": 0, "positional_score": [1.0, 0.0],

@@ -1,14 +1,12 @@
-"""Plans with nothing to choose or to compare, and of models whose layers all see a window only."""
+"""Plans with nothing to choose or to compare."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 import rotoscope as rs
-from tests.analysis.test_context_plan import SMALL, TRAINED
 from tests.analysis.test_plan_cache import PLANNED
 from tests.models import tiny
 from tests.reading.test_load import word_tokenizer
@@ -41,23 +39,3 @@ def test_shares_that_keep_as_many_heads_are_one_point(subject: rs.Subject) -> No
     shares = (0.331, 0.334, 0.501, 0.502)
     found = rs.plan.cache(subject, **PLANNED | {"frontier": shares}, keep=0.5, show_progress=False)
     assert found.table("repeats").columns.tolist() == ["ranking", "0 %", "33.4 %", "50 %", "100 %"]
-
-
-def test_a_model_whose_layers_all_slide_gets_a_plan_without_predictions(tmp_path: Path) -> None:
-    model = tiny("mistral", max_position_embeddings=TRAINED, num_hidden_layers=2)
-    subject = rs.load((model, word_tokenizer()), name="sliding")
-    how = SMALL | {"sources": "repeats", "scaling": "linear", "out": tmp_path / "run"}
-    plan = rs.plan.context(subject, **how)
-    assert plan.predicted.empty
-    assert plan.sentences()
-    assert "where repeated tokens break, measured; nothing was predicted" in dict(plan.overview())
-    payload = rs.report.run_payload(tmp_path / "run")
-    assert payload["problems"] == []
-    assert payload["tabs"]["plan"]["said"] == plan.sentences()
-
-
-def test_the_page_of_a_context_plan_says_how_well_the_model_was_read(subject: rs.Subject) -> None:
-    plan = rs.plan.context(subject, **SMALL | {"sources": "repeats", "scaling": "linear"})
-    said = rs.report.run_payload(plan)["proof"]
-    assert said["layers rebuilt after a permutation"] == 3
-    assert said["largest difference of an attention weight"] < 1e-4

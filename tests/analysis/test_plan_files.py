@@ -14,33 +14,21 @@ import transformers as tf
 
 import rotoscope as rs
 from rotoscope.analysis.plan.exports import StreamingPlan, layer_numbers, write_exports
-from rotoscope.errors import ModelError, RotoscopeError, RunError
+from rotoscope.errors import ModelError, RunError
 from rotoscope.reading import HeadReader
-from rotoscope.reading.scaled import RopeScaling
 from rotoscope.results.cache_plan import CachePlan
 from rotoscope.results.run import Run
 from tests import plans
 from tests.models import GROUPED, from_config, tiny, tokens
 from tests.reading.test_load import word_tokenizer
 
-TRAINED, TO = 32, 128
-SCALINGS = ("linear", "ntk", "yarn", "dynamic")
-LOADS = {"cache": rs.plan.load_cache, "context": rs.plan.load_context}
+TRAINED = 32
 
 
 @pytest.fixture(scope="module")
 def subject() -> rs.Subject:
     model = tiny("llama", max_position_embeddings=TRAINED, num_hidden_layers=2)
     return rs.load((model, word_tokenizer()), name="tiny")
-
-
-@pytest.fixture(scope="module")
-def context_file(subject: rs.Subject, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A whole plan.json of a context plan, by its run."""
-    how: dict[str, Any] = {"sources": "repeats", "prompts": 1, "lengths": (TO,), "scaling": SCALINGS}
-    folder = tmp_path_factory.mktemp("context") / "run"
-    rs.plan.context(subject, trained=TRAINED, to=TO, asked=8, out=folder, show_progress=False, **how)
-    return folder / "plan.json"
 
 
 def streaming_plan(subject: rs.Subject, **changes: Any) -> rs.plan.StreamingPlan:
@@ -78,43 +66,36 @@ def test_a_file_brings_the_plan_back(cache_file: Path, subject: rs.Subject) -> N
     assert rs.plan.load_cache(cache_file) == rs.plan.load_cache(plan) == rs.plan.StreamingPlan.of(plan)
 
 
-def test_files_that_were_written_before_are_read(cache_file: Path, context_file: Path, tmp_path: Path) -> None:
+def test_files_that_were_written_before_are_read(cache_file: Path, tmp_path: Path) -> None:
     now = rs.plan.load_cache(cache_file)
     before = changed(cache_file, tmp_path / "old.json", plan=GONE, format="rotoscope cache plan", layers=GONE)
     assert rs.plan.load_cache(before) == now
-    assert json.loads(context_file.read_text())["plan"] == "context"
 
 
-@pytest.mark.parametrize("kind", LOADS)
-def test_what_is_no_plan_is_refused_in_a_sentence(kind: str, tmp_path: Path) -> None:
+def test_what_is_no_plan_is_refused_in_a_sentence(tmp_path: Path) -> None:
     file = tmp_path / "plan.json"
     damages: list[bytes] = [
         b"", b"{", b"[]", b"3", b"null", b"{}", b'{"plan": 3}', b'{"plan": null, "format": "another"}', b"\xff\xfe",
         b"[" * 100_000, b'{"plan": ' + b"[" * 100_000, b'{"plan": ' + b"9" * 5000 + b"}", b"x" * 2_000_000,
-        json.dumps({"plan": kind}).encode(),
+        b'{"plan": "cache"}',
     ]  # fmt: skip
     for damage in damages:
         file.write_bytes(damage)
-        with pytest.raises(RunError, match=f"is no {kind} plan, or it is damaged .*make the plan again"):
-            LOADS[kind](file)
+        with pytest.raises(RunError, match="is no cache plan, or it is damaged .*make the plan again"):
+            rs.plan.load_cache(file)
     file.unlink()
     os.mkfifo(file)
     with pytest.raises(RunError, match="no plain file"):
-        LOADS[kind](file)
+        rs.plan.load_cache(file)
     with pytest.raises(RunError, match="is not there: give the folder"):
-        LOADS[kind](tmp_path / "nowhere")
-    with pytest.raises(RunError, match=f"is no {kind} plan"):
-        LOADS[kind]("a\0b")
+        rs.plan.load_cache(tmp_path / "nowhere")
+    with pytest.raises(RunError, match="is no cache plan"):
+        rs.plan.load_cache("a\0b")
 
 
-def test_a_plan_of_another_kind_is_said_to_be_one(cache_file: Path, context_file: Path) -> None:
-    with pytest.raises(RunError, match=r"another kind \('cache'\), and a context plan was expected"):
-        rs.plan.load_context(cache_file)
-    with pytest.raises(RunError, match=r"another kind \('context'\), and a cache plan was expected"):
-        rs.plan.load_cache(context_file)
-    before = changed(cache_file, cache_file, plan=GONE, format="rotoscope cache plan")
-    with pytest.raises(RunError, match=r"another kind \('cache'\)"):
-        rs.plan.load_context(before)
+def test_a_plan_of_another_kind_is_said_to_be_one(cache_file: Path) -> None:
+    with pytest.raises(RunError, match=r"another kind \('rotation'\), and a cache plan was expected"):
+        rs.plan.load_cache(changed(cache_file, cache_file, plan="rotation"))
 
 
 @pytest.mark.parametrize(
@@ -146,79 +127,18 @@ def test_a_plan_that_was_changed_does_not_stream(cache_file: Path, subject: rs.S
     assert subject.model.config._attn_implementation == "sdpa"
 
 
-@pytest.mark.parametrize(
-    "change",
-    [{"to": True}, {"trained": False}, {"to": 0}, {"to": 2**50}, {"trained": 1.5}, {"model": GONE}],
-)
-def test_lengths_that_are_none(context_file: Path, tmp_path: Path, change: dict[str, Any]) -> None:
-    with pytest.raises(RunError, match="is no context plan, or it is damaged"):
-        rs.plan.load_context(changed(context_file, tmp_path / "plan.json", **change))
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"rope_type": "nonsense"}, "has the rope_type 'nonsense'"),
-        ({"rope_type": "longrope"}, "has the rope_type 'longrope'"),
-        ({"factor": GONE}, "factor is missing"),
-        ({"rope_theta": GONE}, "rope_theta is missing"),
-        ({"rope_type": "yarn"}, "original_max_position_embeddings is missing"),
-        ({"factor": True}, "the scaling 'linear' is none"),
-        ({"factor": 10**300}, "numbers that no scaling has"),
-    ],
-)
-def test_a_scaling_that_was_changed_does_not_scale(
-    context_file: Path, subject: rs.Subject, tmp_path: Path, change: dict[str, Any], words: str
-) -> None:
-    scalings = json.loads(context_file.read_text())["scalings"]
-    assert rs.plan.scale(subject, context_file, "linear").model.config.rope_parameters["factor"] == TO / TRAINED
-    scalings["linear"]["rope_parameters"] = without(scalings["linear"]["rope_parameters"] | change)
-    file = changed(context_file, tmp_path / "plan.json", scalings=scalings)
-    with pytest.raises(RotoscopeError, match=words):
-        rs.plan.scale(subject, file, "linear")
-
-
-def test_what_turns_only_in_part_stays_so() -> None:
-    mine = rs.load(tiny("phi", max_position_embeddings=TRAINED))
-    rope = dict(mine.model.config.rope_parameters) | {"rope_type": "linear", "factor": 2.0}
-    about = (mine.name, mine.fingerprint, TRAINED, TO, "linear", "", "")
-    rs.plan.scale(mine, rs.plan.ContextFile(*about, {"linear": RopeScaling("linear", rope, TO)}))
-    wrong = RopeScaling("linear", rope | {"partial_rotary_factor": 3.0}, TO)
-    with pytest.raises(ModelError, match="partial_rotary_factor is not that of the model"):
-        rs.plan.scale(mine, rs.plan.ContextFile(*about, {"linear": wrong}))
-
-
-@pytest.mark.parametrize("name", SCALINGS)
-def test_a_scaled_model_is_saved_and_loaded_again(
-    name: str, context_file: Path, subject: rs.Subject, tmp_path: Path
-) -> None:
-    shown = tokens(1, TO)
-    rs.plan.scale(subject, context_file, name).model.save_pretrained(tmp_path)
-    again = rs.load(tf.AutoModelForCausalLM.from_pretrained(tmp_path))
-    with torch.no_grad():
-        found = again.model(shown).logits
-        torch.testing.assert_close(found, rs.plan.scale(subject, context_file, name).model(shown).logits)
-        assert not torch.allclose(found, subject.model(shown).logits, atol=0.1)
-    logits = HeadReader(again.model).read(shown)
-    torch.testing.assert_close(logits[:, 0], found[:, -1])
-    with pytest.raises(RotoscopeError, match=f"longer than the model's context of {TO}"):
-        HeadReader(again.model).read(tokens(1, TO + 1))
-
-
-def test_a_model_that_streams_is_not_scaled_or_stopped(context_file: Path, subject: rs.Subject) -> None:
+def test_a_model_that_streams_is_not_stopped(subject: rs.Subject) -> None:
     undo = rs.plan.stream(subject, streaming_plan(subject))
     ranks = torch.arange(8, dtype=torch.int32).expand(2, 2, 8).contiguous()
     planes = rs.plan.RotatingPlanes(ranks, 2, "fastest", subject.fingerprint, "tiny")
     for change in (
         lambda: rs.plan.stream(subject, streaming_plan(subject)),
         lambda: rs.plan.stop_planes(subject, planes),
-        lambda: rs.plan.scale(subject, context_file, "linear"),
     ):
         with pytest.raises(ModelError, match="attends in another way than it was made with already"):
             change()
     undo()
     assert subject.model.config._attn_implementation == "sdpa"
-    rs.plan.scale(subject, context_file, "linear")
 
 
 def test_planes_of_a_model_in_a_folder_are_stopped(subject: rs.Subject, tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 
 import rotoscope as rs
@@ -62,12 +61,7 @@ def rotated(subject: rs.Subject, **how: Any) -> Any:
     return rs.plan.rotation(subject, sources=("repeats", "text"), show_progress=False, **own, **how)
 
 
-def longer(subject: rs.Subject, **how: Any) -> Any:
-    own = {"trained": 32, "to": 64, "scaling": "linear", "asked": 8}
-    return rs.plan.context(subject, show_progress=False, **own, **how)
-
-
-@pytest.mark.parametrize("planned", [cached, rotated, longer])
+@pytest.mark.parametrize("planned", [cached, rotated])
 def test_another_text_under_the_same_name_is_another_run(
     planned: Callable[..., Any], subject: rs.Subject, text: Path, tmp_path: Path
 ) -> None:
@@ -79,12 +73,12 @@ def test_another_text_under_the_same_name_is_another_run(
         planned(subject, text=text, out=tmp_path / "run")
     other = planned(subject, text=text, out=tmp_path / "run", overwrite=True)
     assert other.run.settings["prompts_hash"] != first.run.settings["prompts_hash"]
-    name = {"cache-plan": "points", "rotation-plan": "frontier", "context-plan": "losses"}[other.run.kind]
+    name = {"cache-plan": "points", "rotation-plan": "frontier"}[other.run.kind]
     before, after = (plan.tables[name].query("source == 'text'")["loss"] for plan in (first, other))
     assert not np.allclose(before, after)
 
 
-@pytest.mark.parametrize("planned", [cached, rotated, longer])
+@pytest.mark.parametrize("planned", [cached, rotated])
 def test_plans_say_what_chance_is_made_of(planned: Callable[..., Any], subject: rs.Subject, text: Path) -> None:
     assert planned(subject, text=text).run.settings["vocabulary"] == subject.model.config.vocab_size == 128
 
@@ -169,43 +163,3 @@ def test_a_share_that_is_none_or_all(subject: rs.Subject, keep: float, streams: 
 def test_random_rankings_alone_make_no_plan(subject: rs.Subject) -> None:
     with pytest.raises(RotoscopeError, match="random rankings are what a plan is compared with"):
         rs.plan.cache(subject, **REPEATS | {"rankings": "random"})
-
-
-def test_a_ranking_on_text_takes_text(subject: rs.Subject, text: Path) -> None:
-    usual = {name: value for name, value in REPEATS.items() if name != "rankings"} | {
-        "frontier": 0.5,
-        "random_draws": 2,
-    }
-    plan = rs.plan.cache(subject, **usual)
-    assert "far_text" not in plan.run.settings["rankings"]
-    assert "far_text" not in set(plan.scores["ranking"])
-    said = [warning for warning in plan.run.warnings if "text" in warning]
-    assert said == [
-        "the ranking far_text was left out: text is not among what is judged (--sources)",
-        "the ranking on_the_fly was made on repeats: text, which it is meant for, is not among what is judged (--sources)",
-    ]
-    with pytest.raises(
-        RotoscopeError, match=r"the ranking 'far_text' \(--rankings\) is made on text, which is not among"
-    ):
-        rs.plan.cache(subject, **REPEATS | {"rankings": ("far_text", "far_task")})
-    whole = rs.plan.cache(subject, text=text, **BOTH, rankings=("far_task", "far_text", "on_the_fly"))
-    assert not [warning for warning in whole.run.warnings if "text" in warning]
-    wide = whole.scores.pivot(index=["layer", "key_head"], columns="ranking", values="number")
-    assert not np.allclose(wide["far_task"], wide["far_text"])
-    alone = rs.plan.cache(subject, **REPEATS | {"rankings": "on_the_fly"})
-    pd.testing.assert_series_equal(
-        alone.scores["number"], plan.scores[plan.scores["ranking"] == "on_the_fly"]["number"], check_index=False
-    )
-
-
-@pytest.mark.parametrize(("sources", "words"), [("repeats", "length must lie between 4 and 125"), ("text", "tokens, and 2 stretches of 256 were")])  # fmt: skip
-def test_a_context_that_cannot_be_filled_is_refused_before_anything_is_measured(
-    subject: rs.Subject, tmp_path: Path, sources: str, words: str
-) -> None:
-    file = write(tmp_path / "words.txt", 0)
-    file.write_text(" ".join(file.read_text().split()[:300]))
-    how: dict[str, Any] = {"sources": sources, "trained": 32, "asked": 8, "scaling": "linear", "text": file}
-    with pytest.raises(TaskError, match=rf"inputs of 256 tokens \(--to\) cannot be made \(.*{words}"):
-        rs.plan.context(subject, to=256, out=tmp_path / "run", **how)
-    assert not (tmp_path / "run").exists()
-    rs.plan.context(subject, to=64, out=tmp_path / "run", show_progress=False, **how)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -46,17 +45,12 @@ def rotation(subject: rs.Subject, text: str) -> Any:
     return plan.frontier
 
 
-def context(subject: rs.Subject, text: str) -> Any:
-    how: dict[str, Any] = {"trained": 32, "to": 64, "scaling": "linear", "asked": 8, "prompts": 2}
-    return rs.plan.context(subject, text=Path(text), show_progress=False, **how).losses
-
-
 def gate(subject: rs.Subject, text: str) -> Any:
     prompts = rs.tasks.repeats(subject, 8, 2)
     return rs.gate(subject, prompts, silence=True, heads="0:0", scores=False, show_progress=False).conditions
 
 
-@pytest.mark.parametrize("measure", [cache, rotation, context, gate])
+@pytest.mark.parametrize("measure", [cache, rotation, gate])
 def test_losses_are_those_without_dropout(
     measure: Callable[[rs.Subject, str], Any], tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -209,6 +209,17 @@ def test_bad_calls() -> None:
         rs.profile(model)
     with pytest.raises(TaskError, match="two keys before the query"):
         rs.profile(model, tokens=tokens(1, 2), null="none")
+    with pytest.raises(RotoscopeError, match="prompts bring their own tokens and blocks"):
+        rs.profile(model, rs.tasks.number(4), tokens=tokens(1, 12))
+    with pytest.raises(RotoscopeError, match="give one of: prompts, text, tokens"):
+        rs.known_heads(model, text="w3 w4", tokens=tokens(1, 9))
+    made = rs.profile(model, tokens=tokens(1, 12), null="none")
+    with pytest.raises(RotoscopeError, match=r"this profile has tau = \[0.0001\], not 0.5"):
+        made.at(0.5)
+    with pytest.raises(RotoscopeError, match="made without frequencies=True"):
+        _ = made.frequencies
+    with pytest.raises(RotoscopeError, match=r"one query per prompt; its rows are in \.prompts"):
+        _ = made.queries
 
 
 @pytest.mark.cuda

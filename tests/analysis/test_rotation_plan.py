@@ -15,7 +15,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 import rotoscope as rs
 from rotoscope.analysis.batches import Halving
 from rotoscope.analysis.plan import plane_gradients, rotation_plan
-from rotoscope.analysis.plan.plane_scores import _halving_gaps, plane_scores, ranks
+from rotoscope.analysis.plan.plane_scores import plane_scores, ranks
 from rotoscope.errors import NoRotaryError, RotoscopeError, RunError, TaskError
 from rotoscope.reading import HeadReader
 from rotoscope.reading.stopped import mixed, stopped
@@ -46,21 +46,20 @@ def test_a_key_head_that_needs_one_plane_gets_that_plane(tmp_path: Path) -> None
         subject,
         planes=1,
         plane_budgets=(1,),
-        plane_rankings=("effect", "effect_rounds", "norm", "random"),
+        plane_rankings=("effect", "norm", "random"),
         **settings(tmp_path / "text"),
     )
-    assert plan.chosen in ("effect", "effect_rounds")
+    assert plan.chosen == "effect"
     kept = plan.plan[plan.plan["rotates"]].set_index("key_head")["frequency_id"].to_dict()
     assert kept == NEEDED
     scores = plan.scores.set_index(["key_head", "frequency_id"])
     for head, needed in NEEDED.items():
-        for ranking in ("effect", "effect_rounds"):
-            assert scores.loc[head][ranking].idxmax() == needed
+        assert scores.loc[head]["effect"].idxmax() == needed
         assert scores.loc[head]["norm"].idxmax() == DECOY
     at = plan.at(1).set_index("ranking")["text"]
     assert at["effect"] == pytest.approx(at["all rotate"], abs=0.05)
     assert at["norm"] > at["all rotate"] + 0.5
-    assert "The best of ours" in plan.sentences()[1]
+    assert "effect beside the best baseline" in plan.sentences()[1]
     assert "it loses less on text" in plan.sentences()[1]
 
 
@@ -68,7 +67,7 @@ def test_a_key_head_that_needs_one_plane_gets_that_plane(tmp_path: Path) -> None
 def test_nothing_is_better_than_random_in_a_random_model(seed: int) -> None:
     plan = rs.plan.rotation(random_subject(seed), seed=seed, plane_budgets=(2,), **SMALL)
     table = plan.beside_random
-    assert len(table) == 9
+    assert len(table) == 3
     assert not ((table["verdict"] == BEYOND) & (table["effect"] < 0)).any()
     assert any("no better than guessing" in sentence for sentence in plan.sentences())
     assert not any("is better than random" in sentence for sentence in plan.sentences())
@@ -93,17 +92,17 @@ def test_what_is_said_beside_baselines_and_random_planes() -> None:
     ours = made_up({"effect": 2.0, "norm": 3.0}).sentences()
     assert "ranked by effect" in ours[0]
     assert ours[1].startswith(
-        "The best of ours, effect, beside the best baseline, norm: -1.00 [-1.00, -1.00] on text; it loses less on text."
+        "effect beside the best baseline, norm: -1.00 [-1.00, -1.00] on text; it loses less on text."
     )
     assert ours[2:] == ["effect is better than random planes on text."]
     theirs = made_up({"effect": 4.0, "norm": 3.0}).sentences()
     assert "ranked by norm" in theirs[0]
     assert "it loses less on nothing, beyond what prompts differ by, and more on text." in theirs[1]
-    assert theirs[1].endswith("The plan uses the baseline norm: none of ours lost less where it was chosen.")
+    assert theirs[1].endswith("The plan uses the baseline norm: effect lost no less where it was chosen.")
     alike = made_up({"effect": 5.1, "norm": 5.2}).sentences()
     assert alike[2:] == ["On text effect is not better than random planes, as far as these prompts tell."]
     worse = made_up({"effect": 9.0}).sentences()
-    assert "nothing is said of ours beside baselines" in worse[1]
+    assert worse[1] == "effect was not compared with a baseline."
     assert worse[2:] == ["On text effect is worse than random planes."]
     few = made_up({"effect": 5.1, "norm": 5.2}, draws=2).sentences()
     assert few[2].startswith("Nothing is said of effect beside random planes (2 draws")
@@ -206,39 +205,22 @@ def test_scores_are_those_of_a_profile() -> None:
     """A key head takes the largest of its group, in the mean over prompts."""
     subject = random_subject()
     shown = rs.tasks.repeats(subject, 8, 4, 3)
-    wanted = RotationSettings(
-        plane_rankings=("positional", "positional_minus_symbolic", "turning_norm", "norm")
-    )
+    wanted = RotationSettings(plane_rankings=("norm", "fastest"))
     found = plane_scores(subject, HeadReader(subject.model), {"repeats": shown}, wanted, Halving([]))
     profile = rs.profile(subject, shown, frequencies=True, null="none", queries="last")
-    rows = profile.tables["prompt_frequencies"].merge(
-        profile.tables["prompts"][["prompt", "layer", "head", "swapped_mass"]], on=["prompt", "layer", "head"]
-    )
-    apart = rows["positional_score"] - rows["symbolic_score"]
-    values = {
-        "positional": rows["positional_score"] * rows["swapped_mass"],
-        "positional_minus_symbolic": apart * rows["swapped_mass"],
-        "turning_norm": (1 - rows["symbolic_score"]) * rows["logit_norm"],
-        "norm": rows["logit_norm"],
-    }
-    for name, value in values.items():
-        by_head = (
-            rows.assign(value=value).groupby(["layer", "head", "frequency_id"])["value"].mean().reset_index()
-        )
-        for row in found.itertuples():
-            own = by_head[(by_head["layer"] == row.layer) & (by_head["frequency_id"] == row.frequency_id)]
-            group = own[own["head"].isin((2 * row.key_head, 2 * row.key_head + 1))]["value"]
-            assert len(group) == 2
-            assert getattr(row, name) == pytest.approx(group.max(), rel=1e-5)
+    rows = profile.tables["prompt_frequencies"]
+    by_head = rows.groupby(["layer", "head", "frequency_id"])["logit_norm"].mean().reset_index()
+    for row in found.itertuples():
+        own = by_head[(by_head["layer"] == row.layer) & (by_head["frequency_id"] == row.frequency_id)]
+        group = own[own["head"].isin((2 * row.key_head, 2 * row.key_head + 1))]["logit_norm"]
+        assert len(group) == 2
+        assert row.norm == pytest.approx(group.max(), rel=1e-5)
+    assert (found["fastest"] == -found["frequency_id"]).all()
 
 
-def test_ranks_and_spread_planes() -> None:
+def test_ranks() -> None:
     table = pd.DataFrame({"layer": [0, 0, 0, 1], "key_head": 0, "frequency_id": [1, 2, 3, 1]})
     assert ranks(table, pd.Series([0.5, 2.0, 0.5, 9.0])).tolist() == [1, 0, 2, 0]
-    assert _halving_gaps(1) == [0]
-    order = np.argsort(_halving_gaps(9)).tolist()
-    assert order[:5] == [0, 8, 4, 2, 6]
-    assert sorted(order) == list(range(9))
 
 
 def test_a_plan_that_was_killed_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,7 +232,7 @@ def test_a_plan_that_was_killed_goes_on(tmp_path: Path, monkeypatch: pytest.Monk
             raise KeyboardInterrupt
         return right(*args, **kwargs)
 
-    how = {"plane_rankings": ("fastest", "slowest", "random"), "plane_budgets": (2,), "plane_draws": 2, **SMALL}
+    how = {"plane_rankings": ("fastest", "norm", "random"), "plane_budgets": (2,), "plane_draws": 2, **SMALL}
     monkeypatch.setattr(rotation_plan, "measure_losses", failing)
     with pytest.raises(KeyboardInterrupt):
         rs.plan.rotation(subject, out=tmp_path / "run", **how)
@@ -290,7 +272,7 @@ def test_layers_that_do_not_rotate(tmp_path: Path) -> None:
     subject = rs.load((tiny("smollm3"), word_tokenizer()), name="smollm3")
     plan = rs.plan.rotation(
         subject,
-        plane_rankings=("effect", "effect_rounds", "fastest", "spread"),
+        plane_rankings=("effect", "fastest"),
         plane_budgets=(2,),
         out=tmp_path / "run",
         **SMALL,

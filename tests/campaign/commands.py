@@ -39,7 +39,6 @@ BASES = {
         "--no-figures",
     ],
     "sweep": ["sweep", "nowhere.toml"],
-    "atlas": ["atlas", "profile"],
     "reproduce": ["reproduce", "p2-nothing"],
 }
 """What an odd flag is added to: small, or refused by itself where it would not end or take minutes."""

@@ -98,7 +98,7 @@ class _Kind:
         """What is wrong with how the damage was answered. A forged description may change what it likes, quietly."""
         from rotoscope.errors import RotoscopeError
         from rotoscope.report import run_payload
-        from rotoscope.report.salvage import salvage
+        from rotoscope.report.reported_run import reported_run
         from rotoscope.results.record import RunRecord
 
         try:
@@ -123,11 +123,13 @@ class _Kind:
         except Exception as problem:
             return f"doctor, traceback: {where(problem)}"
         try:
-            left = salvage(self.folder)
-            if not forged and not left.problems and (told := self._differs(left)):
+            reported = reported_run(self.folder)
+            if not forged and not reported.problems and (told := self._differs(reported)):
                 return f"report, silently changed: {told}"
             if by_command or draw_payload:
                 json.dumps(run_payload(self.folder), allow_nan=False)
+        except (RotoscopeError, OSError):
+            pass
         except Exception as problem:
             return f"report, traceback: {where(problem)}"
         return self._by_command() if by_command else None

@@ -38,7 +38,6 @@ TABLES: dict[str, Table] = {
     "lengths": multihop.FOLLOWED,
     "ask": ask.FLAGS,
     "sweep": sweep.FLAGS,
-    "atlas": others.ATLAS,
     "reproduce": others.REPRODUCE,
     "report": others.REPORT,
     "serve": others.SERVE,

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -71,6 +72,22 @@ def test_wrong_input_is_one_sentence(
     plain, *last = command.split("|")  # what stands after the bar is one word
     refused(run(*plain.split(), *last), words)
     assert sorted(place.name for place in tmp_path.iterdir()) == ["half.toml", "loop", "text.txt"]
+
+
+def test_a_variable_that_is_no_setting(run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROTOSCOPE_PROFILE_PAIR", "3")
+    refused(
+        run("profile", "number"),
+        "ROTOSCOPE_PROFILE_PAIR is no setting: did you mean 'ROTOSCOPE_PROFILE_PAIRS'?",
+    )
+
+
+def test_out_of_memory_is_one_sentence(run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("CUDA out of memory. Tried to allocate 16.00 GiB.")
+
+    monkeypatch.setattr(cli, "app", SimpleNamespace(meta=fail))
+    refused(run("doctor"), "the device is out of memory: use fewer or shorter prompts")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")

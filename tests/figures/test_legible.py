@@ -15,15 +15,13 @@ from rotoscope import figures as draw
 from rotoscope.palette import MIXED
 from rotoscope.papers.tables import TABLE_1, TABLE_3
 from rotoscope.results import Agreement, Canonical, Gating, Roles
-from rotoscope.results.atlas_place import Placement
-from rotoscope.results.atlas_rows import rows_of
 from rotoscope.results.components import COMPONENTS
 from rotoscope.results.record import RunRecord
 from rotoscope.tasks import letter, number
 from tests.figures.conftest import MODELS
 from tests.figures.legible import faults
 from tests.monitored import monitored
-from tests.plans import cache_plan, context_plan, rotation_plan
+from tests.plans import cache_plan, rotation_plan
 from tests.results.test_onehop import made
 from tests.results.test_restrictions import restricted
 from tests.results.test_steering import made_up as steered
@@ -70,20 +68,11 @@ def _without_tokens(profile: rs.Profile) -> rs.Profile:
     return rs.Profile(profile.run, {**profile.tables, "traces": profile.traces.drop(columns="token")})
 
 
-def _placed(profile: rs.Profile, other: str) -> Placement:
-    """A profile in an atlas that has one model of that name with the same figures, or no other model."""
-    tables = rows_of(profile, profile.taus[0])
-    changed = tables["profiles"].assign(**({"model": other, "fingerprint": "another"} if other else {}))
-    return rs.atlas.Atlas(tables | {"profiles": changed}).place(profile)
-
-
 FIGURES: dict[str, Callable[[Runs], Figure]] = {
     "cache_frontier": lambda run: draw.cache_frontier(cache_plan()),
     "cache_map": lambda run: draw.cache_map(cache_plan()),
     "rotation_frontier": lambda run: draw.rotation_frontier(rotation_plan()),
     "rotation_map": lambda run: draw.rotation_map(rotation_plan()),
-    "context_losses": lambda run: draw.context_losses(context_plan()),
-    "context_classes": lambda run: draw.context_classes(context_plan()),
     "plane": lambda run: draw.plane(run("full")),
     "plane with carried heads": lambda run: draw.plane(as_profile(permuted=True)),
     "layer_map": lambda run: draw.layer_map(run("full")),
@@ -136,8 +125,6 @@ FIGURES: dict[str, Callable[[Runs], Figure]] = {
     "steered_accuracy of one task": lambda run: draw.steered_accuracy(steered(tasks=("letter",))),
     "one_hop_accuracy": lambda run: draw.one_hop_accuracy(made(), printed=TABLE_3),
     "task_agreement": lambda run: draw.task_agreement(_agreement()),
-    "where_it_lies": lambda run: draw.where_it_lies(_placed(run("full"), "another model")),
-    "where_it_lies alone": lambda run: draw.where_it_lies(_placed(run("full"), "")),
     "hop_path": lambda run: draw.hop_path(number(hops=3, count=1)[0], letter(hops=3, count=1)[0]),
     "construction_vectors": lambda run: draw.construction_vectors(),
     "discrepancies": lambda run: draw.discrepancies(longest=20),

@@ -15,14 +15,14 @@ def test_the_figures_of_a_cache_plan() -> None:
     panels = drawn["cache_frontier"].axes
     assert [axes.get_title(loc="left") for axes in panels] == ["repeats", "lookup", "text"]
     lines = {line.get_label(): line for line in panels[0].get_lines()}
-    shares = lines["combined"].get_xdata().tolist()
+    shares = lines["far task"].get_xdata().tolist()
     assert shares == [0.0, 0.1, 0.25, 0.5, 0.75, 1.0]
-    assert lines["random"].get_ydata()[1] > lines["combined"].get_ydata()[1] + 5
+    assert lines["random"].get_ydata()[1] > lines["far task"].get_ydata()[1] + 5
 
 
 def test_a_cache_plan_says_what_was_decided() -> None:
     plan = cache_plan()
-    assert plan.ranking == "combined"  # it comes first, so it is made to lose least
+    assert plan.ranking == "far_task"  # it comes first, so it is made to lose least
     said = " ".join(plan.sentences())
     assert "4 of 18 key heads keep everything, 14 stream" in said
     assert "better than random choices" in said
@@ -30,17 +30,21 @@ def test_a_cache_plan_says_what_was_decided() -> None:
     assert tables[next(iter(tables))].iloc[0]["ranking"] == "plan"
     assert plan.against_random["verdict"].eq("beyond the null").all()
     others = plan.against_others.set_index(["kept_share", "source", "ranking"])["verdict"]
-    assert others[0.1, "repeats", "symbolic_mass"] == "the plan loses less"
-    assert others[0.1, "repeats", "combined"] == "the plan's own"
+    assert others[0.1, "repeats", "gradient_rounds"] == "the plan loses less"
+    assert others[0.1, "repeats", "far_task"] == "the plan's own"
 
 
 def test_a_ranking_that_loses_less_than_the_plan_is_said() -> None:
     plan = cache_plan()
     points = plan.tables["points"]
-    better = (points["ranking"] == "known") & (points["purpose"] == "judging") & (points["source"] == "text")
+    better = (
+        (points["ranking"] == "gradient_rounds")
+        & (points["purpose"] == "judging")
+        & (points["source"] == "text")
+    )
     points.loc[better, "loss"] -= 1.5
     told = dict(plan.overview())["where another ranking loses less than the plan's, beyond noise"]
-    assert set(told["ranking"]) == {"known"}
+    assert set(told["ranking"]) == {"gradient_rounds"}
     assert set(told["source"]) == {"text"}
 
 

@@ -14,7 +14,6 @@ from safetensors.torch import load_file
 import rotoscope as rs
 from rotoscope.errors import RotoscopeError, RunError
 from rotoscope.lab import GPTJ, GPTJShape, Trainer, training
-from rotoscope.lab.cost import training_cost, trainings_cost
 from rotoscope.lab.layer import block
 from rotoscope.settings import TrainSettings
 from tests.lab.test_gptj import awake
@@ -204,12 +203,3 @@ def test_a_run_is_no_place_for_several(tmp_path: Path) -> None:
     rs.lab.train("number", "paper", out=tmp_path, device="cpu", **SMALL | {"steps": 1})
     with pytest.raises(RunError, match="several models need a folder for their runs"):
         rs.lab.train(BOTH, "paper", out=tmp_path, device="cpu", **SMALL | {"steps": 1})
-
-
-def test_what_is_expected_counts_the_models() -> None:
-    each = TrainSettings.several("paper", BOTH, 3)
-    costs = [training_cost(one, CPU, watched=200) for one in each]
-    whole = trainings_cost(each, CPU, watched=200)
-    assert whole.seconds == pytest.approx(sum(cost.seconds for cost in costs))
-    assert whole.gigabytes == pytest.approx(sum(cost.gigabytes for cost in costs))
-    assert "6 models as one" in whole.what

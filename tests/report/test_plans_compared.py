@@ -13,7 +13,6 @@ import pytest
 from rotoscope.report import render_page, write_site
 from rotoscope.report.side_by_side import payloads_of, side_of
 from rotoscope.results.cache_plan import CachePlan
-from tests.analysis.test_context_plan import KNOWS, by_hand, raised
 from tests.analysis.test_rotation_plan import made_up
 from tests.plans import cache_plan
 from tests.report.browser import Watched
@@ -103,22 +102,6 @@ def test_two_rotation_plans() -> None:
     assert columns(layers).to_dict("records") == [{"layer": 0, "in both": 1}]
     assert "ranked by effect" in found["plan"]["said"]["first"]
     assert "ranked by norm" in found["plan"]["said"]["second"]
-
-
-def test_two_context_plans() -> None:
-    short = {"as it is": KNOWS, "yarn": raised(0.01), "ntk": raised(0.02)}
-    first = by_hand(short, {"as it is": raised(3.0), "yarn": raised(0.1, 0.0), "ntk": raised(2.0)})
-    second = by_hand(
-        {k: short[k] for k in ("as it is", "yarn")}, {"as it is": raised(0.1), "yarn": raised(3.0)}
-    )
-    found = compared(first, second)
-    [losses] = found["plan"]["tables"]
-    assert columns(losses)["setting"].tolist() == ["as it is", "yarn", "ntk"]
-    assert columns(losses, "first").iloc[1, 1].startswith("2.11")
-    assert columns(losses, "second").iloc[1, 1].startswith("5.01")
-    assert columns(losses, "second").iloc[2].isna().all()
-    assert found["plan"]["said"]["first"].startswith("Recommended: yarn")
-    assert found["plan"]["said"]["second"].startswith("Recommended: leave the angles as they are")
 
 
 def test_plans_of_two_kinds_and_unfinished_ones_are_compared_by_their_settings() -> None:

@@ -274,22 +274,28 @@ def test_damaged_runs_are_shown_as_such(client: TestClient, runs: Path, content:
     assert client.get("/").status_code == 200
 
 
-def test_damaged_run_has_a_page(client: TestClient, runs: Path) -> None:
-    (runs / "first" / "run.json").write_text("{", encoding="utf-8")
-    assert client.get("/run/first").status_code == 200
-    (payload,) = client.get("/data/first").json()
-    assert payload["complete"] is False
-    assert "damaged" in payload["problems"][0]
+@pytest.mark.parametrize("name", ["run.json", "prompts.parquet"])
+def test_the_page_of_a_damaged_run_says_so(client: TestClient, runs: Path, name: str) -> None:
+    (runs / "first" / name).write_text("{", encoding="utf-8")
+    for address in ("/run/first", "/data/first", "/compare?a=first&b=deeper/second"):
+        answer = client.get(address)
+        assert answer.status_code == 409
+        assert answer.text.startswith(f"first/{name} is damaged (")
+        assert "make the run again with --overwrite" in answer.text
+    assert listed(client)["first"]["state"] == "damaged"
+    assert name in listed(client)["first"]["problem"]
+    assert 'href="/run/first"' not in client.get("/").text
+    assert client.get("/run/deeper/second").status_code == 200
 
 
 def test_odd_settings_do_not_break_the_list(client: TestClient, runs: Path) -> None:
-    odd = {"schema": "1.0", "kind": ["x"], "complete": 1, "written": "9" * 50, "settings": {"model": "\ud800"}}
+    odd = {"schema": "1.2", "kind": ["x"], "complete": 1, "written": "9" * 50, "settings": {"model": "\ud800"}}
     for name, content in (("odd", odd), ("odder", {**odd, "settings": [], "complete": False, "written": None})):
         (runs / name).mkdir()
         (runs / name / "run.json").write_text(json.dumps(content), encoding="utf-8")
     assert client.get("/").status_code == 200
     assert {"odd", "odder"} <= set(listed(client))
-    assert client.get("/run/odd").status_code == 200
+    assert client.get("/run/odd").status_code == 409
 
 
 def test_empty_and_vanished_folders(tmp_path: Path) -> None:

@@ -205,8 +205,8 @@ def test_commands_can_be_copied(browser: Any, typed: rs.Profile, tmp_path: Path)
 
 
 def test_runs_without_attention_say_why(visit: Visit, other: rs.Profile) -> None:
-    older = rs.Profile(other.run, {name: t for name, t in other.tables.items() if name != "attention"})
-    page = visit(older, hash="#head=0:1").page
+    bare = rs.Profile(other.run, {name: t for name, t in other.tables.items() if name != "attention"})
+    page = visit(bare, hash="#head=0:1").page
     assert title(page) == "Head 0:1"
-    assert "kept no attention of every head" in page.inner_text("#no-attention")
-    assert "kept no attention of every head" in page.inner_text("#prompt")
+    assert "has no attention of every head" in page.inner_text("#no-attention")
+    assert "has no attention of every head" in page.inner_text("#prompt")

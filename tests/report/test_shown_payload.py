@@ -14,7 +14,7 @@ from rotoscope.report import run_payload
 
 
 def test_attention_that_has_no_room_or_was_not_kept_is_said(profile: rs.Profile) -> None:
-    """With less room fewer swaps, then no vectors, then a sentence; older runs say why as well."""
+    """With less room fewer swaps, then no vectors, then a sentence; runs without it say why."""
     whole = run_payload(profile)["tabs"]["overview"]["shown"]
     assert whole["kept"] == whole["all_swaps"] == 19 * 18 // 2
     bare = run_payload(profile, 0)["tabs"]["overview"] | {"shown": None}
@@ -24,14 +24,9 @@ def test_attention_that_has_no_room_or_was_not_kept_is_said(profile: rs.Profile)
         assert 1 <= less["kept"] < whole["kept"]
         assert len(less["attention"] + less["swaps"]) <= min(room - rest + 200, 2 * room // 5)
     assert "rotoscope serve shows more" in run_payload(profile, 0)["tabs"]["overview"]["shown"]["why"]
-    older = rs.Profile(replace(profile.run, tables=[]), dict(profile.tables))
-    older.tables.pop("attention")
-    assert "by an earlier rotoscope, which kept no" in run_payload(older)["tabs"]["overview"]["shown"]["why"]
-    lost = rs.Profile(replace(profile.run, tables=["attention"]), older.tables)
-    assert "lost or damaged" in run_payload(lost)["tabs"]["overview"]["shown"]["why"]
-    refused = rs.Profile(
-        replace(profile.run, settings=profile.run.settings | {"examples": False}), older.tables
-    )
+    bare = {name: table for name, table in profile.tables.items() if name != "attention"}
+    assert "no attention" in run_payload(rs.Profile(profile.run, bare))["tabs"]["overview"]["shown"]["why"]
+    refused = rs.Profile(replace(profile.run, settings=profile.run.settings | {"examples": False}), bare)
     assert "--no-examples" in run_payload(refused)["tabs"]["overview"]["shown"]["why"]
 
 

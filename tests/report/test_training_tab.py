@@ -15,8 +15,8 @@ import pytest
 import rotoscope as rs
 from rotoscope.report import run_payload
 from rotoscope.report.found import find_runs
+from rotoscope.report.reported_run import reported_run
 from rotoscope.report.running import RECENT_S, how_far, is_recent, so_far
-from rotoscope.report.salvage import salvage
 from rotoscope.results import Dynamics
 from rotoscope.results.run import Run
 from tests.monitored import SETTINGS, monitored, point
@@ -121,11 +121,11 @@ def test_finished_while_it_is_looked_at(tmp_path: Path, monkeypatch: pytest.Monk
     """The pieces are gone when they are to be read: the tables are there instead."""
     run = Run(Dynamics, SETTINGS, tmp_path / "run")
     run.add("step-00000300", point(300, 0.5))
-    from rotoscope.report import salvage as room
+    from rotoscope.report import reported_run as module
 
-    real = room.unfinished_tables
-    monkeypatch.setattr(room, "unfinished_tables", lambda *given: (run.finish(), real(*given))[1])
-    found = salvage(tmp_path / "run")
+    real = module.unfinished_tables
+    monkeypatch.setattr(module, "unfinished_tables", lambda *given: (run.finish(), real(*given))[1])
+    found = reported_run(tmp_path / "run")
     assert found.complete
     assert len(found.tables["scores"]) == 6
     assert found.problems == []

@@ -114,8 +114,8 @@ def test_sinks(plain: rs.Profile, position: int, inside: bool, advice: str) -> N
     assert any("outside the blocks" in text for text in found)
 
 
-def test_older_and_unfinished_runs_are_completed() -> None:
-    """A run of an earlier version did not note that it had no null; one that is going has noted nothing."""
+def test_caveats_of_unfinished_runs_are_completed() -> None:
+    """A run that is being written has noted none yet."""
     heads = pd.DataFrame({"stable": [True, False, None]})
     changing = (
         "1 of 3 heads change class when the prompts are resampled, or have it on fewer than half of them: "

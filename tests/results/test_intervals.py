@@ -11,7 +11,6 @@ import rotoscope as rs
 from rotoscope.results import Lengths, RunRecord
 from rotoscope.results.aggregate import ALL_SCORES, frequency_table, head_table
 from rotoscope.results.intervals import mean_interval, one_row_per_input, per_input
-from rotoscope.results.lengths import _with_inputs
 from rotoscope.results.statistics import statistics
 from rotoscope.tasks import Prompt, Prompts
 from tests.models import tiny, tokens
@@ -130,7 +129,7 @@ def test_an_input_shown_five_times_is_one_sample() -> None:
         [planes.assign(input_id=planes["prompt"], prompt=planes["prompt"] + 6 * k) for k in range(2)]
     )
     pd.testing.assert_frame_equal(frequency_table(both), frequency_table(planes))
-    assert one_row_per_input(once, ["layer", "head", "tau"]) is once  # a run of an earlier version
+    assert one_row_per_input(once, ["layer", "head", "tau"]) is once
 
 
 def test_a_profile_notes_the_input_of_every_prompt() -> None:
@@ -166,12 +165,20 @@ def test_queries_of_one_input_vary_together() -> None:
     assert 0.9 <= np.mean(held) <= 0.98
 
 
-def discrepancies(copies: int, *, noted: bool) -> Lengths:
+def discrepancies(copies: int) -> Lengths:
     """Heads whose discrepancy falls with the length for some inputs only; every input asked `copies` times."""
     dice = np.random.default_rng(0)
     rows = [
-        {"model": "m", "task": "number", "layer": 0, "head": 0, "length": n, "discrepancy": value, "gap": value}
-        | ({"input_id": k} if noted else {})
+        {
+            "model": "m",
+            "task": "number",
+            "layer": 0,
+            "head": 0,
+            "length": n,
+            "discrepancy": value,
+            "gap": value,
+            "input_id": k,
+        }
         for n in (10, 100, 1000)
         for k, value in enumerate(dice.uniform(0.5, 5.0, 12))
         for _ in range(copies)
@@ -180,33 +187,14 @@ def discrepancies(copies: int, *, noted: bool) -> Lengths:
 
 
 def test_exponents_resample_inputs_and_not_queries() -> None:
-    once, often = discrepancies(1, noted=True), discrepancies(9, noted=True)
+    once, often = discrepancies(1), discrepancies(9)
     widths = [run.exponents().eval("discrepancy_high - discrepancy_low").item() for run in (once, often)]
     assert widths[0] == pytest.approx(widths[1])
-    queries = discrepancies(9, noted=False).exponents().eval("discrepancy_high - discrepancy_low").item()
-    assert queries < 0.6 * widths[0]
+    every_query = often.heads.assign(input_id=range(len(often.heads)))
+    narrow = Lengths(RunRecord(), {"heads": every_query}).exponents()
+    assert narrow.eval("discrepancy_high - discrepancy_low").item() < 0.6 * widths[0]
     single = Lengths(RunRecord(), {"heads": once.heads.query("input_id == 0")}).exponents()
     assert single["discrepancy_low"].isna().all()
-
-
-def test_inputs_of_earlier_measurements_are_found_again() -> None:
-    """Earlier versions did not note the input; the order of their rows says it."""
-    from rotoscope.analysis.lengths import _gaps
-    from rotoscope.lab.checkpoints import sequences_for
-    from rotoscope.reading import HeadReader
-
-    subject = rs.load("letter", device="cpu")
-    reader = HeadReader(subject.model)
-    samples = sequences_for(subject.model.config, 12, first=7)
-    parts = [
-        _gaps(reader, samples[k : k + 4], k).assign(length=17, model="m", task="letter") for k in (0, 4, 8)
-    ]
-    noted = pd.concat(parts, ignore_index=True)
-    assert noted["input_id"].nunique() == 12
-    assert noted.groupby("input_id")["hops"].nunique().eq(1).all()
-    derived = _with_inputs(noted.drop(columns="input_id"))["input_id"]
-    pairs = pd.DataFrame({"noted": noted["input_id"], "derived": derived}).drop_duplicates()
-    assert len(pairs) == pairs["noted"].nunique() == pairs["derived"].nunique() == 12
 
 
 def test_decay_does_not_count_a_training_twice() -> None:

@@ -127,3 +127,9 @@ def test_what_cannot_be_compared_is_refused(runs: list[Any], message: str) -> No
     made = [training("number", angles, seed, [1.0], **changes) for angles, seed, changes in runs]
     with pytest.raises(RotoscopeError, match=message):
         rs.analysis.restrictions(made)
+
+
+def test_trainings_of_other_lengths_are_not_compared() -> None:
+    trainings = [training("number", "all", 0, [1.0], steps=2), training("number", "slow", 0, [1.0], steps=3)]
+    with pytest.raises(RotoscopeError, match="must have the same steps, found 2 and 3"):
+        restrictions(trainings)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -19,8 +19,11 @@ from rotoscope.results.run import unfinished_tables
 from tests.models import tiny, tokens
 
 SETTINGS = {"statements": ["a", "b", "c"]}
-OLD = Path(__file__).parent / "schema-1.0"
-"""Runs made by version 0.1.0 before its schema became 1.1: a finished profile and one that was interrupted."""
+
+
+def describe(folder: Path, content: dict[str, Any]) -> None:
+    """A description with the checksum that it has as it is now."""
+    (folder / "run.json").write_text(json.dumps(content | {"checksum": described_checksum(content)}))
 
 
 class Killed(BaseException):
@@ -196,54 +199,45 @@ def test_the_record_is_typed_and_odd_ones_are_named(tmp_path: Path) -> None:
     make(tmp_path / "run")
     content = json.loads((tmp_path / "run" / "run.json").read_text())
     for key, value in (("settings", []), ("tables", "x"), ("warnings", {}), ("subject", 3), ("complete", 1)):
-        (tmp_path / "run" / "run.json").write_text(json.dumps(content | {key: value}))
+        describe(tmp_path / "run", content | {key: value})
         with pytest.raises(RunError, match=f"the {key} in run.json are damaged"):
             rs.open(tmp_path / "run")
     (tmp_path / "run" / "run.json").write_text(json.dumps(content | {"something": "new"}))
     with pytest.raises(RunError, match="not what was written"):
         rs.open(tmp_path / "run")
-    content |= {"something": "new"}
-    content["checksum"] = described_checksum(content)
-    (tmp_path / "run" / "run.json").write_text(json.dumps(content))
+    describe(tmp_path / "run", content | {"something": "new"})
     assert rs.open(tmp_path / "run").run.details["something"] == "new"
 
 
-def test_runs_of_the_version_before_open() -> None:
-    found = rs.open(OLD / "profile", rs.Profile)
-    assert found.run.schema == "1.0"
-    assert found.run.subject.architecture == "llama"
-    assert found.run.proof.layers == 3
-    assert found.taus == [1e-4, 1e-2]
-    assert len(found.heads) == 24
-    for made, file in ((found.heads, "heads.parquet"), (found.nulls, "nulls.parquet")):
-        before = pd.read_parquet(OLD / "profile" / file)
-        same = [name for name in before if not name.endswith(("_low", "_high", "stability", "stable"))]
-        pd.testing.assert_frame_equal(made[same], before[same])
-        assert made["class_share"].between(0, 1).all()  # from its scores per prompt
-    assert found.least_mass == 0.05
-    assert sum(found.summary().classes.values()) == 12
-    judged = found.statistics()  # its null has one draw
-    assert set(judged["verdict"]) == {"no verdict"}
-    assert judged["reason"].str.startswith(("one draw: no verdict", "undefined")).all()
-    value = judged.set_index("statistic")["value"]
-    assert value["correlation"] == pytest.approx(-0.22775, abs=1e-5)
-    assert value["early positional"] == pytest.approx(0.925737, abs=1e-5)
-    assert run_payload(OLD / "profile")["problems"] == []
-
-
-def test_a_run_begun_by_the_version_before_says_what_to_do(tmp_path: Path) -> None:
-    sentence = r"begun by another version.*schema 1.0.*make it again with --overwrite"
-    with pytest.raises(RunError, match=sentence):
-        rs.open(OLD / "unfinished")
-    assert any(
-        "make it again with --overwrite" in problem for problem in run_payload(OLD / "unfinished")["problems"]
+@pytest.mark.parametrize("complete", [True, False])
+@pytest.mark.parametrize("schema", ["1.0", "1.1", "2.0"])
+def test_a_run_of_another_schema_is_refused_and_can_be_made_again(
+    tmp_path: Path, schema: str, complete: bool
+) -> None:
+    make(tmp_path / "run")
+    content = json.loads((tmp_path / "run" / "run.json").read_text())
+    versions = content["versions"] | {"rotoscope": "0.0.9"}
+    describe(tmp_path / "run", content | {"schema": schema, "complete": complete, "versions": versions})
+    sentence = (
+        rf"made by rotoscope 0.0.9 \(schema {schema}; this version reads 1.2\); make the run again with --over"
     )
-    shutil.copytree(OLD / "unfinished", tmp_path / "run")
-    settings = json.loads((tmp_path / "run" / "run.json").read_text())["settings"]
-    with pytest.raises(RunError, match=sentence):
-        Run(rs.Profile, settings, tmp_path / "run")
-    Run(rs.Profile, settings, tmp_path / "run", overwrite=True).begin()
-    assert not list((tmp_path / "run").rglob("*.parquet"))
+    for attempt in (rs.open, run_payload, make):
+        with pytest.raises(RunError, match=sentence):
+            attempt(tmp_path / "run")
+    made: list[str] = []
+    make(tmp_path / "run", made=made, overwrite=True)
+    assert made == SETTINGS["statements"]
+    assert rs.open(tmp_path / "run").run.schema == "1.2"
+
+
+def test_a_run_of_other_packages_opens_and_names_them(tmp_path: Path) -> None:
+    make(tmp_path / "run")
+    content = json.loads((tmp_path / "run" / "run.json").read_text())
+    describe(
+        tmp_path / "run", content | {"versions": content["versions"] | {"torch": "2.0.0", "rotoscope": "0.0.9"}}
+    )
+    assert rs.open(tmp_path / "run").run.versions["torch"] == "2.0.0"
+    assert run_payload(tmp_path / "run")["versions"]["rotoscope"] == "0.0.9"
 
 
 def test_open_is_typed_by_kind(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from rotoscope.errors import RotoscopeError
 from rotoscope.lab.toy import ToySettings
 from rotoscope.settings import (
     CacheSettings,
-    ContextSettings,
     GateSettings,
     LengthsSettings,
     ProfileSettings,
@@ -110,13 +109,13 @@ def test_a_path_can_be_a_name(kind: type[Settings], name: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "given", "words"),
     [
-        (CacheSettings, {"rankings": ("nosuch",)}, "unknown rankings 'nosuch'; choose symbolic_mass, symbolic, "),
+        (CacheSettings, {"rankings": ("nosuch",)}, "unknown rankings 'nosuch'; choose far_task, gradient, gradient_rounds or random"),
         (CacheSettings, {"keep": None}, "keep must be a number, found None"),
         (CacheSettings, {"keep": 25}, "keep must be at most 1, found 25: did you mean 25%? this is the share"),
         (CacheSettings, {"frontier": (0.1, 10)}, "frontier must be at most 1, found 10: did you mean 10%?"),
         (CacheSettings, {"frontier": "a tenth"}, "'a tenth' is no share: write 0.25 or 25%"),
         (RotationSettings, {"plane_rankings": "norms"}, "unknown plane_rankings 'norms'; did you mean 'norm'? choose"),
-        (ContextSettings, {"sources": ("nosuch",)}, "unknown sources 'nosuch'; choose repeats, lookup or text"),
+        (CacheSettings, {"sources": ("nosuch",)}, "unknown sources 'nosuch'; choose repeats, lookup or text"),
         (TrainSettings, {"betas": 0.9}, "betas must be 2 values, found (0.9,)"),
         (GateSettings, {"silence": "yes"}, "silence must be True or False, found 'yes'"),
         (GateSettings, {"heads": 5}, "'5': heads are written layer:head, as in 12:0,3:4"),

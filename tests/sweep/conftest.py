@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import rotoscope as rs
-from rotoscope.sweep import driver, here, one_item
-from rotoscope.sweep.estimates import Expected
-from rotoscope.sweep.items import Item
+from rotoscope.sweeps import driver, local_pool, one_item
+from rotoscope.sweeps.items import Item
 from tests.cli.conftest import run  # noqa: F401 - a fixture
-from tests.sweep.light import Commands
+from tests.sweep.light import Commands, light_item
 
 GRID = {"model": ["a", "b"], "seed": [0, 1]}
 ROOT = Path(__file__).parents[2]
@@ -24,6 +25,18 @@ def toml(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return f"[{', '.join(map(toml, value))}]" if isinstance(value, list) else repr(value)
+
+
+@contextmanager
+def locked(file: Path) -> Iterator[subprocess.Popen[str]]:
+    """Another process that holds a lock until the block ends."""
+    code = "import sys, filelock\nwith filelock.FileLock(sys.argv[1]): print('held', flush=True); sys.stdin.readline()"
+    line = [sys.executable, "-c", code, str(file)]
+    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        yield process
+        process.kill()
 
 
 def sweep_text(grid: dict[str, Any], command: str = "profile", **settings: Any) -> str:
@@ -40,13 +53,13 @@ Light = Callable[..., rs.results.Sweep]
 class AtOnce:
     """In place of processes: items are run here, one after the other."""
 
-    def run(self, items: Sequence[Item], folder: Path, ended: here.Ended, doing: Any, room: here.Room) -> None:
+    def run(self, items: Sequence[Item], folder: Path, ended: local_pool.Ended, doing: Any) -> None:
         for item in items:
             doing([item.name])
             ended(item, one_item.run_item(item.line(folder), folder / item.name))
 
 
-def at_once(*how: Any) -> Any:
+def at_once(*environments: Any) -> Any:
     """In place of a pool of processes."""
     return nullcontext(AtOnce())
 
@@ -55,7 +68,6 @@ def _sweeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Light:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("LIGHT_JOURNAL", str(tmp_path / "journal"))
-    monkeypatch.setattr(driver, "expected", lambda item: Expected())
 
     def swept(grid: dict[str, Any] | None = None, **how: Any) -> rs.results.Sweep:
         Path("sweep.toml").write_text(sweep_text(grid or GRID, prompts=4))
@@ -67,7 +79,7 @@ def _sweeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Light:
 @pytest.fixture
 def in_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Light:
     """A sweep of light runs in processes of their own."""
-    monkeypatch.setattr(here, "WORKER", "tests.sweep.light")
+    monkeypatch.setattr(local_pool, "TASK", light_item)
     return _sweeps(tmp_path, monkeypatch)
 
 

@@ -1,7 +1,6 @@
 """A stand-in for the work of an item: a run in several pieces that takes a moment and needs no model.
 
-`python -m tests.sweep.light` is a worker whose commands are these; `python -m tests.sweep.light FLAGS` is a driver of such
-workers.
+`python -m tests.sweep.light FLAGS` is the command line with such items.
 """
 
 from __future__ import annotations
@@ -9,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,8 @@ import pandas as pd
 
 from rotoscope.errors import RotoscopeError
 from rotoscope.results import Restrictions, Run
-from rotoscope.sweep import here, one_item, worker
-from rotoscope.sweep.estimates import Expected
+from rotoscope.results.items import Outcome
+from rotoscope.sweeps import local_pool, one_item
 
 PIECES, HEADS = 4, 3
 JOURNAL, MOMENT = "LIGHT_JOURNAL", "LIGHT_MOMENT"
@@ -61,6 +61,12 @@ def piece(given: dict[str, Any], k: int) -> pd.DataFrame:
     return pd.DataFrame({"layer": k, "head": range(HEADS), "positional_score": dice.random(HEADS)})
 
 
+def light_item(words: Sequence[str], folder: Path) -> Outcome:
+    """What a process does with an item; processes import this by its name."""
+    one_item.command_line = lambda: Commands
+    return one_item.run_item(words, folder)
+
+
 def told(line: str) -> None:
     if JOURNAL in os.environ:
         with open(os.environ[JOURNAL], "a", encoding="utf-8") as journal:
@@ -68,13 +74,8 @@ def told(line: str) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:]:
-        from rotoscope import cli
-        from rotoscope.sweep import driver
+    from rotoscope import cli
+    from tests.sweep import light
 
-        here.WORKER = "tests.sweep.light"
-        driver.expected = lambda item: Expected()  # type: ignore[assignment]
-        cli.main(sys.argv[1:])
-    one_item.command_line = lambda: Commands
-    worker._read_libraries = lambda: None
-    worker.main()
+    local_pool.TASK = light.light_item
+    cli.main(sys.argv[1:])

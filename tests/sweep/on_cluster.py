@@ -16,19 +16,18 @@ import time
 from pathlib import Path
 from typing import Any
 
-from rotoscope.errors import RotoscopeError
 from rotoscope.results.items import outcome_of
-from rotoscope.sweep import driver, estimates, on_ray, one_item, run_sweep
+from rotoscope.sweeps import on_ray, one_item, run_sweep
 from tests.sweep.light import Commands
 from tests.waiting import wait_until
 
-NODES, CORES, MEMORY = 3, 1, 200_000_000
+NODES, CORES, STORE = 3, 1, 80_000_000
 
 
 def light_on_node(*what: Any) -> Any:
     """What a task does, with light runs; nodes import this by its name."""
     one_item.command_line = lambda: Commands
-    return on_ray.made_on_node(*what)
+    return on_ray.run_on_node(*what)
 
 
 def finished() -> set[str]:
@@ -49,11 +48,10 @@ class Home:
     def __init__(self) -> None:
         from ray.cluster_utils import Cluster
 
-        sizes = {"num_cpus": CORES, "memory": 2 * MEMORY, "object_store_memory": 80_000_000}
         self.cluster = Cluster(
-            initialize_head=True,
-            head_node_args={"num_cpus": 0, **{k: v for k, v in sizes.items() if k != "num_cpus"}},
+            initialize_head=True, head_node_args={"num_cpus": 0, "object_store_memory": STORE}
         )
+        sizes = {"num_cpus": CORES, "object_store_memory": STORE}
         self.nodes = [self.cluster.add_node(**sizes) for _ in range(NODES)]
         self.cluster.wait_for_nodes()
         self.address = self.cluster.address
@@ -64,8 +62,6 @@ class Home:
 
 
 def sweep(address: str, **how: Any) -> Any:
-    driver_expected = lambda item, device=None: estimates.Expected(1.0, MEMORY / 1e9, 1.0)  # noqa: E731
-    driver.expected = on_ray.expected = driver_expected  # type: ignore[assignment]
     on_ray.TASK = light_on_node
     return run_sweep("sweep.toml", on="ray", address=address, show_progress=False, **how)
 
@@ -110,39 +106,15 @@ def losing_the_driver(home: Home) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def storing(home: Home) -> dict[str, Any]:
-    """Into storage that all nodes see, by its URL; the sweep's folder has the tables only."""
-    place = Path("stored").absolute()
-    found = sweep(home.address, storage=f"file://{place}")
-    known = lines()
-    again = sweep(home.address, storage=str(place))
-    kept = [folder.name for folder in place.iterdir() if outcome_of(folder).state == "finished"]
-    return {
-        "stored": sorted(kept), "here": sorted(finished()), "heads": len(found.heads), "again": lines() == known,
-        "complete": again.run.complete,
-    }  # fmt: skip
-
-
 def failing(home: Home) -> dict[str, Any]:
     """Bad items, of which one kills its process each time."""
-    on_ray.LOST_TRIES = 1
+    on_ray.MOST_LOSSES = 1
     Path("bad").touch()
     found = sweep(home.address)
     errors = dict(zip(found.items["model"], found.items["error"], strict=True))
     Path("bad").unlink()
     again = sweep(home.address, retry_failed=True)
     return {"errors": errors, "states": list(again.items["state"])}
-
-
-def too_large(home: Home) -> dict[str, Any]:
-    """An item that no node has the memory for."""
-    global MEMORY
-    MEMORY *= 100
-    try:
-        sweep(home.address)
-    except RotoscopeError as problem:
-        return {"said": str(problem), "begun": len(lines())}
-    return {}
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import rotoscope as rs
-from rotoscope.sweep import driver
+from rotoscope.sweeps import driver
 from tests.sweep.conftest import at_once, sweep_text
 
 SMALL: dict[str, dict[str, Any]] = {
@@ -44,9 +44,6 @@ def test_every_command_can_be_swept(command: str, tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(driver, "pool", at_once)
     grid = AXES.get(command, {"model": ["letter"], "seed": [0, 1]})
     Path("sweep.toml").write_text(sweep_text(grid, command, **SMALL[command], device="cpu", figures=False))
-    expected = rs.sweep("sweep.toml", dry_run=True).items
-    assert not list(expected["error"].replace("", None).dropna())
-    assert expected["expected_seconds"].notna().all()
     found = rs.sweep("sweep.toml", show_progress=False)
     assert list(found.items["state"]) == ["finished"] * 2, list(found.items["error"])
     assert found.run.complete

@@ -7,8 +7,6 @@ import fcntl
 import os
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,14 +15,13 @@ import pandas as pd
 import pytest
 
 import rotoscope as rs
-from rotoscope.errors import RunError
+from rotoscope.errors import RotoscopeError, RunError
 from rotoscope.results.place import Place
-from rotoscope.sweep import before, company, driver, here, items_of, one_item, read_file
-from rotoscope.sweep.commands import Swept
-from rotoscope.sweep.items import Item
-from tests.sweep.conftest import ROOT, Light, sweep_text
+from rotoscope.sweeps import driver, items_of, local_pool, lock, one_item, read_file
+from rotoscope.sweeps.commands import Swept
+from rotoscope.sweeps.items import Item
+from tests.sweep.conftest import ROOT, Light, locked, sweep_text
 from tests.sweep.light import HEADS, PIECES
-from tests.waiting import wait_until
 
 TWO: dict[str, Any] = {"model": ["a"], "seed": [0, 1]}
 
@@ -122,7 +119,7 @@ def test_numbers_and_texts_in_one_column_are_texts(tmp_path: Path) -> None:
         assert joined.add_item(name, tmp_path, lambda run, table=table: table) == []
     assert not joined.parts  # a folder without a run has no tables
     for name, depth in (("one", 3), ("two", "own")):
-        joined._add(name, pd.DataFrame({"tau": [0.1], "depth": [depth], "error": [None]}), None)
+        joined._add(name, pd.DataFrame({"tau": [0.1], "depth": [depth], "error": [None]}), {})
     found = joined.table()
     assert list(found["depth"]) == ["3", "own"]
     assert list(found["grid_tau"]) == ["0.1", "0.1 0.2"]
@@ -173,30 +170,19 @@ def test_what_changes_no_result_makes_no_other_item(tmp_path: Path) -> None:
     assert len({one.rpartition("-")[2] for one in names("", 'device = ["cpu", "cuda"]\n')}) == 2
 
 
-def test_parts_that_begin_at_the_same_moment_do_not_refuse_each_other(tmp_path: Path) -> None:
-    """The first is alone for a moment, and says who it is; the others wait for that."""
-    (tmp_path / company.LOCK).touch()
-    file = os.open(tmp_path / company.LOCK, os.O_RDWR)
-    fcntl.flock(file, fcntl.LOCK_EX)
-    waited = threading.Event()
-
-    def begins() -> None:
-        with company.only_driver(tmp_path, (2, 2)):
-            waited.set()
-
-    thread = threading.Thread(target=begins)
-    thread.start()
-    time.sleep(0.2)
-    assert not waited.is_set()
-    os.close(file)
-    thread.join()
-    assert waited.is_set()
+def test_a_data_set_is_no_run(tmp_path: Path) -> None:
+    (tmp_path / "sweep.toml").write_text('command = "data"\n[grid]\ntask = ["number"]\n')
+    with pytest.raises(RotoscopeError, match="sweep.toml, line 1: data makes no run"):
+        read_file(tmp_path / "sweep.toml")
 
 
 @pytest.mark.slow
 def test_many_parts_at_once(tmp_path: Path) -> None:
+    """Also where a killed driver of all items has left its lock file, which all of them look at."""
+    (tmp_path / "swept").mkdir()
+    (tmp_path / "swept" / ".sweep-1-of-1.lock").touch()
     code = (
-        "import sys, time; from pathlib import Path; from rotoscope.sweep.company import only_driver\n"
+        "import sys, time; from pathlib import Path; from rotoscope.sweeps.lock import only_driver\n"
         "sys.stdin.readline()\n"
         "with only_driver(Path('swept'), (int(sys.argv[1]), 6)): time.sleep(0.3)"
     )
@@ -207,9 +193,28 @@ def test_many_parts_at_once(tmp_path: Path) -> None:
         )
         for k in range(1, 7)
     ]
-    for one in started:
-        one.communicate("\n")
-    assert [one.returncode for one in started] == [0] * 6
+    for process in started:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.close()
+    assert [process.wait() for process in started] == [0] * 6
+
+
+def test_an_item_waits_until_an_earlier_process_has_ended(
+    light: Light, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a driver that was killed, say; if that goes on for long, the item fails and the run of the other is left alone."""
+    name = light(TWO, dry_run=True).items["folder"][0]
+    Path("swept").mkdir()
+    with locked(Path("swept") / f".{name}.lock") as other:
+        monkeypatch.setattr(one_item, "WAIT_S", 0.1)
+        found = light(TWO)
+        assert list(found.items["state"]) == ["failed", "finished"]
+        assert "another rotoscope is at work in" in found.items["error"][0]
+        assert not (Path("swept") / name).exists()
+        other.kill()
+        other.wait()
+    assert list(light(TWO).items["state"]) == ["finished"] * 2
 
 
 def test_where_there_are_no_locks_work_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,8 +222,7 @@ def test_where_there_are_no_locks_work_goes_on(tmp_path: Path, monkeypatch: pyte
         raise OSError(errno.ENOSYS, "no locks here")
 
     monkeypatch.setattr(fcntl, "flock", none)
-    monkeypatch.setattr(fcntl, "lockf", none)
-    with company.only_driver(tmp_path / "swept", (1, 2)), company.writing_tables(tmp_path / "swept"):
+    with lock.only_driver(tmp_path / "swept", (1, 2)), lock.writing_tables(tmp_path / "swept"):
         place = Place(tmp_path / "run")
         place.begin()
         place.leave()
@@ -229,43 +233,10 @@ def item(**given: Any) -> Item:
 
 
 def test_an_item_that_is_spread_has_all_cards(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(here, "gpus", lambda: ["4", "7"])
-    spread = item(device_map="auto")
-    places = here.environments(None, [item(), spread])
-    assert len(places) == 1
-    assert here.VISIBLE not in places[0]
-    assert len(here.environments(2, [item(), spread])) == 1
-
-
-def test_every_item_is_compared_with_its_own_device() -> None:
-    memory = before.Memory(500.0, 24.0)
-    assert memory.of(item(device="cpu")) == 500.0
-    assert memory.of(item()) == 24.0
-    assert before.Memory(500.0).of(item()) == 500.0
-    assert memory.of(item(device_map="auto")) is None
-
-
-def test_a_worker_whose_driver_is_gone_does_nothing(tmp_path: Path) -> None:
-    """Also one that was started just before, and has its first item already."""
-    known = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        here.DRIVER: "1",
-        "LIGHT_JOURNAL": str(tmp_path / "journal"),
-    }
-    worker = subprocess.Popen(
-        [sys.executable, "-m", "tests.sweep.light"], cwd=tmp_path, env=known, stdin=subprocess.PIPE, text=True
-    )
-    assert worker.stdin is not None
-    try:
-        worker.stdin.write('{"words": ["profile", "--model=a", "--out=x"], "folder": "x"}\n')
-        worker.stdin.flush()
-        wait_until(lambda: worker.poll() is not None or (tmp_path / "journal").exists())
-        assert worker.poll() == 0
-    finally:
-        worker.kill()
-        worker.wait()
-        worker.stdin.close()
+    monkeypatch.setattr(local_pool, "gpus", lambda: ["4", "7"])
+    items = [item(), item(device_map="auto")]
+    for workers in (None, 2):
+        assert local_pool.environments(workers, items) == [local_pool.THREADS]
 
 
 def test_a_part_answers_for_its_own_items(light: Light, run: Callable[..., tuple[int, str, str]]) -> None:

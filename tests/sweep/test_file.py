@@ -10,8 +10,8 @@ import pytest
 
 from rotoscope.errors import RotoscopeError
 from rotoscope.settings import SweepSettings
-from rotoscope.sweep import Item, items_of, read_file
-from rotoscope.sweep.items import part_of
+from rotoscope.sweeps import Item, items_of, read_file
+from rotoscope.sweeps.items import part_of
 
 DESIGNED = """\
 command = "profile"
@@ -213,7 +213,7 @@ def test_parts_are_all_items_once(tmp_path: Path) -> None:
         ({"shard": "third"}, "--shard third: parts are written as 3/16"),
         ({"on": "slurm"}, "unknown on 'slurm'; choose here or ray"),
         ({"address": "auto"}, "--address means something with --on ray only"),
-        ({"storage": "x"}, "--storage means something with --on ray only"),
+        ({"table": "x.parquet", "dry_run": True}, "--table means something without --dry-run only"),
         ({"on": "ray", "workers": 2}, "--workers means something without --on ray only"),
         ({"workers": 0}, "workers must be at least 1, found 0"),
     ],

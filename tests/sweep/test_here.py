@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,22 +16,30 @@ import pandas as pd
 import pytest
 
 import rotoscope as rs
-from rotoscope.errors import RunError, TooLargeError
+from rotoscope.errors import RunError
 from rotoscope.results import items as kept
-from rotoscope.sweep import driver, here
-from rotoscope.sweep.commands import Swept
-from rotoscope.sweep.company import only_driver
-from rotoscope.sweep.estimates import Expected
-from rotoscope.sweep.items import Item
-from tests.sweep.conftest import Light
+from rotoscope.sweeps import local_pool, lock
+from rotoscope.sweeps.commands import Swept
+from rotoscope.sweeps.items import Item
+from tests.sweep.conftest import Light, locked, sweep_text
 from tests.sweep.light import HEADS, PIECES
+from tests.waiting import wait_until
 
 
 def test_every_item_is_a_run_of_its_own_and_all_heads_are_in_one_table(in_processes: Light) -> None:
     found = in_processes(workers=2)
     assert list(found.items["state"]) == ["finished"] * 4
     assert found.run.complete
-    assert list(found.items.columns) == ["item", "model", "seed", "state", "seconds", "error", "folder"]
+    assert list(found.items.columns) == [
+        "item",
+        "model",
+        "seed",
+        "state",
+        "seconds",
+        "error",
+        "folder",
+        "fingerprint",
+    ]
     assert list(zip(found.items["model"], found.items["seed"], strict=True)) == [
         ("a", 0),
         ("a", 1),
@@ -90,29 +102,51 @@ def test_what_failed_is_tried_again_only_when_asked_for(light: Light, journal: C
 def test_an_item_that_kills_its_process_fails_after_some_tries(
     in_processes: Light, journal: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(here, "MOST_TRIES", 2)
+    monkeypatch.setattr(local_pool, "MOST_LOSSES", 2)
     found = in_processes({"model": ["killer", "b"], "seed": [0]})
     assert list(found.items["state"]) == ["failed", "finished"]
-    assert "its process was killed (SIGKILL) 2 times" in found.failed["error"][0]
+    assert "its process was killed 2 times" in found.failed["error"][0]
     assert sum(line.startswith("begun killer") for line in journal()) == 2
 
 
 def test_processes_are_gone_when_the_driver_is_interrupted(
-    in_processes: Light, monkeypatch: pytest.MonkeyPatch
+    in_processes: Light, monkeypatch: pytest.MonkeyPatch, journal: Callable[[], list[str]]
 ) -> None:
-    started: list[int] = []
+    monkeypatch.setenv("LIGHT_MOMENT", "60")
+    before = set(multiprocessing.active_children())
+    started: list[multiprocessing.process.BaseProcess] = []
 
-    def interrupted(pool: here.Pool, *what: Any) -> None:
-        started.extend(worker.process.pid for worker in pool.workers)
+    def interrupted(*what: Any, **how: Any) -> None:
+        wait_until(lambda: len(journal()) == 2)
+        started.extend(set(multiprocessing.active_children()) - before)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(here.Pool, "run", interrupted)
+    monkeypatch.setattr(local_pool, "wait", interrupted)
     with pytest.raises(KeyboardInterrupt):
         in_processes(workers=2)
     assert len(started) == 2
-    for process in started:
-        with pytest.raises(ProcessLookupError):
-            os.kill(process, 0)
+    assert not any(process.is_alive() for process in started)
+
+
+def test_a_script_needs_no_guard(in_processes: Light, tmp_path: Path) -> None:
+    """Processes do not run the script once more that started the sweep."""
+    (tmp_path / "sweep.toml").write_text(sweep_text({"model": ["a"], "seed": [0]}, prompts=4))
+    (tmp_path / "script.py").write_text(
+        "import rotoscope as rs\nfrom rotoscope.sweeps import local_pool\nfrom tests.sweep.light import light_item\n"
+        "local_pool.TASK = light_item\nprint('once')\n"
+        "print(list(rs.sweep('sweep.toml', on='here', show_progress=False).items['state']))\n"
+    )
+    done = subprocess.run([sys.executable, "script.py"], capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines() == ["once", "['finished']"], done.stderr
+
+
+def test_a_process_has_its_environment_and_the_driver_keeps_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    monkeypatch.delenv(local_pool.VISIBLE, raising=False)
+    with local_pool._starting({"OMP_NUM_THREADS": "1", local_pool.VISIBLE: "3"}):
+        assert (os.environ["OMP_NUM_THREADS"], os.environ[local_pool.VISIBLE]) == ("1", "3")
+    assert os.environ["OMP_NUM_THREADS"] == "7"
+    assert local_pool.VISIBLE not in os.environ
 
 
 def test_a_part_runs_its_own_items(light: Light, journal: Callable[[], list[str]]) -> None:
@@ -147,20 +181,29 @@ def test_a_note_without_its_run_is_not_believed(light: Light) -> None:
     assert kept.outcome_of(place).state == "unfinished"
 
 
-def test_two_drivers_are_refused(light: Light) -> None:
-    with (
-        only_driver(Path("swept"), (1, 1)),
-        pytest.raises(RunError, match=f"process {os.getpid()} on .* is at work in swept"),
-    ):
-        light()
-    with only_driver(Path("swept"), (1, 2)):
-        with pytest.raises(RunError, match="is at work in swept; wait for it"):
-            light()
-        with pytest.raises(RunError, match="is at work in swept; wait for it"):
-            light(shard="1/2")
-        with pytest.raises(RunError, match="it has cut the sweep into 2 parts, not into 3"):
-            light(shard="2/3")
+@contextmanager
+def another_driver(part: int, parts: int) -> Iterator[subprocess.Popen[str]]:
+    """A process that holds the lock of a driver until the block ends."""
+    Path("swept").mkdir(exist_ok=True)
+    with locked(Path("swept") / f".sweep-{part}-of-{parts}.lock") as process:
+        yield process
+
+
+def test_two_drivers_are_refused(light: Light, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lock, "CHECK_S", 0.1)
+    with another_driver(1, 1):
+        for shard in (None, "1/2"):
+            with pytest.raises(RunError, match="another rotoscope is at work in swept; wait for it"):
+                light(shard=shard)
+    with another_driver(1, 2) as process:
+        for shard in (None, "1/2", "2/3"):
+            with pytest.raises(RunError, match="another rotoscope is at work in swept; wait for it"):
+                light(shard=shard)
         assert list(light(shard="2/2").items["state"]).count("finished") == 2
+        process.kill()  # its lock dies with it
+        process.wait()
+        assert list(light().items["state"]) == ["finished"] * 4
+    assert not [file.name for file in Path("swept").iterdir() if file.name.startswith(".sweep-1-of-1")]
 
 
 def test_a_folder_that_is_no_sweep_is_left_alone(light: Light, tmp_path: Path) -> None:
@@ -177,41 +220,19 @@ def test_a_run_is_no_place_for_a_sweep(light: Light) -> None:
         light(out=Path("swept") / found.items["folder"][0])
 
 
-def test_an_item_larger_than_any_device_is_refused_before_anything_starts(
-    light: Light, journal: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        driver, "expected", lambda item: Expected(1.0, 9e9 if item.given["model"] == "b" else 0.1, 1.0)
-    )
-    with pytest.raises(
-        TooLargeError, match="the item b-seed0-.* would take about 9,000,000,000.0 GB of memory"
-    ):
-        light()
-    assert journal() == []
-
-
-def test_items_that_do_not_fit_together_wait_for_each_other() -> None:
-    room = here.Room(10.0, {"a": 6.0, "b": 6.0, "c": 3.0})
-    a, b, c, unknown = (Item(name, Swept("profile"), {}, ()) for name in ("a", "b", "c", "d"))
-    assert room.has(a, [])
-    assert not room.has(b, [a])
-    assert room.has(c, [a])
-    assert room.has(unknown, [a])
-
-
 def test_one_process_per_gpu_or_per_two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     def item(**given: Any) -> Item:
         return Item("one", Swept("profile"), given, ())
 
-    monkeypatch.setattr(here, "cores", lambda: 8)
-    monkeypatch.setattr(here, "gpus", lambda: ["4", "7"])
+    monkeypatch.setattr(local_pool, "cores", lambda: 8)
+    monkeypatch.setattr(local_pool, "gpus", lambda: ["4", "7"])
     many = [item()] * 20
-    assert [place.get(here.VISIBLE) for place in here.environments(None, many)] == ["4", "7"]
-    assert [place.get(here.VISIBLE) for place in here.environments(3, many)] == ["4", "7", "4"]
-    on_cpu = here.environments(None, [item(device="cpu")] * 20)
+    assert [place.get(local_pool.VISIBLE) for place in local_pool.environments(None, many)] == ["4", "7"]
+    assert [place.get(local_pool.VISIBLE) for place in local_pool.environments(3, many)] == ["4", "7", "4"]
+    on_cpu = local_pool.environments(None, [item(device="cpu")] * 20)
     assert len(on_cpu) == 4
-    assert all(place["OMP_NUM_THREADS"] == "1" and here.VISIBLE not in place for place in on_cpu)
-    assert len(here.environments(None, [item(device="cpu")])) == 1
+    assert all(place["OMP_NUM_THREADS"] == "1" and local_pool.VISIBLE not in place for place in on_cpu)
+    assert len(local_pool.environments(None, [item(device="cpu")])) == 1
 
 
 def test_tables_of_items_are_joined_by_name(light: Light) -> None:

@@ -15,7 +15,7 @@ from rotoscope.report.columns import MOST_ROWS
 from rotoscope.report.sweeps import classes_by_item
 from rotoscope.results.files import CHECKSUM
 from rotoscope.results.record import described_checksum
-from rotoscope.sweep import one_item
+from rotoscope.sweeps import one_item
 from tests.sweep import light as stand_in
 from tests.sweep.conftest import Light
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ import pytest
 import rotoscope as rs
 from tests.others.environment import python_of
 from tests.sweep.conftest import ROOT, Light, sweep_text
-from tests.sweep.light import HEADS, PIECES
 
 RAY = ("ray==2.60.0",)
 GRID: dict[str, Any] = {"model": ["a", "b"], "task": ["repeats", "lookup"], "seed": list(range(6))}
@@ -80,15 +78,6 @@ def test_a_driver_that_is_killed_comes_back(elsewhere: Path, light: Light) -> No
     same_as_here(elsewhere, light)
 
 
-def test_runs_are_written_to_storage(elsewhere: Path) -> None:
-    found = on_cluster("storing", elsewhere, moment=0.0)
-    assert len(found["stored"]) == 24
-    assert found["here"] == []
-    assert found["heads"] == 24 * PIECES * HEADS
-    assert found["again"]
-    assert found["complete"]
-
-
 def test_items_that_fail_are_listed_and_tried_again(elsewhere: Path) -> None:
     grid = {"model": ["a", "bad", "killer"], "seed": [0]}
     found = on_cluster("failing", elsewhere, grid, moment=0.0)
@@ -96,11 +85,3 @@ def test_items_that_fail_are_listed_and_tried_again(elsewhere: Path) -> None:
     assert found["errors"]["bad"] == "this model is bad; give a better one"
     assert "its task was lost (WorkerCrashedError: " in found["errors"]["killer"]
     assert found["states"] == ["finished", "finished", "failed"]
-
-
-def test_an_item_that_no_node_holds_is_refused(elsewhere: Path) -> None:
-    found = on_cluster("too_large", elsewhere)
-    assert re.search(
-        "would take about 20.0 GB of memory, and no device of the cluster has more than 0.4 GB", found["said"]
-    )
-    assert found["begun"] == 0

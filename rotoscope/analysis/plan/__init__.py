@@ -1,11 +1,9 @@
 """Plans: from what heads do to decisions that engineers make. Each is measured beside other ways to decide.
 
-`cache`: which key heads keep all their keys and values. `rotation`: which planes go on rotating. `context`: which scaling of the
-angles a longer input is read with.
+`cache`: which key heads keep all their keys and values. `rotation`: which planes go on rotating.
 """
 
 from rotoscope.analysis.plan.cache_plan import cache as cache
-from rotoscope.analysis.plan.context_plan import context as context
 from rotoscope.analysis.plan.exports import StreamingPlan as StreamingPlan
 from rotoscope.analysis.plan.exports import load_cache as load_cache
 from rotoscope.analysis.plan.exports import save_duo_attention as save_duo_attention
@@ -14,6 +12,3 @@ from rotoscope.analysis.plan.planes_file import RotatingPlanes as RotatingPlanes
 from rotoscope.analysis.plan.planes_file import load_rotation as load_rotation
 from rotoscope.analysis.plan.planes_file import stop_planes as stop_planes
 from rotoscope.analysis.plan.rotation_plan import rotation as rotation
-from rotoscope.analysis.plan.scaled_by_plan import ContextFile as ContextFile
-from rotoscope.analysis.plan.scaled_by_plan import load_context as load_context
-from rotoscope.analysis.plan.scaled_by_plan import scale as scale

@@ -14,16 +14,14 @@ from typing import Any
 import pandas as pd
 
 from rotoscope.analysis.batches import Halving
-from rotoscope.analysis.losses import measure_losses
+from rotoscope.analysis.losses import check_losses, measure_losses
 from rotoscope.analysis.plan.exports import layer_numbers, write_exports
-from rotoscope.analysis.plan.gradients import MOST_TOKENS as GRADIENT_TOKENS
 from rotoscope.analysis.plan.judged import OutOfSight, Sizes, hash_of_sources, judged_prompts
-from rotoscope.analysis.plan.rankings import FAR_TEXT, ON_THE_FLY, TEXT, Ranked, Rankings
+from rotoscope.analysis.plan.rankings import Ranked, Rankings
 from rotoscope.analysis.profiling import describe
 from rotoscope.errors import RotoscopeError, TaskError
 from rotoscope.progress import progress_bar
 from rotoscope.reading import HeadReader, Subject, load
-from rotoscope.reading.cost import Cost, forward_seconds, size_of
 from rotoscope.reading.streaming import Streaming, streaming
 from rotoscope.results.cache_plan import NOTHING, RANDOM, CachePlan
 from rotoscope.results.record import Proof
@@ -36,10 +34,6 @@ ALL = -1
 """The draw of a ranking that is not drawn."""
 MOST_TOKENS = {"cpu": 1024, "cuda": 16384}
 """That run through the model together."""
-GRADIENT, ASKED = 12.0, 1.5
-"""Forward passes that a path gradient takes, and that a look at heads takes; for the estimate."""
-LOGIT_BYTES, STATE_BYTES = 12.0, 90.0
-"""Of a logit, and of a number of the residual stream in a layer with gradients, with the copies made of them; for the estimate."""
 
 
 def cache(
@@ -48,7 +42,6 @@ def cache(
     *,
     out: str | Path | None = None,
     overwrite: bool = False,
-    force: bool = False,
     show_progress: bool | None = None,
     **changes: Any,
 ) -> CachePlan:
@@ -59,37 +52,20 @@ def cache(
     programs lie in it.
     """
     wanted = CacheSettings.make(settings, **changes)
-    warnings = _missing_text(wanted)
-    wanted = replace(wanted, rankings=wanted.compared)
     subject = load(subject)
     few = _few(subject, wanted)
-    cache_cost(subject, wanted, few).check(subject.device, force=force)
     shown = _prompts(subject, wanted)
-    described = {"model": subject.name, "fingerprint": subject.fingerprint, **wanted.stored()}
+    described = {**subject.settings, **wanted.stored()}
     described["task_settings"] = {source: prompts.settings for source, prompts in few.items()}
     described["prompts_hash"] = hash_of_sources(shown)
-    described["vocabulary"] = size_of(subject.model.config.get_text_config(), "vocab_size")
+    described["vocabulary"] = int(subject.model.config.get_text_config().vocab_size)
     run = Run(CachePlan, described, out, overwrite=overwrite, device=subject.device.type)
-    run.record.warnings += [*subject.caveats, *warnings]
+    run.record.warnings += subject.caveats
     if run.finished is not None:
         return run.finished
     reader = HeadReader(subject.model)
     reader.check_predicts("a plan is judged by what the model says next")
-    return _Planning(run, subject, reader, wanted, shown, force).plan(show_progress)
-
-
-def _missing_text(wanted: CacheSettings) -> list[str]:
-    """What is said about rankings that are made on text, where there is none."""
-    said = []
-    if TEXT not in wanted.sources:
-        if FAR_TEXT in wanted.rankings:
-            said.append(f"the ranking {FAR_TEXT} was left out: {TEXT} is not among what is judged (--sources)")
-        if ON_THE_FLY in wanted.rankings:
-            said.append(
-                f"the ranking {ON_THE_FLY} was made on {wanted.task}: {TEXT}, which it is meant for, is not among what is judged "
-                "(--sources)"
-            )
-    return said
+    return _Planning(run, subject, reader, wanted, shown).plan(show_progress)
 
 
 def _prompts(subject: Subject, wanted: CacheSettings) -> dict[str, Prompts]:
@@ -118,8 +94,8 @@ def _check_window(shown: dict[str, Prompts], wanted: CacheSettings) -> None:
                 f"first {wanted.sinks}, so no head would forget them: use longer prompts (--length), a smaller --window or --sinks, or "
                 "other --sources"
             )
-    if TEXT in shown:
-        shortest = min(len(prompt.tokens) for prompt in shown[TEXT])
+    if "text" in shown:
+        shortest = min(len(prompt.tokens) for prompt in shown["text"])
         if wanted.window + wanted.sinks >= shortest:
             raise TaskError(
                 f"a window of {wanted.window} tokens and {wanted.sinks} first ones hold all of a prompt of {shortest} (text), so no head "
@@ -132,34 +108,6 @@ def kept_heads(share: float, everyone: int) -> int:
     return round(share * everyone)
 
 
-def cache_cost(subject: Subject, wanted: CacheSettings, few: dict[str, Prompts] | None = None) -> Cost:
-    """All rankings, and all of them at all shares; a few prompts stand for all."""
-    shown = few or _few(subject, wanted)
-    lengths = {source: len(prompts[0].tokens) for source, prompts in shown.items()}
-    once = {
-        source: wanted.prompts * forward_seconds(subject.model, n, subject.device)
-        for source, n in lengths.items()
-    }
-    drawn = wanted.random_draws if RANDOM in wanted.rankings else 0
-    rankings = len(wanted.rankings) - (RANDOM in wanted.rankings)
-    shares = len({share for share in (*wanted.frontier, wanted.keep) if 0 < share < 1})
-    points = 2 + shares * (rankings + drawn)
-    gradients = sum(
-        name.startswith("gradient") * (5 if name.endswith("rounds") else 1) for name in wanted.rankings
-    )
-    seconds = points * sum(once.values()) + shares * rankings * once[wanted.task] / 2
-    seconds += once[wanted.task] * (gradients * GRADIENT + rankings * ASKED)
-    config = subject.model.config.get_text_config()
-    memory = LOGIT_BYTES * MOST_TOKENS["cpu"] * size_of(config, "vocab_size")
-    if gradients:
-        states = size_of(config, "num_hidden_layers") * size_of(config, "hidden_size")
-        memory += STATE_BYTES * max(GRADIENT_TOKENS, lengths[wanted.task]) * states
-    what = f"{points} points of {wanted.prompts} prompts of up to {max(lengths.values()):,} tokens each, from {len(shown)} sources"
-    return Cost(
-        what, memory / 1e9, seconds, "use fewer or shorter prompts, fewer rankings or a shorter frontier"
-    )
-
-
 class _Planning:
     """A cache plan in the making."""
 
@@ -170,16 +118,14 @@ class _Planning:
         reader: HeadReader,
         wanted: CacheSettings,
         shown: dict[str, Prompts],
-        force: bool,
     ) -> None:
         self.run, self.subject, self.reader, self.wanted = run, subject, reader, wanted
         count = wanted.prompts
-        ranked_on = {source: prompts[:count] for source, prompts in shown.items()}
         self.choosing: dict[str, Prompts] = {
             wanted.task: shown[wanted.task][count : count + max(1, count // 2)]
         }
         self.judging = {source: prompts[2 * count :] for source, prompts in shown.items()}
-        self.rankings = Rankings(subject, reader, wanted, ranked_on, force)
+        self.rankings = Rankings(subject, reader, wanted, shown[wanted.task][:count])
         self.halving = Halving(run.record.warnings)
 
     def plan(self, show_progress: bool | None) -> CachePlan:
@@ -196,7 +142,9 @@ class _Planning:
                 f"at no share would some of the {len(self.rankings.everyone)} key heads keep everything and others stream, so rankings "
                 "could not be compared: give another --keep or --frontier"
             )
-        total = len(ends) + len(names) * (1 + len(shares))
+        points = len(ends) + len(names) * len(shares)
+        check_losses(self.subject, self.judging, points, run.folder)
+        total = points + len(names)
         with progress_bar("planning", total, show_progress) as bar:
             for kept, share in ends.items():
                 run.piece(f"any-{kept}", partial(self._point, NOTHING, ALL, None, share, kept))

@@ -28,7 +28,7 @@ from rotoscope.results.cache_plan import CachePlan
 from rotoscope.results.files import plain, write_json, write_text
 from rotoscope.results.run import Run
 
-CACHE, LAYERS = "cache", "layers"
+LAYERS = "layers"
 DUO, PATTERN, SIZES = "duo_attention", "full_attention_heads.tsv", "config.json"
 """A folder with DuoAttention's pattern, and its files."""
 SINKS, RECENT = "sink_size", "recent_size"
@@ -82,7 +82,7 @@ class StreamingPlan:
             LAYERS: list(self.layers),
             "streaming": [list(pair) for pair in self.streaming],
         }
-        write_plan_file(path, CACHE, content)
+        write_plan_file(path, content)
 
     def heads(self, context: int | None = None) -> Streaming:
         """For a running model; with a `context` as in a prompt that is compressed once it has been read."""
@@ -158,7 +158,7 @@ def write_exports(run: Run[CachePlan], layers: Sequence[int] = ()) -> None:
 
 def load_cache(source: str | Path | CachePlan) -> StreamingPlan:
     """A plan from its run folder, its `plan.json` or the run itself; what is damaged or no plan is refused."""
-    return StreamingPlan.of(source) if isinstance(source, CachePlan) else read_plan_file(source, CACHE, _whole)
+    return StreamingPlan.of(source) if isinstance(source, CachePlan) else read_plan_file(source, _whole)
 
 
 def _whole(found: dict[str, Any]) -> StreamingPlan:

@@ -1,4 +1,4 @@
-"""`plan.json`, in which cache plans and context plans are kept: written with its kind, and read with care, wherever it comes from."""
+"""`plan.json`, in which a cache plan is kept: written with its kind, and read with care, wherever it comes from."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from rotoscope.errors import RunError
 from rotoscope.results.files import plain, write_json
 
 PLAN = "plan.json"
-KIND = "plan"
-"""Under this name a file says what its plan is about: "cache" or "context"."""
+KIND, CACHE = "plan", "cache"
+"""A file says under the first name what its plan is about."""
 EARLIER = {"format": {"rotoscope cache plan": "cache"}}
 """How files said it that were written before."""
 LARGEST = 1_000_000
@@ -23,12 +23,12 @@ MOST = 2**40
 Found = TypeVar("Found")
 
 
-def write_plan_file(path: Path, kind: str, content: dict[str, Any]) -> None:
+def write_plan_file(path: Path, content: dict[str, Any]) -> None:
     """A plan as JSON, with its kind."""
-    write_json(path, {KIND: kind, **content})
+    write_json(path, {KIND: CACHE, **content})
 
 
-def read_plan_file(path: str | Path, kind: str, whole: Callable[[dict[str, Any]], Found]) -> Found:
+def read_plan_file(path: str | Path, whole: Callable[[dict[str, Any]], Found]) -> Found:
     """What `whole` makes of the plan in a run folder, or in its `plan.json`; what is damaged or of another kind is refused.
 
     `whole` gets what the file says without its kind, and raises ValueError at what cannot be.
@@ -40,17 +40,17 @@ def read_plan_file(path: str | Path, kind: str, whole: Callable[[dict[str, Any]]
             raise ValueError(f"it has more than {LARGEST:,} bytes")
         content = json.loads(file.read_text(encoding="utf-8"))
         found, content = _taken_apart(content)
-        if found == kind:
+        if found == CACHE:
             return whole(content)
     except FileNotFoundError as missing:
-        raise RunError(f"{file} is not there: give the folder of a {kind} plan, or its {PLAN}") from missing
+        raise RunError(f"{file} is not there: give the folder of a cache plan, or its {PLAN}") from missing
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as damage:
         own = isinstance(damage, OSError | ValueError)
         reason = str(damage) if own else f"{type(damage).__name__}: {damage}"
         raise RunError(
-            f"{file} is no {kind} plan, or it is damaged ({reason}); make the plan again (rotoscope plan {kind})"
+            f"{file} is no cache plan, or it is damaged ({reason}); make the plan again (rotoscope plan cache)"
         ) from damage
-    raise RunError(f"{file} is a plan of another kind ('{found[:40]}'), and a {kind} plan was expected")
+    raise RunError(f"{file} is a plan of another kind ('{found[:40]}'), and a cache plan was expected")
 
 
 def _taken_apart(content: Any) -> tuple[str, dict[str, Any]]:

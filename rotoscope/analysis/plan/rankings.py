@@ -1,17 +1,8 @@
-"""Rankings of key heads: who needs all keys most. Each gives every key head a number; the larger, the more it needs them.
+"""Rankings of key heads: which need all keys most. Each gives every key head a number; the larger, the more it needs them.
 
-One decision is made per key head, and a key head takes the largest number of its query heads.
-
-- `symbolic_mass`: the papers' symbolic score times the attention on what is swapped; `symbolic`: the score alone.
-- `far_task`, `far_text`: attention on what a streaming head would forget, on the task and on text.
-- `known`: induction or copying, whichever is more (`rotoscope.analysis.known`).
-- `prompt`: symbolic_mass where the prompt itself is permuted (k = 0).
-- `on_the_fly`: how far the mean query looks over mean keys at every distance; the quick choice that kvpress offers for models
-  without a trained DuoAttention pattern (the area under the cumulated attention from the first key on). On text, or on the task
-  where text is not among the sources.
+- `far_task`: attention on what a streaming head would forget, on the task. A key head takes the largest number of its query heads.
 - `gradient`: what streaming adds to the loss, of all heads at once (`rotoscope.analysis.plan.gradients`).
-- `combined`: symbolic score times far attention, on the task.
-- `far_rounds`, `gradient_rounds`: heads are replaced in rounds, and those that are left are asked again after each.
+- `gradient_rounds`: the same in rounds: heads are replaced, and those that are left are asked again.
 - `random`.
 """
 
@@ -19,32 +10,24 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import pandas as pd
 import torch
 
 from rotoscope.analysis.batches import batches
-from rotoscope.analysis.known import scores_of_heads, usual_prompts
 from rotoscope.analysis.plan.gradients import path_gradients
-from rotoscope.analysis.profiling import profile
-from rotoscope.maths.rotation import relative_phases, turn
 from rotoscope.reading import HeadReader, LayerHeads, Subject
-from rotoscope.reading.streaming import KeyHead, Streaming, streaming
-from rotoscope.settings import CacheSettings, ProfileSettings
+from rotoscope.reading.streaming import KeyHead, Streaming
+from rotoscope.settings import CacheSettings
 from rotoscope.shapes import Float, Tensor
 from rotoscope.tasks.prompts import Prompts
 
 ROUNDS = (0.75, 0.5, 0.25, 0.1)
 """Shares of key heads that still keep everything after each round of replacement."""
-DISTANCES = 500
-"""How far the mean query looks."""
 MOST_TOKENS = 1024
 """That are looked at together."""
-
-TEXT, FAR_TEXT, ON_THE_FLY = "text", "far_text", "on_the_fly"
-"""A source, and the rankings that are made on it."""
 
 Scores = list[Float[Tensor, "key_heads"]]
 """For every layer."""
@@ -81,22 +64,8 @@ class Ranked:
 class Rankings:
     """Makes rankings of a model's key heads from prompts that it is not judged by."""
 
-    def __init__(
-        self,
-        subject: Subject,
-        reader: HeadReader,
-        settings: CacheSettings,
-        shown: dict[str, Prompts],
-        force: bool = False,
-    ) -> None:
-        self.subject, self.reader, self.settings, self.shown, self.force = (
-            subject,
-            reader,
-            settings,
-            shown,
-            force,
-        )
-        self.task = shown[settings.task]
+    def __init__(self, subject: Subject, reader: HeadReader, settings: CacheSettings, prompts: Prompts) -> None:
+        self.subject, self.reader, self.settings, self.prompts = subject, reader, settings, prompts
 
     @property
     def key_heads(self) -> list[int]:
@@ -112,22 +81,9 @@ class Rankings:
         if name == "random":
             dice = random.Random(f"{self.settings.seed} {draw}")
             return self._ranked([torch.tensor([dice.random() for _ in range(n)]) for n in self.key_heads])
-        if name.endswith("_rounds"):
-            return self._in_rounds(self._far if name == "far_rounds" else self._gradients)
-        made: dict[str, Callable[[], Scores]] = {
-            "symbolic_mass": lambda: self._of_heads(
-                self._profile["symbolic_score"] * self._profile["swapped_mass"]
-            ),
-            "symbolic": lambda: self._of_heads(self._profile["symbolic_score"]),
-            "prompt": self._prompt,
-            "far_task": lambda: self._far(()),
-            FAR_TEXT: lambda: self._far((), self.shown[TEXT]),
-            "known": self._known,
-            ON_THE_FLY: self._on_the_fly,
-            "gradient": lambda: self._gradients(()),
-            "combined": lambda: self._of_heads(self._profile["symbolic_score"] * self._far_of_heads),
-        }
-        return self._ranked(made[name]())
+        if name == "gradient_rounds":
+            return self._in_rounds(self._gradients)
+        return self._ranked(self._far_attention() if name == "far_task" else self._gradients(()))
 
     def _ranked(self, scores: Scores) -> Ranked:
         numbers = {(layer, head): float(scores[layer][head]) for layer, head in self.everyone}
@@ -145,41 +101,9 @@ class Rankings:
             numbers |= {one: found.numbers[one] for one in going}
         return Ranked(tuple(reversed(streams)), numbers)
 
-    def _of_heads(self, numbers: pd.Series) -> Scores:
-        """The largest number of every key head's query heads; one that is missing counts nothing."""
-        return [
-            torch.tensor(some.fillna(0.0).to_numpy(dtype=float))
-            .unflatten(0, (self.key_heads[layer], -1))
-            .amax(1)
-            for layer, some in numbers.groupby(level="layer", sort=True)
-        ]
-
-    @cached_property
-    def _profile(self) -> pd.DataFrame:
-        """The papers' scores on the task."""
-        swaps = self.settings.input_swaps if "prompt" in self.settings.rankings else 0
-        plain = ProfileSettings(null="none", examples=False, input_swaps=swaps)
-        found = profile(self.subject, self.task, plain, force=self.force, show_progress=False)
-        return found.at().set_index(["layer", "head"]).sort_index()
-
-    def _prompt(self) -> Scores:
-        return self._of_heads(self._profile["input_symbolic_score"] * self._profile["swapped_mass"])
-
-    @cached_property
-    def _far_of_heads(self) -> pd.Series:
-        found = self._far_attention((), self.task)
-        rows = {(layer, head): float(one) for layer, some in enumerate(found) for head, one in enumerate(some)}
-        return pd.Series(rows).rename_axis(["layer", "head"])
-
-    def _far(self, streams: Collection[KeyHead], prompts: Prompts | None = None) -> Scores:
-        if not streams and prompts is None:
-            return self._of_heads(self._far_of_heads)
-        found = self._far_attention(streams, self.task if prompts is None else prompts)
-        return [one.unflatten(0, (self.key_heads[layer], -1)).amax(1) for layer, one in enumerate(found)]
-
-    def _far_attention(self, streams: Collection[KeyHead], prompts: Prompts) -> list[Float[Tensor, "heads"]]:
+    def _far_attention(self) -> Scores:
         """The mean share of attention, over the positions that are asked, on what would be forgotten."""
-        plan = Streaming(frozenset(streams), self.settings.window, self.settings.sinks)
+        plan = Streaming(frozenset(), self.settings.window, self.settings.sinks)
         total: dict[int, Tensor] = {}
 
         def visit(layer: LayerHeads) -> None:
@@ -189,11 +113,12 @@ class Rankings:
                 share = (part.attention() * far).sum((0, 2, 3)).double().cpu()
                 total[layer.layer] = total.get(layer.layer, 0.0) + share
 
-        with streaming(self.reader, plan):
-            for batch in batches(prompts, "task", MOST_TOKENS):
-                self.reader.read(batch.tokens, batch.queries, visit)
-        asked = sum(len(prompt.queries) for prompt in prompts)
-        return [total[layer] / asked for layer in sorted(total)]
+        for batch in batches(self.prompts, "task", MOST_TOKENS):
+            self.reader.read(batch.tokens, batch.queries, visit)
+        asked = sum(len(prompt.queries) for prompt in self.prompts)
+        return [
+            (total[layer] / asked).unflatten(0, (self.key_heads[layer], -1)).amax(1) for layer in sorted(total)
+        ]
 
     def _gradients(self, streams: Collection[KeyHead]) -> Scores:
         """Where nobody streams yet, rankings by gradients begin alike: that is asked once."""
@@ -205,55 +130,7 @@ class Rankings:
 
     def _gradients_without(self, streams: Collection[KeyHead]) -> Scores:
         plan = Streaming(frozenset(self.everyone), self.settings.window, self.settings.sinks)
-        return path_gradients(self.subject, self.reader, self.task, plan, self.key_heads, streams=streams)
-
-    def _known(self) -> Scores:
-        shown = usual_prompts(self.subject, self.settings.seed)[:1]
-        found = scores_of_heads(self.reader, shown, self.subject.tokenizer)
-        found = found.set_index(["layer", "head"]).sort_index()
-        return self._of_heads(found[["induction", "copying"]].max(axis=1))
-
-    def _on_the_fly(self) -> Scores:
-        """The area under the cumulated attention of the mean query over mean keys, on text where there is some."""
-        prompts = self.shown.get(TEXT, self.task)
-        queries: dict[int, Tensor] = {}
-        keys: dict[int, Tensor] = {}
-        layers: dict[int, LayerHeads] = {}
-
-        def visit(layer: LayerHeads) -> None:
-            at = layer.layer
-            queries[at] = queries.get(at, 0.0) + layer.query.double().mean(3).sum(0)  # [key_heads, group, d]
-            keys[at] = keys.get(at, 0.0) + layer.keys.double().mean(2).sum(0)
-            layers[at] = replace(layer, query=layer.query[:0], keys=layer.keys[:0], residual=None)
-
-        for batch in batches(prompts, "task", MOST_TOKENS):
-            self.reader.read(batch.tokens, tuple(range(batch.length)), visit)
-        return [
-            cumulated_attention(queries[at] / len(prompts), keys[at] / len(prompts), layers[at]).mean(-1).cpu()
-            for at in sorted(layers)
-        ]
-
-
-def cumulated_attention(
-    query: Float[Tensor, "key_heads group d"],
-    key: Float[Tensor, "key_heads d"],
-    layer: LayerHeads,
-    n: int = DISTANCES,
-) -> Float[Tensor, "key_heads group"]:
-    """The same query at the last of n positions and the same key at each: the mean of the attention up to every position.
-
-    1 where all attention is on the first position, 1/n where it is on the query's own.
-    """
-    planes = layer.layout.planes
-    phases = relative_phases(layer.layout.angles, n, n - 1).to(query.device)
-    turning, still = query.split((2 * planes, layer.layout.remainder), dim=-1)
-    # What a query sees of a key that is some way back: the query turned on by as much.
-    turned = turn(turning[..., None, :].unflatten(-1, (-1, 2)), phases.cos(), phases.sin()).flatten(-2)
-    logits = (turned * key[:, None, None, : 2 * planes]).sum(-1) + (still * key[:, None, 2 * planes :]).sum(-1)[
-        ..., None
-    ]
-    attention = layer.capped(layer.scaling * logits).softmax(-1)
-    return attention.cumsum(-1).mean(-1)
+        return path_gradients(self.subject, self.reader, self.prompts, plan, self.key_heads, streams=streams)
 
 
 def _parts(layer: LayerHeads, most: int = 2**24) -> Iterator[slice]:

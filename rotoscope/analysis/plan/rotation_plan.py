@@ -15,7 +15,7 @@ from typing import Any
 import pandas as pd
 
 from rotoscope.analysis.batches import Halving
-from rotoscope.analysis.losses import MOST_TOKENS, measure_losses
+from rotoscope.analysis.losses import check_losses, measure_losses
 from rotoscope.analysis.plan.judged import Sizes, hash_of_sources, judged_prompts
 from rotoscope.analysis.plan.plane_scores import plane_scores, random_scores, ranks
 from rotoscope.analysis.plan.planes_file import PLANES_FILE, RotatingPlanes
@@ -23,7 +23,6 @@ from rotoscope.analysis.profiling import describe
 from rotoscope.errors import NoRotaryError, RotoscopeError
 from rotoscope.progress import progress_bar
 from rotoscope.reading import HeadReader, Subject, load
-from rotoscope.reading.cost import Cost, forward_seconds, size_of
 from rotoscope.reading.stopped import Which, check_turns_back, stopped
 from rotoscope.results.record import Proof
 from rotoscope.results.rotation_plan import ALL, NONE, RANDOM, RotationPlan
@@ -35,10 +34,6 @@ from rotoscope.tasks.prompts import Prompts
 USUAL = Sizes(length=32, pairs=8, passage=128)
 RANKED, SELECTED, JUDGED = 0, 1, 2
 """Thirds of the prompts: those that planes are ranked on, that the ranking is chosen on, and that are reported."""
-BACKWARD = 3.5
-"""What a pass with gradients takes, in forward passes."""
-LOGIT_BYTES, STATE_BYTES = 12.0, 600.0
-"""Of a logit, and of a number of the residual stream in a layer with gradients, with the copies made of them; for the estimate."""
 
 
 def rotation(
@@ -47,7 +42,6 @@ def rotation(
     *,
     out: str | Path | None = None,
     overwrite: bool = False,
-    force: bool = False,
     show_progress: bool | None = None,
     **changes: Any,
 ) -> RotationPlan:
@@ -62,7 +56,6 @@ def rotation(
     subject = load(subject)
     shown = judged_prompts(subject, wanted, USUAL, times=3)
     ranked, selected, judged = (_third(shown, place) for place in (RANKED, SELECTED, JUDGED))
-    rotation_cost(subject, wanted, judged).check(subject.device, force=force)
     reader = HeadReader(subject.model)
     reader.check_predicts("a plan is judged by what the model answers")
     check_turns_back(reader)
@@ -74,21 +67,23 @@ def rotation(
             f"planes is {wanted.planes}, and a head of {subject.name} has {total}: ask for at most {total} (--planes)"
         )
     described = wanted.stored() | {
-        "model": subject.name,
-        "fingerprint": subject.fingerprint,
+        **subject.settings,
         "prompts_hash": hash_of_sources(shown),
-        "vocabulary": size_of(subject.model.config.get_text_config(), "vocab_size"),
+        "vocabulary": int(subject.model.config.get_text_config().vocab_size),
         "lengths": {source: max(len(p.tokens) for p in prompts) for source, prompts in judged.items()},
     }
     run = Run(RotationPlan, described, out, overwrite=overwrite, device=subject.device.type)
     if run.finished is not None:
         return run.finished
+    budgets = sorted({b for b in wanted.plane_budgets if 0 < b < total} | ({wanted.planes} - {0, total}))
+    drawn = wanted.plane_draws if RANDOM in wanted.plane_rankings else 0
+    rankings = len(set(wanted.plane_rankings) - {RANDOM}) + drawn
+    check_losses(subject, judged, 2 + rankings * len(budgets), out)
     run.record.warnings += subject.caveats
     halving = Halving(run.record.warnings)
     scores = run.piece("scores", lambda: {"scores": plane_scores(subject, reader, ranked, wanted, halving)})[
         "scores"
     ]
-    budgets = sorted({b for b in wanted.plane_budgets if 0 < b < total} | ({wanted.planes} - {0, total}))
     orders = list(_orders(scores, wanted))
     work = len(orders) * (1 + len(budgets)) + 2
     measure = partial(_measure, subject, reader, scores, halving)
@@ -167,28 +162,3 @@ def _measure(
 def _plan(scores: pd.DataFrame, order: pd.Series, planes: int) -> pd.DataFrame:
     table = scores[["layer", "key_head", "frequency_id", "angle"]]
     return table.assign(rank=order.astype(int), rotates=order < planes)
-
-
-def rotation_cost(
-    subject: Subject, wanted: RotationSettings, shown: Mapping[str, Prompts] | None = None
-) -> Cost:
-    """What ranking and judging takes on such prompts, by default those that it would be judged by."""
-    shown = shown or judged_prompts(subject, wanted, USUAL)
-    rankings = len(wanted.plane_rankings) + (wanted.plane_draws if RANDOM in wanted.plane_rankings else 0)
-    passes: float = rankings * (2 + len(wanted.plane_budgets)) + 3
-    if "effect" in wanted.plane_rankings:
-        passes += BACKWARD * wanted.path_points
-    if "effect_rounds" in wanted.plane_rankings:
-        passes += BACKWARD * 6
-    seconds = passes * sum(
-        forward_seconds(subject.model, len(prompt.tokens), subject.device)
-        for prompts in shown.values()
-        for prompt in prompts
-    )
-    config = subject.model.config.get_text_config()
-    layers, width = size_of(config, "num_hidden_layers"), size_of(config, "hidden_size")
-    longest = max(len(prompt.tokens) for prompts in shown.values() for prompt in prompts)
-    memory = MOST_TOKENS * LOGIT_BYTES * size_of(config, "vocab_size")
-    memory += max(longest, MOST_TOKENS // 2) * layers * width * STATE_BYTES / 10
-    what = f"{passes:,.0f} passes over {sum(map(len, shown.values())):,} prompts of up to {longest:,} tokens"
-    return Cost(what, memory / 1e9, seconds, "use fewer or shorter prompts, or fewer rankings")

@@ -9,7 +9,6 @@ const TABS = [
   ["plan", "Plan", () => run().tabs.plan, drawPlan],
   ["lengths", "Lengths", () => run().tabs.lengths, drawLengths], ["canonical", "Canonical", () => run().tabs.canonical, drawCanonical],
   ["theory", "Theory", () => run().tabs.theory, drawVerdicts("theory")], ["ledger", "Ledger", () => run().tabs.ledger, drawVerdicts("ledger")], ["compare", "Compare", both, drawCompare],
-  ["place", "Where it lies", () => run().tabs.place, drawPlace],
   ["tables", "Tables", () => run().tabs.tables, drawTables], ["measured", "How it was measured", () => true, drawMeasured],
 ];
 const available = () => TABS.filter(([, , has]) => has());

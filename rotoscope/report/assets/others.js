@@ -19,12 +19,6 @@ function drawLengths(panel) {
   panel.append(el("div", { class: "section" }, made.root), ...tab.tables.map(tableSection));
 }
 
-/** The places at which lines have points, as ticks of an axis. */
-function ticks(panel) {
-  const at = [...new Set(panel.curves.flatMap((curve) => curve.x))].sort((x, y) => x - y);
-  return { tickvals: at, ticktext: at.map(String) };
-}
-
 /** What is lost by every way to decide: a line for each, in the hue and dash it brings or in the next one. */
 function losses(what, title, curves, tab) {
   const dashes = ["solid", "dash", "dot"];
@@ -33,7 +27,7 @@ function losses(what, title, curves, tab) {
       type: "scatter", mode: "lines+markers", x: curve.x, y: curve.y, name: plain(curve.name), line: { color: PALETTE[(curve.hue ?? k) % PALETTE.length], dash: curve.dash || dashes[Math.floor(k / PALETTE.length) % 3], width: curve.wide || curve.name === "plan" ? 4 : 1.8 }, marker: { size: 6 },
       error_y: curve.low ? { type: "data", symmetric: false, array: curve.high.map((v, c) => v - curve.y[c]), arrayminus: curve.low.map((v, c) => curve.y[c] - v), width: 2, thickness: 1 } : undefined, hovertemplate: "%{x}: %{y:.2f}",
     })),
-    layout: { xaxis: { title: { text: tab.x }, ...(tab.log ? { type: "log", ...ticks({ curves }) } : {}) }, yaxis: { rangemode: "tozero", title: { text: tab.y } }, showlegend: true, legend: { orientation: "h", y: -0.16, x: 0 }, margin: { l: 46, r: 10, t: 8, b: 40 } },
+    layout: { xaxis: { title: { text: tab.x } }, yaxis: { rangemode: "tozero", title: { text: tab.y } }, showlegend: true, legend: { orientation: "h", y: -0.16, x: 0 }, margin: { l: 46, r: 10, t: 8, b: 40 } },
   }), () => ({ names: ["name", tab.x, tab.y, "low", "high"], rows: curves.flatMap((curve) => curve.x.map((x, c) => [curve.name, x, curve.y[c], curve.low && curve.low[c], curve.high && curve.high[c]])) }),
   { size: "tall", note: "bars: 95 % intervals over prompts" });
   return el("div", { class: "section" }, el("h2", {}, title), made.root);

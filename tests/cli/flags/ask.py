@@ -6,7 +6,7 @@ import re
 
 from tests.cli.flags.effect import (
     Effect,
-    Forced,
+    Offloads,
     Outcome,
     Overwrites,
     Refused,
@@ -81,8 +81,9 @@ FLAGS: Table = {
     "overwrite": Overwrites(HERE, "--questions 2"),
     "figures": Undrawn(HERE, drawn="tests/cli/test_ask.py::test_local_model"),
     "device": on_device(HERE),
-    "force": Forced(HERE, "--questions 1000000 --runs 1000 --lengths 5 6 7 8 9"),
     "dtype": Effect(HERE, "--dtype bfloat16", lambda o: o.result.run.subject.dtype, "bfloat16"),
     "device_map": half_on_disk(HERE, "{talkers}"),
+    "offload_folder": Offloads(HERE, "{talkers}"),
+    "rope": "tests/cli/test_rope.py::test_rope",
     "allow_missing": "tests/cli/test_loading.py::test_allow_missing",
 }  # fmt: skip

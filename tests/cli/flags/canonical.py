@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tests.cli.flags.effect import (
     Effect,
-    Forced,
     Other,
     Outcome,
     Overwrites,
@@ -62,6 +61,5 @@ FLAGS: Table = {
     "out": Written(INDEX),
     "overwrite": Overwrites(INDEX, "--seed 1"),
     "figures": Undrawn(INDEX, drawn="tests/cli/test_cli.py::test_canonical"),
-    "force": Forced(INDEX, "--steps 10000000 --batch 100000"),
     "device": on_device(INDEX),
 }

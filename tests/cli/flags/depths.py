@@ -9,7 +9,7 @@ import pytest
 from rotoscope.analysis import depth_curves
 from tests.cli.flags.effect import (
     Effect,
-    Forced,
+    Offloads,
     Other,
     Outcome,
     Overwrites,
@@ -105,10 +105,9 @@ FLAGS: Table = {
         REPEATS, drawn="tests/figures/test_depths.py::test_every_figure_of_a_run_can_be_written"
     ),
     "device": on_device(REPEATS),
-    "force": Forced(
-        NULL, "--null-draws 1000 --null-heads all --swaps 10000 --prompts 1000 --length 40 --at all"
-    ),
     "dtype": Effect(REPEATS, "--dtype bfloat16", lambda o: o.result.run.subject.dtype, "bfloat16"),
     "device_map": half_on_disk(REPEATS),
+    "offload_folder": Offloads(REPEATS),
+    "rope": "tests/cli/test_rope.py::test_rope",
     "allow_missing": "tests/cli/test_loading.py::test_allow_missing",
 }

@@ -219,26 +219,6 @@ class Undrawn:
         assert not [name for name in world.run(self.base).files if name.endswith((".png", ".pdf"))]
 
 
-@dataclass(frozen=True)
-class Forced:
-    """--force: what is too much is refused with figures, and begins with it; the next obstacle tells."""
-
-    base: str
-    much: str
-    obstacle: str = "so nothing is written there"
-
-    def check(self, world: World) -> None:
-        taken = world.place / "taken"
-        taken.mkdir(exist_ok=True)
-        (taken / "mine").write_text("a letter")
-        line = f"{with_flags(self.base, self.much)} --out {taken}"
-        for given, sentence in ((line, "say that you mean it (--force"), (f"{line} --force", self.obstacle)):
-            found = world.run(given)
-            assert (found.code, found.problem.count("\n")) == (2, 1), found.problem
-            assert sentence in found.problem
-        assert [file.name for file in taken.iterdir()] == ["mine"]
-
-
 def half_on_disk(base: str, where: str = "{map}") -> Effect:
     """--device-map: the run says where the weights were."""
     base = base.replace(ON_CPU, "")
@@ -250,7 +230,7 @@ def on_device(base: str) -> Refused:
     return Refused(base, "--device nowhere", "device 'nowhere' cannot be used")
 
 
-Check = Effect | Refused | Other | Written | Overwrites | Undrawn | Forced | Callable[[World], None] | str
+Check = Effect | Refused | Other | Written | Overwrites | Undrawn | Offloads | Callable[[World], None] | str
 """What tries a flag; a string names the test elsewhere that does."""
 Table = dict[str, Check | tuple[Check, ...]]
 

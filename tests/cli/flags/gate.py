@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.cli.flags.effect import (
     Effect,
-    Forced,
+    Offloads,
     Other,
     Outcome,
     Overwrites,
@@ -133,8 +133,9 @@ FLAGS: Table = {
     "overwrite": Overwrites(ONE, "--keep 1-3"),
     "figures": Undrawn(ONE, drawn="tests/cli/test_cli.py::test_gate"),
     "device": on_device(ONE),
-    "force": Forced(SWEEP, "--bands 10000 --controls 1000 --prompts 500", "planes can be cut into 1 to"),
     "dtype": Effect(ONE, "--dtype bfloat16", lambda o: o.result.run.subject.dtype, "bfloat16"),
     "device_map": half_on_disk(ONE),
+    "offload_folder": Offloads(ONE),
+    "rope": "tests/cli/test_rope.py::test_rope",
     "allow_missing": "tests/cli/test_loading.py::test_allow_missing",
 }

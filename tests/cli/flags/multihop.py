@@ -7,7 +7,6 @@ from pathlib import Path
 import rotoscope as rs
 from tests.cli.flags.effect import (
     Effect,
-    Forced,
     Other,
     Outcome,
     Overwrites,
@@ -59,14 +58,6 @@ def a_sequence_of_ones_own_is_what_is_drawn(world: World) -> None:
     assert "--sequence says what is drawn" in undrawn.problem
 
 
-def thousands_of_checkpoints_take_days(world: World) -> None:
-    place = world.place / "thousands"
-    place.mkdir()
-    for step in range(4000):
-        (place / f"step-{step}").symlink_to(world.place / "steps" / "step-5")
-    Forced(SPOKEN.replace("{steps}", "{thousands}"), "--inputs 8000 --queries all").check(world)
-
-
 DYNAMICS: Table = {
     "source": Other(SPOKEN, SCORED, lambda o: every(o, "scores", "step"), [0, 3]),
     "task": (
@@ -99,7 +90,6 @@ DYNAMICS: Table = {
     "figures": Undrawn(SCORED, drawn="tests/cli/test_cli.py::test_train_then_dynamics_from_the_command_line"),
     "device": on_device(SCORED),
     "allow_missing": "tests/cli/test_loading.py::test_allow_missing_along_training",
-    "force": thousands_of_checkpoints_take_days,
 }  # fmt: skip
 
 
@@ -125,7 +115,6 @@ FOLLOWED: Table = {
     "figures": Undrawn(LENGTHS, drawn=ELSEWHERE),
     "device": on_device(LENGTHS),
     "allow_missing": "tests/cli/test_loading.py::test_allow_missing_along_training",
-    "force": Forced("lengths number --device cpu --no-figures", "--inputs 1000000"),
 }
 
 

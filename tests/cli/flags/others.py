@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import rotoscope as rs
-import rotoscope.figures
 from tests.cli.flags.effect import (
     Effect,
     Other,
@@ -61,46 +59,6 @@ def one_page_about(world: World) -> None:
     assert (world.place / "second.html").read_text() != one
 
 
-def where_the_model_lies(world: World) -> None:
-    """--atlas: the page also says where the model lies; a damaged atlas is refused before anything is written."""
-    run, atlas, page = world.run(REPEATS).folder, world.place / "small-atlas", world.place / "placed.html"
-    assert world.run(f"atlas {world.run(f'{REPEATS} --seed 1').folder} --out {atlas}").code == 0
-    assert world.run(f"report {run} --out {page}").code == 0
-    assert '"place":{' not in page.read_text()
-    placed = world.run(f"report {run} --out {page} --overwrite --atlas {atlas}")
-    assert placed.code == 0, placed.problem
-    assert '"place":{' in page.read_text()
-    (atlas / "heads.parquet").write_bytes(b"PAR1")
-    refused = world.run(f"report {run} --out {world.place / 'none.html'} --atlas {atlas}")
-    assert (refused.code, refused.problem.count("\n")) == (2, 1)
-    assert "is damaged" in refused.problem
-    assert not (world.place / "none.html").exists()
-
-
-@once
-def a_data_set_of(world: World) -> None:
-    """Runs in, a folder with a card out, called as it was asked, and replaced only when asked."""
-    first, second = world.run(REPEATS).folder, world.run(f"{REPEATS} --seed 1").folder
-    place = world.place / "named-atlas"
-    made = world.run(f"atlas {first} --out {place}")
-    assert made.code == 0, made.problem
-    assert made.files == ["README.md", "atlas.json", "heads.parquet", "profiles.parquet", "statistics.parquet"]
-    before = rs.atlas.open(place)
-    assert len(before.profiles) == 1
-    assert "unknown" in (place / "README.md").read_text()
-    line = f"atlas {first} {second} --name Mine --license cc0-1.0 --out {place}"
-    kept = world.run(line)
-    assert (kept.code, kept.problem.count("\n")) == (2, 1)
-    assert "--overwrite" in kept.problem
-    assert world.run(f"{line} --overwrite").code == 0
-    after = rs.atlas.open(place)
-    assert len(after.profiles) == 2
-    assert (after.about["name"], after.about["license"]) == ("Mine", "cc0-1.0")
-
-
-ATLAS: Table = dict.fromkeys(("sources", "out", "overwrite", "name", "license"), a_data_set_of)
-
-
 @once
 def one_folder_about(world: World) -> None:
     """One run, two runs, a folder of one's own, and one that is not replaced unasked."""
@@ -117,7 +75,6 @@ def one_folder_about(world: World) -> None:
 
 
 REPORT: Table = {
-    "atlas": where_the_model_lies,
     "runs": one_page_about,
     "site": one_folder_about,
     "out": one_page_about,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.cli.flags import plan_context, plan_rotation
+from tests.cli.flags import plan_rotation
 from tests.cli.flags.effect import (
     Effect,
-    Forced,
+    Offloads,
     Other,
     Outcome,
     Overwrites,
@@ -56,9 +56,8 @@ FLAGS: Table = {
         Refused(CACHE, "--task text", "heads are ranked on text (--task), which is not among what is judged"),
     ),
     "rankings": (
-        Effect(CACHE, "--rankings symbolic", lambda o: every(o, "scores", "ranking"), ["symbolic"]),
+        Effect(CACHE, "--rankings gradient", lambda o: every(o, "scores", "ranking"), ["gradient"]),
         Refused(CACHE, "--rankings random", "random rankings are what a plan is compared with: name at least one other"),
-        Refused(CACHE, "--rankings far_text", "is made on text, which is not among what is judged (--sources repeats)"),
     ),
     "frontier": (
         Effect(CACHE, "--frontier 0.75", lambda o: every(o, "points", "kept_share"), [0.0, 0.25, 0.75, 1.0]),
@@ -66,13 +65,6 @@ FLAGS: Table = {
         Refused(CACHE, "--frontier 10", "frontier must be at most 1, found 10.0: did you mean 10%?"),
     ),
     "random_draws": Effect(DRAWN, "--random-draws 3", lambda o: every(o, "scores", "draw"), [-1, 0, 1, 2]),
-    "input_swaps": (
-        Effect(
-            CACHE.replace("far_task", "prompt") + " --input-swaps 2", "--input-swaps 9",
-            lambda o: o.result.run.settings["input_swaps"], 9,
-        ),
-        Refused(CACHE, "--input-swaps 2", "go together: give both or neither"),
-    ),
     "sources": Effect(CACHE, "--sources repeats text --passage 12", lambda o: every(o, "points", "source"), ["repeats", "text"]),
     "prompts": Effect(CACHE, "--prompts 3", lambda o: every(o, "points", "prompt"), [0, 1, 2]),
     "length": Effect(CACHE, "--length 9", lambda o: asked(o, "repeats")["length"], 9),
@@ -83,11 +75,11 @@ FLAGS: Table = {
     "dtype": Effect(CACHE, "--dtype bfloat16", lambda o: o.result.run.subject.dtype, "bfloat16"),
     "allow_missing": "tests/cli/test_loading.py::test_allow_missing",
     "device_map": half_on_disk(CACHE),
+    "offload_folder": Offloads(CACHE),
+    "rope": "tests/cli/test_rope.py::test_rope",
     "out": Written(CACHE),
     "overwrite": Overwrites(CACHE, "--seed 1"),
     "figures": Undrawn(CACHE, "tests/figures/test_plans.py::test_the_figures_of_a_cache_plan"),
     "device": on_device(CACHE),
-    "force": Forced(CACHE, "--prompts 100000 --random-draws 1000 --rankings random far_task --length 60"),
     **plan_rotation.FLAGS,
-    **plan_context.FLAGS,
 }  # fmt: skip

@@ -32,7 +32,7 @@ FLAGS: Table = {
         PLANES, "--plane-budgets 1 5", lambda o: sorted(every(o, "frontier", "planes")), [0, 1, 2, 5, 8]
     ),
     "plane_rankings": Effect(
-        PLANES, "--plane-rankings slowest", lambda o: sorted(every(o, "selection", "ranking")), ["slowest"]
+        PLANES, "--plane-rankings norm", lambda o: sorted(every(o, "selection", "ranking")), ["norm"]
     ),
     "plane_draws": Effect(DRAWN, "--plane-draws 2", draws, 3),  # and the ends, which are no draws
     "path_points": Effect(PLANES, "--path-points 3", effects),

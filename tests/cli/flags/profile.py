@@ -10,7 +10,7 @@ import pytest
 from rotoscope.analysis import profiling
 from tests.cli.flags.effect import (
     Effect,
-    Forced,
+    Offloads,
     Other,
     Outcome,
     Overwrites,
@@ -126,10 +126,9 @@ FLAGS: Table = {
     "overwrite": Overwrites(REPEATS, "--gamma 0.2"),
     "figures": Undrawn(REPEATS, drawn="tests/cli/test_cli.py::test_profile_writes_what_it_says"),
     "device": on_device(REPEATS),
-    "force": Forced(
-        NULL, "--null-draws 1000 --queries all --prompts 1000 --length 40 --tau 1 2 3 4 5 6 7 8 9 10"
-    ),
     "dtype": Effect(REPEATS, "--dtype bfloat16", lambda o: o.result.run.subject.dtype, "bfloat16"),
     "device_map": half_on_disk(REPEATS),
+    "offload_folder": Offloads(REPEATS),
+    "rope": "tests/cli/test_rope.py::test_rope",
     "allow_missing": "tests/cli/test_loading.py::test_allow_missing",
 }

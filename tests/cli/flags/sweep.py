@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import sys
 
+import pandas as pd
 import pytest
 
 import rotoscope as rs
-from rotoscope.sweep import driver, one_item
-from rotoscope.sweep.estimates import Expected
+from rotoscope.sweeps import driver, one_item
 from tests.cli.flags.effect import Outcome, Table, World, once
 from tests.sweep.conftest import at_once, sweep_text
-from tests.sweep.light import Commands
+from tests.sweep.light import HEADS, PIECES, Commands
 
 
 def line(world: World, more: str = "", grid: dict[str, list[object]] | None = None) -> Outcome:
@@ -23,7 +24,6 @@ def line(world: World, more: str = "", grid: dict[str, list[object]] | None = No
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(world.place)
         patch.setattr(driver, "pool", at_once)
-        patch.setattr(driver, "expected", lambda item: Expected(2.0, 0.5, 3.0))
         patch.setattr(one_item, "command_line", lambda: Commands)
         return world.run(f"sweep sweep.toml {more}")
 
@@ -48,9 +48,7 @@ def nothing_is_run(world: World) -> None:
     """--dry-run: what would be run, and nothing on disk."""
     found = line(world, "--dry-run")
     assert found.code == 0, found.problem
-    assert "4 items, 4 of them to be run" in found.told
-    told = " ".join(found.told.split())  # a terminal may be narrow
-    assert "about 8 s of work one after the other, at most 0.5 GB of memory for one, 12 MB on disk" in told
+    assert "4 items of profile: 4 waiting; nothing is run" in found.told
     assert not found.folder.exists()
 
 
@@ -81,12 +79,22 @@ def in_so_many_processes(world: World) -> None:
 
 
 def on_ray(world: World) -> None:
-    """Ray is asked for, and is not here; an address and storage mean something for it alone."""
+    """Ray is asked for, and is not here; an address means something for it alone."""
     assert "with --on ray only" in line(world, "--address auto").problem
-    assert "with --on ray only" in line(world, "--storage x").problem
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "ray", None)
         assert "pip install 'rotoscope[ray]'" in line(world, "--on ray").problem
+
+
+@once
+def one_table(world: World) -> None:
+    """--table: the heads of all items in one file, with a card beside it."""
+    file = world.place / "heads.parquet"
+    found = line(world, f"--table {file}")
+    assert found.code == 0, found.problem
+    assert len(pd.read_parquet(file)) == 4 * PIECES * HEADS
+    assert json.loads(file.with_suffix(".json").read_text())["items"] == 4
+    assert str(file.name) in found.told
 
 
 FLAGS: Table = {
@@ -96,7 +104,7 @@ FLAGS: Table = {
     "dry_run": nothing_is_run,
     "retry_failed": what_failed_is_tried_again,
     "workers": in_so_many_processes,
-    "address": (on_ray, "tests/sweep/test_carrying.py::test_a_cluster_that_is_not_there_is_refused_at_once"),
-    "storage": (on_ray, "tests/sweep/test_ray.py::test_runs_are_written_to_storage"),
+    "address": (on_ray, "tests/sweep/test_on_ray.py::test_a_cluster_that_does_not_answer_is_refused_at_once"),
+    "table": one_table,
     "out": all_or_a_part,
 }

@@ -9,7 +9,6 @@ from typing import Any
 import rotoscope as rs
 from tests.cli.flags.effect import (
     Effect,
-    Forced,
     Other,
     Outcome,
     Overwrites,
@@ -117,5 +116,75 @@ TRAIN: Table = {
     "overwrite": Overwrites(LETTER, "--seed 1"),
     "figures": Undrawn(LETTER, drawn="tests/cli/test_cli.py::test_train_then_dynamics_from_the_command_line"),
     "device": on_device(LETTER),
-    "force": Forced(LETTER, "--steps 10000000 --batch 100000 --train-sequences 100000"),
+}
+
+WORDS = "data letter --train 8 --validation 4 --test 6 --hops 1 --target 4 --window 2 --alphabet 4 --digits 2"
+NUMBERS = "data number --train 8 --validation 4 --test 6 --hops 1 --target 4 --window 2 --letters 5"
+MORE = "--train 12 --validation 6 --test 10 --hops 2 --target 5 --window 3 --alphabet 5 --digits 3"
+
+
+def part(outcome: Outcome, name: str) -> pd.DataFrame:
+    return pd.read_parquet(next((outcome.folder / "data").glob(f"{name}-*.parquet")))
+
+
+def rows(name: str):
+    return lambda outcome: len(part(outcome, name))
+
+
+def texts(outcome: Outcome) -> list[str]:
+    return part(outcome, "train")["text"].tolist()
+
+
+def signs(outcome: Outcome) -> tuple[int, int]:
+    """How many letters and digits occur at most: their largest, counted."""
+    found = set("".join(texts(outcome))) - {" "}
+    return len({sign for sign in found if sign.isalpha()}), len({sign for sign in found if sign.isdigit()})
+
+
+def windows(outcome: Outcome) -> tuple[int, int]:
+    """Pairs with a digit stand in the target window, those without in the pointing window and at the end."""
+    first = texts(outcome)[0].split()
+    target = sum(word[1:].isdigit() for word in first)
+    return target, len(first) - target - 1
+
+
+def datasets_are_replaced_only_when_asked(world: World) -> None:
+    place = world.place / "dataset"
+    assert world.run(f"{WORDS} --out {place}").code == 0
+    kept = world.run(f"{WORDS} --seed 1 --out {place}")
+    assert kept.code == 2
+    assert "--overwrite" in kept.problem
+    before = texts(kept)
+    replaced = world.run(f"{WORDS} --seed 1 --out {place} --overwrite")
+    assert replaced.code == 0, replaced.problem
+    assert texts(replaced) != before
+
+
+def dataset_is_written_there(world: World) -> None:
+    found = world.run(WORDS)
+    assert {"README.md", "train-00000-of-00001.parquet"} <= set(found.files)
+
+
+DATA: Table = {
+    "task": Other(
+        WORDS, NUMBERS, lambda o: all(word.isalnum() and len(word) == 2 for word in texts(o)[0].split())
+    ),
+    "train": Effect(WORDS, MORE, rows("train"), 12),
+    "validation": Effect(WORDS, MORE, rows("validation"), 6),
+    "test": Effect(WORDS, MORE, rows("test"), 10),
+    "seed": Effect(WORDS, "--seed 1", texts),
+    "hops": Effect(WORDS, MORE, lambda o: sorted(set(part(o, "train")["hops"])), [1, 2]),
+    "target": Effect(WORDS, MORE, lambda o: windows(o)[0], 5),
+    "window": Effect(WORDS, MORE, lambda o: windows(o)[1], 3),
+    "letters": Effect(
+        NUMBERS.replace("--train 8", "--train 40"),
+        "--letters 9",
+        lambda o: len({w for t in texts(o) for w in t.split() if w.isalpha()}),
+        9,
+    ),
+    "alphabet": Effect(WORDS, MORE, lambda o: signs(o)[0], 5),
+    "digits": Effect(WORDS, MORE, lambda o: signs(o)[1], 3),
+    "out": dataset_is_written_there,
+    "overwrite": datasets_are_replaced_only_when_asked,
+    "device": on_device(WORDS),
 }

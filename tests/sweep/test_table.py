@@ -1,0 +1,92 @@
+"""One table of the heads of a sweep, with a card: whose heads they are, and what every column means."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import rotoscope as rs
+from rotoscope.errors import RunError
+from tests.models import tiny
+from tests.reading.test_load import word_tokenizer
+from tests.sweep.conftest import Light, at_once, sweep_text
+
+PROFILE: dict[str, Any] = {
+    "task": "repeats", "length": 8, "prompts": 2, "null": "none", "figures": False, "device": "cpu",
+}  # fmt: skip
+
+
+@pytest.fixture
+def profiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> rs.results.Sweep:
+    """Profiles of two models that have the same name and other weights."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("rotoscope.sweeps.driver.pool", at_once)
+    for place, seed in (("one", 0), ("other", 1)):
+        tiny("llama", seed=seed, num_hidden_layers=1).save_pretrained(tmp_path / place / "llama")
+        word_tokenizer().save_pretrained(tmp_path / place / "llama")
+    models = ["./one/llama", "./other/llama"]
+    Path("sweep.toml").write_text(sweep_text({"model": models, "seed": [0, 1]}, **PROFILE))
+    return rs.sweep("sweep.toml", on="here", table="all.parquet", show_progress=False)
+
+
+def test_heads_of_all_items_are_one_table(profiled: rs.results.Sweep) -> None:
+    table = pd.read_parquet("all.parquet")
+    pd.testing.assert_frame_equal(table, profiled.table())
+    assert list(table.columns[:4]) == ["item", "model", "seed", "fingerprint"]
+    assert set(table["item"]) == set(profiled.items["item"])
+    names = {rs.open(Path("swept") / item).run.subject.name for item in profiled.items["item"]}
+    assert len(names) == 1  # one name, and two models
+    assert table.groupby("model")["fingerprint"].nunique().tolist() == [1, 1]
+    assert table["fingerprint"].nunique() == 2
+    for item in profiled.items["item"]:
+        heads = rs.open(Path("swept") / item).heads
+        rows = table.loc[table["item"] == item, list(heads)].reset_index(drop=True)
+        pd.testing.assert_frame_equal(rows, heads, check_exact=True)
+
+
+def test_models_of_one_name_have_different_fingerprints(profiled: rs.results.Sweep) -> None:
+    """Also where the grid says nothing about the model."""
+    record = profiled.run
+    for place in record.settings["items"].values():
+        del place["model"]
+    table = rs.results.Sweep.gathered(Path("swept"), record).table()
+    assert list(table.columns[:4]) == ["item", "seed", "model", "fingerprint"]
+    assert table["model"].nunique() == 1
+    assert table["fingerprint"].nunique() == 2
+
+
+def test_the_card_says_what_is_in_the_table(profiled: rs.results.Sweep) -> None:
+    table, card = profiled.table(), json.loads(Path("all.json").read_text())
+    assert (card["licence"], card["heads"], card["items"]) == ("", len(table), 4)
+    assert {model["fingerprint"] for model in card["models"]} == set(table["fingerprint"])
+    assert [(model["name"], model["runs"]) for model in card["models"]] == [("llama", 2)] * 2
+    assert card["command"] == "profile"
+    assert card["grid"]["seed"] == [0, 1]
+    assert card["settings"]["prompts"] == 2
+    assert card["versions"]["rotoscope"] == [rs.__version__]
+    assert list(card["columns"]) == list(table)
+    assert all(meaning.endswith(".") for meaning in card["columns"].values())
+    own = [name for name, meaning in card["columns"].items() if "as in the heads of a run" in meaning]
+    assert own == []
+
+
+def test_a_table_is_replaced_and_nothing_else(profiled: rs.results.Sweep) -> None:
+    profiled.table("all.parquet")
+    Path("mine.parquet").write_bytes(b"mine")
+    with pytest.raises(RunError, match="mine.parquet exists and has no card beside it, so it is not replaced"):
+        profiled.table("mine.parquet")
+    assert Path("mine.parquet").read_bytes() == b"mine"
+    with pytest.raises(RunError, match="the table goes to a file that ends in .parquet, found all.csv"):
+        rs.sweep("sweep.toml", table="all.csv")
+
+
+def test_where_nothing_has_heads_there_is_no_table(light: Light) -> None:
+    Path("bad").touch()
+    found = light({"model": ["bad"], "seed": [0]}, table="all.parquet")
+    assert not Path("all.parquet").exists()
+    with pytest.raises(RunError, match="no item of this sweep is finished and has heads"):
+        found.table()
