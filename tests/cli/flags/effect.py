@@ -230,7 +230,7 @@ def on_device(base: str) -> Refused:
     return Refused(base, "--device nowhere", "device 'nowhere' cannot be used")
 
 
-Check = Effect | Refused | Other | Written | Overwrites | Undrawn | Offloads | Callable[[World], None] | str
+Check = Effect | Refused | Other | Written | Overwrites | Undrawn | Callable[[World], None] | str
 """What tries a flag; a string names the test elsewhere that does."""
 Table = dict[str, Check | tuple[Check, ...]]
 
