@@ -325,7 +325,7 @@ def test_the_command_line_writes_a_page_or_a_site(run: Any, runs: Path, tmp_path
     assert run("report", before, "--site", site, "--overwrite")[0] == 0
     assert len(list(site.glob("run-*.html"))) == 1
     for line, sentence in (
-        ((before, "--site", site, "--out", site / "page.html"), "leave them out"),
+        ((before, "--site", site, "--out", site / "page.html"), "leave it out"),
         ((), "a page is about one run or two, not 0; --site DIR"),
         ((before, after, before), "a page is about one run or two, not 3; --site DIR"),
     ):
