@@ -19,7 +19,7 @@ import pytest
 import rotoscope as rs
 from rotoscope.errors import RotoscopeError, RunError
 from rotoscope.results.place import Place
-from rotoscope.sweep import before, company, driver, here, items_of, one_item, read_file
+from rotoscope.sweep import company, driver, here, items_of, one_item, read_file
 from rotoscope.sweep.commands import Swept
 from rotoscope.sweep.items import Item
 from tests.sweep.conftest import ROOT, Light, sweep_text
@@ -241,14 +241,6 @@ def test_an_item_that_is_spread_has_all_cards(monkeypatch: pytest.MonkeyPatch) -
         assert len(places) == 1
         assert here.VISIBLE not in places[0]
         assert len(here.environments(2, [item(), spread])) == 1
-
-
-def test_every_item_is_compared_with_its_own_device() -> None:
-    memory = before.Memory(500.0, 24.0)
-    assert memory.of(item(device="cpu")) == 500.0
-    assert memory.of(item()) == 24.0
-    assert before.Memory(500.0).of(item()) == 500.0
-    assert memory.of(item(device_map="auto")) is None
 
 
 def test_a_worker_whose_driver_is_gone_does_nothing(tmp_path: Path) -> None:
