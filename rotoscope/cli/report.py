@@ -38,24 +38,6 @@ def report(
         raise RotoscopeError(
             f"a page is about one run or two, not {len(runs)}; --site DIR writes a page for each run"
         )
-    return _page(runs, out, overwrite)
-
-
-def _site(runs: tuple[Path, ...], site: Path, overwrite: bool) -> int:
-    with says_loading():
-        from rotoscope.cli.terminal import new_console, say, show_next
-        from rotoscope.report import write_site
-
-    write_site(*runs, site=site, overwrite=overwrite)
-    console = new_console()
-    pages = len(list(site.glob("run-*.html")))
-    say(console, f"wrote {site}: {pages} run{'' if pages == 1 else 's'}", markup=False)
-    say(console, f"put the folder on any web space, or open {site / 'index.html'} in a browser", markup=False)
-    show_next(console, ["serve", runs[0]])
-    return 0
-
-
-def _page(runs: tuple[Path, ...], out: Path | None, overwrite: bool) -> int:
     with says_loading():
         from rich.markup import escape
 
@@ -77,6 +59,20 @@ def _page(runs: tuple[Path, ...], out: Path | None, overwrite: bool) -> int:
     show_written(console, [file])
     say(console, f"open it in any browser, no server needed: {file.resolve().as_uri()}", markup=False)
     show_next(console, ["serve", runs[0].parent])
+    return 0
+
+
+def _site(runs: tuple[Path, ...], site: Path, overwrite: bool) -> int:
+    with says_loading():
+        from rotoscope.cli.terminal import new_console, say, show_next
+        from rotoscope.report import write_site
+
+    write_site(*runs, site=site, overwrite=overwrite)
+    console = new_console()
+    pages = len(list(site.glob("run-*.html")))
+    say(console, f"wrote {site}: {pages} run{'' if pages == 1 else 's'}", markup=False)
+    say(console, f"put the folder on any web space, or open {site / 'index.html'} in a browser", markup=False)
+    show_next(console, ["serve", runs[0]])
     return 0
 
 

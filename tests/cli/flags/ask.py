@@ -6,7 +6,6 @@ import re
 
 from tests.cli.flags.effect import (
     Effect,
-    Offloads,
     Outcome,
     Overwrites,
     Refused,
@@ -83,7 +82,6 @@ FLAGS: Table = {
     "device": on_device(HERE),
     "dtype": Effect(HERE, "--dtype bfloat16", lambda o: o.result.run.subject.dtype, "bfloat16"),
     "device_map": half_on_disk(HERE, "{talkers}"),
-    "offload_folder": Offloads(HERE, "{talkers}"),
     "rope": "tests/cli/test_rope.py::test_rope",
     "allow_missing": "tests/cli/test_loading.py::test_allow_missing",
 }  # fmt: skip

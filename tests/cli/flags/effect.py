@@ -82,7 +82,7 @@ class World:
         folder = self.place / "runs" / str(self.number)
         if "--out" in arguments:
             folder = Path(arguments[arguments.index("--out") + 1])
-        else:
+        elif "--site" not in arguments and arguments[0] != "doctor":
             arguments += ["--out", str(folder)]
         told, problem = io.StringIO(), io.StringIO()
         code = 0
@@ -230,7 +230,7 @@ def on_device(base: str) -> Refused:
     return Refused(base, "--device nowhere", "device 'nowhere' cannot be used")
 
 
-Check = Effect | Refused | Other | Written | Overwrites | Undrawn | Offloads | Callable[[World], None] | str
+Check = Effect | Refused | Other | Written | Overwrites | Undrawn | Callable[[World], None] | str
 """What tries a flag; a string names the test elsewhere that does."""
 Table = dict[str, Check | tuple[Check, ...]]
 

@@ -7,7 +7,6 @@ from typing import Any
 
 from tests.cli.flags.effect import (
     Effect,
-    Offloads,
     Other,
     Outcome,
     Overwrites,
@@ -135,7 +134,6 @@ FLAGS: Table = {
     "device": on_device(ONE),
     "dtype": Effect(ONE, "--dtype bfloat16", lambda o: o.result.run.subject.dtype, "bfloat16"),
     "device_map": half_on_disk(ONE),
-    "offload_folder": Offloads(ONE),
     "rope": "tests/cli/test_rope.py::test_rope",
     "allow_missing": "tests/cli/test_loading.py::test_allow_missing",
 }

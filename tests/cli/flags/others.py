@@ -59,6 +59,21 @@ def one_page_about(world: World) -> None:
     assert (world.place / "second.html").read_text() != one
 
 
+@once
+def one_folder_about(world: World) -> None:
+    """One run, two runs, a folder of one's own, and one that is not replaced unasked."""
+    first, second = world.run(REPEATS).folder, world.run(f"{REPEATS} --seed 1").folder
+    site = world.place / "site"
+    assert world.run(f"report {first} --site {site}").code == 0
+    assert len(list(site.glob("run-*.html"))) == 1
+    again = world.run(f"report {first} {second} --site {site}")
+    assert (again.code, again.problem.count("\n")) == (2, 1)
+    assert "--overwrite" in again.problem
+    assert len(list(site.glob("run-*.html"))) == 1
+    assert world.run(f"report {first} {second} --site {site} --overwrite").code == 0
+    assert len(list(site.glob("run-*.html"))) == 2
+
+
 REPORT: Table = {
     "runs": one_page_about,
     "site": one_folder_about,
@@ -109,21 +124,6 @@ SERVE: Table = {
     "host": f"{SERVED}::test_other_machines_only_with_a_warning",
     "open": f"{SERVED}::test_the_browser_is_opened_when_asked",
 }
-
-
-@once
-def one_folder_about(world: World) -> None:
-    """One run, two runs, a folder of one's own, and one that is not replaced unasked."""
-    first, second = world.run(REPEATS).folder, world.run(f"{REPEATS} --seed 1").folder
-    site = world.place / "site"
-    assert world.run(f"report {first} --site {site}").code == 0
-    assert len(list(site.glob("run-*.html"))) == 1
-    again = world.run(f"report {first} {second} --site {site}")
-    assert (again.code, again.problem.count("\n")) == (2, 1)
-    assert "--overwrite" in again.problem
-    assert len(list(site.glob("run-*.html"))) == 1
-    assert world.run(f"report {first} {second} --site {site} --overwrite").code == 0
-    assert len(list(site.glob("run-*.html"))) == 2
 
 
 DOCTOR: Table = {

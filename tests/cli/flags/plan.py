@@ -7,7 +7,6 @@ from typing import Any
 from tests.cli.flags import plan_rotation
 from tests.cli.flags.effect import (
     Effect,
-    Offloads,
     Other,
     Outcome,
     Overwrites,
@@ -75,7 +74,6 @@ FLAGS: Table = {
     "dtype": Effect(CACHE, "--dtype bfloat16", lambda o: o.result.run.subject.dtype, "bfloat16"),
     "allow_missing": "tests/cli/test_loading.py::test_allow_missing",
     "device_map": half_on_disk(CACHE),
-    "offload_folder": Offloads(CACHE),
     "rope": "tests/cli/test_rope.py::test_rope",
     "out": Written(CACHE),
     "overwrite": Overwrites(CACHE, "--seed 1"),

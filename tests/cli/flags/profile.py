@@ -10,7 +10,6 @@ import pytest
 from rotoscope.analysis import profiling
 from tests.cli.flags.effect import (
     Effect,
-    Offloads,
     Other,
     Outcome,
     Overwrites,
@@ -128,7 +127,6 @@ FLAGS: Table = {
     "device": on_device(REPEATS),
     "dtype": Effect(REPEATS, "--dtype bfloat16", lambda o: o.result.run.subject.dtype, "bfloat16"),
     "device_map": half_on_disk(REPEATS),
-    "offload_folder": Offloads(REPEATS),
     "rope": "tests/cli/test_rope.py::test_rope",
     "allow_missing": "tests/cli/test_loading.py::test_allow_missing",
 }
