@@ -73,6 +73,10 @@ STAND_INS = {
         "fewer steps and prompts",
     ),
     "profile smollm2 --known": ("profile smollm2 --known --pairs 8 --prompts 2", "fewer and shorter prompts"),
+    "profile smollm2 --task repeats --rope": (
+        "profile smollm2 --task repeats --prompts 2 --null none --rope",
+        "fewer prompts, and no null",
+    ),
     "profile smollm2 --task repeats --known": (
         "profile smollm2 --task repeats --known --prompts 2",
         "fewer prompts",
