@@ -213,7 +213,7 @@ def planned(subject: rs.Subject, shown: Prompts, seed: int = 0) -> rs.results.Ca
     described = {"model": subject.name, "fingerprint": subject.fingerprint, **settings.stored()}
     run = rs.results.Run(rs.results.CachePlan, described)
     reader = HeadReader(subject.model)
-    return _Planning(run, subject, reader, settings, {"repeats": shown}, False).plan(show_progress=False)
+    return _Planning(run, subject, reader, settings, {"repeats": shown}).plan(show_progress=False)
 
 
 def test_a_plan_keeps_the_head_that_is_needed_and_beats_random_choices() -> None:
