@@ -61,16 +61,15 @@ def no_such_path(text: str) -> str | None:
     return f"no such folder: {text}{hint}"
 
 
-def fetched(called: str, *, weights: bool = True) -> Path:
+def fetched(called: str) -> Path:
     """The folder that holds a model of the hub, `org/name` or `org/name@revision`, on this machine; what is not there yet
-    is fetched now, weights only if they are wanted."""
+    is fetched now."""
     from huggingface_hub import is_offline_mode, snapshot_download
 
     name, _, revision = called.partition(AT)
-    wanted = [file for file in WANTED if weights or not file.endswith(".safetensors")]
     with _asking(called), _bars_on_a_terminal_only():
         found = snapshot_download(
-            name, revision=revision or None, allow_patterns=wanted, local_files_only=is_offline_mode()
+            name, revision=revision or None, allow_patterns=WANTED, local_files_only=is_offline_mode()
         )
     return Path(found)
 

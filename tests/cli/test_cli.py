@@ -51,7 +51,6 @@ def test_frequencies_without_a_null(run, model: Path, tmp_path: Path) -> None:
     )  # fmt: skip
     assert code == 0
     assert "caveat: no null" in output
-    assert "single frequencies" in output
     counts = r"\d+ symbolic \(\d+\) at their layer, \d+ also in the prompt, \d+ carried"
     assert re.search(counts, " ".join(output.split()))
     heads = rs.open(out).frequencies[["layer", "head"]].drop_duplicates()
