@@ -42,6 +42,7 @@ COLUMNS = {
     "d_sym": "The distance from a symbolic head, a term of the exclusion principle.",
     "prompts": "The number of prompts on which the head has a score.",
     "centred_prompts": "The number of prompts on which the head has a centred score.",
+    "equal_symbol_prompts": "The number of prompts that swap equal symbols.",
     "covered_share": "The share of the swap weight that the swaps of the prompt itself hold.",
 } | {name: f"The score as a {name.replace('_', ' ')} head." for name in KNOWN}
 """The columns of most heads, each in a sentence; scores are described by `_meaning`."""
