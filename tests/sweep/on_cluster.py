@@ -22,6 +22,7 @@ from tests.sweep.light import Commands
 from tests.waiting import wait_until
 
 NODES, CORES, STORE = 3, 1, 80_000_000
+PATIENCE_S = 600.0
 
 
 def light_on_node(*what: Any) -> Any:
@@ -77,7 +78,7 @@ def plainly(home: Home) -> dict[str, Any]:
 def losing_a_node(home: Home) -> dict[str, Any]:
     """A node is killed when a third is done."""
     driving = subprocess.Popen([sys.executable, "-m", "tests.sweep.on_cluster", "drive", home.address])
-    wait_until(lambda: len(finished()) >= 8 or driving.poll() is not None)
+    wait_until(lambda: len(finished()) >= 8 or driving.poll() is not None, PATIENCE_S)
     before, known = finished(), len(lines())
     home.kill_one()
     code = driving.wait()
@@ -93,7 +94,7 @@ def losing_a_node(home: Home) -> dict[str, Any]:
 def losing_the_driver(home: Home) -> dict[str, Any]:
     """The driver is killed when a third is done, and another comes."""
     driving = subprocess.Popen([sys.executable, "-m", "tests.sweep.on_cluster", "drive", home.address])
-    wait_until(lambda: len(finished()) >= 8 or driving.poll() is not None)
+    wait_until(lambda: len(finished()) >= 8 or driving.poll() is not None, PATIENCE_S)
     os.kill(driving.pid, signal.SIGKILL)
     driving.wait()
     before, known = finished(), len(lines())
