@@ -101,10 +101,10 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("site", "saved run")]
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("atlas", "site", "saved run")]
 
 
-@pytest.fixture(params=["text", "atlas", "run", *SLOW])
+@pytest.fixture(params=["text", "run", *SLOW])
 def kind(request: pytest.FixtureRequest) -> Kind:
     match request.param:
         case "atlas":
