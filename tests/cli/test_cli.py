@@ -44,6 +44,7 @@ def test_profile_writes_what_it_says(run, model: Path, tmp_path: Path, fine_pict
     assert len(rs.open(out).heads) == 12
 
 
+@pytest.mark.slow
 def test_frequencies_without_a_null(run, model: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     code, output, _ = run(
