@@ -126,7 +126,15 @@ def test_some_heads_have_frequencies_and_examples(profile: rs.Profile, other: rs
 
 
 @pytest.mark.parametrize(
-    "name", ["heads", "prompts", "frequencies", "prompt_frequencies", "nulls", "null_prompts"]
+    "name",
+    [
+        "prompts",
+        "null_prompts",
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("heads", "frequencies", "prompt_frequencies", "nulls")
+        ),
+    ],
 )
 @pytest.mark.parametrize("damage", ["missing", "corrupt", "other columns", "no rows"])
 def test_a_single_table_is_lost(folder: Path, whole: dict[str, Any], name: str, damage: str) -> None:
@@ -185,7 +193,9 @@ def test_the_self_check_is_told(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("bad", ["settings", "versions", "timings", "warnings", "tables", "subject", "proof"])
-@pytest.mark.parametrize("value", [None, "text", {"a": {"b": None}}])
+@pytest.mark.parametrize(
+    "value", ["text", *(pytest.param(value, marks=pytest.mark.slow) for value in (None, {"a": {"b": None}}))]
+)
 def test_odd_parts_of_the_description(folder: Path, bad: str, value: Any) -> None:
     edit_run(folder, **{bad: value})
     payload = strict(run_payload(folder))
