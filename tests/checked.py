@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import CodeType
@@ -29,7 +29,10 @@ CONFIGURATION = BeartypeConf(hint_overrides=FrozenDict(NUMBERS))
 def for_type_checkers(module: str) -> frozenset[str]:
     """Names that are imported under `if TYPE_CHECKING:` alone."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(inspect.getsource(sys.modules[module]))):
+    source = inspect.getsource(sys.modules[module])
+    if "TYPE_CHECKING" not in source:  # most have none, and parsing takes a while
+        return frozenset()
+    for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING" and not node.orelse:
             imports = [one for one in node.body if isinstance(one, ast.Import | ast.ImportFrom)]
             found |= {alias.asname or alias.name for one in imports for alias in one.names}
@@ -77,6 +80,14 @@ def plainly_checked(function: Callable[..., Any]) -> Any:
     return watched
 
 
+def blocks(node: ast.AST) -> Iterator[ast.AST]:
+    """Statements and what holds them, without their expressions, which are most of a tree."""
+    yield node
+    for name in ("body", "orelse", "handlers", "finalbody", "cases"):
+        for part in getattr(node, name, ()):
+            yield from blocks(part)
+
+
 def is_kernel(function: ast.FunctionDef) -> bool:
     """What Triton compiles: it is no function of Python's."""
     return any(ast.unparse(decorator) == "triton.jit" for decorator in function.decorator_list)
@@ -87,7 +98,7 @@ class Loader(SourceFileLoader):
 
     def source_to_code(self, data: Any, path: Any, *, _optimize: int = -1) -> CodeType:  # type: ignore[override]
         tree = ast.parse(data, path)
-        for node in ast.walk(tree):
+        for node in blocks(tree):
             if isinstance(node, ast.Module | ast.ClassDef):
                 for part in [
                     one for one in node.body if isinstance(one, ast.FunctionDef) and not is_kernel(one)

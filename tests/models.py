@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
+import pytest
 import torch
 import transformers as tf
 
@@ -89,6 +90,16 @@ ARCHITECTURES: dict[str, Callable[[], Any]] = {
     "codegen": lambda: tf.CodeGenConfig(**GPTJ, rotary_dim=8),
 }
 
+TYPICAL = ("llama", "gemma2", "phi", "cohere", "gpt_oss", "gptj", "deepseek_v3")
+"""Half-split, with soft-caps and windows, partial, interleaved, with sinks, from a table, with latent keys."""
+
+
+def typical_first(names: Iterable[str]) -> list[Any]:
+    """Parameters of a test: the typical architectures in the quick tests, all of them in the slow ones."""
+    return [name if name in TYPICAL else pytest.param(name, marks=pytest.mark.slow) for name in names]
+
+
+EACH = typical_first(ARCHITECTURES)
 PICTURES = {
     "hidden_size": 32,
     "num_hidden_layers": 1,

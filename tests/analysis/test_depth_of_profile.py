@@ -17,7 +17,7 @@ from rotoscope.reading import HeadReader
 from rotoscope.results.aggregate import frequency_use
 from rotoscope.results.shown import vectors_of
 from rotoscope.settings import ProfileSettings
-from tests.models import ARCHITECTURES, tiny, tokens
+from tests.models import EACH, tiny, tokens
 from tests.twin import model_planes
 
 TAUS = (1e-4, 1e-2, 1.0)
@@ -119,7 +119,7 @@ def test_unknown_head_is_named() -> None:
         rs.profile(tiny("llama"), tokens=tokens(), frequencies=[(9, 0)], null="none")
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", EACH)
 def test_everything_runs_on_every_architecture(name: str) -> None:
     found = rs.profile(
         tiny(name),

@@ -207,6 +207,7 @@ def test_a_class_takes_half_of_the_weight() -> None:
     assert head["input_class"] is None
 
 
+@pytest.mark.slow
 def test_a_random_model_has_no_carried_heads_beyond_the_null() -> None:
     subject = random_subject(0.1, 3)
     prompts = random_prompts(3, 3)

@@ -366,6 +366,7 @@ one_hop_endpoint(sys.argv[1], "m", OneHopPlan(lengths=(12, 16), runs=1, question
 """
 
 
+@pytest.mark.slow
 def test_killed_and_resumed(tmp_path: Path) -> None:
     """SIGKILL after five answers: what came before is not asked for again, and nothing is missing at the end."""
     gate = threading.Event()

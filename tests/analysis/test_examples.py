@@ -42,12 +42,12 @@ def softmax(logits: torch.Tensor, sink: torch.Tensor | None) -> np.ndarray:
 @pytest.mark.parametrize(
     ("name", "blocks"),
     [
-        ("llama", EQUAL),
+        pytest.param("llama", EQUAL, marks=pytest.mark.slow),
         ("llama", UNEQUAL),
-        ("llama", None),
+        pytest.param("llama", None, marks=pytest.mark.slow),
         ("gpt_oss", EQUAL),
-        ("gemma2", UNEQUAL),
-        ("sharp", EQUAL),
+        pytest.param("gemma2", UNEQUAL, marks=pytest.mark.slow),
+        pytest.param("sharp", EQUAL, marks=pytest.mark.slow),
     ],
 )
 def test_every_swap_of_every_head_is_that_of_the_permuted_logits(name: str, blocks: list | None) -> None:

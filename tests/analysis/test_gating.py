@@ -11,7 +11,7 @@ from rotoscope.errors import RotoscopeError, RunError
 from rotoscope.reading import Gate, HeadReader, gated
 from rotoscope.tasks import from_tokens
 from rotoscope.tasks.prompts import Prompt, Prompts
-from tests.models import ARCHITECTURES, tiny, tokens
+from tests.models import EACH, tiny, tokens
 from tests.reading.test_load import word_tokenizer
 
 
@@ -23,7 +23,7 @@ def everything(reader: HeadReader) -> Gate:
     })  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", EACH)
 def test_gates_close_and_open_exactly(name: str) -> None:
     model = tiny(name)
     reader, ids = HeadReader(model), tokens()

@@ -13,7 +13,7 @@ import rotoscope as rs
 from rotoscope.analysis import profiling
 from rotoscope.errors import ModelError, NumberError, RotoscopeError, RunError, TaskError
 from rotoscope.reading import HeadReader
-from tests.models import ARCHITECTURES, tiny, tokens
+from tests.models import EACH, tiny, tokens
 from tests.tables import scores_agree
 from tests.twin import model_scores
 
@@ -37,7 +37,7 @@ def assert_equals_twin(model, ids: torch.Tensor, blocks, layers=None) -> None:
             assert np.abs(ours - expected).max() <= limit(tau)
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", EACH)
 def test_scores_equal_the_models_own_attention_swap_by_swap(name: str) -> None:
     assert_equals_twin(tiny(name), tokens(2, 12), None)
 
@@ -224,7 +224,7 @@ def test_bad_calls() -> None:
 
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on this machine")
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", EACH)
 def test_cuda_equals_cpu(name: str) -> None:
     """Fused kernels, queries and keys out of a GPU's own forward pass, everything fetched at once."""
     settings = {"tokens": tokens(4, 24) % 9 + 3, "tau": [1e-4, 1e-2, 1.0], "null": "none", "frequencies": True}

@@ -30,7 +30,7 @@ from rotoscope.papers.tables import beside_table_1
 from rotoscope.reading import Depths, HeadReader
 from rotoscope.results.geometry import frequency_use
 
-BOTH = pytest.mark.parametrize("task", ["number", "letter"])
+BOTH = pytest.mark.parametrize("task", [pytest.param("number", marks=pytest.mark.slow), "letter"])
 
 
 def small() -> tuple[object, None]:
@@ -98,6 +98,7 @@ def test_blocking_against_plain_runs(task: str) -> None:
     assert right[-1] == pytest.approx(float((whole == samples.answer).float().mean()))
 
 
+@pytest.mark.slow
 def test_blocking_position_by_position() -> None:
     """The blocks called one by one, with a mask that hides everything but itself from one position of the path."""
     model = rs.load("number", device="cpu").model
@@ -239,6 +240,7 @@ def test_one_input_of_ones_own() -> None:
     assert shown.attention.shape == (12, 1, 17, 17)
 
 
+@pytest.mark.slow
 def test_inputs_of_ones_own_that_are_none() -> None:
     with pytest.raises(TaskError, match="'z9' is no token of the letter task"):
         trace("letter", "z9 az", device="cpu", fitted=100)

@@ -11,49 +11,16 @@ import shutil
 import sys
 import tempfile
 import time
-import tomllib
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
+from tests.breakages.edits import Breakage, EditError, Package, read_all
+
+ROOT = Path(__file__).parents[2]
 LEFT_OUT = (".*", "runs", "build", "dist", "_build", "__pycache__", "*.egg-info")
-FIELDS = {"why": str, "file": str, "before": str, "after": str, "tests": list}
 PROCESSES, PATIENCE_S = 2, 300
 IGNORED = "ignore::pytest.PytestAssertRewriteWarning"
-
-
-@dataclass(frozen=True)
-class Breakage:
-    """One place in the program, what is wrong there, and who must notice."""
-
-    name: str
-    why: str
-    file: str
-    before: str
-    after: str
-    tests: list[str]
-
-    @classmethod
-    def read(cls, path: Path) -> Breakage:
-        found: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
-        name = path.relative_to(HERE).with_suffix("").as_posix()
-        wrong = found.keys() ^ FIELDS.keys() or {
-            k for k, kind in FIELDS.items() if not isinstance(found[k], kind)
-        }
-        if wrong or not found["tests"] or found["before"] == found["after"]:
-            raise SystemExit(
-                f"{name}: expected {', '.join(FIELDS)}, with a test and a difference; see tests/breakages"
-            )
-        return cls(name, **found)
-
-    def applied(self, root: Path) -> str | None:
-        """The broken file's text, or None where the breakage does not apply."""
-        file = root / self.file
-        text = file.read_text(encoding="utf-8") if file.is_file() else ""
-        return text.replace(self.before, self.after) if text.count(self.before) == 1 else None
 
 
 class Failures:
@@ -73,7 +40,18 @@ def verdict(breakage: Breakage) -> tuple[str, str]:
 
     failures, output = Failures(), io.StringIO()
     # Libraries imported beforehand, some of which have plugins, are not what is tested.
-    options = ["-q", "--tb=short", "-p", "no:cacheprovider", "-p", "no:xdist", "-W", IGNORED]
+    options = [
+        "-q",
+        "--tb=short",
+        "-m",
+        "slow or not slow",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:xdist",
+        "-W",
+        IGNORED,
+    ]
     with redirect_stdout(output), redirect_stderr(output):
         code = pytest.main([*options, *breakage.tests], plugins=[failures])
     if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
@@ -94,12 +72,12 @@ def answer(breakage: Breakage, copy: Path, pipe: Any) -> None:
     os._exit(0)  # whatever a test left running
 
 
-def check(breakage: Breakage, copy: Path, number: int) -> tuple[str, str]:
-    """Break the copy, ask, and put it right again."""
-    broken = breakage.applied(copy)
-    if broken is None:
-        return "does not apply", f"the text must stand once in {breakage.file}"
-    file = copy / breakage.file
+def check(breakage: Breakage, package: Package, copy: Path, number: int) -> tuple[str, str]:
+    """Break the copy, run the tests, and put it right again."""
+    try:
+        file, broken = package.edit(breakage)
+    except EditError as problem:
+        return "does not apply", str(problem)
     before, whole = file.stat(), file.read_bytes()
     file.write_text(broken, encoding="utf-8")
     # Compiled files are told apart by the second their source was changed: each breakage gets one of its own.
@@ -123,10 +101,11 @@ def check(breakage: Breakage, copy: Path, number: int) -> tuple[str, str]:
 
 def work(places: Path, todo: Any, done: Any) -> None:
     copy = Path(shutil.copytree(ROOT, places / str(os.getpid()), ignore=shutil.ignore_patterns(*LEFT_OUT)))
+    package = Package(copy / "rotoscope")
     while (item := todo.get()) is not None:
         number, breakage = item
         began = time.monotonic()
-        done.put((breakage, *check(breakage, copy, number), time.monotonic() - began))
+        done.put((breakage, *check(breakage, package, copy, number), time.monotonic() - began))
 
 
 def main() -> int:
@@ -136,7 +115,7 @@ def main() -> int:
     )
     parser.add_argument("--processes", type=int, default=PROCESSES)
     asked = parser.parse_args()
-    every = [Breakage.read(path) for path in sorted(HERE.rglob("*.toml"))]
+    every = read_all()
     chosen = [b for b in every if not asked.names or b.name.startswith(tuple(asked.names))]
     if not chosen:
         parser.error(f"no breakage begins with {' or '.join(asked.names)}")

@@ -21,6 +21,7 @@ from tests.campaign.requests import ask_all_at_once
 from tests.campaign.runner import attempt
 from tests.campaign.scratch import Place, RefusedError, can_be_ordinary, enter
 
+pytestmark = pytest.mark.slow
 SLICE = {
     "run_folders": 50, "commands": 12, "model_folders": 6, "gguf": 1, "payloads": 2, "faults": 2, "kills": 1, "requests": 20,
 }  # fmt: skip

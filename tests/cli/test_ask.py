@@ -158,6 +158,7 @@ def test_interrupted_at_the_keyboard(run, tmp_path: Path) -> None:
     assert rs.open(out).answers["correct"].all()
 
 
+@pytest.mark.slow
 def test_multihop_models_from_the_command_line(run, tmp_path: Path, trained: Trainings) -> None:
     out, model = tmp_path / "lengths", trained["letter"].folder / f"checkpoint-{SMALL['steps']}"
     code, output, _ = run("lengths", model, "--lengths", 7, 20, "--inputs", 8, "--device", "cpu", "--out", out)

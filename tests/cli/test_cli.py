@@ -28,6 +28,7 @@ def model(tmp_path: Path) -> Path:
     return tmp_path / "model"
 
 
+@pytest.mark.slow
 def test_profile_writes_what_it_says(run, model: Path, tmp_path: Path, fine_pictures: None) -> None:
     out = tmp_path / "run"
     code, output, _ = run("profile", model, "--task", "repeats", "--length", 8, "--prompts", 2, "--out", out)
@@ -43,6 +44,7 @@ def test_profile_writes_what_it_says(run, model: Path, tmp_path: Path, fine_pict
     assert len(rs.open(out).heads) == 12
 
 
+@pytest.mark.slow
 def test_frequencies_without_a_null(run, model: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     code, output, _ = run(
@@ -172,6 +174,7 @@ def test_help_does_not_import_torch() -> None:
     subprocess.run([sys.executable, "-c", probe], capture_output=True, check=True)
 
 
+@pytest.mark.slow
 def test_interrupt_keeps_what_is_done(model: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     command = [
@@ -255,6 +258,7 @@ def test_canonical(run, tmp_path: Path) -> None:
     assert "need as many entities" in problem
 
 
+@pytest.mark.slow
 def test_train_then_dynamics_from_the_command_line(
     run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,112 +1,249 @@
-"""Every flag of every command changes what it should, and none is without such a test."""
+"""Every flag of every command, tried from the type of its setting: values it takes, values it refuses, its help, and the other
+places where it can be set."""
 
 from __future__ import annotations
 
-import importlib
 import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
+from cyclopts.config import Env, Toml
 
 from rotoscope import settings
-from rotoscope.cli import COMMANDS
+from rotoscope.cli import COMMANDS, app, check_line
 from rotoscope.cli.command import flags
-from tests.cli.flags import (
-    ask,
-    canonical,
-    depths,
-    gate,
-    multihop,
-    others,
-    plan,
-    profile,
-    sweep,
-    train,
-)
-from tests.cli.flags.effect import Table, World
-from tests.papers.test_ledger import asked
+from rotoscope.errors import RotoscopeError
+from rotoscope.settings import Settings
+from rotoscope.settings.bounds import Bounds
+from tests.cli.world import ASK, GATE, GATE_SWEEP, LETTER, NUMBER, PROFILE, World
 
-TABLES: dict[str, Table] = {
-    "profile": profile.FLAGS,
-    "depths": depths.FLAGS,
-    "gate": gate.FLAGS,
-    "plan": plan.FLAGS,
-    "theory": others.THEORY,
-    "canonical": canonical.FLAGS,
-    "train": train.TRAIN,
-    "dynamics": multihop.DYNAMICS,
-    "lengths": multihop.FOLLOWED,
-    "ask": ask.FLAGS,
-    "sweep": sweep.FLAGS,
-    "reproduce": others.REPRODUCE,
-    "report": others.REPORT,
-    "serve": others.SERVE,
-    "doctor": others.DOCTOR,
+NUMBERS = (int, float)
+CANDIDATES = (2, 3, 5, 0.25, 0.75, 64, 1000)
+MEANINGLESS = {
+    f"{NUMBER} --alphabet 3": "--alphabet means something for letter and either only, not for number",
+    f"{LETTER} --letters 5": "--letters means something for number only, not for letter",
+    f"{PROFILE} --pairs 3": "--pairs means something for binding and groups and lookup only, not for repeats",
+    f"{GATE} --bands 2": "--bands means something for a sweep only, not for one gate",
+    f"{GATE_SWEEP} --heads 0:1": "--heads means something for one gate only, not for a sweep",
+    f"{ASK} --dry-run": "--dry-run means something for an endpoint only",
 }
-EVERY = [(command, flag) for command, table in TABLES.items() for flag in table]
+
+COMPANIONS: dict[str, dict[str, Any]] = {
+    **{key: {"writers": True} for key in ("readers", "writer_swaps", "controls")},
+    **{key: {"favour": "symbolic"} for key in ("strength", "favour_layers", "favour_from", "favour_until")},
+    "train_sequences": {"batch": 2},
+    "input_swaps": {"rankings": ("prompt",)},
+}
+"""Settings that mean something together only."""
+
+
+@dataclass(frozen=True)
+class Flag:
+    """One setting of a command, with what its annotation says it holds."""
+
+    name: str
+    kind: Any
+    default: Any
+    bounds: Bounds | None
+    settings: type[Settings] | None
+    help: str
+
+    @property
+    def several(self) -> bool:
+        return get_origin(self.kind) is tuple
+
+    @property
+    def part(self) -> Any:
+        """What one value is."""
+        return get_args(self.kind)[0] if self.several else self.kind
+
+    @property
+    def spelled(self) -> str:
+        return f"--{self.name.replace('_', '-')}"
+
+    def valid(self) -> Any:
+        """A value that is not the default."""
+        if self.part is bool:
+            return not self.default
+        if self.bounds is not None or self.part in NUMBERS:
+            value = next(number for number in CANDIDATES if self._takes(number))
+        elif get_origin(self.part) is Literal:
+            value = next(name for name in get_args(self.part) if self.default not in (name, (name,)))
+        else:
+            value = self.part("word")
+        return (
+            (value,) * (len(self._defaults()) if Ellipsis not in get_args(self.kind) else 1)
+            if self.several
+            else value
+        )
+
+    def invalid(self) -> Iterator[str]:
+        """Values that are refused."""
+        if self.bounds is not None:
+            yield f"{self.bounds.most + 1 if self.bounds.whole else self.bounds.most * 2}"
+        if self.part in NUMBERS:
+            yield "word"
+        if get_origin(self.part) is Literal:
+            yield "no-such-choice"
+
+    def words(self, value: Any) -> list[str]:
+        """A value as it stands on a command line."""
+        if self.part is bool:
+            return [self.spelled if value else f"--no-{self.spelled[2:]}"]
+        return [self.spelled, *self.texts(value)]
+
+    def texts(self, value: Any) -> list[str]:
+        return [str(one) for one in (value if self.several else (value,))]
+
+    def _defaults(self) -> tuple[Any, ...]:
+        return self.default if isinstance(self.default, tuple) else ()
+
+    def _takes(self, number: float) -> bool:
+        if number in (self.default, *self._defaults()) or (self.part is int and number != int(number)):
+            return False
+        try:
+            if self.bounds is not None:
+                self.bounds.check(self.name, number)
+        except RotoscopeError:
+            return False
+        return True
+
+
+@cache
+def flags_of(command: str) -> dict[str, Flag]:
+    """The flags of a command, without what is given by its place."""
+    run, made = COMMANDS[command], {}
+    bundles = {name: bundle.kind for bundle in getattr(run, "bundles", {}).values() for name in bundle.names}
+    for name, parameter in inspect.signature(run).parameters.items():
+        if parameter.kind is not inspect.Parameter.KEYWORD_ONLY:
+            continue
+        owner, default = bundles.get(name), parameter.default
+        hint = owner.kinds()[name] if owner else get_type_hints(run, include_extras=True)[name]
+        hint = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+        options = [part for part in get_args(hint) if part is not type(None)]
+        optional = type(None) in get_args(hint)
+        text = next((part.help for part in get_args(parameter.annotation) if getattr(part, "help", None)), "")
+        if owner:
+            default = getattr(owner, name)
+        bounds = owner.bounds.get(name) if owner else None
+        made[name] = Flag(name, options[0] if optional else hint, default, bounds, owner, text)
+    return made
+
+
+def positional(command: str) -> list[str]:
+    """One value for everything that has to be named first."""
+    words = []
+    hints = get_type_hints(COMMANDS[command], include_extras=True)
+    for name, parameter in inspect.signature(COMMANDS[command]).parameters.items():
+        if parameter.default is parameter.empty and parameter.kind is not parameter.KEYWORD_ONLY:
+            hint = get_args(hints[name])[0] if get_origin(hints[name]) is Annotated else hints[name]
+            hint = get_args(hint)[0] if get_origin(hint) is tuple else hint
+            words.append(str(get_args(hint)[0]) if get_origin(hint) is Literal else "word")
+    return words
+
+
+def bound(words: list[str], sources: tuple[Any, ...] = ()) -> dict[str, Any]:
+    """What a command is called with, without calling it."""
+    before, app.config = app.config, sources
+    try:
+        _, arguments, _ = app.parse_args(words, exit_on_error=False, print_error=False)
+    finally:
+        app.config = before
+    return dict(arguments.arguments)
+
+
+def held(flag: Flag, value: Any) -> Any:
+    """The value as the command's settings hold it; text has a grammar of its own, which the type does not say."""
+    if flag.settings is None or flag.part is str:
+        return value
+    companions = COMPANIONS.get(flag.name, {})
+    known = {name: companion for name, companion in companions.items() if name in flag.settings.names()}
+    return getattr(flag.settings.make(**known | {flag.name: value}), flag.name)
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> World:
-    made = World(tmp_path_factory.mktemp("flags"))
-    multihop.trained(made, "trained", train.LETTER)
-    asked(made.place / "answers", {12: 0.9, 16: 0.8, 300: 0.1}, {12: 0.9, 16: 0.9, 300: 0.5})
-    return made
+    return World(tmp_path_factory.mktemp("flags"))
 
 
-@pytest.fixture(autouse=True)
-def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is not told where to write must not write here."""
-    monkeypatch.chdir(tmp_path)
+each_command = pytest.mark.parametrize("command", COMMANDS)
 
 
-def named(test: str) -> None:
-    """A test elsewhere must be there."""
-    file, function = test.split("::")
-    module = importlib.import_module(file.removesuffix(".py").replace("/", "."))
-    assert callable(getattr(module, function))
+@each_command
+def test_flags_reach_the_settings(command: str) -> None:
+    values = {name: flag.valid() for name, flag in flags_of(command).items()}
+    words = [word for name, flag in flags_of(command).items() for word in flag.words(values[name])]
+    given = bound([command, *positional(command), *words])
+    assert {name: given[name] for name in values} == values
+    for name, flag in flags_of(command).items():
+        assert held(flag, given[name]) == values[name] != flag.default
 
 
-@pytest.mark.parametrize(("command", "flag"), EVERY, ids=[f"{command} {flag}" for command, flag in EVERY])
-def test_a_flag_changes_what_it_should(command: str, flag: str, world: World) -> None:
-    checks = TABLES[command][flag]
-    for check in checks if isinstance(checks, tuple) else (checks,):
-        for test in (check, getattr(check, "drawn", None)):
-            if isinstance(test, str):
-                named(test)
-        if not isinstance(check, str):
-            getattr(check, "check", check)(world)
+@each_command
+def test_a_file_and_the_environment_set_the_same(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = {name: flag.valid() for name, flag in flags_of(command).items()}
+    start = [command, *positional(command)]
+    lines = [f"[{command}]"]
+    for name, flag in flags_of(command).items():
+        texts = ", ".join(f"'{text}'" for text in flag.texts(values[name]))
+        plain = flag.part is bool or flag.part in NUMBERS
+        texts = texts.replace("'", "").lower() if plain else texts
+        lines.append(f"{flag.spelled[2:]} = {f'[{texts}]' if flag.several else texts}")
+    file = tmp_path / "settings.toml"
+    file.write_text("\n".join(lines))
+    given = bound(start, (Toml(file, must_exist=True),))
+    assert {name: given.get(name) for name in values} == values
+    for name, flag in flags_of(command).items():
+        monkeypatch.setenv(f"ROTOSCOPE_{command}_{name}".upper(), " ".join(flag.texts(values[name])))
+    given = bound(start, (Env("ROTOSCOPE_"),))
+    assert {name: given.get(name) for name in values} == values
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_flag_is_tried(command: str) -> None:
-    assert sorted(TABLES[command]) == sorted(flags(COMMANDS[command]))
+@each_command
+def test_what_a_flag_cannot_hold_is_refused(command: str) -> None:
+    """In one sentence that names it."""
+    for flag in flags_of(command).values():
+        for text in flag.invalid():
+            with pytest.raises(RotoscopeError) as refusal:
+                check_line([command, *positional(command), flag.spelled, text])
+            sentence = str(refusal.value)
+            assert flag.spelled in sentence or flag.name in sentence, sentence
+            assert "\n" not in sentence
+
+
+@each_command
+def test_help_says_what_a_flag_is_for(
+    command: str, run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "3000")
+    code, told, _ = run(command, "--help")
+    assert code == 0
+    for flag in flags_of(command).values():
+        assert flag.spelled in told
+        if flag.settings is not None:
+            assert flag.help
+            assert flag.help.replace("`", "") in told.replace("`", "")
 
 
 @pytest.mark.parametrize("kind", [kind for kind in vars(settings).values() if inspect.isclass(kind)])
-def test_every_setting_is_a_flag_or_said_to_be_for_python(kind: type) -> None:
+def test_every_setting_is_a_flag(kind: type[Settings]) -> None:
     """So that a setting which no command offers cannot go untried."""
     offered = {flag for run in COMMANDS.values() for flag in flags(run)}
-    assert issubclass(kind, settings.Settings)
-    assert set(kind.names()) - set(kind.python_only) <= offered
-    assert set(kind.python_only) <= set(kind.names())
-
-
-MEANINGLESS = {
-    f"{train.NUMBER} --alphabet 3": "--alphabet means something for letter and either only, not for number",
-    f"{train.LETTER} --letters 5": "--letters means something for number only, not for letter",
-    f"{profile.REPEATS} --pairs 3": "--pairs means something for binding and groups and lookup only, not for repeats",
-    f"{gate.ONE} --bands 2": "--bands means something for a sweep only, not for one gate",
-    f"{gate.SWEEP} --heads 0:1": "--heads means something for one gate only, not for a sweep",
-    f"{ask.HERE} --dry-run": "--dry-run means something for an endpoint only",
-}
+    assert issubclass(kind, Settings)
+    assert set(kind.names()) <= offered
 
 
 @pytest.mark.parametrize(
     "line", MEANINGLESS, ids=lambda line: " ".join([line.split()[0], line.split("--")[-1]])
 )
 def test_a_flag_that_means_nothing_is_refused(line: str, world: World) -> None:
-    found = world.run(line)
-    assert (found.code, found.problem.count("\n")) == (2, 1)
-    assert MEANINGLESS[line] in found.problem
-    assert not found.folder.exists()
+    refused = world.run(line)
+    assert (refused.code, refused.problem.count("\n")) == (2, 1)
+    assert MEANINGLESS[line] in refused.problem
+    assert not refused.folder.exists()

@@ -13,7 +13,7 @@ import pytest
 import rotoscope as rs
 from rotoscope import cli
 from rotoscope.lab.checkpoints import word_tokenizer as letters_only
-from tests.cli.flags.train import LETTER
+from tests.cli.world import LETTER
 from tests.disk import full_disk
 from tests.models import tiny
 from tests.reading.test_load import word_tokenizer

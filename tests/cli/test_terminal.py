@@ -22,41 +22,30 @@ from rotoscope.cli import COMMANDS, app, main
 from rotoscope.cli.summary import MOST_ROWS, draw_all, show_table
 from rotoscope.cli.terminal import as_flags, in_lines, new_console, show_next
 from rotoscope.progress import progress_bar, says_loading
-from tests.cli.flags import (
-    ask,
-    canonical,
-    depths,
-    gate,
-    multihop,
-    others,
-    plan,
-    plan_rotation,
-    profile,
-    train,
-)
-from tests.cli.flags.effect import Outcome, World, with_flags
+from tests.cli import world as lines
+from tests.cli.world import Outcome, World, with_flags
 
 LINES = {
-    "profile": with_flags(profile.REPEATS, "--null random --null-draws 2 --input-swaps 4 --known"),
-    "profile text": profile.TEXT,
-    "profile tasks": f"profile {{model}} --task repeats text --text {{text}} --length 6 --prompts 2 {profile.PLAIN}",
-    "depths": f"{depths.REPEATS} --writers",
-    "gate": gate.SWEEP,
-    "gate one": gate.ONE,
-    "plan": plan.CACHE,
-    "plan rotation": plan_rotation.PLANES,
-    "theory": others.CHECKED,
-    "canonical": canonical.INDEX,
-    "train": train.LETTER,
-    "dynamics": multihop.SCORED,
-    "lengths": multihop.LENGTHS,
-    "ask": ask.HERE,
-    "ask dry": ask.DRY,
-    "reproduce": others.CLAIM,
+    "profile": with_flags(lines.PROFILE, "--null random --null-draws 2 --input-swaps 4 --known"),
+    "profile text": lines.PROFILE_TEXT,
+    "profile tasks": f"profile {{model}} --task repeats text --text {{text}} --length 6 --prompts 2 {lines.PLAIN}",
+    "depths": f"{lines.DEPTHS} --writers",
+    "gate": lines.GATE_SWEEP,
+    "gate one": lines.GATE,
+    "plan": lines.CACHE,
+    "plan rotation": lines.ROTATION,
+    "theory": lines.THEORY,
+    "canonical": lines.CANONICAL,
+    "train": lines.LETTER,
+    "dynamics": lines.DYNAMICS,
+    "lengths": lines.LENGTHS,
+    "ask": lines.ASK,
+    "ask dry": lines.ASK_DRY,
+    "reproduce": lines.CLAIM,
     "report": "report runs/1",
     "doctor": "doctor runs/1",
 }
-LONGER = {"lengths": "lengths stored --no-figures", "dynamics": multihop.WITH_ROLES}
+LONGER = {"lengths": "lengths stored --no-figures", "dynamics": with_flags(lines.DYNAMICS, "--roles")}
 """The same with more to show, which takes longer."""
 HOME = Path(str(rotoscope.cli.__file__)).parent
 
@@ -66,7 +55,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """Short names, so that only what we say can be too long."""
     with chdir(tmp_path_factory.mktemp("terminal")):
         made = World(Path())
-        multihop.trained(made, "trained", train.LETTER)
+        made.train()
         yield made
 
 
@@ -78,8 +67,7 @@ def at(width: int, name: str, world: World, patch: pytest.MonkeyPatch, *, longer
         line += f" --out out/{name.replace(' ', '-')}{'-longer' * longer}"
     world.known.pop(line, None)
     if name in ("report", "doctor"):
-        world.run(f"{profile.REPEATS} --out runs/1")
-    if name == "report":
+        world.run(f"{lines.PROFILE} --out runs/1")
         line += "/said --overwrite"
         world.known.pop(line, None)
         Path(line.split()[3]).parent.mkdir(parents=True, exist_ok=True)

@@ -156,6 +156,7 @@ def test_a_paper_could_take_it_of_whole_models(name: str, request: pytest.Fixtur
     assert faults(LARGE[name](request.getfixturevalue)) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FIGURES)
 def test_a_paper_could_take_it(name: str, request: pytest.FixtureRequest) -> None:
     assert faults(FIGURES[name](request.getfixturevalue)) == []

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from safetensors.torch import load_file
 import rotoscope as rs
 from rotoscope.errors import RotoscopeError, RunError, TaskError
 from rotoscope.lab import Trainer, TrainSettings, training
+from tests.campaign.kinds import forked
 from tests.waiting import wait_until
 
 TINY = {
@@ -86,14 +86,6 @@ def test_every_step_of_an_epoch_sees_other_sequences() -> None:
     assert not torch.equal(trainer.order[2000:3840], first[:1840])
 
 
-PROGRAM = """
-import json, sys
-import rotoscope as rs
-settings = json.loads(sys.argv[2])
-rs.lab.train("number", "mini", out=sys.argv[1], on_evaluate=rs.analysis.Watch(20), device="cpu", **settings)
-"""
-
-
 @pytest.mark.parametrize("kills", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_killed_at_a_random_moment_it_ends_with_the_same_weights(tmp_path: Path, kills: int) -> None:
     settings = {**TINY, "steps": 240}
@@ -101,7 +93,6 @@ def test_killed_at_a_random_moment_it_ends_with_the_same_weights(tmp_path: Path,
     whole = rs.lab.train("number", "mini", out=tmp_path / "whole", **watch, **settings)
     folder, killed = tmp_path / "killed", 0
     dice = random.Random(time.time_ns())
-    command = [sys.executable, "-c", PROGRAM, str(folder), json.dumps(settings)]
 
     def evaluated() -> int:
         lines = folder / "metrics.jsonl"
@@ -109,10 +100,10 @@ def test_killed_at_a_random_moment_it_ends_with_the_same_weights(tmp_path: Path,
 
     for _ in range(kills):
         until = min(evaluated() + dice.randint(4, 9), 20)
-        process = subprocess.Popen(command)
-        wait_until(lambda: process.poll() is not None or evaluated() >= until)  # noqa: B023
-        process.send_signal(signal.SIGKILL)
-        killed += process.wait() == -signal.SIGKILL
+        process = forked(lambda: rs.lab.train("number", "mini", out=folder, **watch, **settings) is None)
+        wait_until(lambda: evaluated() >= until)  # noqa: B023
+        os.kill(process, signal.SIGKILL)
+        killed += os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == -signal.SIGKILL
     assert killed >= 1
     rs.lab.train("number", "mini", out=folder, **watch, **settings)
     resumed = rs.open(folder)

@@ -106,7 +106,7 @@ def test_exclusion_of_a_head_equals_all_permutations(size: int) -> None:
 HEADS = given(seed=st.integers(0, 2**31), keys=st.integers(2, 12), scale=st.floats(0.01, 30))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @HEADS
 def test_no_head_violates_exclusion(seed: int, keys: int, scale: float) -> None:
     obeys_exclusion(seed, keys, scale)

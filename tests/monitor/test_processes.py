@@ -69,6 +69,7 @@ def two(folder: Path, how: str, breaks: str = "") -> list[dict[str, object]]:
     return [json.loads((folder / f"said-{rank}.json").read_text()) for rank in (0, 1)]
 
 
+@pytest.mark.slow
 def test_the_first_writes_and_both_keep_in_step(tmp_path: Path) -> None:
     first, second = two(tmp_path, "trainer")
     assert first["weights"] == second["weights"]

@@ -129,6 +129,7 @@ def trained_again(monkeypatch: pytest.MonkeyPatch, place: Path, claims: list[Cla
     return rows
 
 
+@pytest.mark.slow
 def test_at_gpu_cost_the_models_are_trained_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The stand-in's own figures stand in the rows, and what it did not learn shows."""
     rows = trained_again(monkeypatch, tmp_path / "ledger", [*learning.CLAIMS, *costs.CLAIMS])
@@ -153,6 +154,7 @@ def test_layers_and_lengths_of_models_trained_again(tmp_path: Path, monkeypatch:
     assert rows.loc["p2-length-letter", "our_value"].startswith("0.0")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "name"),
     [

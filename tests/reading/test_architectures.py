@@ -15,7 +15,7 @@ from rotoscope.reading import HeadReader, LayerHeads, heads, passes
 from rotoscope.reading import layer as layer_of_heads
 from rotoscope.reading.layer import Rotation
 from rotoscope.reading.layout import Layout
-from tests.models import ARCHITECTURES, GROUPED, from_config, tiny, tokens
+from tests.models import ARCHITECTURES, EACH, GROUPED, from_config, tiny, tokens
 
 LAYERS = {"cohere2": 5, "smollm3": 5, "llama4": 4}
 PLANES = {"phi": 4, "gpt_neox": 2, "stablelm": 2, "glm4": 4, "deepseek_v3": 4, "gptj": 4, "codegen": 4}
@@ -33,7 +33,7 @@ def test_rebuilds_attention_after_a_permutation(name: str) -> None:
         assert layout.planes == expected
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", EACH)
 def test_both_ways_read_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Out of the forward pass, and by calling each module again where turning back does not give what it should."""
     model, found = tiny(name), []
@@ -53,7 +53,7 @@ def test_both_ways_read_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> 
             torch.testing.assert_close(getattr(one, name), getattr(other, name), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", EACH)
 @pytest.mark.parametrize("mutation", ["rotation sign", "key-head grouping", "plane layout"])
 def test_a_broken_reader_does_not_pass(name: str, mutation: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if mutation == "key-head grouping" and name in NOT_GROUPED:

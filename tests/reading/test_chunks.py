@@ -10,7 +10,7 @@ import torch
 
 import rotoscope as rs
 from rotoscope.reading import HeadReader, LayerHeads, chunks
-from tests.models import ARCHITECTURES, other, tiny, tokens
+from tests.models import EACH, other, tiny, tokens
 from tests.tables import scores_agree
 
 
@@ -19,7 +19,7 @@ def read(reader: HeadReader, size: int, queries: tuple[int, ...], keep: tuple[in
     return reader.read(tokens(2, 20), queries, layers.append, keep, size=size), layers
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", EACH)
 def test_every_architecture_is_read_alike(name: str) -> None:
     """Queries in the first, a middle and the last chunk; what windows hide stays hidden."""
     reader = HeadReader(tiny(name), prove=False)

@@ -7,12 +7,12 @@ import torch
 
 from rotoscope.errors import TaskError, UnprovenError
 from rotoscope.reading import Depths, HeadReader
-from tests.models import ARCHITECTURES, tiny, tokens
+from tests.models import EACH, tiny, tokens
 
 SOME = ["llama", "gemma2", "gpt_oss", "gptj", "deepseek_v3"]
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", EACH)
 def test_every_architecture_can_be_entered_everywhere(name: str) -> None:
     depths = Depths(HeadReader(tiny(name)))
     assert len(depths.proof) == depths.reader.layers + 1

@@ -56,11 +56,13 @@ def test_a_number_that_is_none_stops_a_profile(name: str, where: str, value: flo
         profile(damaged(name, value))
 
 
-@pytest.mark.parametrize("value", [NAN, INFINITY])
+@pytest.mark.parametrize("value", [NAN, pytest.param(INFINITY, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "name", [*dict(tiny("llama").named_parameters()), *dict(tiny("llama").named_buffers())]
 )
-@pytest.mark.parametrize("late", [False, True], ids=["at once", "put off"])
+@pytest.mark.parametrize(
+    "late", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["at once", "put off"]
+)
 def test_every_weight_is_named(name: str, value: float, late: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also one outside the layer in which the damage shows first: the embedding, the rotation's frequencies."""
     if late:

@@ -12,7 +12,7 @@ from rotoscope.maths.attention import attention_weights
 from rotoscope.reading import Gate, HeadReader, gated, overhearing
 from rotoscope.reading.rerun import Reruns
 from tests.constructed import first_for_last
-from tests.models import ARCHITECTURES, tiny, tokens
+from tests.models import EACH, tiny, tokens
 
 SOME = ["llama", "gemma2", "gpt_oss", "gptj", "deepseek_v3", "cohere2"]
 N, FIRST = 20, 7
@@ -24,7 +24,7 @@ def ends(name: str) -> tuple[Reruns, torch.Tensor, torch.Tensor]:
     return runs, tokens(1), torch.cat((tokens(1)[:, :FIRST].expand(3, -1), tokens(3, seed=5)[:, FIRST:]), dim=1)
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", EACH)
 def test_beginnings_are_kept_for_every_architecture(name: str) -> None:
     runs = Reruns(HeadReader(tiny(name)))
     assert runs.keeps

@@ -153,3 +153,24 @@ def run(capsys: pytest.CaptureFixture[str]) -> Any:
         return ended.value.code, output.out, output.err
 
     return call
+
+
+QUICK_IN_A_BROWSER = (
+    "test_click_opens_the_card_with_the_numbers_of_the_table",
+    "test_compare",
+    "test_names_show_as_text",
+    "test_the_file_is_enough",
+    "test_depths_in_a_browser",
+    "test_every_head_shows_its_attention_before_and_after_a_swap",
+)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests in a browser as slow, but for a handful."""
+    for item in items:
+        if (
+            "browser" in getattr(item, "fixturenames", ())
+            and item.name.partition("[")[0] not in QUICK_IN_A_BROWSER
+        ):
+            item.add_marker(pytest.mark.slow)

@@ -149,6 +149,7 @@ def test_a_stopped_server_is_quiet(server: Server) -> None:
     assert problem == ""
 
 
+@pytest.mark.slow
 def test_other_machines_only_with_a_warning(profiles: Path, tmp_path: Path) -> None:
     running = Server(profiles, tmp_path / "browser", "--host", "0.0.0.0")
     try:
@@ -183,6 +184,7 @@ def test_what_cannot_be_served(tmp_path: Path, capsys: pytest.CaptureFixture) ->
             assert printed.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_without_the_extra(tmp_path: Path) -> None:
     probe = (
         "import sys; sys.modules['starlette'] = sys.modules['starlette.applications'] = None\n"

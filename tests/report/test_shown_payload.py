@@ -13,6 +13,7 @@ import rotoscope as rs
 from rotoscope.report import run_payload
 
 
+@pytest.mark.slow
 def test_attention_that_has_no_room_or_was_not_kept_is_said(profile: rs.Profile) -> None:
     """With less room fewer swaps, then no vectors, then a sentence; runs without it say why."""
     whole = run_payload(profile)["tabs"]["overview"]["shown"]

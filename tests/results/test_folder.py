@@ -31,6 +31,7 @@ def test_round_trip(saved) -> None:
     pd.testing.assert_frame_equal(pd.read_parquet(path / "heads.parquet"), found.heads)
 
 
+@pytest.mark.slow
 def test_to_xarray(saved) -> None:
     found, _ = saved
     cube = found.to_xarray()

@@ -104,7 +104,7 @@ def check_goes_on(line: str, pieces: int, number: int) -> None:
     assert difference(content(Path("calm")), content(Path("killed"))) is None
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", COMMANDS)
 def test_killed_after_some_pieces(name: str, number: int) -> None:
     assert run(f"{COMMANDS[name]} --out calm")[0] == 0
@@ -145,6 +145,7 @@ def started(line: str) -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
+@pytest.mark.slow
 def test_a_terminated_profile_ends_at_once_and_goes_on() -> None:
     with started(LONG) as process:
         process.send_signal(signal.SIGTERM)
@@ -157,17 +158,20 @@ def test_a_terminated_profile_ends_at_once_and_goes_on() -> None:
 
 
 def test_a_second_process_is_refused_and_the_first_is_unharmed() -> None:
-    with started(LONG) as first:
-        first.send_signal(signal.SIGSTOP)  # so that it cannot end before the others have tried
+    first = forked(lambda: run(LONG)[0])
+    try:
+        wait_until(lambda: list(Path("run").rglob(f"*{DONE}")))
+        os.kill(first, signal.SIGSTOP)  # so that it cannot end before the others have tried
         for line in (LONG, f"{LONG} --overwrite", f"{LONG} --seed 3 --overwrite"):
             code, problem = run(line)
             assert code == 2
             assert problem == (
                 "rotoscope: another rotoscope is at work in run; wait for it, or choose another --out\n"
             )
-        first.send_signal(signal.SIGCONT)
-        _, problem = first.communicate()
-        assert first.returncode == 0, problem
+    finally:
+        os.kill(first, signal.SIGCONT)
+        _, status = os.waitpid(first, 0)
+    assert status == 0
     assert run(LONG.replace("--out run", "--out calm"))[0] == 0
     assert difference(content(Path("calm")), content(Path("run"))) is None
 

@@ -96,10 +96,10 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("site", "saved run")]
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("site", "saved run", "run")]
 
 
-@pytest.fixture(params=["text", "run", *SLOW])
+@pytest.fixture(params=["text", "end of a run", *SLOW])
 def kind(request: pytest.FixtureRequest) -> Kind:
     match request.param:
         case "site":
@@ -113,6 +113,8 @@ def kind(request: pytest.FixtureRequest) -> Kind:
             )
         case "run":
             return Kind(make_run, read_run)
+        case "end of a run":
+            return Kind(make_run, read_run, last=12)
         case "saved run":
             return Kind(save_run, read_run)
     return Kind(write_text, read_text)
