@@ -71,7 +71,7 @@ def dynamics(
     console = new_console()
     folder = output.folder("dynamics", Path(source).name)
     scored: str | Series = source
-    last = partial(load, source)
+    last: Callable[..., Any] = partial(load, source)
     if chosen.revisions or task in ("binding", "repeats"):
         scored = find_series(source, chosen)
         last = scored.load_last

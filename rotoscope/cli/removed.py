@@ -48,6 +48,7 @@ FLAGS: dict[str, str] = {
     },
     **dict.fromkeys(("doctor --out", "doctor --overwrite"), "redirect the output: rotoscope doctor > FILE"),
     "doctor --seed": "the self-check always runs on the same tokens",
+    "depths --answer": "no answer is asked for",
     "dynamics --sequence": "in Python, rs.analysis.trace takes a sequence, and rs.figures.information_flow draws it",
     "gate --groups": "in Python, rs.gate takes groups",
     "lengths --heads": "in Python, rs.lengths takes heads",

@@ -19,7 +19,7 @@ class PlanSettings(Settings):
     """What a plan is judged by: random tokens repeated, lines to look up, and text."""
 
     title: ClassVar = "What the plan is judged by"
-    python_only: ClassVar = ("passage",)
+    python_only: ClassVar[tuple[str, ...]] = ("passage",)
     bounds: ClassVar = {
         "prompts": count(100_000, "every one runs once for every point of the table"),
         "length": PromptSettings.bounds["length"],

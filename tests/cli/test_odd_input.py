@@ -57,7 +57,7 @@ def refused(answer: tuple[int, str, str], words: str) -> None:
         ("ask number --lengths 12", "knows only the words of its number task"),
         ("profile caf\udce9", "'caf\\udce9' is no UTF-8"),
         ("report number --out a\0b", "'a\\x00b' holds a zero byte"),
-        ("train number --nope", "the list of nope is empty"),
+        ("lengths number --lengths", "the list of lengths is empty"),
         ("depths number --at", "the list of at is empty"),
         ("train number --out caf\udce9", "'caf\\udce9' is no UTF-8"),
     ],
