@@ -52,11 +52,11 @@ STAND_INS = {
     "runs/second": ("runs/frequencies", "a run of the README for the user's second one"),
     "runs/number-paper-0": ("runs/number-mini-0 --lengths 17 40", "a mini run for one that needs a GPU"),
     "train number --preset paper": (
-        "train number --preset paper --steps 20 --batch 8 --layers 2 --width 32 --inputs 8",
+        "train number --preset paper --steps 20 --batch 8 --layers 2 --width 32",
         "a tiny model for one that needs a GPU",
     ),
     "train number letter --preset paper --seeds 3": (
-        "train number letter --preset paper --seeds 3 --steps 20 --batch 8 --layers 2 --train-sequences 400",
+        "train number letter --preset paper --seeds 3 --steps 20 --batch 8 --layers 2",
         "tiny models for some that need a GPU",
     ),
     "reproduce p2 --cost gpu": ("reproduce p2-hop-order --cost quick", "one claim for all that need a GPU"),

@@ -66,8 +66,7 @@ def ask(
             subject = load(model, device=written.device, **loading)
         result = one_hop_local(subject, plan, chat=wanted.chat, **place)
         return _show(console, result, folder, draw=written.figures)
-    given = ("concurrency", "price_in", "price_out")
-    requests = place | {name: getattr(wanted, name) for name in given} | {"body": _body(wanted.body) or BODY}
+    requests = place | {"concurrency": wanted.concurrency, "body": _body(wanted.body) or BODY}
     expected = one_hop_endpoint(endpoint, model, plan, dry_run=True, **requests)
     say(console, f"to be asked: {expected}", markup=False)
     if wanted.dry_run:

@@ -6,18 +6,19 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from rotoscope.cli.command import Given, command
-from rotoscope.errors import RotoscopeError
 from rotoscope.progress import says_loading
 from rotoscope.settings import DepthsSettings, ModelSettings, Output, PromptSettings
 
 USUAL = {"prompts": 8}
+SHOWN = [name for name in PromptSettings.names() if name not in ("answer", *PromptSettings.python_only)]
+"""Settings of prompts that mean something where no answer is asked for."""
 
 
 @command
 def depths(
     model: str = "smollm2",
     *,
-    prompts: Annotated[Given, PromptSettings],
+    prompts: Annotated[Given, PromptSettings, *SHOWN],
     settings: Annotated[Given, DepthsSettings],
     loading: Annotated[Given, ModelSettings],
     output: Output,
@@ -35,8 +36,6 @@ def depths(
     model
         "smollm2", "number", "letter", a folder, a .gguf file, or a hub id.
     """
-    if "answer" in prompts:
-        raise RotoscopeError("--answer means nothing here: no answer is asked for")
     wanted, sizes = DepthsSettings.make(**settings), PromptSettings.make(**(USUAL | prompts))
     with says_loading():
         import pandas as pd

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from rotoscope.cli.command import Given, command
-from rotoscope.errors import RotoscopeError
+from rotoscope.cli.command import command
 from rotoscope.progress import progress_bar, says_loading
 from rotoscope.settings import (
-    ModelSettings,
     Output,
     PromptSettings,
     SeriesSettings,
@@ -30,10 +28,8 @@ def dynamics(
     queries: Literal["last", "path", "all"] | None = None,
     inputs: int | None = None,
     roles: bool = True,
-    sequence: str | None = None,
     seed: int = 0,
     chosen: SeriesSettings,
-    loading: Annotated[Given, ModelSettings, "allow_missing"],
     output: Output,
 ) -> int:
     """Score all heads along training, then say which layer does what in the trained model.
@@ -55,15 +51,9 @@ def dynamics(
         Held-out sequences, or prompts, to score the heads on: 200. Given, checkpoints are scored again.
     roles
         Also find roles (Index, Retrieval, Reflexive), the way of the answer, and the frequencies in use.
-    sequence
-        An input of your own, tokens separated by spaces, whose information flow is drawn.
     seed
         Of prompts, and of the sequences that roles and frequencies are measured on.
     """
-    if sequence is not None and not (roles and output.figures):
-        raise RotoscopeError(
-            "--sequence says what is drawn with the roles: leave --no-roles and --no-figures out"
-        )
     SEED.check("seed", seed)
     WatchSettings.bounds["inputs"].check("inputs", inputs)
     with says_loading():
@@ -81,10 +71,10 @@ def dynamics(
     console = new_console()
     folder = output.folder("dynamics", Path(source).name)
     scored: str | Series = source
-    last = partial(load, source, **loading)
+    last: Callable[..., Any] = partial(load, source)
     if chosen.revisions or task in ("binding", "repeats"):
         scored = find_series(source, chosen)
-        last = partial(scored.load_last, **loading)
+        last = scored.load_last
     prompts = None
     if chosen.revisions and task is None and own_task(last(device="cpu")) is None:
         task = "repeats"
@@ -103,19 +93,16 @@ def dynamics(
         device=output.device,
         out=folder if queries is not None else None,
         overwrite=output.overwrite,
-        **loading,
     )
     if queries is None:
         result.save(folder, overwrite=output.overwrite)
     show_dynamics(console, result, folder)
-    beside = _roles(console, last, folder, sequence, seed, output) if roles else []
+    beside = _roles(console, last, folder, seed, output) if roles else []
     then = [["lengths", source]] if beside else []
     return end(console, result, folder, draw=output.figures, beside=beside, then=then)
 
 
-def _roles(
-    console: Any, last: Callable[..., Any], folder: Path, sequence: str | None, seed: int, output: Output
-) -> list[Path]:
+def _roles(console: Any, last: Callable[..., Any], folder: Path, seed: int, output: Output) -> list[Path]:
     """Roles, arrival, flow and geometry of the trained model; nothing for models that are not ours."""
     from rotoscope.analysis.geometry import find_geometry
     from rotoscope.analysis.roles import find_roles, trace
@@ -130,11 +117,10 @@ def _roles(
             console, "\nroles are found in models trained on the multi-hop tasks; this one says nothing of them"
         )
         return []
-    # Before the roles, which take longer: a wrong sequence is refused at once.
     flow = None
     if output.figures:
         with progress_bar("following the answer", None):
-            flow = trace(subject, sequence, seed=seed)
+            flow = trace(subject, seed=seed)
     found = find_roles(subject, seed=seed, out=folder / "roles", overwrite=output.overwrite)
     title = "where every head looks from positions that point on, and the role it has earned"
     show_table(console, found.table(), title, folder / "roles.csv")

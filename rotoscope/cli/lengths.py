@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from rotoscope.cli.command import Given, command
 from rotoscope.errors import RotoscopeError
 from rotoscope.progress import says_loading
-from rotoscope.settings import LengthsSettings, ModelSettings, Output
+from rotoscope.settings import LengthsSettings, Output
 
 STORED = "stored"
 
@@ -18,7 +18,6 @@ def lengths(
     source: str,
     *,
     settings: Annotated[Given, LengthsSettings],
-    loading: Annotated[Given, ModelSettings, "allow_missing"],
     output: Output,
 ) -> int:
     """Measure the accuracy of a trained multi-hop model on longer and longer inputs.
@@ -47,7 +46,7 @@ def lengths(
         result.save(folder, overwrite=output.overwrite)
     else:
         place: dict[str, Any] = {"out": folder, "overwrite": output.overwrite}
-        result = measure_lengths(source, wanted, device=output.device, **loading, **place)
+        result = measure_lengths(source, wanted, device=output.device, **place)
     curve = result.curve().pivot(index="length", columns="model", values="accuracy").reset_index()
     title = "accuracy by length, all hop counts together"
     show_table(console, curve.rename_axis(columns=None), title, folder / "curve.csv")

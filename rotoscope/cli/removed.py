@@ -7,9 +7,21 @@ from collections.abc import Sequence
 from rotoscope.errors import RotoscopeError
 
 TRAINING = (
-    "betas", "dropout", "favour_from", "favour_until", "positions", "rotary", "watch_closely", "watch_later", "weight_decay",
+    "alphabet", "betas", "digits", "dropout", "favour_from", "favour_until", "learning_rate", "letters", "positions", "rotary", "target",
+    "test_sequences", "train_sequences", "validation_sequences", "warmup", "watch_closely", "watch_later", "weight_decay", "window",
 )  # fmt: skip
 """Settings of a training that are set in Python."""
+CANONICAL = (
+    "batch", "embedding", "entities", "evaluations", "first", "floor", "gain", "lr", "repeats", "symbols", "tested", "warmup",
+)  # fmt: skip
+"""Settings of the canonical tasks that are set in Python."""
+PLANS = {
+    "cache": ("passage", "random_draws", "rankings"),
+    "rotation": ("passage", "path_points", "plane_budgets", "plane_draws", "plane_rankings"),
+}
+"""Settings of plans that are set in Python."""
+PROMPTS = {"asked": "groups", "distinct": "binding", "ending": "binding", "equal_length": "binding"}
+"""Settings of prompts that are set in Python, each with its task."""
 COMMANDS: dict[str, str] = {
     "atlas": "use 'rotoscope sweep FILE --table TABLE.parquet' for one table of the heads of all runs",
     "bundle": "use rotoscope report RUNS --site DIR",
@@ -23,16 +35,39 @@ FLAGS: dict[str, str] = {
     "ask --patience": "in Python, rs.analysis.one_hop_endpoint takes patience",
     "ask --timeout": "in Python, rs.analysis.one_hop_endpoint takes timeout",
     **{
-        f"canonical --{name}": f"in Python, rs.analysis.canonical_experiments takes {name}"
-        for name in ("embedding", "first", "floor", "gain", "lr", "repeats", "warmup")
+        f"ask --price-{way}": f"in Python, rs.analysis.one_hop_endpoint takes price_{way}"
+        for way in ("in", "out")
     },
-    "depths --readers": "in Python, rs.depths takes readers",
+    **{
+        f"canonical --{name}": f"in Python, rs.analysis.canonical_experiments takes {name}"
+        for name in CANONICAL
+    },
+    **{
+        f"depths --{name.replace('_', '-')}": f"in Python, rs.depths takes {name}"
+        for name in ("batch_tokens", "controls", "readers")
+    },
     **dict.fromkeys(("doctor --out", "doctor --overwrite"), "redirect the output: rotoscope doctor > FILE"),
     "doctor --seed": "the self-check always runs on the same tokens",
+    "depths --answer": "no answer is asked for",
+    "dynamics --sequence": "in Python, rs.analysis.trace takes a sequence, and rs.figures.information_flow draws it",
+    "gate --groups": "in Python, rs.gate takes groups",
+    "lengths --heads": "in Python, rs.lengths takes heads",
+    "lengths --no-heads": "in Python, rs.lengths takes heads",
     **{
-        f"{command} --equal-length": "in Python, rs.tasks.binding and rs.tasks.text take equal_length"
-        for command in ("profile", "depths", "gate")
+        f"{command} --allow-missing": "in Python, rs.load, rs.dynamics and rs.lengths take allow_missing"
+        for command in ("profile", "depths", "gate", "plan", "dynamics", "lengths", "ask")
     },
+    **{
+        f"plan {decision} --{name.replace('_', '-')}": f"in Python, rs.plan.{decision} takes {name}"
+        for decision, names in PLANS.items()
+        for name in names
+    },
+    **{
+        f"{command} --{name.replace('_', '-')}": f"in Python, rs.tasks.{task} takes {name}"
+        for command in ("profile", "depths", "gate")
+        for name, task in PROMPTS.items()
+    },
+    **dict.fromkeys(("serve --open", "serve --no-open"), "open the address that is printed"),
     **{
         f"{command} --offload-folder": "set TMPDIR, or in Python use rs.load(..., offload_folder=...)"
         for command in ("profile", "depths", "gate", "plan", "ask")
@@ -65,6 +100,9 @@ FLAGS: dict[str, str] = {
     "theory --number": "in Python, rs.figures.hop_path draws any sequence",
     "theory --seed": "in Python, rs.figures.hop_path draws any sequence",
     **{f"train --{name.replace('_', '-')}": f"in Python, rs.lab.train takes {name}" for name in TRAINING},
+    **{
+        f"train --{name}": f"in Python, rs.analysis.Watch takes {name}" for name in ("inputs", "queries", "tau")
+    },
     "report --atlas": "use 'rotoscope sweep FILE --table TABLE.parquet' and compare the heads of several models with pandas",
     "sweep --storage": "use --out with a folder that all nodes see",
 }

@@ -15,11 +15,10 @@ def serve(
     *,
     port: int | None = None,
     host: str = "127.0.0.1",
-    open: bool = False,
 ) -> int:
     """Show every run under a folder in a browser, those that are going on as they grow. Nothing is changed.
 
-    Example: rotoscope serve runs --open
+    Example: rotoscope serve runs
 
     Parameters
     ----------
@@ -29,14 +28,12 @@ def serve(
         Default: 8765, or any free one where that is taken. 0: any free one.
     host
         Address to listen on. Any but 127.0.0.1 and localhost can be reached from other machines.
-    open
-        Open the browser.
     """
     with says_loading():
         from rotoscope.report.server import serve as serve_runs
 
     try:
-        serve_runs(folder, host, port, open_browser=open, say=_print)
+        serve_runs(folder, host, port, say=_print)
     except KeyboardInterrupt:
         _print("stopped")
     return 0

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from rotoscope.cli.command import Given, command
 from rotoscope.progress import says_loading
-from rotoscope.settings import Output, TrainSettings, WatchSettings
+from rotoscope.settings import Output, TrainSettings
 
 MANY_HEADS = 40
 """More heads than this are counted, and the pure ones named."""
@@ -22,7 +22,6 @@ def train(
     angles: tuple[str, ...] = (),
     favour: tuple[Literal["none", "symbolic", "positional"], ...] = ("none",),
     settings: Annotated[Given, TrainSettings],
-    watch: WatchSettings,
     output: Output,
 ) -> int:
     """Train a GPT-J to follow pointers, and watch its heads become positional or symbolic.
@@ -68,7 +67,7 @@ def train(
         seeds=seeds,
         favour=favour[0] if alone else favour,
         out=folder,
-        on_evaluate=Watch(watch.inputs, watch.queries, watch.tau),
+        on_evaluate=Watch(),
         device=output.device,
         overwrite=output.overwrite,
         **settings,

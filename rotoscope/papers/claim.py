@@ -72,10 +72,10 @@ _STORED_RESTRICTED_MINI = (
 _STORED_TELLING = (
     "stored run (rotoscope profile smollm2 --pairs 32 --prompts 4: its telling heads on every prompt)"
 )
-_STORED_DEPTH = "stored runs (rotoscope profile smollm2 --pairs 32|256, and --prefix start --ending answer)"
+_STORED_DEPTH = "stored runs (rotoscope profile smollm2 --pairs 32|256, and --prefix start with prompts that end in 'Answer:')"
 _STORED_PLACES = "stored run (rotoscope profile smollm2 --pairs 16 --prompts 128 --null none)"
 _STORED_GATING = (
-    "stored run (rotoscope gate smollm2 --task repeats --blocks first --prompts 8 --bands 2 --groups symbolic)"
+    "stored run (rotoscope gate smollm2 --task repeats --blocks first --prompts 8 --bands 2: symbolic heads)"
 )
 _STORED_CACHE = "stored run (rotoscope plan cache smollm2 --frontier 0.05 0.1 0.2 0.3 0.5 0.75 --prompts 16, of an earlier version that compared more rankings)"
 _STORED_COPYING = (

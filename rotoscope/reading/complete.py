@@ -46,8 +46,8 @@ def check_complete(model: Any, report: dict[str, Any], place: str | Path, *, all
     what = "; ".join(said)
     if not allow_missing:
         raise ModelError(
-            f"{place}: {what}. The configuration and the weights do not belong together; get both again, or say that you "
-            "mean it (--allow-missing, allow_missing=True): what is missing is then random"
+            f"{place}: {what}. The configuration and the weights do not belong together; get both again. "
+            "In Python, rs.load(..., allow_missing=True) takes them as they are: what is missing is then random"
         )
     return [
         f"weights and configuration do not belong together: {what}; what is missing is random (seed {SEED})"

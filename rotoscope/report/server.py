@@ -10,7 +10,6 @@ import hashlib
 import json
 import re
 import secrets
-import webbrowser
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -83,7 +82,6 @@ def serve(
     host: str = "127.0.0.1",
     port: int | None = None,
     *,
-    open_browser: bool = False,
     say: Callable[[str], object] = print,
 ) -> None:
     """Show the runs under a folder until interrupted.
@@ -105,8 +103,6 @@ def serve(
             )
         say(f"the runs in {place}: {url}")
         app = make_app(place, token, trusted(host))
-        if open_browser:
-            webbrowser.open(url)
         settings = uvicorn.Config(
             app,
             log_level="warning",

@@ -43,14 +43,16 @@ def asked_again(run: RunRecord, command: str, *more: str) -> str | None:
     if model is None or task not in PromptSettings.meant_for["prompts"]:
         return None
     words = [model] if task == model else [model, "--task", task]  # our own models are asked their own task
-    if dict(settings.get("task_settings") or {}).get("equal_length"):  # has no flag
-        return None
     sizes = dict(settings.get("task_settings") or {}) | {"prompts": settings.get("prompts")}
+    if sizes.get("equal_length"):  # has no flag
+        return None
     for field in fields(PromptSettings):
         meant = PromptSettings.meant_for.get(field.name, (task,))
         value = sizes.get(field.name)
         if value is None or value == field.default or task not in meant or field.name == "task":
             continue
+        if field.name in PromptSettings.python_only:
+            return None
         flag = "--" + field.name.replace("_", "-")
         words += [flag] if value is True else [flag, str(value)]
     return shlex.join(["rotoscope", command, *words, *more])

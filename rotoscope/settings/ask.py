@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from rotoscope.settings.base import Settings
-from rotoscope.settings.bounds import SEED, amount, count
+from rotoscope.settings.bounds import SEED, count
 
 LOCAL, ENDPOINT = ("a model that runs here",), ("an endpoint",)
 
@@ -20,15 +20,12 @@ class AskSettings(Settings):
     meant_for: ClassVar = {
         "chat": LOCAL,
         "device": LOCAL,
-        "allow_missing": LOCAL,
         "dtype": LOCAL,
         "device_map": LOCAL,
         "rope": LOCAL,
         "model_name": ENDPOINT,
         "body": ENDPOINT,
         "concurrency": ENDPOINT,
-        "price_in": ENDPOINT,
-        "price_out": ENDPOINT,
         "dry_run": ENDPOINT,
     }
     bounds: ClassVar = {
@@ -38,8 +35,6 @@ class AskSettings(Settings):
         "runs": count(1_000, "a mean needs at least one run, and every one asks all questions"),
         "questions": count(1_000_000, "every length needs at least one, and each is a request"),
         "concurrency": count(1_000, "nothing is asked without it, and no server takes more at a time"),
-        "price_in": amount(0, 1e9, "it is the price of a million tokens"),
-        "price_out": amount(0, 1e9, "it is the price of a million tokens"),
         "seed": SEED,
     }
 
@@ -61,9 +56,5 @@ class AskSettings(Settings):
     """Endpoint: what a request holds besides model and messages, as JSON, such as '{"max_completion_tokens": 16}'."""
     concurrency: int = 4
     """Endpoint: questions under way at a time."""
-    price_in: float | None = None
-    """Endpoint: price of a million tokens sent, for the price that is shown first."""
-    price_out: float | None = None
-    """Endpoint: price of a million tokens received."""
     dry_run: bool = False
-    """Endpoint: say what would be sent and what it would cost, and send nothing."""
+    """Endpoint: say what would be sent, and send nothing."""

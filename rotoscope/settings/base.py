@@ -98,7 +98,7 @@ class Settings:
         for name in given:
             meant = cls.meant_for.get(name, cases)
             if not set(cases) & set(meant):
-                flag = name.replace("_", "-")
+                flag = name if name in cls.python_only else f"--{name.replace('_', '-')}"
                 raise RotoscopeError(
-                    f"--{flag} means something for {' and '.join(meant)} only, not for {' and '.join(cases)}"
+                    f"{flag} means something for {' and '.join(meant)} only, not for {' and '.join(cases)}"
                 )

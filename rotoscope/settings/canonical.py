@@ -20,7 +20,9 @@ class ToyTraining(Settings):
     """How a grid is trained. The defaults are the `paper` preset."""
 
     title: ClassVar = "Training"
-    python_only: ClassVar = ("repeats", "lr", "warmup", "floor", "gain", "embedding", "first")
+    python_only: ClassVar[tuple[str, ...]] = (
+        "symbols", "entities", "batch", "repeats", "lr", "warmup", "floor", "gain", "embedding", "first",
+    )  # fmt: skip
     bounds: ClassVar = {
         "seeds": count(10_000, "all models of a grid are trained at once"),
         "keys": count(10_000, TABLES),
@@ -72,6 +74,7 @@ class ToyTraining(Settings):
 class CanonicalSettings(ToyTraining):
     """A whole experiment: tasks, angles, training, and how it is looked at."""
 
+    python_only: ClassVar = (*ToyTraining.python_only, "tested", "evaluations")
     presets: ClassVar = {
         "quick": {"angles": (0.0, *GRID[::2]), "seeds": 1, "steps": 400, "tested": 2048, "evaluations": 4}
         | dict.fromkeys(("keys", "symbols", "entities"), 16),

@@ -22,7 +22,7 @@ class DepthsSettings(Settings):
 
     title: ClassVar = "What is swapped, and where"
     without_effect: ClassVar = ("batch_tokens",)
-    python_only: ClassVar = ("readers",)
+    python_only: ClassVar = ("batch_tokens", "controls", "readers")
     bounds: ClassVar = {
         **{name: ProfileSettings.bounds[name] for name in ("tau", "gamma", "null_draws", "batch_tokens")},
         "swaps": count(10_000_000, "every one is a run of the model, for every depth"),
@@ -80,7 +80,7 @@ class DepthsSettings(Settings):
             raise RotoscopeError("--null-draws and --null-heads mean nothing without a null")
         asks = any(getattr(self, name) != getattr(type(self), name) for name in ASKED)
         if asks and not self.writers:
-            raise RotoscopeError("readers, --writer-swaps and --controls mean nothing without --writers")
+            raise RotoscopeError("readers, controls and --writer-swaps mean nothing without --writers")
         if self.writers and not {"0", ALL} & set(self.at):
             raise RotoscopeError(
                 "--writers asks carried heads, which are known where the prompt itself is permuted: add depth 0 (--at 0)"

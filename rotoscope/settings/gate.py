@@ -20,6 +20,7 @@ class GateSettings(Settings):
     """Which frequencies or heads are taken away; without keep, remove or silence every band in turn (a sweep)."""
 
     title: ClassVar = "What is gated"
+    python_only: ClassVar = ("groups",)
     meant_for: ClassVar = {
         "bands": ("a sweep",),
         "groups": ("a sweep",),

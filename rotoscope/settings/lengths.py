@@ -15,6 +15,7 @@ class LengthsSettings(Settings):
     """Lengths, how many inputs of each, and whether heads are looked at."""
 
     title: ClassVar = "Lengths"
+    python_only: ClassVar = ("heads",)
     bounds: ClassVar = {
         "lengths": count(10_000_000, "these are tokens of an input, and no model has the positions for more"),
         "inputs": count(

@@ -19,9 +19,6 @@ class ModelSettings(Settings):
 
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Precision of the weights: as they are stored (auto; number and letter: float32), or another."""
-    allow_missing: bool = False
-    """Load a model also where its weights are not those that its configuration asks for; what is missing is random, and
-    everything that is written says so."""
     device_map: str | None = None
     """Spread the model over devices: auto, balanced, balanced_low_0 or sequential (what fits no GPU goes to the CPU, then to
     disk), or a JSON file with a dictionary from modules to devices, cpu and disk. It is read where the weights are."""

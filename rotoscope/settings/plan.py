@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -20,6 +19,7 @@ class PlanSettings(Settings):
     """What a plan is judged by: random tokens repeated, lines to look up, and text."""
 
     title: ClassVar = "What the plan is judged by"
+    python_only: ClassVar[tuple[str, ...]] = ("passage",)
     bounds: ClassVar = {
         "prompts": count(100_000, "every one runs once for every point of the table"),
         "length": PromptSettings.bounds["length"],
@@ -46,6 +46,6 @@ class PlanSettings(Settings):
 
     @classmethod
     def own(cls) -> tuple[str, ...]:
-        """The fields that only this decision has."""
-        shared = {field.name for field in dataclasses.fields(PlanSettings)}
-        return tuple(name for name in cls.names() if name not in shared)
+        """The fields that only this decision has, those without a flag left out."""
+        others = {*PlanSettings.names(), *cls.python_only}
+        return tuple(name for name in cls.names() if name not in others)

@@ -17,6 +17,7 @@ class CacheSettings(PlanSettings):
     """How many key heads keep everything, what the others keep, and how they are ranked."""
 
     title: ClassVar = "plan cache: which key heads keep everything"
+    python_only: ClassVar = (*PlanSettings.python_only, "rankings", "random_draws")
     bounds: ClassVar = {
         **PlanSettings.bounds,
         "keep": share("this is the share of key heads that keep all keys and values", percent=True),
@@ -50,5 +51,5 @@ class CacheSettings(PlanSettings):
             )
         if set(self.rankings) == {"random"}:
             raise RotoscopeError(
-                "random rankings are what a plan is compared with: name at least one other to make it by (--rankings)"
+                "random rankings are what a plan is compared with: name at least one other to make it by (rankings)"
             )

@@ -16,6 +16,13 @@ class RotationSettings(PlanSettings):
     """How many planes of every key head keep their rotation, and how they are ranked."""
 
     title: ClassVar = "plan rotation: which planes rotate"
+    python_only: ClassVar = (
+        *PlanSettings.python_only,
+        "plane_rankings",
+        "plane_budgets",
+        "plane_draws",
+        "path_points",
+    )
     bounds: ClassVar = {
         **PlanSettings.bounds,
         "planes": count(100_000, "no head has more planes", least=0),

@@ -19,6 +19,7 @@ class PromptSettings(Settings):
     """A task and its sizes; a size that means nothing for the task is refused."""
 
     title: ClassVar = "What the model is shown"
+    python_only: ClassVar = ("asked", "distinct", "ending")
     meant_for: ClassVar = {
         "pairs": ("binding", "groups", "lookup"),
         "prompts": DRAWN,

@@ -30,6 +30,8 @@ class TrainSettings(Settings):
 
     title: ClassVar = "Training"
     python_only: ClassVar = (
+        "target", "window", "letters", "alphabet", "digits", "train_sequences", "validation_sequences", "test_sequences",
+        "learning_rate", "warmup",
         "rotary", "positions", "dropout", "betas", "weight_decay", "watch_closely", "watch_later", "favour_from", "favour_until",
     )  # fmt: skip
     meant_for: ClassVar = {

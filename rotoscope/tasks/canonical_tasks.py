@@ -83,7 +83,9 @@ def check_sizes(task: str, keys: int, symbols: int, entities: int, repeats: int)
     if keys < 2 or symbols < 2:
         raise TaskError(f"at least 2 keys and 2 symbols are needed, found {keys} and {symbols}")
     if task == "retrieval" and entities < keys:
-        raise TaskError(f"{keys} pairs with distinct entities need as many entities, found {entities}")
+        raise TaskError(
+            f"{keys} pairs with distinct entities need as many entities, found {entities}; in Python, entities can be set"
+        )
     if task == "induction" and (entities < 2 or not 1 <= repeats < keys):
         raise TaskError(
             f"induction needs 2 entities and 1 to {keys - 1} repetitions, found {entities} and {repeats}"

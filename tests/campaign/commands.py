@@ -34,8 +34,6 @@ BASES = {
         "1",
         "--prompts",
         "1",
-        "--rankings",
-        "far_task",
         "--no-figures",
     ],
     "sweep": ["sweep", "nowhere.toml"],

@@ -128,7 +128,7 @@ def test_settings_file_environment_and_flag(run, model: Path, tmp_path: Path, mo
         (["profile", "{tmp}/model", "--task", "text"], "needs --text"),
         (["profile", "{tmp}/model", "--task", "text", "--text", "{tmp}/none.txt"], "cannot be read"),
         (["profile", "{tmp}/model", "--task", "text", "--text", "{tmp}/pipe"], "no plain file"),
-        (["gate", "{tmp}/model", "--groups", "symbolical"], 'Choose from: "all", "positional", "symbolic"'),
+        (["gate", "{tmp}/model", "--heads-of-class", "symbolical"], 'Choose from: "positional", "symbolic"'),
         (["profile", "{tmp}/model", "--task", "text", "--text", "{tmp}/blank.txt"], "empty text"),
         (["profile", "{tmp}/model", "--task", "text", "--text", "{tmp}/one.txt"], "at least two blocks"),
         (["profile", "{tmp}/model", "--task", "text", "--text", "{tmp}/long.txt", "--blocks", "4"], "context of 512"),
@@ -230,8 +230,6 @@ def test_canonical(run, tmp_path: Path) -> None:
         12,
         "--keys",
         6,
-        "--symbols",
-        6,
         "--angles",
         1.0,
         0.1,
@@ -249,11 +247,11 @@ def test_canonical(run, tmp_path: Path) -> None:
         (["--angles", -1.0], "angles must be at least 0"),
         (["--steps", 13], "steps: 12 there, 13 now"),
     ):
-        code, _, problem = run("canonical", "index", "--keys", 6, "--symbols", 6, *wrong, "--out", out)
+        code, _, problem = run("canonical", "index", "--keys", 6, *wrong, "--out", out)
         assert code == 2
         if wrong[0] == "--angles":
             assert message in problem
-    code, _, problem = run("canonical", "retrieval", "--entities", 4, "--out", tmp_path / "other")
+    code, _, problem = run("canonical", "retrieval", "--keys", 17, "--out", tmp_path / "other")
     assert code == 2
     assert "need as many entities" in problem
 
@@ -264,7 +262,7 @@ def test_train_then_dynamics_from_the_command_line(
 ) -> None:
     for name, few in (("find_roles", {"inputs": 32, "fitted": 300}), ("trace", {"fitted": 300})):
         monkeypatch.setattr(roles, name, partial(getattr(roles, name), **few))
-    small = ("--steps", 40, "--layers", 2, "--width", 32, "--inputs", 20, "--device", "cpu")
+    small = ("--steps", 40, "--layers", 2, "--width", 32, "--device", "cpu")
     code, output, _ = run("train", "letter", *small, "--out", tmp_path / "run")
     assert code == 0
     assert "accuracy by hops" in output

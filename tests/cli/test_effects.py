@@ -31,32 +31,27 @@ SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
         {"keep": "1-3", "heads": "0:1,1:2", "controls": 2, "length": 8, "prefix": "none", "seed": 4, "count": 3},
     ),
     "plan cache": (
-        (f"{lines.CACHE} --keep 50% --window 5 --sinks 2 --rankings random far_task --random-draws 3 --frontier 0.75 "
+        (f"{lines.CACHE} --keep 50% --window 5 --sinks 2 --frontier 0.75 "
         "--prompts 3 --length 9 --seed 4"),
-        {"keep": 0.5, "window": 5, "sinks": 2, "rankings": ["random", "far_task"], "random_draws": 3, "frontier": [0.75],
+        {"keep": 0.5, "window": 5, "sinks": 2, "frontier": [0.75],
          "seed": 4},
     ),
     "plan rotation": (
-        f"{lines.ROTATION} --planes 3 --plane-budgets 1 5 --plane-rankings random effect --plane-draws 2 --path-points 3",
-        {"planes": 3, "plane_budgets": [1, 5], "plane_rankings": ["random", "effect"], "plane_draws": 2, "path_points": 3},
+        f"{lines.ROTATION} --planes 3 --prompts 3",
+        {"planes": 3, "prompts": 3},
     ),
     "canonical": (
-        (f"{lines.CANONICAL} --seeds 2 --keys 6 --symbols 7 --steps 6 --angles 1 --evaluations 1 --first 3 --tested 16 "
-        "--batch 9 --lr 0.2 --warmup 3 --floor 0.5 --gain 2 --embedding 3"),
-        {"seeds": 2, "keys": 6, "symbols": 7, "steps": 6, "evaluations": 1, "tested": 16, "batch": 9, "lr": 0.2, "warmup": 3,
-         "floor": 0.5, "gain": 2.0, "embedding": 3},
+        f"{lines.CANONICAL} --seeds 2 --keys 6 --steps 6 --angles 1 --seed 4",
+        {"seeds": 2, "keys": 6, "steps": 6, "seed": 4},
     ),
     "train": (
-        (f"{lines.LETTER} --hops 2 --target 5 --window 3 --alphabet 5 --digits 3 --validation-sequences 10 --test-sequences 12 "
-        "--layers 2 --heads 2 --width 16 --rotary 4 --nope 1 --positions 20 --steps 9 --warmup 3 --learning-rate 0.01 "
-        "--watch-every 2 --watch-closely 4 --watch-later 3 --checkpoints 3 --inputs 6 --queries path --tau 0.01 --dropout 0.5 "
-        "--betas 0.5 0.9 --weight-decay 0.9 --seed 4"),
-        {"hops": 2, "target": 5, "window": 3, "alphabet": 5, "digits": 3, "layers": 2, "heads": 2, "width": 16, "rotary": 4,
-         "nope": [1], "steps": 9, "warmup": 3, "learning_rate": 0.01, "watch_every": 2, "watch_closely": 4, "watch_later": 3,
-         "checkpoints": 3, "dropout": 0.5, "betas": [0.5, 0.9], "weight_decay": 0.9, "seed": 4},
+        (f"{lines.LETTER} --hops 2 --layers 2 --heads 2 --width 16 --nope 1 --steps 9 --watch-every 2 --checkpoints 3 "
+        "--base 500 --seed 4"),
+        {"hops": 2, "layers": 2, "heads": 2, "width": 16, "nope": [1], "steps": 9, "watch_every": 2, "checkpoints": 3,
+         "base": 500.0, "seed": 4},
     ),
     "dynamics": (f"{lines.DYNAMICS} --queries path --inputs 5", {"queries": "path", "inputs": 5}),
-    "lengths": (f"{lines.LENGTHS} --lengths 8 9 --inputs 5 --seed 4", {"lengths": [8, 9], "inputs": 5, "seed": 4}),
+    "lengths": (f"{lines.LENGTHS} --lengths 14 15 --inputs 5 --seed 4", {"lengths": [14, 15], "inputs": 5, "seed": 4}),
     "ask": (
         f"{lines.ASK} --lengths 6 7 --runs 2 --questions 3 --answer-tokens 2 --seed 4",
         {"lengths": [6, 7], "runs": 2, "questions": 3, "answer_tokens": 2, "seed": 4},

@@ -38,9 +38,9 @@ def test_a_process_under_a_limit(tmp_path: Path) -> None:
     line = [
         "canonical",
         "index",
-        "--batch",
-        "20000",
-        "--symbols",
+        "--preset",
+        "paper",
+        "--seeds",
         "1000",
         "--device",
         "cpu",

@@ -51,14 +51,14 @@ def refused(answer: tuple[int, str, str], words: str) -> None:
         ("--config half.toml lengths number", 'unable to convert "18.5" into int'),
         ("dynamics number --seed 99999999999999999999", "seed must be at most 4,294,967,295"),
         ("canonical index --angles nan", "angles must be a number, found nan"),
-        ("train number --learning-rate nan", "learning_rate must be a number, found nan"),
+        ("train number --strength nan --favour symbolic", "strength must be a number, found nan"),
         ("dynamics number --task binding --inputs 2", "knows only the words of its number task"),
         ("gate letter --task text --text text.txt", "knows only the words of its letter task"),
         ("ask number --lengths 12", "knows only the words of its number task"),
         ("profile caf\udce9", "'caf\\udce9' is no UTF-8"),
         ("report number --out a\0b", "'a\\x00b' holds a zero byte"),
-        ("train number --queries", "the list of queries is empty"),
-        ("gate number --groups", "the list of groups is empty"),
+        ("lengths number --lengths", "the list of lengths is empty"),
+        ("depths number --at", "the list of at is empty"),
         ("train number --out caf\udce9", "'caf\\udce9' is no UTF-8"),
     ],
 )
@@ -120,7 +120,7 @@ def test_one_input_at_every_length(run, tmp_path: Path) -> None:
     code, _, problem = run(*LETTER.replace("--hops 1", "--hops 2").split(), "--out", tmp_path / "trained")
     assert code == 0, problem
     code, _, problem = run(
-        "lengths", tmp_path / "trained", "--lengths", 7, 8, "--inputs", 1, "--no-heads", "--no-figures", "--device", "cpu",
+        "lengths", tmp_path / "trained", "--lengths", 13, 14, "--inputs", 1, "--no-figures", "--device", "cpu",
         "--out", tmp_path / "run",
     )  # fmt: skip
     assert code == 0, problem

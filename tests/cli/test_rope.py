@@ -18,8 +18,8 @@ LINES = (
     f"depths {{model}} {REPEATS} --at 0",
     f"gate {{model}} {REPEATS} --silence --heads 0:0 --no-scores",
     "ask {model} --task letter --lengths 12 --runs 1 --questions 1",
-    "plan cache {model} --sources repeats --prompts 2 --length 8 --window 4 --sinks 1 --rankings far_task --frontier 0.5",
-    "plan rotation {model} --sources repeats --prompts 2 --length 8 --planes 2 --plane-budgets 2 --plane-rankings fastest",
+    "plan cache {model} --sources repeats --prompts 2 --length 8 --window 4 --sinks 1 --frontier 0.5",
+    "plan rotation {model} --sources repeats --prompts 2 --length 8 --planes 2",
 )
 
 

@@ -12,10 +12,8 @@ from tests.reading.test_missing_weights import saved
 BYTES = re.compile(r"needs [\d.,]+ (GB|TB) of memory, and 4\.0 GB are free on cpu: use ")
 TOO_LARGE = [
     "train number --steps 10000000 --batch 1000",
-    "train number --steps 10000000 --batch 10000000 --train-sequences 100000000",
     "train letter --layers 1000 --width 100000",
-    "train number --target 100000 --window 100000",
-    "canonical retrieval --keys 10000 --symbols 10000 --entities 10000 --batch 100000 --preset paper",
+    "canonical index --keys 10000 --seeds 10000 --preset paper",
     "lengths number --inputs 1000000",
     "ask --endpoint http://localhost:1/v1 --model m --questions 1000000 --runs 1000",
     "ask --endpoint http://localhost:1/v1 --model m --questions 1000000 --runs 1000 --dry-run",

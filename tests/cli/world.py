@@ -28,27 +28,22 @@ PROFILE = f"profile {{model}} --task repeats --length 6 --prompts 2 {PLAIN}"
 PROFILE_TEXT = f"profile {{model}} --task text --text {{text}} --blocks token --tau 1e6 {PLAIN}"
 DEPTHS = "depths {model} --task repeats --length 4 --prompts 1 --null none --no-figures --device cpu"
 GATE = "gate {model} --task repeats --length 6 --prompts 2 --keep 1-2 --heads 0:1 --controls 0 --no-scores --no-figures"
-GATE_SWEEP = (
-    "gate {model} --task repeats --length 6 --prompts 2 --bands 1 --groups all --controls 0 --no-figures"
-)
+GATE_SWEEP = "gate {model} --task repeats --length 6 --prompts 2 --bands 1 --controls 0 --no-figures"
 CACHE = (
-    "plan cache {model} --sources repeats --prompts 2 --length 8 --window 4 --sinks 1 --rankings far_task --frontier 0.5 "
+    "plan cache {model} --sources repeats --prompts 2 --length 8 --window 4 --sinks 1 --frontier 0.5 "
     "--no-figures"
 )
-ROTATION = (
-    "plan rotation {model} --sources repeats --length 6 --prompts 2 --planes 2 --plane-budgets 4 --plane-rankings fastest effect "
-    "--path-points 1 --no-figures"
-)
+ROTATION = "plan rotation {model} --sources repeats --length 6 --prompts 2 --planes 2 --no-figures"
 THEORY = "theory appendix-b"
-CANONICAL = "canonical index --steps 4 --batch 8 --keys 4 --symbols 4 --entities 4 --angles 1 0.1 --tested 64 --warmup 1 --no-figures"
+CANONICAL = "canonical index --steps 4 --keys 4 --angles 1 0.1 --no-figures"
 LETTER = (
-    "train letter --hops 1 --target 4 --window 2 --alphabet 4 --digits 2 --layers 1 --width 8 --positions 16 --steps 3 "
-    "--batch 4 --warmup 1 --train-sequences 16 --validation-sequences 8 --test-sequences 8 --watch-every 3 "
-    "--inputs 4 --checkpoints 2 --device cpu --no-figures"
+    "train letter --hops 1 --layers 1 --width 8 --steps 3 --batch 4 --watch-every 3 --checkpoints 2 --device cpu "
+    "--no-figures"
 )
-NUMBER = LETTER.replace("letter", "number").replace("--alphabet 4 --digits 2", "--letters 5")
+NUMBER = LETTER.replace("letter", "number")
+EITHER = LETTER.replace("letter --hops 1", "either")
 DYNAMICS = "dynamics {trained} --queries last --inputs 4 --no-roles --no-figures --device cpu"
-LENGTHS = "lengths {trained} --lengths 7 10 --inputs 4 --no-figures --device cpu"
+LENGTHS = "lengths {trained} --lengths 13 20 --inputs 4 --no-figures --device cpu"
 QUESTIONS = "--task letter --lengths 5 --runs 1 --questions 1 --template {template} --no-figures"
 ASK = f"ask {{talker}} {QUESTIONS} --device cpu"
 ASK_DRY = f"ask --endpoint http://localhost:1/v1 --model m {QUESTIONS} --dry-run"

@@ -187,7 +187,7 @@ def test_only_what_is_not_finished_is_trained(tmp_path: Path) -> None:
         ([], {}, "each task must be given once, found none"),
         ("number", {"seeds": 0}, "seeds must be at least 1, found 0"),
         ("number", {"seeds": 2, "seed": 2**32 - 1}, "seed must be at most"),
-        (["letter"], {"letters": 9}, "--letters means something for number only, not for letter"),
+        (["letter"], {"letters": 9}, "letters means something for number only, not for letter"),
         (["number", "words"], {}, "unknown task 'words'"),
     ],
 )

@@ -261,8 +261,8 @@ def theory(folder: Path) -> Tables:
 
 
 def canonical(folder: Path) -> Tables:
-    options = ("--preset", "quick", "--steps", "20", "--evaluations", "2", "--tested", "1024", "--no-figures")
-    measured = run(folder, "canonical", "all", *options)
+    sizes = {"steps": 20, "evaluations": 2, "tested": 1024}
+    measured = rs.analysis.canonical_experiments("all", "quick", out=folder, show_progress=False, **sizes)
     keys = ("experiment", "theta", "seed")
     return {
         "accuracy": Table(measured.accuracy, (*keys, "step"), ("accuracy",)),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -166,3 +168,34 @@ def test_a_model_larger_than_memory_is_not_even_tried(tmp_path: Path) -> None:
     folder = saved(tmp_path / "m", vocab_size=2**40)
     with pytest.raises(ModelError, match=r"take \d+\.\d GB, and \d+\.\d GB of memory are free"):
         rs.load(folder, device="cpu", allow_missing=True)
+
+
+@pytest.mark.parametrize(
+    ("measure", "changes"),
+    [
+        (rs.dynamics, {"queries": "last", "inputs": 2}),
+        (rs.lengths, {"lengths": 7, "inputs": 1, "heads": False}),
+    ],
+    ids=["dynamics", "lengths"],
+)
+def test_missing_weights_along_training(
+    measure: Callable[..., Any],
+    changes: dict[str, Any],
+    trained: dict[str, rs.results.Training],
+    tmp_path: Path,
+) -> None:
+    """One checkpoint lacks a tensor; the warning is written, and there again when the run is opened."""
+    source = tmp_path / "trained"
+    last = max(trained["number"].folder.glob("checkpoint-*"), key=lambda place: int(place.name.split("-")[1]))
+    shutil.copytree(last, source / "checkpoint-1")
+    weights = source / "checkpoint-1" / "model.safetensors"
+    state = without("h.1.mlp.fc_in.bias")(load_file(weights))
+    save_file(state, weights, metadata={"format": "pt"})
+    place: dict[str, Any] = {"device": "cpu", "out": tmp_path / "run", "show_progress": False}
+    with pytest.raises(ModelError, match="h.1.mlp.fc_in.bias"):
+        measure(source, **changes, **place)
+    assert not (tmp_path / "run").exists()
+    for _ in range(2):
+        measure(source, allow_missing=True, **changes, **place)
+        warnings = rs.open(tmp_path / "run").run.warnings
+        assert any("h.1.mlp.fc_in.bias" in warning for warning in warnings)

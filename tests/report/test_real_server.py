@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import re
 import shutil
 import signal
@@ -30,16 +29,9 @@ class Server:
 
     folder: Path
 
-    def __init__(self, folder: Path, browser: Path, *more: str) -> None:
-        """`browser` becomes a program that writes down what it is asked to open."""
-        self.opened = browser.with_suffix(".opened")
-        browser.write_text(f'#!/bin/sh\necho "$1" > {self.opened}\n')
-        browser.chmod(0o700)
+    def __init__(self, folder: Path, *more: str) -> None:
         command = [ROTOSCOPE, "serve", str(folder), "--port", "0", *more]
-        environment = {**os.environ, "BROWSER": str(browser)}
-        self.process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
-        )
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.printed = []
         while not self.printed or "http://" not in self.printed[-1]:
             line = self.process.stdout.readline()
@@ -71,18 +63,12 @@ def server(profiles: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     place = tmp_path_factory.mktemp("served")
     shutil.copytree(profiles, place / "runs")
     shutil.copytree(profiles / "first", place / "secret")
-    running = Server(place / "runs", place / "browser", "--open")
+    running = Server(place / "runs")
     running.folder = place / "runs"
     yield running
     if running.process.poll() is None:
         running.process.kill()
         running.process.communicate()
-
-
-def test_the_browser_is_opened_when_asked(server: Server) -> None:
-    server.get("/")  # answered only after the browser was called
-    assert server.opened.is_file()
-    assert server.opened.read_text() == f"{server.url}\n"
 
 
 def test_a_real_server(server: Server) -> None:
@@ -150,15 +136,14 @@ def test_a_stopped_server_is_quiet(server: Server) -> None:
 
 
 @pytest.mark.slow
-def test_other_machines_only_with_a_warning(profiles: Path, tmp_path: Path) -> None:
-    running = Server(profiles, tmp_path / "browser", "--host", "0.0.0.0")
+def test_other_machines_only_with_a_warning(profiles: Path) -> None:
+    running = Server(profiles, "--host", "0.0.0.0")
     try:
         assert running.printed[0].startswith("warning: 0.0.0.0 can be reached from other machines")
         assert running.get("/", Host=socket.gethostname())[0] == 200
         assert running.get("/", Host="evil.example")[0] == 400
     finally:
         running.end()
-    assert not running.opened.exists()  # nobody asked for a browser
 
 
 def test_what_cannot_be_served(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

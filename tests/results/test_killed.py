@@ -27,9 +27,8 @@ from tests.waiting import wait_until
 
 SIZES = "--sources repeats --prompts 2 --length 8 --no-figures"
 COMMANDS = {
-    "cache": f"plan cache model {SIZES} --window 4 --sinks 1 --rankings random far_task --frontier 0.5 --random-draws 2",
-    "rotation": f"plan rotation model {SIZES} --planes 2 --plane-budgets 2 4 --plane-rankings fastest norm random "
-    "--plane-draws 2",
+    "cache": f"plan cache model {SIZES} --window 4 --sinks 1 --frontier 0.5",
+    "rotation": f"plan rotation model {SIZES} --planes 2",
     "profile": "profile model --task repeats --length 8 --prompts 6 --batch-tokens 16 --null none --no-figures",
 }
 DONE = ".done.json"

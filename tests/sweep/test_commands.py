@@ -15,14 +15,12 @@ SMALL: dict[str, dict[str, Any]] = {
     "profile": {"prompts": 2, "null": "none"},
     "depths": {"prompts": 2, "swaps": 3, "null": "none"},
     "gate": {"prompts": 2, "bands": 2},
-    "lengths": {"lengths": [17, 20], "inputs": 8, "heads": False},
+    "lengths": {"lengths": [17, 20], "inputs": 8},
     "plan": {
         "decision": "cache", "sources": ["repeats"], "length": 8, "window": 3, "prompts": 1, "frontier": [0.5],
-        "rankings": ["far_task", "random"],
     },
     "train": {
-        "steps": 2, "batch": 8, "train_sequences": 64, "validation_sequences": 16, "test_sequences": 16, "inputs": 4,
-        "layers": 2, "width": 32, "warmup": 1,
+        "steps": 2, "batch": 8, "layers": 2, "width": 32,
     },
 }  # fmt: skip
 AXES: dict[str, dict[str, Any]] = {

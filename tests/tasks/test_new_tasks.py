@@ -129,7 +129,7 @@ def test_any_member_of_a_group_is_asked_for(stand_in: rs.Subject) -> None:
             assert f" {held[number]}".startswith(answer(stand_in, prompt))
         shown.append([words(stand_in, prompt) for prompt in prompts])
     assert shown[0] == shown[1] == shown[2]  # the same facts, whoever is asked for
-    with pytest.raises(RotoscopeError, match="--asked means something for groups only"):
+    with pytest.raises(RotoscopeError, match="^asked means something for groups only"):
         make_prompts(stand_in, PromptSettings(task="lookup"), given=("asked",))
 
 

@@ -99,7 +99,7 @@ def _check_window(shown: dict[str, Prompts], wanted: CacheSettings) -> None:
         if wanted.window + wanted.sinks >= shortest:
             raise TaskError(
                 f"a window of {wanted.window} tokens and {wanted.sinks} first ones hold all of a prompt of {shortest} (text), so no head "
-                "would forget anything: use longer prompts (--passage), a smaller --window, or other --sources"
+                "would forget anything: use longer stretches (passage=), a smaller --window, or other --sources"
             )
 
 
