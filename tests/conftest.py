@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+
+gc.disable()  # until all tests are collected: hardly anything that is imported ever goes
+
 import os
 import signal
 from pathlib import Path
@@ -28,6 +32,13 @@ import rotoscope as rs
 from tests.models import tiny
 
 torch.set_num_threads(1)
+
+
+def pytest_collection_finish() -> None:
+    """The garbage collector leaves alone what was imported: looking through all of it takes a second each time."""
+    gc.freeze()
+    gc.enable()
+
 
 # Tests that interrupt a program need one that listens; in the background a shell makes all it starts deaf to Ctrl-C.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

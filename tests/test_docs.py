@@ -37,6 +37,8 @@ TOLD = ROOT / "docs" / "story.md"  # tests/test_story.py: its Python opens what 
 WITH_CODE = [
     page for page in PAGES if "```python" in page.read_text(encoding="utf-8") and page not in (*OF_OTHERS, TOLD)
 ]
+LONG = {"sweep.md", "own_model.md", "lengths.md", "multihop.md", "endpoints.md", "monitor.md"}
+"""Pages whose code trains models, starts processes or measures long inputs; other quick tests call the same functions."""
 FENCES = {"python", "console", "text", "toml", "{toctree}", "{eval-rst}"}
 
 
@@ -48,7 +50,13 @@ def read(page: str) -> str:
 
 
 @pytest.mark.parametrize("subject", ["stand_in", pytest.param("smollm2", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=[pytest.mark.slow] if page.name in LONG else [], id=page.name)
+        for page in WITH_CODE
+    ],
+)
 def test_python_blocks_run(
     page: Path, subject: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -28,7 +28,11 @@ def read(path: Path) -> nbformat.NotebookNode:
     return notebook
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [NOTEBOOKS[0], *(pytest.param(path, marks=pytest.mark.slow) for path in NOTEBOOKS[1:])],
+    ids=lambda path: path.stem,
+)
 def test_cells_run_one_after_another(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict = {}

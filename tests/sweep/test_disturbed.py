@@ -26,7 +26,7 @@ from tests.sweep.light import HEADS, PIECES
 TWO: dict[str, Any] = {"model": ["a"], "seed": [0, 1]}
 
 
-@pytest.mark.parametrize("way", ["light", "in_processes"])
+@pytest.mark.parametrize("way", ["light", pytest.param("in_processes", marks=pytest.mark.slow)])
 def test_a_folder_that_cannot_be_written_fails_alone(
     way: str, request: pytest.FixtureRequest, journal: Callable[[], list[str]]
 ) -> None:

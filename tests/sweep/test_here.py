@@ -26,8 +26,11 @@ from tests.sweep.light import HEADS, PIECES
 from tests.waiting import wait_until
 
 
-def test_every_item_is_a_run_of_its_own_and_all_heads_are_in_one_table(in_processes: Light) -> None:
-    found = in_processes(workers=2)
+@pytest.mark.parametrize("way", ["light", pytest.param("in_processes", marks=pytest.mark.slow)])
+def test_every_item_is_a_run_of_its_own_and_all_heads_are_in_one_table(
+    way: str, request: pytest.FixtureRequest
+) -> None:
+    found = request.getfixturevalue(way)(workers=2)
     assert list(found.items["state"]) == ["finished"] * 4
     assert found.run.complete
     assert list(found.items.columns) == [
@@ -99,16 +102,18 @@ def test_what_failed_is_tried_again_only_when_asked_for(light: Light, journal: C
     assert log.index("this model is bad") < log.index("wrote ")
 
 
+@pytest.mark.parametrize("losses", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_an_item_that_kills_its_process_fails_after_some_tries(
-    in_processes: Light, journal: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
+    losses: int, in_processes: Light, journal: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local_pool, "MOST_LOSSES", 2)
+    monkeypatch.setattr(local_pool, "MOST_LOSSES", losses)
     found = in_processes({"model": ["killer", "b"], "seed": [0]})
     assert list(found.items["state"]) == ["failed", "finished"]
-    assert "its process was killed 2 times" in found.failed["error"][0]
-    assert sum(line.startswith("begun killer") for line in journal()) == 2
+    assert f"its process was killed {losses} times" in found.failed["error"][0]
+    assert sum(line.startswith("begun killer") for line in journal()) == losses
 
 
+@pytest.mark.slow
 def test_processes_are_gone_when_the_driver_is_interrupted(
     in_processes: Light, monkeypatch: pytest.MonkeyPatch, journal: Callable[[], list[str]]
 ) -> None:
@@ -128,6 +133,7 @@ def test_processes_are_gone_when_the_driver_is_interrupted(
     assert not any(process.is_alive() for process in started)
 
 
+@pytest.mark.slow
 def test_a_script_needs_no_guard(in_processes: Light, tmp_path: Path) -> None:
     """Processes do not run the script once more that started the sweep."""
     (tmp_path / "sweep.toml").write_text(sweep_text({"model": ["a"], "seed": [0]}, prompts=4))
@@ -145,6 +151,7 @@ def test_a_process_has_its_environment_and_the_driver_keeps_its_own(monkeypatch:
     monkeypatch.delenv(local_pool.VISIBLE, raising=False)
     with local_pool._starting({"OMP_NUM_THREADS": "1", local_pool.VISIBLE: "3"}):
         assert (os.environ["OMP_NUM_THREADS"], os.environ[local_pool.VISIBLE]) == ("1", "3")
+        assert not hasattr(sys.modules["__main__"], "__file__")  # the caller's script, which is not run again
     assert os.environ["OMP_NUM_THREADS"] == "7"
     assert local_pool.VISIBLE not in os.environ
 

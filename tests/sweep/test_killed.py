@@ -153,6 +153,7 @@ def same(one: Path, other: Path, items: int) -> None:
     assert not list((other / "swept").glob("*.log"))
 
 
+@pytest.mark.slow
 def test_a_worker_and_a_driver_are_killed(tmp_path: Path, light: Light) -> None:
     """24 items in two processes; no finished one is begun again."""
     grid = {"model": ["a", "b"], "task": ["repeats", "lookup"], "seed": list(range(6))}
@@ -166,7 +167,8 @@ def test_a_worker_and_a_driver_are_killed(tmp_path: Path, light: Light) -> None:
         assert ends.count("finished") <= 2  # killed after its end and before its note, which takes a moment
 
 
-@pytest.mark.parametrize("number", [pytest.param(signal.SIGKILL, marks=pytest.mark.slow), signal.SIGTERM])
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_finished_items_are_not_made_again(tmp_path: Path, light: Light, number: int) -> None:
     """Their folders are not even touched."""
     grid = {"model": ["a", "b"], "seed": list(range(6))}
