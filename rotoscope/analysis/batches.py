@@ -6,7 +6,7 @@ import hashlib
 import re
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import torch
 
@@ -23,6 +23,7 @@ Queries = Literal["last", "all", "task"] | Sequence[int]
 T = TypeVar("T")
 
 
+@runtime_checkable
 class BatchSettings(Protocol):
     """Settings that may say how many tokens run through a model together."""
 
