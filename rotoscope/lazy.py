@@ -25,11 +25,11 @@ def attach(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], 
         if name not in surface:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         module, original = surface[name]
-        found = import_module(module)
-        if not hasattr(found, original):  # a module of that package
-            found = import_module(f"{module}.{original}")
+        owner = import_module(module)
+        if module == package or not hasattr(owner, original):
+            found: Any = import_module(f"{module}.{original}")
         else:
-            found = getattr(found, original)
+            found = getattr(owner, original)
         setattr(sys.modules[package], name, found)
         return found
 
