@@ -33,7 +33,7 @@ def main() -> None:
         report.row(
             f"mini training, {task}", f"{total:.0f} s", target=f"< {MOST_MINI:.0f} s", met=total < MOST_MINI
         )
-        for place in sorted(Path(rs.__file__).parent.glob(f"models/{task}/**/run.json")):
+        for place in sorted(Path(rs.__file__).parent.glob(f"stored/{task}/**/run.json")):
             kept = rs.open(place.parent)
             if isinstance(kept, rs.results.Training):
                 share = kept.run.timings["watching_s"] / kept.run.timings["training_s"]

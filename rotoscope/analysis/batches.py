@@ -6,7 +6,7 @@ import hashlib
 import re
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import torch
 
@@ -15,13 +15,20 @@ from rotoscope.maths.blocks import Blocks
 from rotoscope.reading import Subject
 from rotoscope.results.run import Run, put_together
 from rotoscope.results.saved import Tables
-from rotoscope.settings import DepthsSettings, ProfileSettings
 from rotoscope.shapes import Int
 from rotoscope.tasks.prompts import Prompt, Prompts
 
 BATCH_TOKENS = {"cpu": 1024, "cuda": 16384}
 Queries = Literal["last", "all", "task"] | Sequence[int]
 T = TypeVar("T")
+
+
+@runtime_checkable
+class BatchSettings(Protocol):
+    """Settings that may say how many tokens run through a model together."""
+
+    @property
+    def batch_tokens(self) -> int | None: ...
 
 
 @dataclass(frozen=True)
@@ -130,7 +137,7 @@ class Halving:
         )
 
 
-def most_tokens(subject: Subject, settings: ProfileSettings | DepthsSettings) -> int:
+def most_tokens(subject: Subject, settings: BatchSettings) -> int:
     """How many tokens run through the model together."""
     return settings.batch_tokens or BATCH_TOKENS.get(subject.device.type, BATCH_TOKENS["cpu"])
 

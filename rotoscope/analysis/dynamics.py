@@ -27,7 +27,7 @@ from rotoscope.results.run import Run
 from rotoscope.results.saved import Tables
 from rotoscope.results.training import Training
 from rotoscope.settings import ProfileSettings, SeriesSettings, TrainSettings
-from rotoscope.settings.profile import each_tau
+from rotoscope.settings.tau import each_tau
 from rotoscope.tasks.multihop import MultiHops
 from rotoscope.tasks.prompts import Prompts
 

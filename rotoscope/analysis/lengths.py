@@ -120,7 +120,7 @@ def _fitting(models: dict[str, Subject]) -> list[int]:
 
 def stored_lengths() -> Lengths:
     """The measurements of eight models that come with rotoscope: two tasks, three seeds, and a shorter training."""
-    return Lengths.open(Path(__file__).parents[1] / "models" / "lengths")
+    return Lengths.open(Path(__file__).parents[1] / "stored" / "lengths")
 
 
 def _kept_bytes(subject: Subject, inputs: int) -> int:

@@ -13,7 +13,8 @@ from rotoscope.results import Dynamics, Training
 from rotoscope.results.record import RunRecord
 from rotoscope.results.restrictions import Restrictions
 from rotoscope.settings import TrainSettings
-from rotoscope.settings.angles import BASE, UNRESTRICTED
+from rotoscope.settings.angles import UNRESTRICTED
+from rotoscope.settings.bounds import BASE
 
 GUESSED = 1_000
 """Sequences from which chance is known."""

@@ -22,7 +22,7 @@ from rotoscope.reading import Subject
 from rotoscope.results.intervals import mean_interval, per_input
 from rotoscope.results.saved import Tables
 from rotoscope.settings import WatchSettings
-from rotoscope.settings.profile import each_tau
+from rotoscope.settings.tau import each_tau
 from rotoscope.shapes import Bool, Float, Tensor
 from rotoscope.tasks.multihop import MultiHops
 from rotoscope.tasks.prompts import Prompts

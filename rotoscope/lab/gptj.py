@@ -29,7 +29,7 @@ from rotoscope.maths.rotation import counterfactual_logits, rope_angles
 from rotoscope.reading import HeadReader, LayerHeads
 from rotoscope.reading.heads import PROOF_TOLERANCE
 from rotoscope.reading.own_angles import STORED, set_angles, stored_angles
-from rotoscope.settings.angles import BASE
+from rotoscope.settings.bounds import BASE
 from rotoscope.shapes import Float, Int, Tensor
 
 

@@ -20,7 +20,7 @@ from rotoscope.maths.kernels import fused, on
 from rotoscope.maths.pairs import WeightedMean, each_pair_once, effective_swaps, mean_over_swaps, tiles
 from rotoscope.maths.planes import SMALL, Planes
 from rotoscope.maths.swaps import furthest, score_swaps
-from rotoscope.settings.profile import check_tau
+from rotoscope.settings.tau import check_tau
 from rotoscope.shapes import Float, Tensor
 
 CHUNK = {"cpu": 2**19, "cuda": 2**25}  # logits per chunk: as a cache holds them; as many as keep a GPU busy

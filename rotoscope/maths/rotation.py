@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import torch
 
-from rotoscope.settings.angles import BASE
+from rotoscope.settings.bounds import BASE
 from rotoscope.shapes import Float, Tensor
 
 

@@ -33,7 +33,7 @@ from rotoscope.maths.kernels import fused, on
 from rotoscope.maths.numbers import check_logits, logit_matrix, no_logit
 from rotoscope.maths.ordered import OrderedLogits, alike_heads, needed_tiles
 from rotoscope.maths.pairs import Pick, WeightedMean, cosines, each_pair_once, tiles
-from rotoscope.settings.profile import check_tau, one_tau
+from rotoscope.settings.tau import check_tau, one_tau
 from rotoscope.shapes import Float, Int, Tensor
 
 TILE = 128  # rows per tile: elementwise temporaries, not the matrix product, are the cost

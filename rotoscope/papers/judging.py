@@ -20,9 +20,7 @@ from rotoscope.papers import (
     learning,
     lengths,
     models,
-    plans,
-    restricted,
-    steered,
+    ours,
     theory,
 )
 from rotoscope.papers.claim import COSTS, Claim
@@ -33,7 +31,7 @@ from rotoscope.results.ledger import Ledger
 from rotoscope.results.run import Run
 from rotoscope.settings.base import nearest
 
-ROOMS = (theory, models, canonical, learning, layers, lengths, costs, depths, restricted, steered, plans)
+ROOMS = (theory, models, canonical, learning, layers, lengths, costs, depths, ours)
 CLAIMS: dict[str, Claim] = {claim.id: claim for room in ROOMS for claim in room.CLAIMS}
 
 

@@ -47,7 +47,7 @@ CACHE: dict[str, Any] = {"keep": 0.25, "frontier": (0.05, 0.1, 0.2, 0.3, 0.5, 0.
 COPIES: dict[str, Any] = {"length": 64, "count": 8, "seed": 1}
 COPYING, SLOWEST = 10, 0.25
 """How many heads that copy, and which part of their planes is taken, the slowest."""
-STORED = Path(__file__).parents[1] / "models"
+STORED = Path(__file__).parents[1] / "stored"
 """Runs that come with rotoscope."""
 LANGUAGE: tuple[Need, ...] = (
     "profile",

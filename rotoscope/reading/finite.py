@@ -14,7 +14,7 @@ from rotoscope.errors import NumberError
 from rotoscope.reading.offloaded import weights
 from rotoscope.shapes import Tensor
 
-SHOWN = 3
+NAMED = 3
 
 
 def check_finite(numbers: Tensor, what: str, *modules: nn.Module) -> None:
@@ -98,7 +98,7 @@ def _reason(*modules: nn.Module) -> str:
 
 
 def _blame(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+    shown = ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
     return f"{shown} {'holds' if len(names) == 1 else 'hold'} such numbers; the weights are damaged, get them again"
 
 

@@ -187,7 +187,7 @@ def _move(model: Any, device: Device, dtype: torch.dtype | None) -> None:
 
 def own_model(name: str) -> Path | None:
     """The folder of a model trained by rotoscope itself: weights, tables of its training, card."""
-    return Path(__file__).parents[1] / "models" / name if name in OWN else None
+    return Path(__file__).parents[1] / "stored" / name if name in OWN else None
 
 
 def embedded_file(name: str) -> Path:

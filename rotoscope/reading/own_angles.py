@@ -13,8 +13,7 @@ import torch
 
 from rotoscope.errors import ModelError
 from rotoscope.maths.rotation import rope_angles
-from rotoscope.settings.angles import BASE
-from rotoscope.settings.train import TrainSettings
+from rotoscope.settings.bounds import BASE, ROTARY_BASE
 
 STORED = "rotoscope_angles"
 
@@ -28,7 +27,7 @@ def stored_angles(config: Any, planes: int) -> tuple[float, tuple[tuple[int, ...
         _refuse(f"is {_short(stored)} in a model of type '{config.model_type}'")
     base: Any = stored.get("base")
     ids: Any = stored.get("ids")
-    least, most = TrainSettings.bounds["base"].least, TrainSettings.bounds["base"].most
+    least, most = ROTARY_BASE.least, ROTARY_BASE.most
     if not _number(base, (int, float)) or not least < base <= most:
         _refuse(f"has the base {_short(base)}")
     if not isinstance(ids, list) or len(ids) not in (0, config.n_layer):

@@ -14,9 +14,9 @@ from rotoscope.settings.plan import PlanSettings as PlanSettings
 from rotoscope.settings.plan_cache import CacheSettings as CacheSettings
 from rotoscope.settings.plan_rotation import RotationSettings as RotationSettings
 from rotoscope.settings.profile import ProfileSettings as ProfileSettings
-from rotoscope.settings.profile import check_tau as check_tau
 from rotoscope.settings.prompts import PromptSettings as PromptSettings
 from rotoscope.settings.series import SeriesSettings as SeriesSettings
 from rotoscope.settings.sweep import SweepSettings as SweepSettings
+from rotoscope.settings.tau import check_tau as check_tau
 from rotoscope.settings.train import TrainSettings as TrainSettings
 from rotoscope.settings.train import WatchSettings as WatchSettings

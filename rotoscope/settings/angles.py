@@ -20,8 +20,6 @@ from collections.abc import Collection
 from rotoscope.errors import RotoscopeError
 
 UNRESTRICTED = "all"
-BASE = 10_000.0
-"""Of RoPE's angles g_k = base^(-2(k-1)/d), unless another is chosen."""
 
 
 def layer_ids(angles: str, layers: int, planes: int, nope: Collection[int] = ()) -> tuple[tuple[int, ...], ...]:

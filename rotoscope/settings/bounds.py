@@ -79,3 +79,11 @@ def share(why: str, *, one: bool = True, percent: bool = False) -> Bounds:
 def amount(least: float, most: float, why: str, *, least_itself: bool = True) -> Bounds:
     """A number with a fraction."""
     return Bounds(least, most, why, whole=False, least_itself=least_itself)
+
+
+BASE = 10_000.0
+"""Of RoPE's angles g_k = base^(-2(k-1)/d), unless another is chosen."""
+ROTARY_BASE = amount(
+    1, 1e12, "planes would all turn alike, or too slowly to tell from none", least_itself=False
+)
+"""The bases that a model can be trained with."""

@@ -9,7 +9,8 @@ from rotoscope.errors import RotoscopeError
 from rotoscope.settings.base import Settings
 from rotoscope.settings.bounds import count
 from rotoscope.settings.kinds import each
-from rotoscope.settings.profile import ProfileSettings, check_tau, each_tau
+from rotoscope.settings.profile import ProfileSettings
+from rotoscope.settings.tau import check_tau, each_tau
 
 OWN, ALL = "own", "all"
 ASKED = ("readers", "writer_swaps", "controls")

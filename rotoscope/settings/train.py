@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self
 
 from rotoscope.errors import RotoscopeError
-from rotoscope.settings.angles import BASE, UNRESTRICTED
+from rotoscope.settings.angles import UNRESTRICTED
 from rotoscope.settings.base import Settings
-from rotoscope.settings.bounds import SEED, Bounds, amount, count, share
+from rotoscope.settings.bounds import BASE, ROTARY_BASE, SEED, Bounds, amount, count, share
 from rotoscope.settings.kinds import listed
-from rotoscope.settings.profile import TAU, check_tau, each_tau
+from rotoscope.settings.tau import TAU, check_tau, each_tau
 
 FAVOURING = ("strength", "favour_layers", "favour_from", "favour_until")
 """Settings that only a favoured kind has."""
@@ -57,9 +57,7 @@ class TrainSettings(Settings):
         "width": count(100_000, WEIGHTS, least=2),
         "rotary": count(100_000, "they are dimensions of a head", least=0),
         "nope": count(1_000, "layers count from 0", least=0),
-        "base": amount(
-            1, 1e12, "planes would all turn alike, or too slowly to tell from none", least_itself=False
-        ),
+        "base": ROTARY_BASE,
         "positions": count(10_000_000, TOKENS),
         "dropout": share("it is the share of numbers that are dropped, and some must be left", one=False),
         "steps": count(10_000_000, "nothing is learned without a step, and more would take weeks"),

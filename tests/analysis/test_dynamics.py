@@ -232,8 +232,8 @@ EVERY_SEED = [
     (task, place)
     for task in ("number", "letter")
     for place in (
-        Path(rs.__file__).parent / "models" / task,
-        *(Path(rs.__file__).parent / "models" / task).glob("seed-*"),
+        Path(rs.__file__).parent / "stored" / task,
+        *(Path(rs.__file__).parent / "stored" / task).glob("seed-*"),
     )
 ]
 

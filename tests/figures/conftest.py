@@ -17,7 +17,7 @@ from rotoscope.results.record import RunRecord
 from rotoscope.tasks import letter
 from tests.models import tiny, tokens
 
-MODELS = Path(rs.__file__).parent / "models"
+MODELS = Path(rs.__file__).parent / "stored"
 
 
 @pytest.fixture(scope="package")

@@ -127,7 +127,7 @@ def test_the_embedded_models_answer_in_bfloat16_too() -> None:
             right = GPTJ.from_transformers(subject.model).logits(samples.tokens).argmax(-1) == samples.answer
         for hops in (1, 2, 3, 4):
             assert float(right[samples.hops == hops].float().mean()) >= 0.995
-    weights = Path(rs.__file__).parent / "models"
+    weights = Path(rs.__file__).parent / "stored"
     for task in ("number", "letter"):
         assert (weights / task / "model.safetensors").stat().st_size <= 6e6
         tables = sum(f.stat().st_size for f in (weights / task).rglob("*.parquet"))

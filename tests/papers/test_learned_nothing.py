@@ -19,9 +19,7 @@ from rotoscope.papers import (
     learning,
     lengths,
     models,
-    plans,
-    restricted,
-    steered,
+    ours,
     workshop,
 )
 from rotoscope.papers.claim import Claim
@@ -33,14 +31,12 @@ from tests.models import tiny
 SLOW = pytest.mark.slow
 SMALL: dict[str, Any] = {"layers": 2, "width": 16, "positions": 32}
 LITTLE = {"training": workshop.FEW["training"] | dict.fromkeys(("validation_sequences", "test_sequences"), 40)}
-MULTIHOP = [
-    claim
-    for room in (canonical, learning, layers, lengths, restricted, steered)
-    for claim in room.CLAIMS
-    if claim.learned
-]
+MULTIHOP = [claim for room in (canonical, learning, layers, lengths) for claim in room.CLAIMS if claim.learned]
 MULTIHOP += [claim for claim in depths.CLAIMS if claim.needs == "depths"]
-LANGUAGE = [claim for claim in (*models.CLAIMS, *depths.LANGUAGE, *plans.CLAIMS) if claim.learned]
+PLANNED = ("ours-cache-frontier", "ours-copying-slow-planes")
+MULTIHOP += [claim for claim in ours.CLAIMS if claim.id not in PLANNED]
+LANGUAGE = [claim for claim in (*models.CLAIMS, *depths.LANGUAGE) if claim.learned]
+LANGUAGE += [claim for claim in ours.CLAIMS if claim.id in PLANNED]
 PROFILED = [claim for claim in LANGUAGE if claim.needs == "profile"]
 
 

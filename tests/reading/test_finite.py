@@ -12,7 +12,7 @@ import rotoscope as rs
 from rotoscope.errors import NumberError
 from rotoscope.reading import HeadReader
 from rotoscope.reading.finite import Watch
-from rotoscope.settings.profile import check_tau
+from rotoscope.settings.tau import check_tau
 from tests.models import tiny, tokens
 from tests.reading.test_load import word_tokenizer
 

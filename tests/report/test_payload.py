@@ -211,7 +211,7 @@ def test_half_written_profile_shows_its_pieces(profile: rs.Profile, saved: Path,
 
 
 def test_half_written_training(tmp_path: Path) -> None:
-    source = Path(rs.__file__).parent / "models" / "number"
+    source = Path(rs.__file__).parent / "stored" / "number"
     folder = tmp_path / "half"
     run = Run(Training, rs.open(source).run.settings, folder)
     scores = pd.read_parquet(source / "scores.parquet")

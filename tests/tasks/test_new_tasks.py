@@ -20,7 +20,7 @@ from tests.models import tiny
 from tests.reading.test_load import word_tokenizer
 from tests.tasks.test_tasks import words
 
-STORED = Path(rs.__file__).parent / "models" / "language"
+STORED = Path(rs.__file__).parent / "stored" / "language"
 
 ASKED_BEFORE = [15, 8, 8, 12, 11, 10]
 """Lines of the later copy that the first prompts of seed 0 asked for before there was a choice."""

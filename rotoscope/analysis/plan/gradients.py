@@ -22,7 +22,7 @@ from rotoscope.tasks.prompts import Prompts
 
 POINTS = 3
 """At which the path is looked at: in the middle of as many equal parts."""
-MOST_TOKENS = 512
+GRADIENT_TOKENS = 512
 """That run through the model together."""
 
 
@@ -40,7 +40,7 @@ def path_gradients(
     *,
     streams: Collection[KeyHead] = (),
     points: Sequence[float] | None = None,
-    most_tokens: int = MOST_TOKENS,
+    most_tokens: int = GRADIENT_TOKENS,
 ) -> list[Float[Tensor, "key_heads"]]:
     """For every layer, what each key head adds to the mean loss when all that do not stream yet begin to.
 

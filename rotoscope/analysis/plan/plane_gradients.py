@@ -21,7 +21,7 @@ from rotoscope.tasks.prompts import Prompts
 
 Planes = list[Float[Tensor, "_ _"]]
 """A number for every plane of every key head, layer by layer."""
-MOST_TOKENS = 256
+GRADIENT_TOKENS = 256
 """Tokens whose gradients are held in memory together."""
 
 
@@ -43,7 +43,7 @@ def stopping_effects(
         alphas = [share.to(subject.device).requires_grad_() for share in point]
         with mixes_alone(reader), mixed(reader, alphas):
             for prompts in shown.values():
-                for batch in batches(prompts, "task", MOST_TOKENS):
+                for batch in batches(prompts, "task", GRADIENT_TOKENS):
                     logits = answer_logits(subject, batch)
                     expected = torch.tensor([prompt.answers for prompt in batch.prompts], device=logits.device)
                     right = logits.gather(2, expected[..., None])[..., 0]
