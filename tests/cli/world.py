@@ -40,9 +40,9 @@ ROTATION = (
     "--path-points 1 --no-figures"
 )
 THEORY = "theory appendix-b"
-CANONICAL = "canonical index --steps 4 --batch 8 --keys 4 --symbols 4 --entities 4 --angles 1 0.1 --tested 64 --warmup 1 --no-figures"
+CANONICAL = "canonical index --steps 4 --batch 8 --keys 4 --symbols 4 --entities 4 --angles 1 0.1 --tested 64 --no-figures"
 LETTER = (
-    "train letter --hops 1 --target 4 --window 2 --alphabet 4 --digits 2 --layers 1 --width 8 --positions 16 --steps 3 "
+    "train letter --hops 1 --target 4 --window 2 --alphabet 4 --digits 2 --layers 1 --width 8 --steps 3 "
     "--batch 4 --warmup 1 --train-sequences 16 --validation-sequences 8 --test-sequences 8 --watch-every 3 "
     "--inputs 4 --checkpoints 2 --device cpu --no-figures"
 )
@@ -114,7 +114,7 @@ class World:
         folder = self.place / "runs" / str(self.number)
         if "--out" in arguments:
             folder = Path(arguments[arguments.index("--out") + 1])
-        else:
+        elif arguments[0] != "doctor":
             arguments += ["--out", str(folder)]
         told, problem = io.StringIO(), io.StringIO()
         code = 0
