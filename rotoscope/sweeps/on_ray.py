@@ -17,7 +17,7 @@ from typing import Any
 
 from rotoscope.errors import RotoscopeError
 from rotoscope.progress import progress_bar
-from rotoscope.results.items import FAILED, FINISHED, Outcome, close, outcome_of
+from rotoscope.results.items import FAILED, FINISHED, ITEM, Outcome, close, outcome_of
 from rotoscope.sweeps.items import Item
 from rotoscope.sweeps.local_pool import THREADS
 
@@ -62,6 +62,9 @@ def run_on_ray(
 ) -> dict[str, Outcome]:
     """Run items on a cluster; the outcome of every item by its name."""
     outcomes = dict[str, Outcome]()
+    for item in items:
+        with suppress(OSError):  # so that a note that a node finds is of this sweep's own task
+            (folder / item.name / ITEM).unlink(missing_ok=True)
     with cluster(address) as gpus:
         ray = _library()
         task = ray.remote(max_retries=MOST_LOSSES, retry_exceptions=False)(TASK)
@@ -90,6 +93,9 @@ def run_on_node(words: list[str], folder: str, home: str) -> Outcome:
 
     if os.path.isdir(home):  # where relative paths of models begin
         os.chdir(home)
+    outcome = outcome_of(Path(folder))
+    if outcome.state == FINISHED:  # the task is run again because its node was lost after the item's end
+        return outcome
     return run_item(words, Path(folder))
 
 

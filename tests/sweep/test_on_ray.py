@@ -57,6 +57,13 @@ def test_a_run_that_cannot_be_seen_here_has_failed(tmp_path: Path) -> None:
     assert on_ray._outcome(ray_with(Outcome(FINISHED, 1.0)), None, folder).state == FINISHED
 
 
+def test_a_task_that_is_run_again_leaves_a_finished_item_alone(tmp_path: Path) -> None:
+    """Its node was lost after the item's end and before it could say so."""
+    light_run(tmp_path / "first", {"model": "a"})
+    close(tmp_path / "first", Outcome(FINISHED, 1.0))
+    assert on_ray.run_on_node(["nothing"], str(tmp_path / "first"), "nowhere") == Outcome(FINISHED, 1.0)
+
+
 def test_a_lost_task_is_noted_as_failed(tmp_path: Path) -> None:
     outcome = on_ray._outcome(ray_with(Lost("the node died\nmore")), None, tmp_path / "first")
     assert outcome.error == "its task was lost (Lost: the node died)"
