@@ -132,7 +132,7 @@ def free_memory(device: torch.device) -> int | None:
 
 def free_disk(folder: str | Path) -> int:
     """Bytes that are free on the disk of a folder, which need not be there yet."""
-    place = Path(folder).expanduser().absolute()
+    place = Path(folder).absolute()
     return shutil.disk_usage(next(parent for parent in (place, *place.parents) if parent.is_dir())).free
 
 

@@ -42,18 +42,3 @@ def test_many_heads_are_counted_and_the_pure_ones_named(tmp_path: Path) -> None:
     assert len(pure) == 28
     assert pure["first_pure"].is_monotonic_increasing
     assert f"all 28 rows: {tmp_path / 'pure_heads.csv'}" in " ".join(said.split())
-
-
-def test_layers_are_a_number_or_those_that_are_favoured() -> None:
-    from rotoscope.cli.train import which_layers
-
-    assert which_layers(["train", "--layers", "12"]) == ("train", "--layers", "12")
-    assert which_layers(["train", "--layers", "4-11", "--seed", "1"]) == (
-        "train",
-        "--favour-layers",
-        "4-11",
-        "--seed",
-        "1",
-    )
-    assert which_layers(["train", "--layers=0,2"]) == ("train", "--favour-layers=0,2")
-    assert which_layers(["train", "--layers"]) == ("train", "--layers")

@@ -63,14 +63,13 @@ def at(width: int, name: str, world: World, patch: pytest.MonkeyPatch, *, longer
     """A command on a terminal so wide, in a folder of its own that it finds finished the second time."""
     patch.setenv("COLUMNS", str(width))
     line = LONGER[name] if longer else LINES[name]
-    if name != "doctor":
-        line += f" --out out/{name.replace(' ', '-')}{'-longer' * longer}"
-    world.known.pop(line, None)
     if name in ("report", "doctor"):
         world.run(f"{lines.PROFILE} --out runs/1")
-        line += "/said --overwrite"
-        world.known.pop(line, None)
-        Path(line.split()[3]).parent.mkdir(parents=True, exist_ok=True)
+    if name != "doctor":
+        line += f" --out out/{name.replace(' ', '-')}{'-longer' * longer}"
+    if name == "report":
+        line += " --overwrite"
+    world.known.pop(line, None)
     found = world.run(line)
     assert found.code == 0, found.problem
     return found

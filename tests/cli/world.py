@@ -109,7 +109,7 @@ class World:
         folder = self.place / "runs" / str(self.number)
         if "--out" in arguments:
             folder = Path(arguments[arguments.index("--out") + 1])
-        else:
+        elif arguments[0] != "doctor":
             arguments += ["--out", str(folder)]
         told, problem = io.StringIO(), io.StringIO()
         code = 0

@@ -132,6 +132,17 @@ def test_logits_are_those_of_an_ordinary_rotary_head() -> None:
         assert torch.allclose(logits[model], matrix.diagonal(dim1=-2, dim2=-1), atol=1e-5)
 
 
+def test_settings_without_a_flag_change_the_run() -> None:
+    sizes = {**SMALL, "angles": (0.1,), "steps": 4, "tested": 64, "seeds": 1, "warmup": 1}
+    usual = canonical_experiments("induction", "quick", **sizes)
+    for name, value in {
+        "repeats": 2, "lr": 0.2, "warmup": 3, "floor": 0.5, "gain": 2.0, "embedding": 3, "first": 3,
+    }.items():  # fmt: skip
+        changed = canonical_experiments("induction", "quick", **sizes | {name: value})
+        assert changed.run.settings[name] == value != usual.run.settings[name]
+        assert not changed.scores.equals(usual.scores), name
+
+
 def test_killed_run_ends_with_the_same_numbers(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = {"angles": [1.0, 0.1], "steps": 40, **SMALL}
     whole = canonical_experiments("induction", "quick", **settings)

@@ -28,7 +28,7 @@ from rotoscope.papers.verdicts import (
     of_statement,
 )
 from rotoscope.papers.workshop import Workshop
-from rotoscope.results import Geometry, Ledger, Roles
+from rotoscope.results import Geometry, Roles
 from rotoscope.results.record import RunRecord
 from tests.papers.pinned import EXPECTED, differences
 
@@ -148,25 +148,6 @@ def test_what_a_claim_rests_on_follows_from_the_run_it_needs(claim: Claim) -> No
         assert bool(claim.recompute(cost)) == (dearer or need.cost == "endpoint")
         if dearer:
             assert claim.recompute(cost) == f"rotoscope reproduce {claim.id} --cost {need.cost}"
-
-
-def test_older_ledgers_open_and_render(tmp_path: Path) -> None:
-    """What 0.1.0 calls `anew` is `recompute` now."""
-    row = dict.fromkeys(("id", "paper", "place", "statement", "paper_value", "our_value", "null_value"), "x")
-    row |= {
-        "verdict": REPRODUCED,
-        "judged": "x",
-        "note": "",
-        "rests_on": "x",
-        "command": "x",
-        "anew": "again",
-        "cost": "cpu",
-    }
-    Ledger(RunRecord(), {"ledger": pd.DataFrame([row])}).save(tmp_path / "old")
-    opened = Ledger.open(tmp_path / "old")
-    assert opened.rows["recompute"].tolist() == ["again"]
-    assert "1 claims: 1 reproduced" in opened.markdown()
-    assert opened.report(tmp_path / "old.html").is_file()
 
 
 @pytest.mark.parametrize(

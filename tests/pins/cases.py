@@ -227,7 +227,7 @@ def plan_rotation(_: Path) -> Tables:
             plan.frontier, ("ranking", "draw", "planes", "source", "prompt"), ("loss", "accuracy")
         ),
         "plan": Table(plan.plan, ("layer", "key_head", "frequency_id"), ("angle", "rank", "rotates")),
-        "selection": Table(plan.selection, ("ranking", "source", "prompt"), ("loss",)),
+        "selection": Table(plan.selection, ("ranking", "draw", "source", "prompt"), ("loss",)),
     }
 
 

@@ -315,7 +315,10 @@ def test_places_without_runs(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["empty"]
 
 
-def test_the_command_line_writes_a_page_or_a_site(run: Any, runs: Path, tmp_path: Path) -> None:
+def test_the_command_line_writes_a_page_or_a_site(
+    run: Any, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)  # the first line is compared whole
     before, after, site = runs / "before", runs / "after", tmp_path / "site"
     code, told, _ = run("report", before, after, "--site", site)
     assert (code, told.splitlines()[0]) == (0, f"wrote {site}: 2 runs")

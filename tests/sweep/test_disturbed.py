@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 import rotoscope as rs
-from rotoscope.errors import RotoscopeError, RunError
+from rotoscope.errors import RunError
 from rotoscope.results.place import Place
 from rotoscope.sweeps import driver, items_of, local_pool, lock, one_item, read_file
 from rotoscope.sweeps.commands import Swept
@@ -165,15 +165,9 @@ def test_what_changes_no_result_makes_no_other_item(tmp_path: Path) -> None:
         )
         return [item.name for item in items_of(read_file(file))]
 
-    assert names("") == names("force = true\n") == names('device = "cpu"\n') == names("overwrite = true\n")
+    assert names("") == names('device = "cpu"\n') == names("overwrite = true\n")
     assert names("") != names('dtype = "bfloat16"\n')
     assert len({one.rpartition("-")[2] for one in names("", 'device = ["cpu", "cuda"]\n')}) == 2
-
-
-def test_a_data_set_is_no_run(tmp_path: Path) -> None:
-    (tmp_path / "sweep.toml").write_text('command = "data"\n[grid]\ntask = ["number"]\n')
-    with pytest.raises(RotoscopeError, match="sweep.toml, line 1: data makes no run"):
-        read_file(tmp_path / "sweep.toml")
 
 
 @pytest.mark.slow

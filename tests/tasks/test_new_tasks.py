@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import re
@@ -10,7 +11,6 @@ from pathlib import Path
 import pytest
 
 import rotoscope as rs
-from rotoscope.analysis.batches import prompts_hash
 from rotoscope.analysis.prompts import make_prompts
 from rotoscope.errors import RotoscopeError, TaskError
 from rotoscope.settings import PromptSettings
@@ -214,7 +214,10 @@ def test_prompts_of_stored_runs_are_still_made(stand_in: rs.Subject, name: str) 
     settings = json.loads((STORED / name / "run.json").read_text())["settings"]
     how = {"telling": {}, "depth-start-32": {"ending": "answer"}, "gating": {"blocks": "first"}}[name]
     made = getattr(rs.tasks, settings["task"])(stand_in, **settings["task_settings"], **how)
-    assert prompts_hash(made) == settings["prompts_hash"]
+    digest = hashlib.sha256()  # 0.1.0 took these three of a prompt
+    for prompt in made:
+        digest.update(repr((prompt.tokens, prompt.queries, prompt.blocks.spans)).encode())
+    assert digest.hexdigest()[:16] == settings["prompts_hash"]
 
 
 def test_chance_of_the_other_tasks(stand_in: rs.Subject) -> None:
