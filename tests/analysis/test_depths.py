@@ -25,7 +25,10 @@ from rotoscope.tasks import Prompts, from_tokens
 from tests.constructed import places_written, remembering, symbol_prompts, symbols_read
 from tests.models import tiny, tokens
 
-MANY = ["llama", "gemma2", "gemma3", "gpt_oss", "gptj", "deepseek_v3", "cohere2", "llama4", "phi", "qwen3"]
+MANY = [
+    *("llama", "gemma2", "gpt_oss", "gptj", "deepseek_v3"),
+    *(pytest.param(name, marks=pytest.mark.slow) for name in ("gemma3", "cohere2", "llama4", "phi", "qwen3")),
+]
 UNEQUAL = [(1, 3), (4, 7), (7, 8), (10, 14), (15, 17)]
 QUIET: dict[str, Any] = {"null": "none", "show_progress": False}
 

@@ -49,7 +49,7 @@ def test_watched_scores_are_those_of_the_checkpoints(trained: dict[str, rs.resul
         np.testing.assert_allclose(accuracy["accuracy"], accuracy["accuracy_whole"], atol=0.12)  # fewer inputs
 
 
-@pytest.mark.parametrize("queries", ["last", "path", "all"])
+@pytest.mark.parametrize("queries", ["last", "all", pytest.param("path", marks=pytest.mark.slow)])
 def test_all_layers_at_once_and_layer_by_layer_agree(
     trained: dict[str, rs.results.Training], queries: str
 ) -> None:

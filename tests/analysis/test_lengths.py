@@ -77,6 +77,7 @@ def test_few_long_inputs_ask_for_answers_of_all_kinds(both: Lengths) -> None:
     assert (samples.answer.bincount(minlength=64).reshape(8, 8).sum(1) >= 1).all()
 
 
+@pytest.mark.slow
 def test_at_the_length_of_training_nothing_is_predicted_to_fail() -> None:
     found = measure_lengths("number", lengths=(17,), inputs=8, device="cpu")
     assert found.predicted["fails_at"].map(math.isinf).all()
@@ -268,6 +269,7 @@ def test_predicted_to_fail_where_half_is_drawn_from_a_head_the_answer_still_need
     assert predict(depths, samples, longest=17)["fails_at"].tolist() == [math.inf] * 4  # nothing is longer
 
 
+@pytest.mark.slow
 def test_what_the_stored_measurements_of_eight_models_show() -> None:
     run = stored_lengths()
     at = run.curve().pivot(index="length", columns="model", values="accuracy")
@@ -289,6 +291,7 @@ def test_what_the_stored_measurements_of_eight_models_show() -> None:
     assert (halves["log2_error"] < 0).all()
 
 
+@pytest.mark.slow
 def test_every_checkpoint_of_a_training_run_at_the_lengths_that_fit(
     trained: dict[str, rs.results.Training],
 ) -> None:

@@ -47,8 +47,16 @@ def by_hand(tested: rs.Subject, text: str, candidates: tuple[str, ...]) -> dict[
 
 
 @torch.inference_mode()
-@pytest.mark.parametrize("name", ["llama", "mistral", "gptj"])
-@pytest.mark.parametrize("chat", [False, True])
+@pytest.mark.parametrize(
+    ("chat", "name"),
+    [
+        *((False, "gptj"), (True, "llama")),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in [(True, "gptj"), (False, "llama"), (False, "mistral"), (True, "mistral")]
+        ),
+    ],
+)
 def test_scores_are_those_of_whole_forward_passes(
     name: str, chat: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -83,7 +83,10 @@ def test_plans_say_what_chance_is_made_of(planned: Callable[..., Any], subject: 
     assert planned(subject, text=text).run.settings["vocabulary"] == subject.model.config.vocab_size == 128
 
 
-@pytest.mark.parametrize(("window", "pairs"), [(32, (12, 16)), (256, (95, 110)), (512, (110, 110))])
+@pytest.mark.parametrize(
+    ("window", "pairs"),
+    [(32, (12, 16)), (256, (95, 110)), pytest.param(512, (110, 110), marks=pytest.mark.slow)],
+)
 def test_what_is_looked_up_is_out_of_sight(stand_in: rs.Subject, window: int, pairs: tuple[int, int]) -> None:
     """Of every prompt: those that heads are ranked on, that rankings are chosen on, and that are shown."""
     wanted = CacheSettings.make(sources=("repeats", "lookup"), window=window, prompts=8)

@@ -86,7 +86,8 @@ def test_every_step_of_an_epoch_sees_other_sequences() -> None:
     assert not torch.equal(trainer.order[2000:3840], first[:1840])
 
 
-@pytest.mark.parametrize("kills", [1, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kills", [1, 3])
 def test_killed_at_a_random_moment_it_ends_with_the_same_weights(tmp_path: Path, kills: int) -> None:
     settings = {**TINY, "steps": 240}
     watch = {"on_evaluate": rs.analysis.Watch(20), "device": "cpu"}

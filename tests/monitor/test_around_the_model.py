@@ -21,7 +21,9 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "way", ["accumulation", *(pytest.param(way, marks=pytest.mark.slow) for way in list(WAYS)[1:])]
+)
 def test_a_trainer_with(way: str, tmp_path: Path) -> None:
     plain, watched = fresh(), fresh()
     trainer(tmp_path, plain, **WAYS[way]).train()

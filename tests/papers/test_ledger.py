@@ -84,6 +84,7 @@ def test_files_of_the_ledger(ledger: Ledger, tmp_path: Path) -> None:
     assert f"{len(ledger.rows)} claims" in text
 
 
+@pytest.mark.slow
 def test_a_row_can_be_run_by_itself(ledger: Ledger, tmp_path: Path) -> None:
     for name in ("p2-number-order", "p2-index-geometry"):
         alone = reproduce(name, out=tmp_path / name, device="cpu")

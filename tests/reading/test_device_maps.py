@@ -92,7 +92,11 @@ def in_place(subject: rs.Subject) -> set[str]:
 
 @pytest.mark.parametrize("where", PLACES)
 @pytest.mark.parametrize(
-    ("name", "dtype"), [("llama", None), ("llama", "bfloat16"), ("gpt_oss", "bfloat16"), ("gptj", None)]
+    ("name", "dtype"),
+    [
+        *(("llama", None), ("gpt_oss", "bfloat16")),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in [("llama", "bfloat16"), ("gptj", None)]),
+    ],
 )
 def test_scores_are_those_of_the_whole_model(where: Places, name: str, dtype: Any, tmp_path: Path) -> None:
     """The second case is proven on float32 copies; gpt_oss has weights in the attention module itself, and files of its own."""

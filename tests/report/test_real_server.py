@@ -126,6 +126,7 @@ def test_in_a_real_browser(server: Server, browser: Any) -> None:
     assert {urlsplit(url).netloc for url in web} == {f"127.0.0.1:{server.port}"}
 
 
+@pytest.mark.slow
 def test_a_stopped_server_is_quiet(server: Server) -> None:
     """After the tests that use it: Ctrl-C ends it, and nothing it printed later holds the token."""
     server.get("/run/first")

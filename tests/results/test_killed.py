@@ -104,7 +104,7 @@ def check_goes_on(line: str, pieces: int, number: int) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", ["profile", "cache", pytest.param("rotation", marks=pytest.mark.slow)])
 def test_killed_after_some_pieces(name: str, number: int) -> None:
     assert run(f"{COMMANDS[name]} --out calm")[0] == 0
     for pieces in (1, 3):
@@ -156,6 +156,7 @@ def test_a_terminated_profile_ends_at_once_and_goes_on() -> None:
     assert difference(content(Path("calm")), content(Path("run"))) is None
 
 
+@pytest.mark.slow
 def test_a_second_process_is_refused_and_the_first_is_unharmed() -> None:
     first = forked(lambda: run(LONG)[0])
     try:
