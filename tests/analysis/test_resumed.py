@@ -106,9 +106,8 @@ def test_a_profile_goes_on_with_any_batch_size(
         return
 
 
-@pytest.mark.parametrize(
-    ("first", "second"), [(LENGTH, 3 * LENGTH), pytest.param(3 * LENGTH, LENGTH, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("first", "second"), [(LENGTH, 3 * LENGTH), (3 * LENGTH, LENGTH)])
 def test_depths_go_on_with_any_batch_size(model: Any, first: int, second: int, tmp_path: Path) -> None:
     how = {"tokens": QUIET["tokens"], "at": (0, "own"), "swaps": 4, "null_draws": 2, "show_progress": False}
     expected = rs.depths(model, **how)

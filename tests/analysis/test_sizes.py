@@ -78,7 +78,7 @@ def large(**sizes: Any) -> rs.Subject:
     ("sizes", "shown", "settings"),
     [
         ({"hidden_size": 1024, "num_attention_heads": 16}, from_tokens(tokens(1, 3000), UNEVEN), {}),
-        ({}, from_tokens(tokens(1, 300), UNEVEN), {"queries": "all"}),
+        ({}, from_tokens(tokens(1, 150), UNEVEN), {"queries": "all"}),
         ({"hidden_size": 512}, from_tokens(tokens(1, 40)), {"frequencies": True}),
     ],
     ids=["keys of a long prompt", "scores at all queries", "scores of planes"],
