@@ -18,7 +18,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 from cyclopts import CoercionError, Parameter, Token, convert
 
 from rotoscope.errors import RotoscopeError
-from rotoscope.settings import Output, Settings, TrainSettings
+from rotoscope.settings import Output, Settings
 from rotoscope.settings.base import nearest
 from rotoscope.settings.bounds import Bounds
 
@@ -167,13 +167,7 @@ def check_settings(function: Callable[..., int], given: Given) -> None:
     preset = given.get("preset", usual(function).get("preset"))
     for bundle in getattr(function, "bundles", {}).values():
         own = {name: given[name] for name in bundle.names if given.get(name) is not None}
-        if bundle.kind is TrainSettings and isinstance(given.get("task"), tuple):
-            own |= {name: given[name] for name in ("angles", "favour") if given.get(name)}
-            TrainSettings.several(str(preset), given["task"], given.get("seeds") or 1, **own)
-        elif preset in bundle.kind.presets:
-            bundle.kind.preset(preset, **own)
-        else:
-            bundle.kind.make(**own)
+        bundle.kind.check_line(own, given, preset)
 
 
 def check_environment(environment: Mapping[str, str], commands: Mapping[str, Callable[..., int]]) -> None:

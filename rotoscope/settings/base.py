@@ -76,6 +76,14 @@ class Settings:
         return cls(**plain) if given is None else dataclasses.replace(given, **plain)
 
     @classmethod
+    def check_line(cls, own: Mapping[str, Any], line: Mapping[str, Any], preset: str | None) -> None:
+        """Refuse what a command line says of these settings, where it is out of bounds; `line` is all that it says."""
+        if preset is not None and preset in cls.presets:
+            cls.preset(preset, **own)
+        else:
+            cls.make(**own)
+
+    @classmethod
     def plain(cls, changes: dict[str, Any]) -> dict[str, Any]:
         """Values as the fields can hold them, from other ways to say the same in Python."""
         return dict(changes)

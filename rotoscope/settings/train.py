@@ -259,6 +259,15 @@ class TrainSettings(Settings):
             made += [replace(one, seed=one.seed + k) for k in range(seeds)]
         return made
 
+    @classmethod
+    def check_line(cls, own: Mapping[str, Any], line: Mapping[str, Any], preset: str | None) -> None:
+        """Refuse what a command line says of one training or several."""
+        if isinstance(line.get("task"), tuple):
+            each = {name: line[name] for name in ("angles", "favour") if line.get(name)}
+            cls.several(str(preset), line["task"], line.get("seeds") or 1, **{**own, **each})
+        else:
+            super().check_line(own, line, preset)
+
     @property
     def name(self) -> str:
         """What a run of this among several is called."""

@@ -83,5 +83,7 @@ def mixes_alone(reader: HeadReader) -> Iterator[None]:
             yield
     finally:
         for weight in weights:
-            if not weight.is_inference():  # weights that a device map brings in for one call are dropped after it
+            if (
+                not weight.is_inference()
+            ):  # weights that a device map brings in for one call are dropped after it
                 weight.requires_grad_(True)
