@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 
 from benchmarks.measure import Report
-from rotoscope.lab import ToyHeads, ToySettings
+from rotoscope.lab.toy import ToyHeads, ToySettings
 
 STEPS = 50
 

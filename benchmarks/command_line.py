@@ -28,14 +28,14 @@ def main() -> None:
         "rotoscope --help, processor time", f"{spent:.2f} s", target=f"< {MOST_HELP} s", met=spent < MOST_HELP
     )
     for task in ("number", "letter"):
-        run = rs.lab.train(task, "mini", on_evaluate=rs.analysis.Watch(), device="cpu", show_progress=False)
+        run = rs.lab.train(task, "mini", on_evaluate=rs.experiments.Watch(), device="cpu", show_progress=False)
         total = run.run.timings["total_s"]
         report.row(
             f"mini training, {task}", f"{total:.0f} s", target=f"< {MOST_MINI:.0f} s", met=total < MOST_MINI
         )
         for place in sorted(Path(rs.__file__).parent.glob(f"stored/{task}/**/run.json")):
             kept = rs.open(place.parent)
-            if isinstance(kept, rs.results.Training):
+            if isinstance(kept, rs.lab.Training):
                 share = kept.run.timings["watching_s"] / kept.run.timings["training_s"]
                 report.row(
                     f"scoring heads in the stored training {task} {place.parent.name}", f"{share:.1%}",

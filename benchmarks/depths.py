@@ -7,10 +7,10 @@ import time
 import rotoscope as rs
 from benchmarks.measure import Report
 from benchmarks.swaps import forward
-from rotoscope.analysis.batches import batches
-from rotoscope.analysis.depth_swaps import Swapping, swap_at_depths
-from rotoscope.reading import HeadReader
-from rotoscope.reading.rerun import Reruns
+from rotoscope.experiments.depths.swaps import Swapping, swap_at_depths
+from rotoscope.measures.batches import batches
+from rotoscope.models.reader import HeadReader
+from rotoscope.models.rerun import Reruns
 
 PAIRS, SWAPS = 32, 64
 

@@ -15,10 +15,10 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 import rotoscope as rs
 from benchmarks.measure import Report
-from rotoscope.analysis.nulls import fresh_model
-from rotoscope.results.onehop import wilson
-from rotoscope.results.verdict import BEYOND, LEVEL
-from rotoscope.tasks import Prompts, from_tokens
+from rotoscope.experiments.ask.result import wilson
+from rotoscope.measures.null import fresh_model
+from rotoscope.stats.verdict import BEYOND, LEVEL
+from rotoscope.tasks.prompt import Prompts, from_tokens
 
 SCALES = (0.02, 0.1)
 """Standard deviations of the weights; transformers initialises with 0.02."""

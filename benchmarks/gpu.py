@@ -25,8 +25,8 @@ from benchmarks.floor import exponentials_per_second, multiply_adds_per_second
 from benchmarks.growth import GROWTHS, Growth, grow
 from benchmarks.llama import BLOCK, Shape, forward, free, make_batch, make_model, measure, score
 from benchmarks.measure import Report, aimed, console
-from rotoscope.analysis.batches import Batch
-from rotoscope.reading import HeadReader
+from rotoscope.measures.batches import Batch
+from rotoscope.models.reader import HeadReader
 
 HEADS, PLANES = "heads", "with frequencies"
 

@@ -13,7 +13,7 @@ import torch
 from benchmarks.llama import BLOCK, Shape, forward, free, make_batch, make_model, measure, score
 from benchmarks.measure import Report
 from rotoscope.errors import RotoscopeError
-from rotoscope.reading import HeadReader
+from rotoscope.models.reader import HeadReader
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import rotoscope as rs
 from benchmarks.gpu import EIGHT
 from benchmarks.llama import forward, make_batch, make_model
 from benchmarks.measure import Report, best_of
-from rotoscope.reading.identity import model_identity
+from rotoscope.models.identity import model_identity
 
 MOST_CPU_S, MOST_GPU_S = 0.5, 0.3
 PROMPTS, TOKENS = 8, 512

@@ -12,10 +12,10 @@ import torch
 import transformers
 
 from benchmarks.floor import wait
-from rotoscope.analysis.batches import Batch, batches
-from rotoscope.analysis.measures import Scoring, score_batch
-from rotoscope.reading import HeadReader
-from rotoscope.tasks import from_tokens
+from rotoscope.measures.batches import Batch, batches
+from rotoscope.measures.scoring import Scoring, score_batch
+from rotoscope.models.reader import HeadReader
+from rotoscope.tasks.prompt import from_tokens
 
 TAU = 1e-4
 BLOCK = 8

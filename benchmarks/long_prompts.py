@@ -27,9 +27,9 @@ from benchmarks.floor import wait
 from benchmarks.growth import exponent
 from benchmarks.llama import BLOCK, Shape, forward, free, make_batch, make_model, score
 from benchmarks.measure import Report, console, from_here, own_peak
-from rotoscope.analysis.depth_swaps import Swapping, swap_at_depths
-from rotoscope.reading import HeadReader
-from rotoscope.reading.rerun import Reruns
+from rotoscope.experiments.depths.swaps import Swapping, swap_at_depths
+from rotoscope.models.reader import HeadReader
+from rotoscope.models.rerun import Reruns
 
 LONGEST = 131_072
 EIGHT = Shape("8b", 32, 4096, 32, 8, 128, 14_336, positions=LONGEST)

@@ -12,9 +12,10 @@ from torch.nn import functional as F
 
 import rotoscope as rs
 from benchmarks.measure import Report, best_of, console
-from rotoscope.analysis.watching import score_heads
-from rotoscope.lab import GPTJ, TrainSettings
+from rotoscope.experiments.train.watch import score_heads
+from rotoscope.lab.gptj import GPTJ
 from rotoscope.lab.sequences import model_shape, training_sequences
+from rotoscope.lab.settings import TrainSettings
 
 TAU = 1e-4
 

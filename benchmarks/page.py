@@ -12,9 +12,9 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.measure import Report
-from rotoscope.report import write_report
-from rotoscope.results import Profile
-from rotoscope.results.record import RunRecord, SubjectRecord
+from rotoscope.experiments.profile.result import Profile
+from rotoscope.report.write import write_report
+from rotoscope.runs.record import RunRecord, SubjectRecord
 
 LAYERS, HEADS, PLANES, PROMPTS = 80, 64, 64, 2
 MOST_MEGABYTES, MOST_LOAD, MOST_CLICK = 10.0, 3.0, 0.3

@@ -18,8 +18,8 @@ import rotoscope as rs
 from benchmarks.gpu import EIGHT
 from benchmarks.llama import Shape, free, make_model
 from benchmarks.measure import Report
-from rotoscope.tasks.text_stretches import manual
-from rotoscope.tasks.vocabulary import words
+from rotoscope.tasks.prefix import words
+from rotoscope.tasks.text import manual
 
 BARS = {"smollm2": 300.0, "8b": 120.0}
 """Seconds that a plan may take: on two cores, and on one H200."""
@@ -36,14 +36,14 @@ def word_by_word(size: int) -> Any:
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", unk_token="<unk>")
 
 
-def cache_seconds(subject: Any, **settings: Any) -> tuple[float, rs.results.CachePlan]:
+def cache_seconds(subject: Any, **settings: Any) -> tuple[float, rs.experiments.CachePlan]:
     """How long a cache plan takes, the reading's proof included."""
     began = time.perf_counter()
     plan = rs.plan.cache(subject, show_progress=False, **settings)
     return time.perf_counter() - began, plan
 
 
-def measure(shape: Shape, device: torch.device, **settings: Any) -> tuple[float, rs.results.CachePlan]:
+def measure(shape: Shape, device: torch.device, **settings: Any) -> tuple[float, rs.experiments.CachePlan]:
     """A cache plan of a model of random weights."""
     model = make_model(shape, device)
     subject = rs.load((model, word_by_word(shape.vocabulary)), name=shape.name)

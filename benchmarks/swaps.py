@@ -11,10 +11,12 @@ import torch
 
 import rotoscope as rs
 from benchmarks.measure import Report, aimed, best_of, console, peak_gigabytes
-from rotoscope.analysis.batches import Batch, batches
-from rotoscope.analysis.measures import Scoring, score_batch
-from rotoscope.reading import HeadReader, LayerHeads, Subject
-from rotoscope.tasks import from_tokens
+from rotoscope.measures.batches import Batch, batches
+from rotoscope.measures.scoring import Scoring, score_batch
+from rotoscope.models.layer import LayerHeads
+from rotoscope.models.loading import Subject
+from rotoscope.models.reader import HeadReader
+from rotoscope.tasks.prompt import from_tokens
 from tests.twin import model_scores
 
 TWIN_LAYERS = (0, 15)

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from benchmarks.measure import Report
-from rotoscope.sweeps import run_sweep
+from rotoscope.sweeps.driver import run_sweep
 
 ITEMS, PROMPTS, BAR = 24, 7, 0.05
 FILE = """\

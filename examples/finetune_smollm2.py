@@ -21,11 +21,11 @@ import transformers as tf
 from matplotlib.figure import Figure
 
 import rotoscope as rs
-from rotoscope.figures.plane_of_heads import corners
-from rotoscope.figures.style import TEXT_WIDTH, caption, drawing, shared_legend
-from rotoscope.maths.purity import GAMMA
-from rotoscope.palette import LINE_COLOURS
-from rotoscope.results.comparison import Comparison, Sample, compare
+from rotoscope.experiments.compare import Comparison, Sample, compare
+from rotoscope.experiments.profile.plane import corners
+from rotoscope.plotting.palette import LINE_COLOURS
+from rotoscope.plotting.style import TEXT_WIDTH, caption, drawing, shared_legend
+from rotoscope.scores.classes import GAMMA
 
 ANSWERS = ("right", "random")
 BATCH = 8

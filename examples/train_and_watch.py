@@ -23,8 +23,8 @@ import transformers as tf
 from matplotlib.figure import Figure
 
 import rotoscope as rs
-from rotoscope.figures.style import TEXT_WIDTH, caption, drawing_grid, shared_legend
-from rotoscope.palette import INK, NULL, SERIES
+from rotoscope.plotting.palette import INK, NULL, SERIES
+from rotoscope.plotting.style import TEXT_WIDTH, caption, drawing_grid, shared_legend
 
 KINDS = ("lookup", "place")
 ANSWERS = ("right", "random")
@@ -68,7 +68,7 @@ def held_out(kind: str, count: int) -> rs.tasks.Prompts:
     return replace(rs.tasks.from_tokens(tokens, answers=right.tolist()), task=kind, chance=1 / CARDS)
 
 
-def train(answers: str, wanted: argparse.Namespace) -> dict[str, rs.results.Dynamics]:
+def train(answers: str, wanted: argparse.Namespace) -> dict[str, rs.experiments.Dynamics]:
     """One training, watched; its runs by kind of question, which are also folders in OUT/ANSWERS."""
     tf.set_seed(wanted.seed)
     model = tf.LlamaForCausalLM(
@@ -121,7 +121,7 @@ def leans(table: pd.DataFrame) -> pd.Series:
     return rows["positional_score"] - rows["symbolic_score"]
 
 
-def moved(lookup: rs.results.Dynamics, place: rs.results.Dynamics) -> pd.DataFrame:
+def moved(lookup: rs.experiments.Dynamics, place: rs.experiments.Dynamics) -> pd.DataFrame:
     """By step, how much more a head leans to position when it is asked for a place than in a lookup: the mean over heads.
 
     The null's random models are asked both questions as well: the least and the most of its draws.
@@ -132,7 +132,7 @@ def moved(lookup: rs.results.Dynamics, place: rs.results.Dynamics) -> pd.DataFra
     return pd.DataFrame({"heads": heads, "null_low": ends["min"], "null_high": ends["max"]})
 
 
-def told(answers: str, runs: dict[str, rs.results.Dynamics]) -> None:
+def told(answers: str, runs: dict[str, rs.experiments.Dynamics]) -> None:
     """Print how a training ended, and when its heads became pure."""
     print(f"Trained on {answers} answers")
     for kind, run in runs.items():
@@ -149,7 +149,7 @@ def told(answers: str, runs: dict[str, rs.results.Dynamics]) -> None:
     print(f"  the question moves heads by {last['heads']:+.2f} (those of the null by {null})")
 
 
-def drawn(trainings: dict[str, dict[str, rs.results.Dynamics]]) -> Figure:
+def drawn(trainings: dict[str, dict[str, rs.experiments.Dynamics]]) -> Figure:
     """Accuracy, every head, and how far the question moves heads: a column for each training."""
     labels = ("accuracy", "positional - symbolic,\nevery head", "place minus lookup,\nmean over heads")
     with drawing_grid(TEXT_WIDTH, 5.4, 3, len(trainings), sharex=True, sharey="row") as (figure, panels):

@@ -6,79 +6,51 @@ imported when it is first used, so that `rotoscope --help` does not wait for tor
 
 from __future__ import annotations
 
-import ast
-from importlib import import_module
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from rotoscope.lazy import attach
 
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from rotoscope import analysis as analysis
     from rotoscope import errors as errors
-    from rotoscope import figures as figures
+    from rotoscope import experiments as experiments
     from rotoscope import lab as lab
-    from rotoscope import maths as maths
+    from rotoscope import ledger as ledger
+    from rotoscope import models as models
     from rotoscope import monitor as monitor
-    from rotoscope import papers as papers
-    from rotoscope import reading as reading
     from rotoscope import report as report
-    from rotoscope import results as results
+    from rotoscope import runs as runs
+    from rotoscope import scores as scores
     from rotoscope import settings as settings
+    from rotoscope import stats as stats
     from rotoscope import sweeps as sweeps
     from rotoscope import tasks as tasks
-    from rotoscope.analysis import agreement as agreement
-    from rotoscope.analysis import depths as depths
-    from rotoscope.analysis import gate as gate
-    from rotoscope.analysis import known_heads as known_heads
-    from rotoscope.analysis import measure_dynamics as dynamics
-    from rotoscope.analysis import measure_lengths as lengths
-    from rotoscope.analysis import plan as plan
-    from rotoscope.analysis import profile as profile
     from rotoscope.errors import RotoscopeError as RotoscopeError
-    from rotoscope.maths import Blocks as Blocks
-    from rotoscope.maths import RotaryHead as RotaryHead
-    from rotoscope.maths import counterfactual_logits as counterfactual_logits
-    from rotoscope.maths import discrepancy as discrepancy
-    from rotoscope.maths import exclusion as exclusion
-    from rotoscope.maths import purity_class as purity_class
-    from rotoscope.maths import swap_scores as swap_scores
-    from rotoscope.monitor import HeadMonitor as HeadMonitor
-    from rotoscope.reading import Subject as Subject
-    from rotoscope.reading import load as load
-    from rotoscope.results import Profile as Profile
-    from rotoscope.results import open as open
-    from rotoscope.sweeps import run_sweep as sweep
-    from rotoscope.tasks import Prompt as Prompt
+    from rotoscope.experiments import figures as figures
+    from rotoscope.experiments import plan as plan
+    from rotoscope.experiments.depths.run import depths as depths
+    from rotoscope.experiments.gate.run import gate as gate
+    from rotoscope.experiments.known_heads import known_heads as known_heads
+    from rotoscope.experiments.lengths.run import measure_lengths as lengths
+    from rotoscope.experiments.profile.across_tasks import agreement as agreement
+    from rotoscope.experiments.profile.result import Profile as Profile
+    from rotoscope.experiments.profile.run import profile as profile
+    from rotoscope.experiments.registry import open as open
+    from rotoscope.experiments.train.dynamics import measure_dynamics as dynamics
+    from rotoscope.lab.training import train as train
+    from rotoscope.models.loading import Subject as Subject
+    from rotoscope.models.loading import load as load
+    from rotoscope.monitor.head_monitor import HeadMonitor as HeadMonitor
+    from rotoscope.scores.blocks import Blocks as Blocks
+    from rotoscope.scores.classes import purity_class as purity_class
+    from rotoscope.scores.constructions import RotaryHead as RotaryHead
+    from rotoscope.scores.counterfactual import counterfactual_logits as counterfactual_logits
+    from rotoscope.scores.discrepancy import discrepancy as discrepancy
+    from rotoscope.scores.exclusion_principle import exclusion as exclusion
+    from rotoscope.scores.swaps import swap_scores as swap_scores
+    from rotoscope.sweeps.driver import run_sweep as sweep
+    from rotoscope.tasks.prompt import Prompt as Prompt
 
-
-def _surface() -> dict[str, tuple[str, str]]:
-    """The imports above: name -> (module, name there)."""
-    module = ast.parse(Path(__file__).read_text(encoding="utf-8"))
-    listed = next(node for node in module.body if isinstance(node, ast.If))
-    return {
-        str(alias.asname): (str(node.module), alias.name)
-        for node in listed.body
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-    }
-
-
-_SURFACE = _surface()
-__all__ = [*_SURFACE, "__version__"]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _SURFACE:
-        raise AttributeError(f"module 'rotoscope' has no attribute {name!r}")
-    module, original = _SURFACE[name]
-    if module == "rotoscope":
-        value = import_module(f"rotoscope.{original}")
-    else:
-        value = getattr(import_module(module), original)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__, __all__ = attach(__name__, __file__)
+__all__ += ["__version__"]

@@ -2,8 +2,7 @@
 
 A package lists its names as imports under `if TYPE_CHECKING`, which type checkers read as they stand:
 
-    if TYPE_CHECKING:
-        from rotoscope.lab.trainer import Trainer as Trainer
+    if TYPE_CHECKING: from rotoscope.lab.trainer import Trainer as Trainer
     __getattr__, __dir__, __all__ = attach(__name__, __file__)
 """
 

@@ -29,7 +29,7 @@ if not torch.cuda.is_available():  # before Triton is imported: its kernels run 
     os.environ["TRITON_INTERPRET"] = "1"
 
 import rotoscope as rs
-from tests.models import tiny
+from tests.tiny_models import tiny
 
 torch.set_num_threads(1)
 
@@ -64,7 +64,7 @@ def fine_pictures() -> None:
 @pytest.fixture(autouse=True)
 def _coarse_pictures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Most of the time of a figure goes into its pixels and fonts, and few tests look at them."""
-    from rotoscope.figures import style
+    from rotoscope.plotting import style
 
     if "fine_pictures" not in request.fixturenames:
         monkeypatch.setattr(style, "DPI", 50)
@@ -78,7 +78,7 @@ def stand_in(smollm2: rs.Subject) -> rs.Subject:
     return rs.load((model, smollm2.tokenizer), name="stand-in")
 
 
-Trainings = dict[str, rs.results.Training]
+Trainings = dict[str, rs.lab.Training]
 """By task."""
 SMALL = {
     "hops": 1, "target": 4, "window": 2, "letters": 8, "alphabet": 4, "digits": 2, "layers": 2, "width": 32, "steps": 300,
@@ -89,7 +89,7 @@ SMALL = {
 
 
 def both_tasks(place: Path, **settings: Any) -> Trainings:
-    watch = {"on_evaluate": rs.analysis.Watch(), "device": "cpu"}
+    watch = {"on_evaluate": rs.experiments.Watch(), "device": "cpu"}
     return {
         task: rs.lab.train(task, "mini", out=place / task, **watch, **settings) for task in ("number", "letter")
     }

@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from rotoscope.reading import HeadReader
-from rotoscope.reading.passes import Pass
-from rotoscope.tasks import Prompts, from_tokens
+from rotoscope.models.chunks import Pass
+from rotoscope.models.reader import HeadReader
+from rotoscope.tasks.prompt import Prompts, from_tokens
 
 WIDTH, LAYERS, SYMBOLS = 16, 3, 12
 START, QUERY = SYMBOLS, SYMBOLS + 1

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from rotoscope.maths.factors import Factors
+from rotoscope.scores.factors import Factors
 from rotoscope.shapes import Float, Tensor
 
 

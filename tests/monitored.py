@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rotoscope.results import Dynamics
-from rotoscope.results.record import RunRecord
-from rotoscope.results.saved import Tables
+from rotoscope.experiments.train.dynamics_result import Dynamics
+from rotoscope.runs.record import RunRecord
+from rotoscope.runs.result import Tables
 
 SETTINGS: dict[str, Any] = {
     "task": "lookup",

@@ -13,7 +13,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import rotoscope as rs
-from tests.reading.test_load import word_tokenizer
+from tests.models.test_load import word_tokenizer
 
 NEEDED = {0: 1, 1: 2}
 """The frequency id that each key head needs."""

@@ -10,11 +10,11 @@ import numpy as np
 import pandas as pd
 
 import rotoscope as rs
-from rotoscope.results.cache_plan import CachePlan
-from rotoscope.results.record import RunRecord
-from rotoscope.settings import CacheSettings
-from tests.models import tiny
-from tests.reading.test_load import word_tokenizer
+from rotoscope.experiments.plan.cache_result import CachePlan
+from rotoscope.experiments.plan.settings import CacheSettings
+from rotoscope.runs.record import RunRecord
+from tests.models.test_load import word_tokenizer
+from tests.tiny_models import tiny
 
 
 def cache_plan(prompts: int = 4, layers: int = 6, key_heads: int = 3) -> CachePlan:

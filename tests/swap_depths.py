@@ -6,10 +6,10 @@ from typing import Any
 
 import pandas as pd
 
-from rotoscope.results.aggregate import INPUT_SCORES
-from rotoscope.results.depths import SwapDepths
-from rotoscope.results.profile import Profile
-from rotoscope.results.record import RunRecord, SubjectRecord
+from rotoscope.experiments.depths.result import SwapDepths
+from rotoscope.experiments.profile.result import Profile
+from rotoscope.runs.record import RunRecord, SubjectRecord
+from rotoscope.stats.aggregate import INPUT_SCORES
 
 STAYS, FOLLOWS = (1.0, 0.0), (0.0, 1.0)
 CURVES = {

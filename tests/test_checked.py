@@ -10,8 +10,8 @@ from beartype.roar import BeartypeCallHintViolation
 from jaxtyping import TypeCheckError
 
 import rotoscope as rs
-from rotoscope.maths.purity import purity_class
-from rotoscope.results import RunRecord
+from rotoscope.runs.record import RunRecord
+from rotoscope.scores.classes import purity_class
 
 pytestmark = pytest.mark.skipif("UNCHECKED_SHAPES" in os.environ, reason="calls are not checked this time")
 

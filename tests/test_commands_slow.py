@@ -19,8 +19,8 @@ import pytest
 
 import rotoscope as rs
 from rotoscope.cli import app
-from tests.models import tiny
 from tests.server import Scripted, refused, scripted
+from tests.tiny_models import tiny
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -23,7 +23,8 @@ import pytest
 import rotoscope as rs
 from rotoscope import errors
 from rotoscope.cli.doctor import EXTRAS
-from tests.models import ARCHITECTURES
+from rotoscope.experiments.registry import RESULTS
+from tests.tiny_models import ARCHITECTURES
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]
@@ -91,26 +92,44 @@ def test_no_python_escapes(page: Path) -> None:
         assert not re.match(r"(>>>|import |from \w+ import |rs\.|\w+ = |print\()", indented), indented
 
 
-def test_rooms_import_one_way() -> None:
-    """Data walks one way: a room imports only from rooms above it."""
-    rooms = [
-        "maths",
-        "tasks",
-        "results",
-        "reading",
-        "lab",
-        "analysis",
-        "monitor",
-        "figures",
-        "report",
-        "sweeps",
-        "papers",
-        "cli",
-    ]
-    for level, room in enumerate(rooms):
-        for file in (ROOT / "rotoscope" / room).rglob("*.py"):
+FOLDERS = [
+    "errors",
+    "shapes",
+    "lazy",
+    "progress",
+    "settings",
+    "terminal",
+    "command",
+    "scores",
+    "tasks",
+    "runs",
+    "stats",
+    "models",
+    "measures",
+    "plotting",
+    "lab",
+    "experiments",
+    "monitor",
+    "sweeps",
+    "report",
+    "ledger",
+    "cli",
+]
+"""In the order of the data's way through the program, what stands at the top of the package before them."""
+
+
+def test_folders_import_one_way() -> None:
+    """Data walks one way: a folder imports only from folders above it."""
+    package = ROOT / "rotoscope"
+    present = {file.stem for file in package.glob("*.py")} | {
+        file.parent.name for file in package.glob("*/*.py")
+    }
+    assert present - {"__init__", "__main__"} == set(FOLDERS)
+    for level, folder in enumerate(FOLDERS):
+        files = [*(package / folder).rglob("*.py"), *package.glob(f"{folder}.py")]
+        for file in files:
             used = re.findall(r"^\s*from rotoscope\.(\w+)", file.read_text(), flags=re.MULTILINE)
-            later = [name for name in used if name in rooms[level + 1 :]]
+            later = [name for name in used if name in FOLDERS[level + 1 :]]
             assert not later, f"{file.relative_to(ROOT)} imports from {later}"
 
 
@@ -148,15 +167,19 @@ def test_every_error_is_documented_and_every_extra_in_a_hint_exists() -> None:
     assert named == set(EXTRAS), "what doctor looks for"
 
 
-def test_no_public_function_is_called_like_its_module() -> None:
-    """What a room offers is the function, whatever is imported first: `rs.tasks.binding` is never a module."""
-    rooms = [getattr(rs, name) for name in rs.__all__ if inspect.ismodule(getattr(rs, name))]
-    public = [getattr(rs, name) for name in rs.__all__]
-    public += [found for room in rooms for name, found in vars(room).items() if not name.startswith("_")]
-    functions = {found for found in public if inspect.isfunction(found)}
+def test_a_public_function_is_never_a_module() -> None:
+    """What a package offers is the function, whatever is imported first: `rs.tasks.binding` is never a module."""
+    packages = [getattr(rs, name) for name in rs.__all__ if inspect.ismodule(getattr(rs, name))]
+    functions = [
+        (package, name, getattr(package, name))
+        for package in packages
+        for name in getattr(package, "__all__", vars(package))
+        if inspect.isfunction(getattr(package, name))
+    ]
     assert len(functions) > 50
-    for found in functions:
-        assert found.__name__ != found.__module__.rpartition(".")[2], found.__module__
+    for package, name, function in functions:
+        import_module(function.__module__)
+        assert getattr(package, name) is function, name
 
 
 def test_documented_names_exist_and_say_something() -> None:
@@ -172,8 +195,8 @@ def test_documented_names_exist_and_say_something() -> None:
 
 
 def test_every_results_class_is_documented() -> None:
-    kinds = {name for name in vars(rs.results) if hasattr(getattr(rs.results, name), "kind")}
-    assert {f"rotoscope.results.{kind}" for kind in kinds - {"Profile"}} <= documented()
+    classes = {path.rpartition(":")[2] for path in RESULTS.values()}
+    assert classes <= {name.rpartition(".")[2] for name in documented()}
 
 
 def test_every_page_is_in_the_table_of_contents() -> None:
@@ -183,8 +206,8 @@ def test_every_page_is_in_the_table_of_contents() -> None:
 
 def test_the_readme_counts_the_ledger() -> None:
     """The row of headline figures says what the ledger as it stands says."""
-    verdicts = Counter(row["verdict"] for row in json.loads(read("tests/papers/expected.json")).values())
-    counts = ", ".join(f"{verdicts[name]} {name}" for name in rs.papers.VERDICTS)
+    verdicts = Counter(row["verdict"] for row in json.loads(read("tests/ledger/expected.json")).values())
+    counts = ", ".join(f"{verdicts[name]} {name}" for name in rs.ledger.VERDICTS)
     assert f"{verdicts.total()} rows on the papers' claims and our own: {counts}" in read("README.md")
     assert f"{len({name.split()[0] for name in ARCHITECTURES} - {'llama-3'})} architectures" in read(
         "README.md"

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from rotoscope.maths import CLASSES
-from rotoscope.maths.known_patterns import KNOWN
-from rotoscope.papers import VERDICTS
-from rotoscope.results import statistics, verdict
+from rotoscope.ledger.verdicts import VERDICTS
+from rotoscope.scores.attention import KNOWN
+from rotoscope.scores.classes import CLASSES
+from rotoscope.stats import statistics, verdict
 
 DOCS = Path(__file__).parents[1] / "docs"
 ENTRY = re.compile(r"^### (.+)\n((?:(?!#).+\n?)*)", flags=re.MULTILINE)

@@ -1,6 +1,6 @@
 """Colours mean classes and nothing else."""
 
-from rotoscope import palette
+from rotoscope.plotting import palette
 
 SCORES = set(palette.SCORE_COLOURS.values())
 

@@ -60,12 +60,12 @@ def test_what_is_asked_was_not_trained_on() -> None:
 
 
 def test_a_question_moves_heads_only_if_they_act_otherwise() -> None:
-    def run(positional: list[float], null: list[float]) -> rs.results.Dynamics:
+    def run(positional: list[float], null: list[float]) -> rs.experiments.Dynamics:
         heads = pd.DataFrame({"step": 0, "layer": 0, "head": [0, 1], "positional_score": positional})
         heads = heads.assign(symbolic_score=0.5)
         drawn = pd.concat([heads.assign(positional_score=score, draw=k) for k, score in enumerate(null)])
-        record = rs.results.RunRecord(kind="dynamics")
-        return rs.results.Dynamics(record, {"scores": heads, "null_scores": drawn})
+        record = rs.runs.RunRecord(kind="dynamics")
+        return rs.experiments.Dynamics(record, {"scores": heads, "null_scores": drawn})
 
     [found] = cards.moved(run([0.0, 0.5], null=[0.2, 0.2]), run([1.0, 0.5], null=[0.2, 0.3])).itertuples()
     assert (found.heads, found.null_low, found.null_high) == pytest.approx((0.5, 0.0, 0.1))

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from rotoscope.reading import HeadReader
-from rotoscope.reading.sites import Call, Site, attending
+from rotoscope.models.reader import HeadReader
+from rotoscope.models.sites import Call, Site, attending
 
 
 @dataclass

@@ -18,24 +18,23 @@ from cyclopts import App, CycloptsError, Parameter
 from cyclopts.config import Env, Toml
 
 from rotoscope import __version__
-from rotoscope.cli.ask import ask
-from rotoscope.cli.canonical import canonical
-from rotoscope.cli.command import check_environment, check_file, check_settings
-from rotoscope.cli.depths import depths
 from rotoscope.cli.doctor import doctor
-from rotoscope.cli.dynamics import dynamics
-from rotoscope.cli.gate import gate
-from rotoscope.cli.lengths import lengths
-from rotoscope.cli.plan import plan
-from rotoscope.cli.profile import profile
 from rotoscope.cli.removed import check_removed
-from rotoscope.cli.report import report
-from rotoscope.cli.reproduce import reproduce
-from rotoscope.cli.serve import serve
-from rotoscope.cli.sweep import sweep
-from rotoscope.cli.theory import theory
-from rotoscope.cli.train import train
+from rotoscope.command import check_environment, check_file, check_settings
 from rotoscope.errors import RotoscopeError
+from rotoscope.experiments.ask.command import ask
+from rotoscope.experiments.canonical.command import canonical
+from rotoscope.experiments.depths.command import depths
+from rotoscope.experiments.gate.command import gate
+from rotoscope.experiments.lengths.command import lengths
+from rotoscope.experiments.plan.command import plan
+from rotoscope.experiments.profile.command import profile
+from rotoscope.experiments.theory.command import theory
+from rotoscope.experiments.train.command import train
+from rotoscope.experiments.train.dynamics_command import dynamics
+from rotoscope.ledger.command import reproduce
+from rotoscope.report.command import report, serve
+from rotoscope.sweeps.command import sweep
 
 __all__ = ["COMMANDS", "app", "main"]
 

@@ -6,7 +6,7 @@ import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rotoscope.cli.command import command
+from rotoscope.command import command
 from rotoscope.progress import says_loading
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def doctor(
         Where to run the self-check: cpu, cuda, ... Default: a GPU where there is one.
     """
     with says_loading():
-        from rotoscope.cli.terminal import new_console, show_next
+        from rotoscope.terminal import new_console, show_next
 
     console = new_console()
     sound = _installation(console, device) if run is None else _run(console, run)
@@ -53,8 +53,8 @@ def doctor(
 def _run(console: Console, folder: Path) -> bool:
     from rich.markup import escape
 
-    from rotoscope.cli.terminal import say
-    from rotoscope.results.record import RunRecord
+    from rotoscope.runs.record import RunRecord
+    from rotoscope.terminal import say
 
     record = RunRecord.read(folder)
     damage = record.damage(folder)
@@ -72,12 +72,12 @@ def _installation(console: Console, device: str | None) -> bool:
         import torch
     from rich.markup import escape
 
-    from rotoscope.cli.terminal import say
     from rotoscope.errors import RotoscopeError
-    from rotoscope.reading import EMBEDDED, HeadReader, load
-    from rotoscope.reading.complaints import cache_folder
-    from rotoscope.reading.loading import embedded_file
-    from rotoscope.results.record import versions
+    from rotoscope.models.loading import EMBEDDED, embedded_file, load
+    from rotoscope.models.reader import HeadReader
+    from rotoscope.models.weight_check import cache_folder
+    from rotoscope.runs.record import versions
+    from rotoscope.terminal import say
 
     say(console, ", ".join(f"{name} {version}" for name, version in versions().items()))
     for extra, module in EXTRAS.items():

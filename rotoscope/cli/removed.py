@@ -31,15 +31,15 @@ COMMANDS: dict[str, str] = {
 }
 """What answers a removed command, by its name ("bundle", "plan context")."""
 FLAGS: dict[str, str] = {
-    "ask --answer-tokens": "in Python, rs.analysis.one_hop_local takes answer_tokens",
-    "ask --patience": "in Python, rs.analysis.one_hop_endpoint takes patience",
-    "ask --timeout": "in Python, rs.analysis.one_hop_endpoint takes timeout",
+    "ask --answer-tokens": "in Python, rs.experiments.one_hop_local takes answer_tokens",
+    "ask --patience": "in Python, rs.experiments.one_hop_endpoint takes patience",
+    "ask --timeout": "in Python, rs.experiments.one_hop_endpoint takes timeout",
     **{
-        f"ask --price-{way}": f"in Python, rs.analysis.one_hop_endpoint takes price_{way}"
+        f"ask --price-{way}": f"in Python, rs.experiments.one_hop_endpoint takes price_{way}"
         for way in ("in", "out")
     },
     **{
-        f"canonical --{name}": f"in Python, rs.analysis.canonical_experiments takes {name}"
+        f"canonical --{name}": f"in Python, rs.experiments.canonical_experiments takes {name}"
         for name in CANONICAL
     },
     **{
@@ -49,7 +49,7 @@ FLAGS: dict[str, str] = {
     **dict.fromkeys(("doctor --out", "doctor --overwrite"), "redirect the output: rotoscope doctor > FILE"),
     "doctor --seed": "the self-check always runs on the same tokens",
     "depths --answer": "no answer is asked for",
-    "dynamics --sequence": "in Python, rs.analysis.trace takes a sequence, and rs.figures.information_flow draws it",
+    "dynamics --sequence": "in Python, rs.experiments.trace takes a sequence, and rs.figures.information_flow draws it",
     "gate --groups": "in Python, rs.gate takes groups",
     "lengths --heads": "in Python, rs.lengths takes heads",
     "lengths --no-heads": "in Python, rs.lengths takes heads",
@@ -101,7 +101,8 @@ FLAGS: dict[str, str] = {
     "theory --seed": "in Python, rs.figures.hop_path draws any sequence",
     **{f"train --{name.replace('_', '-')}": f"in Python, rs.lab.train takes {name}" for name in TRAINING},
     **{
-        f"train --{name}": f"in Python, rs.analysis.Watch takes {name}" for name in ("inputs", "queries", "tau")
+        f"train --{name}": f"in Python, rs.experiments.Watch takes {name}"
+        for name in ("inputs", "queries", "tau")
     },
     "report --atlas": "use 'rotoscope sweep FILE --table TABLE.parquet' and compare the heads of several models with pandas",
     "sweep --storage": "use --out with a folder that all nodes see",

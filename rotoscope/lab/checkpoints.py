@@ -15,9 +15,10 @@ from safetensors.torch import save_file
 
 from rotoscope.errors import ModelError
 from rotoscope.lab.gptj import GPTJ
-from rotoscope.reading import Subject, load
-from rotoscope.results.files import disk_errors
-from rotoscope.tasks.multihop import MULTIHOP, PAD, MultiHops
+from rotoscope.models.loading import Subject, load
+from rotoscope.runs.files import disk_errors
+from rotoscope.tasks.multihop import MULTIHOP
+from rotoscope.tasks.multihop_frames import PAD, MultiHops
 
 
 def word_tokenizer(vocabulary: Sequence[str]) -> Any:

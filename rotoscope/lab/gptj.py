@@ -3,7 +3,7 @@
 Each block normalises once and runs attention and MLP beside one another. Rotation turns neighbouring pairs of
 dimensions, so queries and keys are held as complex numbers, one per plane, and a turn is one product. Planes beyond the
 rotary dimensions, and all planes of a NoPE layer, have the angle 0. Heads can be restricted to some frequencies
-(`rotoscope.settings.angles` says what that means).
+(`rotoscope.lab.settings` says what that means).
 
 Several models can be one (`GPTJ.stack`): weights, and what is computed with them, then have an axis of models in front;
 so have the angles, where they differ.
@@ -24,12 +24,12 @@ import torch
 from torch.nn import functional as F
 
 from rotoscope.errors import ModelError, UnprovenError
-from rotoscope.lab.layer import Drawing, at_once, block, embedded, linear, normed
-from rotoscope.maths.rotation import counterfactual_logits, rope_angles
-from rotoscope.reading import HeadReader, LayerHeads
-from rotoscope.reading.heads import PROOF_TOLERANCE
-from rotoscope.reading.own_angles import STORED, set_angles, stored_angles
-from rotoscope.settings.bounds import BASE
+from rotoscope.lab.stacked_layer import Drawing, at_once, block, embedded, linear, normed
+from rotoscope.models.layer import LayerHeads
+from rotoscope.models.reader import PROOF_TOLERANCE, HeadReader
+from rotoscope.models.rope import STORED, set_angles, stored_angles
+from rotoscope.scores.counterfactual import counterfactual_logits, rope_angles
+from rotoscope.settings import BASE
 from rotoscope.shapes import Float, Int, Tensor
 
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 
 from rotoscope.lab.gptj import LayerState, head_logits
-from rotoscope.maths.exclusion_principle import exclusion_of
-from rotoscope.settings import TrainSettings
+from rotoscope.lab.settings import TrainSettings
+from rotoscope.scores.exclusion_principle import exclusion_of
 from rotoscope.shapes import Float, Int, Tensor
 
 

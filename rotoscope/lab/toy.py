@@ -14,10 +14,10 @@ from typing import Any
 import torch
 
 from rotoscope.errors import TaskError
-from rotoscope.maths.rotation import counterfactual_logits
-from rotoscope.settings import ToyTraining
+from rotoscope.lab.toy_settings import ToyTraining
+from rotoscope.scores.counterfactual import counterfactual_logits
 from rotoscope.shapes import Float, Tensor
-from rotoscope.tasks.canonical_tasks import CanonicalSamples, canonical, check_sizes
+from rotoscope.tasks.canonical import CanonicalSamples, canonical, check_sizes
 
 
 @dataclass(frozen=True)

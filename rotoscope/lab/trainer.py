@@ -21,12 +21,12 @@ import torch
 from torch.nn import functional as F
 
 from rotoscope.lab.gptj import GPTJ
-from rotoscope.lab.layer import Drawing, at_once, block, compiled_block
 from rotoscope.lab.penalties import Penalties
 from rotoscope.lab.sequences import model_shape, training_sequences
-from rotoscope.settings import TrainSettings
+from rotoscope.lab.settings import TrainSettings
+from rotoscope.lab.stacked_layer import Drawing, at_once, block, compiled_block
 from rotoscope.shapes import Tensor
-from rotoscope.tasks.multihop import MultiHops
+from rotoscope.tasks.multihop_frames import MultiHops
 
 AT_ONCE = 4096
 LONG = 5_000

@@ -21,19 +21,18 @@ import torch
 from rotoscope.errors import RunError
 from rotoscope.lab.checkpoints import save_checkpoint
 from rotoscope.lab.gptj import GPTJ
+from rotoscope.lab.result import Training
 from rotoscope.lab.sequences import model_shape, token_bytes, training_sequences
+from rotoscope.lab.settings import TrainSettings
 from rotoscope.lab.trainer import Trainer
+from rotoscope.models.devices import check_disk, check_memory, one_thread, pick_device
 from rotoscope.progress import progress_bar
-from rotoscope.reading.devices import pick_device
-from rotoscope.reading.memory import check_disk, check_memory
-from rotoscope.reading.threads import one_thread
-from rotoscope.results.record import RUN, Proof
-from rotoscope.results.run import Run
-from rotoscope.results.saved import Tables
-from rotoscope.results.training import Training
-from rotoscope.settings import Settings, TrainSettings
+from rotoscope.runs.record import RUN, Proof
+from rotoscope.runs.result import Tables
+from rotoscope.runs.run import Run
+from rotoscope.settings import Settings
 from rotoscope.shapes import Tensor
-from rotoscope.tasks.multihop import MultiHops
+from rotoscope.tasks.multihop_frames import MultiHops
 
 STATES_KEPT = 2
 SMALL = 64

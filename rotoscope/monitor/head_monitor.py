@@ -1,7 +1,4 @@
-"""The monitor: in anybody's training, all heads are scored now and then, and the training notices nothing of it.
-
-What it finds is a run of kind *dynamics*, as of our own trainings, and a handful of numbers in the trainer's own log.
-"""
+"""Several processes that train one model: the first looks and writes, and all keep in step."""
 
 from __future__ import annotations
 
@@ -17,26 +14,52 @@ from typing import Any, Self
 
 import pandas as pd
 import torch
+from torch import distributed
 from transformers import TrainerCallback
 from transformers.trainer_callback import CallbackHandler
 
-from rotoscope.analysis.batches import prompts_hash
-from rotoscope.analysis.profiling import as_prompts, describe
-from rotoscope.analysis.watching import point
 from rotoscope.errors import NumberError, RotoscopeError, RunError
-from rotoscope.monitor.looking import PREFIX, Look, class_counts, scalars
-from rotoscope.monitor.processes import from_first, is_first
+from rotoscope.experiments.profile.run import as_prompts, describe
+from rotoscope.experiments.profile.settings import ProfileSettings
+from rotoscope.experiments.train.dynamics_result import Dynamics, reopened, step_key
+from rotoscope.experiments.train.watch import point
+from rotoscope.measures.batches import prompts_hash
+from rotoscope.models.loading import Subject
+from rotoscope.monitor.preserve_training_state import model_inside, untouched
 from rotoscope.monitor.schedule import Every, Schedule
-from rotoscope.monitor.untouched import model_inside, untouched
-from rotoscope.reading import Subject
-from rotoscope.results.dynamics import Dynamics, reopened, step_key
-from rotoscope.results.files import read_arrays, save_arrays
-from rotoscope.results.record import Proof
-from rotoscope.results.run import Run
-from rotoscope.results.saved import Tables
-from rotoscope.settings import ProfileSettings
-from rotoscope.settings.bounds import SEED
-from rotoscope.tasks import MultiHops, Prompts
+from rotoscope.monitor.score_step import PREFIX, Look, class_counts, scalars
+from rotoscope.runs.files import read_arrays, save_arrays
+from rotoscope.runs.record import Proof
+from rotoscope.runs.result import Tables
+from rotoscope.runs.run import Run
+from rotoscope.settings import SEED
+from rotoscope.tasks.multihop_frames import MultiHops
+from rotoscope.tasks.prompt import Prompts
+
+
+def is_first() -> bool:
+    """Whether this process is the one that looks; the only one, where there is one."""
+    return not _several() or distributed.get_rank() == 0
+
+
+def from_first(*numbers: int, device: torch.device) -> list[int]:
+    """The first process's numbers, in every process; all of them must ask."""
+    if not _several():
+        return list(numbers)
+    where = device if distributed.get_backend() == "nccl" else torch.device("cpu")
+    told = torch.tensor(numbers, dtype=torch.int64, device=where)
+    distributed.broadcast(told, src=0)
+    return [int(number) for number in told.tolist()]
+
+
+def _several() -> bool:
+    return distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
+
+
+# The monitor: in anybody's training, all heads are scored now and then, and the training notices nothing of it.
+#
+# What it finds is a run of kind *dynamics*, as of our own trainings, and a handful of numbers in the trainer's own log.
+
 
 LOG = logging.getLogger("rotoscope")
 LAST_WEIGHTS = "last_weights.safetensors"

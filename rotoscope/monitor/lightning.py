@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 
 from rotoscope.errors import ModelError, RotoscopeError
 from rotoscope.monitor.head_monitor import HeadMonitor
-from rotoscope.monitor.untouched import model_inside
+from rotoscope.monitor.preserve_training_state import model_inside
 
 NAMES = ("lightning.pytorch", "pytorch_lightning")
 

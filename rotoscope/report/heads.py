@@ -10,12 +10,14 @@ import numpy as np
 import pandas as pd
 
 from rotoscope.errors import RunError
-from rotoscope.maths.known_patterns import KNOWN
-from rotoscope.maths.purity import CLASSES, GAMMA, pure_regions
+from rotoscope.experiments.depths.result import SwapDepths
+from rotoscope.experiments.profile.result import Profile
+from rotoscope.report.attention import PAGE, noun_of, shown_tab
 from rotoscope.report.columns import clean, column, columns, packed
 from rotoscope.report.reported_run import ReportedRun
-from rotoscope.report.shown import PAGE, noun_of, shown_tab
-from rotoscope.results.aggregate import (
+from rotoscope.scores.attention import KNOWN
+from rotoscope.scores.classes import CLASSES, GAMMA, pure_regions
+from rotoscope.stats.aggregate import (
     ALL_SCORES,
     ENDS,
     INDEX,
@@ -24,10 +26,8 @@ from rotoscope.results.aggregate import (
     frequency_table,
     little_at_stake,
 )
-from rotoscope.results.depths import SwapDepths
-from rotoscope.results.intervals import INTERVAL
-from rotoscope.results.profile import Profile
-from rotoscope.results.summary import class_words
+from rotoscope.stats.intervals import INTERVAL
+from rotoscope.stats.statistics import class_words
 
 HEAD_COLUMNS = (
     *(f"{score}{end}" for score in ALL_SCORES for end in ("", "_low", "_high")),

@@ -13,8 +13,9 @@ from importlib import resources
 from string import Template
 from typing import Any
 
-from rotoscope import __version__, palette
+from rotoscope import __version__
 from rotoscope.errors import RotoscopeError
+from rotoscope.plotting import palette
 
 STYLE = "page.css"
 SCRIPTS = (

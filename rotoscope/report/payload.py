@@ -10,16 +10,15 @@ from typing import Any
 
 import pandas as pd
 
+from rotoscope.experiments.profile.caveats import Step, head_steps, next_steps, with_missing_caveats
+from rotoscope.experiments.profile.result import Profile
+from rotoscope.report.attention import PAGE
 from rotoscope.report.columns import clean
 from rotoscope.report.heads import heads_tab
 from rotoscope.report.reported_run import ReportedRun, reported_run
-from rotoscope.report.shown import PAGE
 from rotoscope.report.tabs import TABS, tables_tab
-from rotoscope.results.caveats import with_missing_caveats
-from rotoscope.results.next_steps import Step, head_steps, next_steps
-from rotoscope.results.profile import Profile
-from rotoscope.results.record import RunRecord
-from rotoscope.results.saved import SavedRun
+from rotoscope.runs.record import RunRecord
+from rotoscope.runs.result import SavedRun
 
 TITLES = {
     "profile": "Heads of {name}",

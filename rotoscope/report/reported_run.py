@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from rotoscope.errors import RunError
-from rotoscope.report.running import is_recent, so_far
+from rotoscope.experiments.registry import result_class
+from rotoscope.report.run_index import is_recent, so_far
 from rotoscope.report.sweeps import items_so_far
-from rotoscope.results import KINDS
-from rotoscope.results.files import read_table
-from rotoscope.results.record import RunRecord
-from rotoscope.results.run import unfinished_tables
-from rotoscope.results.saved import SavedRun, Tables
-from rotoscope.results.sweep import Sweep
+from rotoscope.runs.files import read_table
+from rotoscope.runs.record import RunRecord
+from rotoscope.runs.result import SavedRun, Tables
+from rotoscope.runs.run import unfinished_tables
+from rotoscope.sweeps.result import Sweep
 
 
 @dataclass
@@ -51,7 +51,9 @@ class ReportedRun:
 
     def opened(self) -> SavedRun:
         """The run as its own class."""
-        return KINDS[self.kind](self.run, self.tables)
+        kind = result_class(self.kind)
+        assert kind is not None, "asked when it was opened"
+        return kind(self.run, self.tables)
 
 
 def reported_run(source: str | Path | SavedRun) -> ReportedRun:
@@ -61,7 +63,7 @@ def reported_run(source: str | Path | SavedRun) -> ReportedRun:
         return ReportedRun(record.name, record, dict(source.tables))
     folder = Path(source)
     record = RunRecord.read(folder)
-    if record.kind not in KINDS:
+    if result_class(record.kind) is None:
         raise RunError(
             f"{folder} holds a run of kind '{record.kind}', which this version of rotoscope does not know"
         )

@@ -32,13 +32,22 @@ try:
 except ImportError as _missing:
     raise RotoscopeError("showing runs in a browser needs: pip install 'rotoscope[report]'") from _missing
 
-from rotoscope.report.address import LOCAL, is_local, listening, named, trusted
-from rotoscope.report.found import Found, find_runs, picture, run_folder
+from rotoscope.report.attention import SERVED
+from rotoscope.report.compare import Side, payloads_of, side_of
 from rotoscope.report.page import asset, hashes, page_style, render_page
-from rotoscope.report.running import is_recent, progress_of
-from rotoscope.report.runs_page import Links, badge, rows, runs_page, version_of
-from rotoscope.report.shown import SERVED
-from rotoscope.report.side_by_side import Side, payloads_of, side_of
+from rotoscope.report.run_index import Found, find_runs, is_recent, picture, progress_of, run_folder
+from rotoscope.report.run_list import (
+    LOCAL,
+    Links,
+    badge,
+    is_local,
+    listening,
+    named,
+    rows,
+    runs_page,
+    trusted,
+    version_of,
+)
 
 STRICT = "default-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; connect-src 'self'"
 HEADERS = {

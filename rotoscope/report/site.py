@@ -28,7 +28,7 @@ from typing import Any
 from rotoscope import __version__
 from rotoscope.errors import RunError
 from rotoscope.progress import progress_bar
-from rotoscope.report.found import Found, find_runs, picture, run_folder
+from rotoscope.report.compare import Side, comparison, side_of
 from rotoscope.report.page import (
     EMPTY,
     PALETTE,
@@ -41,10 +41,10 @@ from rotoscope.report.page import (
     plotly_script,
     spared,
 )
-from rotoscope.report.runs_page import Links, rows, runs_page
-from rotoscope.report.side_by_side import Side, comparison, side_of
-from rotoscope.results.files import disk_errors, plain
-from rotoscope.results.replacement import recover_folder, replaced_folder
+from rotoscope.report.run_index import Found, find_runs, picture, run_folder
+from rotoscope.report.run_list import Links, rows, runs_page
+from rotoscope.runs.files import disk_errors, plain
+from rotoscope.runs.folder import recover_folder, replaced_folder
 
 MARK, KIND = "site.json", "rotoscope site"
 MOST_COMPARED = 40

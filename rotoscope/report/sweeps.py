@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from rotoscope.maths.purity import CLASSES
 from rotoscope.report.columns import table
-from rotoscope.report.found import inside, leads_out
-from rotoscope.results.aggregate import SCORES
-from rotoscope.results.items import ITEM, runs_in
-from rotoscope.results.record import RunRecord
-from rotoscope.results.sweep import ITEM_COLUMN, Sweep
+from rotoscope.report.run_index import inside, leads_out
+from rotoscope.runs.record import RunRecord
+from rotoscope.scores.classes import CLASSES
+from rotoscope.stats.aggregate import SCORES
+from rotoscope.sweeps.result import ITEM, ITEM_COLUMN, Sweep, runs_in
 
 if TYPE_CHECKING:
     from rotoscope.report.reported_run import ReportedRun

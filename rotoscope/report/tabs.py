@@ -1,4 +1,4 @@
-"""What each kind of run shows beside its heads."""
+"""The training tab: heads, their classes and the accuracy over the steps of a training, finished or going on."""
 
 from __future__ import annotations
 
@@ -6,31 +6,88 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from rotoscope.maths.purity import COVERED
+from rotoscope.experiments.ask.result import OneHopRun
+from rotoscope.experiments.canonical.result import Canonical
+from rotoscope.experiments.depths.result import SwapDepths
+from rotoscope.experiments.depths.writers_result import NOBODY, ONE, READER, writers_in_words
+from rotoscope.experiments.gate.result import Gating
+from rotoscope.experiments.lengths.result import Lengths
+from rotoscope.experiments.profile.across_tasks import Agreement
+from rotoscope.experiments.profile.result import Profile
+from rotoscope.experiments.roles.geometry import Geometry
+from rotoscope.experiments.roles.result import Roles
+from rotoscope.experiments.steering import Steering
+from rotoscope.experiments.train.dynamics_result import Dynamics
+from rotoscope.experiments.train.restrictions import Restrictions
 from rotoscope.report.columns import clean, column, columns, curve, packed, table
-from rotoscope.report.over_training import training_tab
-from rotoscope.report.plan_tabs import cache_tab, rotation_tab
+from rotoscope.report.plans import cache_tab, rotation_tab
 from rotoscope.report.reported_run import ReportedRun
 from rotoscope.report.sweeps import sweep_tables
-from rotoscope.results.aggregate import ENDS, SCORES
-from rotoscope.results.agreement import Agreement
-from rotoscope.results.canonical import Canonical
-from rotoscope.results.depths import SwapDepths
-from rotoscope.results.dynamics import Dynamics
-from rotoscope.results.gating import Gating
-from rotoscope.results.geometry import Geometry
-from rotoscope.results.lengths import Lengths
-from rotoscope.results.onehop import OneHopRun
-from rotoscope.results.profile import Profile
-from rotoscope.results.restrictions import Restrictions
-from rotoscope.results.roles import Roles
-from rotoscope.results.steering import Steering
-from rotoscope.results.sweep import Sweep
-from rotoscope.results.writers import NOBODY, ONE, READER, writers_in_words
+from rotoscope.scores.classes import COVERED, GAMMA, pure_regions, purity_codes
+from rotoscope.stats.aggregate import ENDS, LEAST_MASS, SCORES
+from rotoscope.sweeps.result import Sweep
 
 Tab = dict[str, Any]
+SHOWN_SCORES = (*SCORES, "relative_entropy")
+
+
+def training_tab(found: ReportedRun) -> Tab | None:
+    """Scores of every head at every step, when heads became pure, how far they separated, and the accuracy beside them."""
+    scores = found.tables.get("scores")
+    accuracy = found.tables.get("accuracy", found.tables.get("metrics"))
+    if scores is None and accuracy is None:
+        return None
+    series = []
+    if scores is not None and len(scores):
+        run = Dynamics(found.run, found.tables)
+        for (queries, tau), rows in scores.groupby(["queries", "tau"], sort=False):
+            asked = {"queries": clean(queries), "tau": clean(float(tau), 12)}
+            series.append({**asked, **_track(rows), **_became(run, queries, tau)})
+    curves = []
+    if accuracy is not None and "hops" in accuracy:
+        for hops, rows in accuracy.sort_values("step").groupby("hops"):
+            curves.append({"hops": int(hops), **columns(rows, ("step", "accuracy"))})
+    return {"series": series, "accuracy": curves, "gamma": GAMMA, "pure": pure_regions()}
+
+
+def _track(rows: pd.DataFrame) -> Tab:
+    """Scores packed as [step, head]; of every step one digit per head: the place of its class among all, a space for none."""
+    track = rows.set_index(["step", "layer", "head"])
+    track = track[~track.index.duplicated()].unstack(["layer", "head"]).sort_index()
+    wide = {name: track[name].sort_index(axis=1) for name in SHOWN_SCORES if name in rows}
+    first = wide["positional_score"]
+    codes = purity_codes(first, wide["symbolic_score"])
+    little = {}
+    if "swapped_mass" in rows:
+        mass = track["swapped_mass"].sort_index(axis=1).to_numpy(dtype=float)
+        little["little_at_stake"] = _digits((mass < LEAST_MASS) & (codes >= 0))
+    return {
+        **{name: packed(t.to_numpy(dtype=float).ravel(), 16) for name, t in wide.items()},
+        "head_class": _digits(codes),
+        **little,
+        "steps": [int(step) for step in first.index],
+        "layer": [int(layer) for layer, _ in first.columns],
+        "head": [int(head) for _, head in first.columns],
+    }
+
+
+def _digits(codes: np.ndarray) -> list[str]:
+    return ["".join(str(code) if code >= 0 else " " for code in step) for step in codes.astype(int).tolist()]
+
+
+def _became(run: Dynamics, queries: str, tau: float) -> Tab:
+    """When each head became pure, in the order of the heads, and by step how far heads and null have separated."""
+    pure = run.pure_from(queries=queries, tau=tau).sort_values(["layer", "head"])
+    apart = run.separation(queries=queries, tau=tau)
+    return columns(pure, ("first_pure", "pure_since")) | {
+        "separated": {name: column(apart[name]) for name in apart if name != "step"}
+    }
+
+
+# What each kind of run shows beside its heads.
 
 
 def depths_tab(found: ReportedRun) -> Tab | None:

@@ -1,8 +1,16 @@
 """A sweep: a grid of settings, each item of it an ordinary run, and one table over all of them."""
 
-from rotoscope.results.sweep import Sweep
-from rotoscope.sweeps.driver import run_sweep
-from rotoscope.sweeps.file import SweepFile, read_file
-from rotoscope.sweeps.items import Item, items_of
+from typing import TYPE_CHECKING
 
-__all__ = ["Item", "Sweep", "SweepFile", "items_of", "read_file", "run_sweep"]
+from rotoscope.lazy import attach
+
+if TYPE_CHECKING:
+    from rotoscope.sweeps.driver import run_sweep as run_sweep
+    from rotoscope.sweeps.items import Item as Item
+    from rotoscope.sweeps.items import SweepFile as SweepFile
+    from rotoscope.sweeps.items import items_of as items_of
+    from rotoscope.sweeps.items import read_file as read_file
+    from rotoscope.sweeps.result import Sweep as Sweep
+    from rotoscope.sweeps.settings import SweepSettings as SweepSettings
+
+__getattr__, __dir__, __all__ = attach(__name__, __file__)

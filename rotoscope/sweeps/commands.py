@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 from rotoscope.errors import RotoscopeError
-from rotoscope.settings.base import nearest
+from rotoscope.settings import nearest
 
 OUT = "out"
 """Commands whose folder is no run."""
@@ -36,7 +36,7 @@ class Swept:
         several = [
             name for name, one in inspect.signature(run).parameters.items() if one.kind is one.VAR_POSITIONAL
         ]
-        found: dict[str, Any] = import_module("rotoscope.cli.command").usual(run)
+        found: dict[str, Any] = import_module("rotoscope.command").usual(run)
         return {name: value for name, value in found.items() if name not in (*self.kept, *several)}
 
     def line(self, given: Mapping[str, Any], out: str | os.PathLike[str]) -> list[str]:
@@ -72,7 +72,7 @@ def command_line() -> Any:
 def swept(name: str, refuse: Callable[[str], NoReturn]) -> Swept:
     """A command by its name; one that does not exist, or makes no run, is refused."""
     known = command_line().COMMANDS
-    makes_run = import_module("rotoscope.cli.command").makes_run
+    makes_run = import_module("rotoscope.command").makes_run
     can = [one for one, run in known.items() if makes_run(run)]
     if name not in can:
         said = f"{name} makes no run" if name in known else f"there is no command '{name}'"

@@ -10,18 +10,16 @@ import pandas as pd
 
 from rotoscope.errors import RunError
 from rotoscope.progress import progress_bar
-from rotoscope.results.files import MANIFEST, disk_errors, start_manifest
-from rotoscope.results.items import FAILED, FINISHED, Outcome, outcome_of
-from rotoscope.results.place import Place
-from rotoscope.results.record import RUN, RunRecord
-from rotoscope.results.sweep import ITEM_COLUMN, Sweep, grid_columns
-from rotoscope.results.sweep_table import check_table_file
-from rotoscope.settings import SweepSettings
-from rotoscope.sweeps.file import SweepFile, read_file
+from rotoscope.runs.files import MANIFEST, disk_errors, start_manifest
+from rotoscope.runs.folder import Place
+from rotoscope.runs.record import RUN, RunRecord
 from rotoscope.sweeps.inputs import items_to_run
-from rotoscope.sweeps.items import Item, items_of, part_of
+from rotoscope.sweeps.items import Item, SweepFile, items_of, part_of, read_file
 from rotoscope.sweeps.local_pool import environments, pool
 from rotoscope.sweeps.lock import only_driver, writing_tables
+from rotoscope.sweeps.result import FAILED, FINISHED, ITEM_COLUMN, Outcome, Sweep, grid_columns, outcome_of
+from rotoscope.sweeps.settings import SweepSettings
+from rotoscope.sweeps.table import check_table_file
 
 NAMED = 2
 """Items that a progress bar names."""

@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rotoscope.errors import RunError
-from rotoscope.reading.hub import cached_commit, hub_name
-from rotoscope.reading.loading import EMBEDDED, embedded_file, own_model
-from rotoscope.results.files import content_hash
-from rotoscope.results.items import FAILED, FINISHED, Outcome, outcome_of
+from rotoscope.models.hub import cached_commit, hub_name
+from rotoscope.models.loading import EMBEDDED, embedded_file, own_model
+from rotoscope.runs.files import content_hash
 from rotoscope.sweeps.commands import OUT, Swept
 from rotoscope.sweeps.items import Item
+from rotoscope.sweeps.result import FAILED, FINISHED, Outcome, outcome_of
 
 NO_SOURCES = frozenset({OUT, "task", "name"})
 """Settings whose values are never a place."""

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from rotoscope.errors import RotoscopeError
-from rotoscope.results.items import FAILED, FINISHED, Outcome, close, outcome_of
 from rotoscope.sweeps.items import Item
-from rotoscope.sweeps.one_item import run_item
+from rotoscope.sweeps.result import FAILED, FINISHED, Outcome, close, outcome_of
+from rotoscope.sweeps.run_item import run_item
 
 CORES_EACH = 2
 MOST_LOSSES = 5

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rotoscope.results.files import disk_errors, make_folder
-from rotoscope.results.lock import FOREVER, FolderLock
+from rotoscope.runs.files import disk_errors, make_folder
+from rotoscope.runs.folder import FOREVER, FolderLock
 
 CHECK_S = 2.0
 """Seconds in which drivers that start together have looked at the locks of earlier ones."""

@@ -17,9 +17,9 @@ from typing import Any
 
 from rotoscope.errors import RotoscopeError
 from rotoscope.progress import progress_bar
-from rotoscope.results.items import FAILED, FINISHED, ITEM, Outcome, close, outcome_of
 from rotoscope.sweeps.items import Item
 from rotoscope.sweeps.local_pool import THREADS
+from rotoscope.sweeps.result import FAILED, FINISHED, ITEM, Outcome, close, outcome_of
 
 WAIT_S = 5.0
 """For a cluster to answer at its address."""
@@ -89,7 +89,7 @@ def run_on_ray(
 
 def run_on_node(words: list[str], folder: str, home: str) -> Outcome:
     """Run an item on a node, from the driver's working folder."""
-    from rotoscope.sweeps.one_item import run_item
+    from rotoscope.sweeps.run_item import run_item
 
     if os.path.isdir(home):  # where relative paths of models begin
         os.chdir(home)

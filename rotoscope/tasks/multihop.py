@@ -18,11 +18,10 @@ import torch
 
 from rotoscope.errors import TaskError
 from rotoscope.shapes import Int, Tensor
-from rotoscope.tasks.either_way import either
 from rotoscope.tasks.multihop_frames import PAD as PAD
 from rotoscope.tasks.multihop_frames import MultiHop as MultiHop
 from rotoscope.tasks.multihop_frames import MultiHops as MultiHops
-from rotoscope.tasks.multihop_frames import frame_of, kinds_of, letters_of
+from rotoscope.tasks.multihop_frames import either, frame_of, kinds_of, letters_of
 
 
 def number(

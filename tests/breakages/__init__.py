@@ -7,7 +7,7 @@ One file per room, `<room>.toml`, with one table per breakage:
     function = "relative_phases"
     expression = "query_position - torch.arange(n)"
     replacement = "torch.arange(n) - query_position"
-    tests = ["tests/maths/test_rotation.py::test_name"]
+    tests = ["tests/scores/test_rotation.py::test_name"]
 
 `function` names a function, a method ("Class.method"), a class or a constant anywhere in the package. `expression` is an
 expression or a statement in it and is found by its structure, so that code may be moved and wrapped. Where it occurs more

@@ -111,7 +111,7 @@ def work(places: Path, todo: Any, done: Any) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.breakages", description=__doc__)
     parser.add_argument(
-        "names", nargs="*", help="as in maths/wrong-sign, or the beginning of it; all if none is given"
+        "names", nargs="*", help="as in scores/wrong-sign, or the beginning of it; all if none is given"
     )
     parser.add_argument("--processes", type=int, default=PROCESSES)
     asked = parser.parse_args()

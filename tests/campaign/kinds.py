@@ -136,8 +136,8 @@ def make_stock(place: Path, names: Iterable[str] = COMMANDS) -> None:
     require()
     place.mkdir(parents=True, exist_ok=True)
     os.chdir(place)
-    from tests.models import tiny
-    from tests.reading.test_load import word_tokenizer
+    from tests.models.test_load import word_tokenizer
+    from tests.tiny_models import tiny
 
     tiny("llama", num_hidden_layers=2, max_position_embeddings=64).save_pretrained("model")
     word_tokenizer().save_pretrained("model")

@@ -62,7 +62,7 @@ class _Models:
     def _profiled(subject: Any) -> str:
         """Scores of a few tokens."""
         import rotoscope as rs
-        from tests.models import tokens
+        from tests.tiny_models import tokens
 
         return str(rs.profile(subject, tokens=tokens(1, 8), null="none", examples=False).heads.to_json())
 

@@ -58,7 +58,7 @@ class _Kind:
         self._changed: list[Path] = []
 
     def _open(self) -> Any:
-        from rotoscope.results import open as open_run
+        from rotoscope.experiments.registry import open as open_run
 
         return open_run(self.folder)
 
@@ -97,9 +97,9 @@ class _Kind:
     def judge(self, *, forged: bool, by_command: bool, draw_payload: bool) -> str | None:
         """What is wrong with how the damage was answered. A forged description may change what it likes, quietly."""
         from rotoscope.errors import RotoscopeError
-        from rotoscope.report import run_payload
+        from rotoscope.report.payload import run_payload
         from rotoscope.report.reported_run import reported_run
-        from rotoscope.results.record import RunRecord
+        from rotoscope.runs.record import RunRecord
 
         try:
             found = self._open()
@@ -162,7 +162,7 @@ def _same_bytes(file: Path, content: bytes) -> bool:
 
 def _forge(changed: Any) -> str:
     """A description with a checksum that fits it."""
-    from rotoscope.results.record import described_checksum
+    from rotoscope.runs.record import described_checksum
 
     if isinstance(changed, dict):
         with contextlib.suppress(ValueError, TypeError, RecursionError):

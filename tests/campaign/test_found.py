@@ -13,15 +13,15 @@ import pandas as pd
 import pytest
 
 import rotoscope as rs
-from rotoscope.analysis import profiling
 from rotoscope.cli import main
 from rotoscope.errors import ModelError, RunError
-from rotoscope.report import run_payload
-from rotoscope.results.place import Place
-from rotoscope.results.record import described_checksum
+from rotoscope.experiments.profile import run as profiling
+from rotoscope.report.payload import run_payload
+from rotoscope.runs.folder import Place
+from rotoscope.runs.record import described_checksum
 from tests.campaign.damage import remove
-from tests.models import tiny, tokens
 from tests.tiny_gguf import write_gguf
+from tests.tiny_models import tiny, tokens
 
 
 @pytest.fixture(scope="module")

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 import rotoscope as rs
-from rotoscope.tasks import OneHopPlan
-from tests.analysis.test_onehop import subject
+from rotoscope.tasks.onehop import OneHopPlan
 from tests.conftest import SMALL, Trainings
+from tests.experiments.test_onehop import subject
 from tests.server import refused, replied, scripted
 from tests.waiting import wait_until
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 import rotoscope as rs
-from rotoscope.analysis import roles
-from tests.models import from_config, tiny, tokens
-from tests.reading.test_load import word_tokenizer
+from rotoscope.experiments.roles import run as roles
+from tests.models.test_load import word_tokenizer
+from tests.tiny_models import from_config, tiny, tokens
 from tests.waiting import wait_until
 
 ROTOSCOPE = str(Path(sys.executable).with_name("rotoscope"))

@@ -15,13 +15,12 @@ import pytest
 from cyclopts.config import Env, Toml
 from rich.console import Console
 
-from rotoscope import settings
 from rotoscope.cli import COMMANDS, app, check_line
-from rotoscope.cli.command import flags
+from rotoscope.command import flags
 from rotoscope.errors import RotoscopeError
-from rotoscope.settings import Settings
-from rotoscope.settings.bounds import Bounds
+from rotoscope.settings import Bounds, Settings
 from tests.cli.world import ASK, EITHER, GATE, GATE_SWEEP, PROFILE, World
+from tests.settings_kinds import settings_kinds
 
 NUMBERS = (int, float)
 CANDIDATES = (2, 3, 5, 0.25, 0.75, 64, 1000)
@@ -228,7 +227,7 @@ def test_help_says_what_a_flag_is_for(command: str) -> None:
             assert flag.help.replace("`", "") in told.replace("`", "")
 
 
-@pytest.mark.parametrize("kind", [kind for kind in vars(settings).values() if inspect.isclass(kind)])
+@pytest.mark.parametrize("kind", settings_kinds())
 def test_every_setting_is_a_flag_unless_it_is_for_python_only(kind: type[Settings]) -> None:
     """So that a setting which no command offers cannot go untried."""
     offered = {flag for run in COMMANDS.values() for flag in flags(run)}

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from rotoscope.cli.terminal import new_console
-from rotoscope.cli.train import MANY_HEADS, show_dynamics
-from rotoscope.results import Dynamics
+from rotoscope.experiments.train.command import MANY_HEADS, show_dynamics
+from rotoscope.experiments.train.dynamics_result import Dynamics
+from rotoscope.terminal import new_console
 from tests.monitored import monitored
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.reading.test_missing_weights import saved, without
+from tests.models.test_missing_weights import saved, without
 
 MISSING = "model.layers.1.mlp.up_proj.weight"
 REPEATS = ("--task", "repeats", "--length", 4, "--prompts", 1)

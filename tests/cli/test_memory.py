@@ -14,7 +14,7 @@ from rotoscope import cli
 
 PROGRAM = """
 import re, resource, sys
-import torch, rotoscope.analysis.profiling, rotoscope.cli
+import torch, rotoscope.experiments.profile.run, rotoscope.cli
 taken = int(re.search(r"VmSize:\\s+(\\d+)", open("/proc/self/status").read())[1]) * 1024
 resource.setrlimit(resource.RLIMIT_AS, (taken + 300_000_000, resource.RLIM_INFINITY))
 rotoscope.cli.main(sys.argv[1:])

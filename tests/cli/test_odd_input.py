@@ -15,8 +15,8 @@ from rotoscope import cli
 from rotoscope.lab.checkpoints import word_tokenizer as letters_only
 from tests.cli.world import LETTER
 from tests.disk import full_disk
-from tests.models import tiny
-from tests.reading.test_load import word_tokenizer
+from tests.models.test_load import word_tokenizer
+from tests.tiny_models import tiny
 
 QUICK = ("--prompts", 2, "--null", "none", "--no-figures")
 LONG = "n" * 300

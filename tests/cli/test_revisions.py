@@ -11,8 +11,8 @@ import pytest
 
 import rotoscope as rs
 from tests.hub import serving
-from tests.models import tiny
-from tests.reading.test_load import word_tokenizer
+from tests.models.test_load import word_tokenizer
+from tests.tiny_models import tiny
 
 PROGRAM = "from rotoscope.cli import main; main()"
 LINE = ("dynamics", "org/model", "--task", "repeats", "--inputs", 1, "--no-figures", "--device", "cpu")

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import rotoscope as rs
-from tests.models import tiny
-from tests.reading.test_load import word_tokenizer
+from tests.models.test_load import word_tokenizer
+from tests.tiny_models import tiny
 
 YARN = {"rope_type": "yarn", "factor": 4.0}
 REPEATS = "--task repeats --length 8 --prompts 1"

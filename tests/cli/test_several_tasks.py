@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import rotoscope as rs
-from rotoscope.results import Agreement
-from tests.models import tiny
-from tests.reading.test_load import word_tokenizer
+from rotoscope.experiments.profile.across_tasks import Agreement
+from tests.models.test_load import word_tokenizer
+from tests.tiny_models import tiny
 
 SMALL = ("--length", 6, "--pairs", 4, "--prompts", 2, "--null", "none", "--no-examples")
 

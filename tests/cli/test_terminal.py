@@ -17,11 +17,10 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-import rotoscope.cli
 from rotoscope.cli import COMMANDS, app, main
-from rotoscope.cli.summary import MOST_ROWS, draw_all, show_table
-from rotoscope.cli.terminal import as_flags, in_lines, new_console, show_next
+from rotoscope.experiments.show import MOST_ROWS, draw_all, show_table
 from rotoscope.progress import progress_bar, says_loading
+from rotoscope.terminal import as_flags, in_lines, new_console, show_next
 from tests.cli import world as lines
 from tests.cli.world import Outcome, World, with_flags
 
@@ -47,7 +46,6 @@ LINES = {
 }
 LONGER = {"lengths": "lengths stored --no-figures", "dynamics": with_flags(lines.DYNAMICS, "--roles")}
 """The same with more to show, which takes longer."""
-HOME = Path(str(rotoscope.cli.__file__)).parent
 
 
 @pytest.fixture(scope="module")
@@ -203,7 +201,9 @@ def test_loading_is_said_on_a_terminal_and_gone_afterwards(monkeypatch: pytest.M
 @pytest.mark.parametrize("name", COMMANDS)
 def test_loading_is_said_before_anything_large_is_imported(name: str) -> None:
     """What a command imports first, it imports while that is said."""
-    tree = ast.parse((HOME / f"{name}.py").read_text(encoding="utf-8"))
+    file = sys.modules[COMMANDS[name].__module__].__file__
+    assert file is not None
+    tree = ast.parse(Path(file).read_text(encoding="utf-8"))
     (function,) = (one for one in tree.body if isinstance(one, ast.FunctionDef) and one.name == name)
     first = next(one for one in ast.walk(function) if isinstance(one, ast.With | ast.Import | ast.ImportFrom))
     assert isinstance(first, ast.With)
@@ -212,7 +212,7 @@ def test_loading_is_said_before_anything_large_is_imported(name: str) -> None:
 
 
 def test_figures_are_drawn_under_a_bar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rotoscope.figures.save", lambda figure, path: [path])
+    monkeypatch.setattr("rotoscope.plotting.style.save", lambda figure, path: [path])
     monkeypatch.setattr(sys, "stderr", shown := Terminal())
     assert draw_all([("one", None), ("two", None)], tmp_path) == [tmp_path / "one", tmp_path / "two"]
     assert "drawing figures" in shown.getvalue()

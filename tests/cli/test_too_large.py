@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.reading.test_missing_weights import saved
+from tests.models.test_missing_weights import saved
 
 BYTES = re.compile(r"needs [\d.,]+ (GB|TB) of memory, and 4\.0 GB are free on cpu: use ")
 TOO_LARGE = [
@@ -23,7 +23,7 @@ TOO_LARGE = [
 @pytest.fixture
 def four_gigabytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is free, on whatever machine this runs."""
-    monkeypatch.setattr("rotoscope.reading.memory.free_memory", lambda device: 4_000_000_000)
+    monkeypatch.setattr("rotoscope.models.devices.free_memory", lambda device: 4_000_000_000)
 
 
 @pytest.mark.usefixtures("four_gigabytes")
@@ -45,7 +45,7 @@ def test_tables_are_counted_before_anything_is_written(
     """A table of 72 bytes a row, and as many rows again for a draw of the null."""
     model = saved(tmp_path / "model")
     heads = 12
-    monkeypatch.setattr("rotoscope.reading.memory.free_disk", lambda folder: 72 * heads * 3 * (1 + draws) - 1)
+    monkeypatch.setattr("rotoscope.models.devices.free_disk", lambda folder: 72 * heads * 3 * (1 + draws) - 1)
     null = ("--null", "gaussian", "--null-draws", draws) if draws else ("--null", "none")
     line = ("profile", model, "--task", "repeats", "--length", 8, *null, "--device", "cpu")
     code, _, problem = run(*line, "--prompts", 3, "--out", tmp_path / "run")

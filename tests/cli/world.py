@@ -15,9 +15,9 @@ from typing import Any
 
 import rotoscope as rs
 from rotoscope.cli import main
-from tests.analysis.test_onehop import subject as speaker
-from tests.models import tiny
-from tests.reading.test_load import word_tokenizer
+from tests.experiments.test_onehop import subject as speaker
+from tests.models.test_load import word_tokenizer
+from tests.tiny_models import tiny
 
 STAYING = ("embed_tokens", "rotary_emb", "layers.0", "norm")
 MAP = {"lm_head": "cpu", "model.layers.1": "disk"} | {f"model.{part}": "cpu" for part in STAYING}

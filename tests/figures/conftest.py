@@ -11,11 +11,15 @@ import pytest
 import torch
 
 import rotoscope as rs
-from rotoscope.analysis.lengths import stored_lengths
-from rotoscope.results import Dynamics, Gating, Geometry, Lengths, Roles
-from rotoscope.results.record import RunRecord
-from rotoscope.tasks import letter
-from tests.models import tiny, tokens
+from rotoscope.experiments.gate.result import Gating
+from rotoscope.experiments.lengths.result import Lengths
+from rotoscope.experiments.lengths.run import stored_lengths
+from rotoscope.experiments.roles.geometry import Geometry
+from rotoscope.experiments.roles.result import Roles
+from rotoscope.experiments.train.dynamics_result import Dynamics
+from rotoscope.runs.record import RunRecord
+from rotoscope.tasks.multihop import letter
+from tests.tiny_models import tiny, tokens
 
 MODELS = Path(rs.__file__).parent / "stored"
 

@@ -14,8 +14,8 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
-from rotoscope.figures.style import SMALLEST, TEXT_WIDTH
-from rotoscope.palette import MIXED
+from rotoscope.plotting.palette import MIXED
+from rotoscope.plotting.style import SMALLEST, TEXT_WIDTH
 
 
 def faults(figure: Figure) -> list[str]:

@@ -10,12 +10,19 @@ from matplotlib.colors import to_hex
 
 import rotoscope as rs
 from rotoscope.errors import RotoscopeError
-from rotoscope.figures import depth_curves, depth_ends, depth_map, layer_map, plane, writer_graph
-from rotoscope.figures.depths import telling_heads
-from rotoscope.figures.gallery import figures_of
-from rotoscope.figures.writers import WIDEST
-from rotoscope.palette import CARRIED, NULL, POSITIONAL, SYMBOLIC
-from rotoscope.results.writers import empty_writers
+from rotoscope.experiments.depths.figures import (
+    WIDEST,
+    depth_curves,
+    depth_ends,
+    depth_map,
+    telling_heads,
+    writer_graph,
+)
+from rotoscope.experiments.depths.writers_result import empty_writers
+from rotoscope.experiments.gallery import figures_of
+from rotoscope.experiments.profile.figures import layer_map
+from rotoscope.experiments.profile.plane import plane
+from rotoscope.plotting.palette import CARRIED, NULL, POSITIONAL, SYMBOLIC
 from tests.figures.drawn import footer, image, line, names, points, ticks
 from tests.swap_depths import CURVES, as_profile, swap_depths
 

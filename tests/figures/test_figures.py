@@ -12,28 +12,23 @@ from matplotlib.figure import Figure
 
 import rotoscope as rs
 from rotoscope.errors import RotoscopeError, RunError
-from rotoscope.figures import (
-    all_figures,
-    by_position,
-    depth,
+from rotoscope.experiments.figures import all_figures
+from rotoscope.experiments.profile.figures import by_position, depth, layer_map, swap_traces, vectors
+from rotoscope.experiments.profile.frequency_figures import (
     frequency_grid,
     frequency_norms,
     frequency_profiles,
     frequency_summary,
     head_paths,
-    layer_map,
-    plane,
-    save,
-    style,
-    swap_traces,
-    vectors,
 )
-from rotoscope.figures.plane_of_heads import density
-from rotoscope.palette import CLASS_COLOURS, MIXED_EDGE, NULL, POSITIONAL, QUERY, SYMBOLIC
-from rotoscope.reading import HeadReader
+from rotoscope.experiments.profile.plane import density, plane
+from rotoscope.models.reader import HeadReader
+from rotoscope.plotting import style
+from rotoscope.plotting.palette import CLASS_COLOURS, MIXED_EDGE, NULL, POSITIONAL, QUERY, SYMBOLIC
+from rotoscope.plotting.style import save
 from tests.disk import full_disk
 from tests.figures.drawn import bars, footer, image, line, names, points, ticks
-from tests.models import tiny, tokens
+from tests.tiny_models import tiny, tokens
 
 SCORES = ["positional_score", "symbolic_score"]
 

@@ -11,20 +11,22 @@ import pytest
 from matplotlib.figure import Figure
 
 import rotoscope as rs
-from rotoscope import figures as draw
-from rotoscope.palette import MIXED
-from rotoscope.papers.tables import TABLE_1, TABLE_3
-from rotoscope.results import Agreement, Canonical, Gating, Roles
-from rotoscope.results.components import COMPONENTS
-from rotoscope.results.record import RunRecord
-from rotoscope.tasks import letter, number
+from rotoscope.experiments import figures as draw
+from rotoscope.experiments.canonical.result import Canonical
+from rotoscope.experiments.gate.result import Gating
+from rotoscope.experiments.paper_tables import TABLE_1, TABLE_3
+from rotoscope.experiments.profile.across_tasks import COMPONENTS, Agreement
+from rotoscope.experiments.roles.result import Roles
+from rotoscope.plotting.palette import MIXED
+from rotoscope.runs.record import RunRecord
+from rotoscope.tasks.multihop import letter, number
 from tests.figures.conftest import MODELS
 from tests.figures.legible import faults
 from tests.monitored import monitored
 from tests.plans import cache_plan, rotation_plan
-from tests.results.test_onehop import made
-from tests.results.test_restrictions import restricted
-from tests.results.test_steering import made_up as steered
+from tests.runs.test_onehop import made
+from tests.runs.test_restrictions import restricted
+from tests.runs.test_steering import made_up as steered
 from tests.swap_depths import as_profile, swap_depths
 
 Runs = Callable[[str], Any]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from matplotlib.collections import PolyCollection
 
-from rotoscope import figures as draw
+from rotoscope.experiments import figures as draw
 from tests.figures.drawn import footer, line, ticks
 from tests.monitored import monitored
 

@@ -8,11 +8,14 @@ import numpy as np
 from matplotlib.colors import to_hex
 
 import rotoscope as rs
-from rotoscope import figures as draw
-from rotoscope.maths.purity import AT_ITS_LAYER
-from rotoscope.palette import CLASS_COLOURS, LINE_COLOURS, TASK_COLOURS
-from rotoscope.papers.tables import TABLE_1
-from rotoscope.results import Dynamics, Geometry, Lengths, Roles
+from rotoscope.experiments import figures as draw
+from rotoscope.experiments.lengths.result import Lengths
+from rotoscope.experiments.paper_tables import TABLE_1
+from rotoscope.experiments.roles.geometry import Geometry
+from rotoscope.experiments.roles.result import Roles
+from rotoscope.experiments.train.dynamics_result import Dynamics
+from rotoscope.plotting.palette import CLASS_COLOURS, LINE_COLOURS, TASK_COLOURS
+from rotoscope.scores.classes import AT_ITS_LAYER
 from tests.figures.drawn import footer, image, line, names, points, ticks
 
 SCORES = ["positional_score", "symbolic_score"]

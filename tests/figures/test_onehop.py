@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from rotoscope.figures import one_hop_accuracy
-from rotoscope.palette import TASK_COLOURS
-from rotoscope.papers.tables import TABLE_3
+from rotoscope.experiments.ask.figures import one_hop_accuracy
+from rotoscope.experiments.paper_tables import TABLE_3
+from rotoscope.plotting.palette import TASK_COLOURS
 from tests.figures.drawn import footer
-from tests.results.test_onehop import made
+from tests.runs.test_onehop import made
 
 
 def test_draws_accuracy_chance_and_the_papers_curves() -> None:

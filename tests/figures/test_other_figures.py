@@ -6,12 +6,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rotoscope import figures as draw
-from rotoscope.maths.constructions import positional_target_weight, symbolic_target_weight
-from rotoscope.maths.head_discrepancy import index_worst, retrieval_worst
-from rotoscope.results import Canonical, Gating
-from rotoscope.results.record import RunRecord
-from rotoscope.tasks import number
+from rotoscope.experiments import figures as draw
+from rotoscope.experiments.canonical.result import Canonical
+from rotoscope.experiments.gate.result import Gating
+from rotoscope.runs.record import RunRecord
+from rotoscope.scores.constructions import positional_target_weight, symbolic_target_weight
+from rotoscope.scores.discrepancy import index_worst, retrieval_worst
+from rotoscope.tasks.multihop import number
 from tests.figures.drawn import bars, image, line, names, points, ticks
 
 THETAS = {"index": (0.0, 0.01, 0.1, 1.0), "induction, two angles": (0.01, 0.1, 1.0)}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rotoscope.figures.gallery import figures_of
-from rotoscope.report import run_payload
+from rotoscope.experiments.gallery import figures_of
+from rotoscope.report.payload import run_payload
 from tests.plans import cache_plan
 
 

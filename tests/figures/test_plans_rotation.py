@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 import rotoscope as rs
-from rotoscope.figures import rotation_frontier, rotation_map
-from rotoscope.figures.gallery import figures_of
-from rotoscope.report import run_payload, write_report
-from rotoscope.results import RotationPlan
-from tests.analysis.test_rotation_plan import SMALL, random_subject
+from rotoscope.experiments.gallery import figures_of
+from rotoscope.experiments.plan.rotation_figures import rotation_frontier, rotation_map
+from rotoscope.experiments.plan.rotation_result import RotationPlan
+from rotoscope.report.payload import run_payload
+from rotoscope.report.write import write_report
+from tests.experiments.test_rotation_plan import SMALL, random_subject
 
 
 @pytest.fixture(scope="module")

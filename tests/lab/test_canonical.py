@@ -10,19 +10,19 @@ import pytest
 import torch
 
 import rotoscope as rs
-from rotoscope.analysis import canonical as module
-from rotoscope.analysis.canonical import canonical_experiments
 from rotoscope.errors import RotoscopeError, RunError, TaskError
-from rotoscope.figures import (
+from rotoscope.experiments.canonical import run as module
+from rotoscope.experiments.canonical.figures import (
     canonical_accuracy,
     canonical_positions,
     canonical_scores,
     canonical_steps,
     canonical_vectors,
 )
-from rotoscope.lab import ToyHeads, ToySettings
-from rotoscope.settings import CanonicalSettings
-from rotoscope.tasks.canonical_tasks import CANONICAL, CanonicalSamples, canonical
+from rotoscope.experiments.canonical.run import canonical_experiments
+from rotoscope.lab.toy import ToyHeads, ToySettings
+from rotoscope.lab.toy_settings import CanonicalSettings
+from rotoscope.tasks.canonical import CANONICAL, CanonicalSamples, canonical
 
 REFERENCE_ANGLES = (1.0, 10**-0.5, 0.1, 10**-1.5, 0.01, 10**-2.5, 0.001, 1e-5)
 SMALL = {"keys": 8, "symbols": 8, "entities": 8, "batch": 32, "seeds": 2}
@@ -177,7 +177,7 @@ def test_killed_run_ends_with_the_same_numbers(tmp_path, monkeypatch: pytest.Mon
     params=[{"angles": (0.0, 1.0, 0.01, 0.001)}, pytest.param({}, marks=pytest.mark.slow)],
     ids=["few", "all"],
 )
-def quick(request: pytest.FixtureRequest) -> rs.results.Canonical:
+def quick(request: pytest.FixtureRequest) -> rs.experiments.Canonical:
     """The quick preset, at a few of its angles or at all of them."""
     return canonical_experiments("all", "quick", **request.param)
 

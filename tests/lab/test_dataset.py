@@ -9,8 +9,8 @@ import pytest
 
 import rotoscope as rs
 from rotoscope.errors import RunError, TaskError
-from rotoscope.lab import training_sequences
-from rotoscope.settings import TrainSettings
+from rotoscope.lab.sequences import training_sequences
+from rotoscope.lab.settings import TrainSettings
 from tests.disk import full_disk
 
 SIZES = {"validation": 9, "test": 20}

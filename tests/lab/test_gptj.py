@@ -9,14 +9,15 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, GPTJForCausalLM
 
 import rotoscope as rs
-from rotoscope.analysis.watching import Watch, score_heads
 from rotoscope.errors import ModelError, UnprovenError
-from rotoscope.lab import GPTJ, GPTJShape, gptj, save_checkpoint
-from rotoscope.lab.checkpoints import load_multihop, sequences_for
+from rotoscope.experiments.train.watch import Watch, score_heads
+from rotoscope.lab import gptj
+from rotoscope.lab.checkpoints import load_multihop, save_checkpoint, sequences_for
+from rotoscope.lab.gptj import GPTJ, GPTJShape
 from rotoscope.lab.sequences import model_shape, training_sequences
+from rotoscope.lab.settings import TrainSettings
 from rotoscope.lab.training import Evaluation
-from rotoscope.reading import HeadReader
-from rotoscope.settings import TrainSettings
+from rotoscope.models.reader import HeadReader
 
 SHAPES = {
     "as in P2": {"layers": 3, "heads": 1, "width": 64, "rotary": 64},

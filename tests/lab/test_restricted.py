@@ -14,12 +14,13 @@ from transformers import AutoModelForCausalLM
 
 import rotoscope as rs
 from rotoscope.errors import ModelError, RotoscopeError
-from rotoscope.lab import GPTJ, GPTJShape, Trainer, save_checkpoint
+from rotoscope.lab.checkpoints import save_checkpoint
+from rotoscope.lab.gptj import GPTJ, GPTJShape
 from rotoscope.lab.sequences import model_shape
-from rotoscope.maths.rotation import rope_angles
-from rotoscope.reading import HeadReader
-from rotoscope.settings import TrainSettings
-from rotoscope.settings.angles import layer_ids
+from rotoscope.lab.settings import TrainSettings, layer_ids
+from rotoscope.lab.trainer import Trainer
+from rotoscope.models.reader import HeadReader
+from rotoscope.scores.counterfactual import rope_angles
 from tests.lab.test_gptj import awake
 from tests.lab.test_stack import CPU, SMALL, trained
 
@@ -175,7 +176,7 @@ def test_alike_models_share_their_table() -> None:
 
 
 def test_runs_of_restrictions(tmp_path: Path) -> None:
-    how: dict[str, Any] = {"device": "cpu", "on_evaluate": rs.analysis.Watch(4), **SMALLER, "steps": 4}
+    how: dict[str, Any] = {"device": "cpu", "on_evaluate": rs.experiments.Watch(4), **SMALLER, "steps": 4}
     del how["letters"]  # meant for the other task
     runs = rs.lab.train("letter", "paper", angles=["all", "0:slow"], out=tmp_path / "runs", **how)
     assert [run.folder.name for run in runs] == ["letter-0", "letter-0.slow-0"]

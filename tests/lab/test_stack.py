@@ -13,9 +13,11 @@ from safetensors.torch import load_file
 
 import rotoscope as rs
 from rotoscope.errors import RotoscopeError, RunError
-from rotoscope.lab import GPTJ, GPTJShape, Trainer, training
-from rotoscope.lab.layer import block
-from rotoscope.settings import TrainSettings
+from rotoscope.lab import training
+from rotoscope.lab.gptj import GPTJ, GPTJShape
+from rotoscope.lab.settings import TrainSettings
+from rotoscope.lab.stacked_layer import block
+from rotoscope.lab.trainer import Trainer
 from tests.lab.test_gptj import awake
 
 CPU = torch.device("cpu")
@@ -149,7 +151,7 @@ def test_killed_among_its_models_it_goes_on_from_where_all_were_saved(
 
 
 def test_its_folders_are_runs_like_any_other(tmp_path: Path) -> None:
-    how: dict[str, Any] = {"device": "cpu", "on_evaluate": rs.analysis.Watch(4), **SMALL, "steps": 10}
+    how: dict[str, Any] = {"device": "cpu", "on_evaluate": rs.experiments.Watch(4), **SMALL, "steps": 10}
     runs = rs.lab.train(BOTH, "paper", seeds=2, seed=3, out=tmp_path / "runs", **how)
     assert [run.folder.name for run in runs] == ["number-3", "number-4", "letter-3", "letter-4"]
     del how["letters"]  # meant for the other task

@@ -16,7 +16,9 @@ from safetensors.torch import load_file
 
 import rotoscope as rs
 from rotoscope.errors import RotoscopeError, RunError, TaskError
-from rotoscope.lab import Trainer, TrainSettings, training
+from rotoscope.lab import training
+from rotoscope.lab.settings import TrainSettings
+from rotoscope.lab.trainer import Trainer
 from tests.campaign.kinds import forked
 from tests.waiting import wait_until
 
@@ -49,7 +51,7 @@ def weights_of(folder: Path, step: int = 120) -> dict[str, torch.Tensor]:
 def test_both_tasks_are_learned_and_told_apart(
     preset: str, symbolic: int, request: pytest.FixtureRequest
 ) -> None:
-    runs: dict[str, rs.results.Training] = request.getfixturevalue(preset)
+    runs: dict[str, rs.lab.Training] = request.getfixturevalue(preset)
     for run in runs.values():
         assert (run.test["accuracy"] >= 0.95).all()
     ends = {task: rs.dynamics(run).pure_from() for task, run in runs.items()}
@@ -58,7 +60,7 @@ def test_both_tasks_are_learned_and_told_apart(
     assert (ends["letter"]["head_class"] == "symbolic").sum() >= symbolic
 
 
-def test_heads_begin_undecided(trained: dict[str, rs.results.Training]) -> None:
+def test_heads_begin_undecided(trained: dict[str, rs.lab.Training]) -> None:
     for run in trained.values():
         start = rs.dynamics(run).at()[lambda t: t["step"] == 0]
         assert (start[["positional_score", "symbolic_score"]] >= 0.95).all(axis=None)
@@ -90,7 +92,7 @@ def test_every_step_of_an_epoch_sees_other_sequences() -> None:
 @pytest.mark.parametrize("kills", [1, 3])
 def test_killed_at_a_random_moment_it_ends_with_the_same_weights(tmp_path: Path, kills: int) -> None:
     settings = {**TINY, "steps": 240}
-    watch = {"on_evaluate": rs.analysis.Watch(20), "device": "cpu"}
+    watch = {"on_evaluate": rs.experiments.Watch(20), "device": "cpu"}
     whole = rs.lab.train("number", "mini", out=tmp_path / "whole", **watch, **settings)
     folder, killed = tmp_path / "killed", 0
     dice = random.Random(time.time_ns())

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from rotoscope.lab import Trainer
-from rotoscope.settings import TrainSettings
+from rotoscope.lab.settings import TrainSettings
+from rotoscope.lab.trainer import Trainer
 
 CPU = torch.device("cpu")
 SMALL = TrainSettings(

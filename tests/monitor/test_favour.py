@@ -12,10 +12,11 @@ import transformers as tf
 
 import rotoscope as rs
 from rotoscope.errors import ModelError, RotoscopeError
-from rotoscope.monitor import Favour
-from rotoscope.reading import HeadReader, LayerHeads
-from tests.models import tiny, tokens
+from rotoscope.models.layer import LayerHeads
+from rotoscope.models.reader import HeadReader
+from rotoscope.monitor.steering_penalty import Favour
 from tests.monitor.trained import data, fresh, trainer
+from tests.tiny_models import tiny, tokens
 
 
 def favoured(favour: Favour, model: Any, batch: torch.Tensor, **more: Any) -> torch.Tensor:

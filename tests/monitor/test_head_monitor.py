@@ -13,7 +13,7 @@ import torch
 import transformers as tf
 
 import rotoscope as rs
-from rotoscope.results.dynamics import Dynamics
+from rotoscope.experiments.train.dynamics_result import Dynamics
 from tests.disk import full_disk
 from tests.monitor.trained import STEPS, TOKENS, equal, fresh, loop, trainer
 

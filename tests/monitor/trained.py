@@ -9,7 +9,7 @@ import peft
 import torch
 import transformers as tf
 
-from tests.models import GROUPED
+from tests.tiny_models import GROUPED
 
 STEPS = 6
 TOKENS = torch.randint(3, 128, (3, 12), generator=torch.Generator().manual_seed(1))

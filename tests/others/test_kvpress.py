@@ -11,11 +11,11 @@ import pytest
 import torch
 
 import rotoscope as rs
-from rotoscope.analysis.batches import Halving
-from rotoscope.analysis.losses import measure_losses
-from rotoscope.analysis.plan import StreamingPlan, save_duo_attention
-from rotoscope.reading import HeadReader
-from rotoscope.reading.streaming import streaming
+from rotoscope.experiments.plan.plan_file import StreamingPlan, save_duo_attention
+from rotoscope.measures.batches import Halving
+from rotoscope.measures.losses import measure_losses
+from rotoscope.models.reader import HeadReader
+from rotoscope.models.stream import streaming
 from tests.others.environment import ROOT, python_of
 
 

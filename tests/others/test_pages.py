@@ -12,9 +12,9 @@ import pytest
 import torch
 
 import rotoscope as rs
-from tests.models import tiny, tokens
 from tests.others.environment import PACKAGES, ROOT, python_of
 from tests.test_docs import OF_OTHERS
+from tests.tiny_models import tiny, tokens
 
 RUNS = [("transformerlens", "lens"), ("transformerlens", "hooked"), ("nnsight", "lens")]
 
@@ -78,7 +78,7 @@ def test_queries_and_keys_of_any_hook_give_the_scores_of_a_profile(name: str) ->
     for layer, (q, k) in enumerate(zip(*kept.values(), strict=True)):
         asked, keys = q[-1].unflatten(-1, (-1, width)), k.unflatten(-1, (-1, width)).transpose(0, 1)
         keys = keys.repeat_interleave(len(asked) // len(keys), dim=0)
-        asked, keys = (rs.maths.split_planes(x, rotated, interleaved=name == "gptj") for x in (asked, keys))
+        asked, keys = (rs.scores.split_planes(x, rotated, interleaved=name == "gptj") for x in (asked, keys))
         found = rs.swap_scores(rs.counterfactual_logits(asked, keys, angles, width**-0.5))
         rows = whole[whole["layer"] == layer]
         for kind in ("positional", "symbolic"):

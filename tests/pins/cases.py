@@ -262,7 +262,7 @@ def theory(folder: Path) -> Tables:
 
 def canonical(folder: Path) -> Tables:
     sizes = {"steps": 20, "evaluations": 2, "tested": 1024}
-    measured = rs.analysis.canonical_experiments("all", "quick", out=folder, show_progress=False, **sizes)
+    measured = rs.experiments.canonical_experiments("all", "quick", out=folder, show_progress=False, **sizes)
     keys = ("experiment", "theta", "seed")
     return {
         "accuracy": Table(measured.accuracy, (*keys, "step"), ("accuracy",)),

@@ -15,10 +15,10 @@ import torch
 
 import rotoscope as rs
 from rotoscope.cli import main
-from rotoscope.report import write_report
-from rotoscope.results.aggregate import SCORES
-from tests.models import tiny, tokens
+from rotoscope.report.write import write_report
+from rotoscope.stats.aggregate import SCORES
 from tests.report.browser import SETTINGS, Watched, chromium
+from tests.tiny_models import tiny, tokens
 
 
 @pytest.fixture(scope="session")

@@ -16,10 +16,12 @@ import pytest
 
 import rotoscope as rs
 from benchmarks import page as benchmark
-from rotoscope.report import render_page, run_payload, write_report
-from rotoscope.results import Profile
-from rotoscope.results.aggregate import SCORES
-from rotoscope.results.record import SubjectRecord
+from rotoscope.experiments.profile.result import Profile
+from rotoscope.report.page import render_page
+from rotoscope.report.payload import run_payload
+from rotoscope.report.write import write_report
+from rotoscope.runs.record import SubjectRecord
+from rotoscope.stats.aggregate import SCORES
 from tests.report.browser import Watched, chromium, until
 from tests.report.test_page import EVIL
 
@@ -370,7 +372,7 @@ def test_the_file_is_enough(browser: Any, profile: rs.Profile, tmp_path: Path) -
 
 
 def test_the_ledger_has_a_tab(visit: Visit, tmp_path: Path) -> None:
-    from rotoscope.papers import reproduce
+    from rotoscope.ledger.judge import reproduce
 
     ledger = reproduce("p2-number-order", out=tmp_path / "ledger", device="cpu")
     assert (tmp_path / "ledger" / "report.html").is_file()

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from rotoscope.maths.purity import CLASSES
-from rotoscope.report import run_payload
-from rotoscope.report.found import find_runs
-from rotoscope.results.writers import NOBODY, empty_writers
+from rotoscope.experiments.depths.writers_result import NOBODY, empty_writers
+from rotoscope.report.payload import run_payload
+from rotoscope.report.run_index import find_runs
+from rotoscope.scores.classes import CLASSES
 from tests.report.browser import Watched, until
 from tests.swap_depths import as_profile, swap_depths
 

@@ -9,8 +9,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from rotoscope.papers import CLAIMS, VERDICTS
-from rotoscope.results import Ledger, RunRecord
+from rotoscope.ledger.judge import CLAIMS
+from rotoscope.ledger.result import Ledger
+from rotoscope.ledger.verdicts import VERDICTS
+from rotoscope.runs.record import RunRecord
 from tests.report.test_browser import Visit
 from tests.test_docs import build_site
 

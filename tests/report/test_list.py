@@ -11,11 +11,11 @@ import pandas as pd
 import pytest
 
 import rotoscope as rs
-from rotoscope.report import glimpse
-from rotoscope.report.found import Found, find_runs
-from rotoscope.report.runs_page import Links, rows
-from rotoscope.results.files import checksum, write_table
-from rotoscope.results.record import RunRecord
+from rotoscope.report import run_index as glimpse
+from rotoscope.report.run_index import Found, find_runs
+from rotoscope.report.run_list import Links, rows
+from rotoscope.runs.files import checksum, write_table
+from rotoscope.runs.record import RunRecord
 from tests.report.test_payload import edit_run
 
 

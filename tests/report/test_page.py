@@ -15,10 +15,12 @@ import pytest
 
 import rotoscope as rs
 from benchmarks.page import synthetic
-from rotoscope import palette
 from rotoscope.errors import RotoscopeError, RunError
-from rotoscope.report import render_page, run_payload, write_report
-from rotoscope.results.record import SubjectRecord
+from rotoscope.plotting import palette
+from rotoscope.report.page import render_page
+from rotoscope.report.payload import run_payload
+from rotoscope.report.write import write_report
+from rotoscope.runs.record import SubjectRecord
 
 EVIL = "</script><script>alert('1')</script> \"quoted\" & <img src=x onerror=alert(2)> 🎲 \u2028"
 

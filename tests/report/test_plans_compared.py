@@ -10,10 +10,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rotoscope.report import render_page, write_site
-from rotoscope.report.side_by_side import payloads_of, side_of
-from rotoscope.results.cache_plan import CachePlan
-from tests.analysis.test_rotation_plan import made_up
+from rotoscope.experiments.plan.cache_result import CachePlan
+from rotoscope.report.compare import payloads_of, side_of
+from rotoscope.report.page import render_page
+from rotoscope.report.site import write_site
+from tests.experiments.test_rotation_plan import made_up
 from tests.plans import cache_plan
 from tests.report.browser import Watched
 

@@ -12,8 +12,9 @@ import pytest
 
 import rotoscope as rs
 from rotoscope.cli import app
-from rotoscope.report import write_report, write_site
-from rotoscope.results.shown import after_swap
+from rotoscope.experiments.profile.examples import after_swap
+from rotoscope.report.site import write_site
+from rotoscope.report.write import write_report
 from tests.report.browser import Watched
 
 
@@ -110,7 +111,7 @@ def test_what_should_i_run_next(reader: Any, typed: rs.Profile, tmp_path: Path) 
 
 def test_a_model_that_learned_nothing_is_not_said_to_be_more(reader: Any, tmp_path: Path) -> None:
     """The same page of random weights beside their own null: no figure is called beyond it."""
-    from tests.models import tiny, tokens
+    from tests.tiny_models import tiny, tokens
 
     random = rs.profile(tiny("llama", seed=7), tokens=tokens(4, 16), null="random", null_draws=5)
     page = reader(write_report(tmp_path / "random.html", random))

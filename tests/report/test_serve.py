@@ -16,10 +16,11 @@ import pytest
 from starlette.testclient import TestClient
 
 import rotoscope as rs
-from rotoscope.report import found
-from rotoscope.report.address import is_local, listening, named, trusted
+from rotoscope.lab.result import Training
+from rotoscope.report import run_index as found
+from rotoscope.report.run_list import is_local, listening, named, trusted
 from rotoscope.report.server import make_app
-from rotoscope.results import Run, Training
+from rotoscope.runs.run import Run
 
 ROTOSCOPE = str(Path(sys.executable).with_name("rotoscope"))
 TOKEN = "a-token-of-the-tests"
@@ -399,7 +400,7 @@ def test_which_hosts_are_trusted() -> None:
 def test_another_port_where_the_usual_one_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        monkeypatch.setattr("rotoscope.report.address.PORT", port)
+        monkeypatch.setattr("rotoscope.report.run_list.PORT", port)
         with listening("127.0.0.1", None) as bound:
             assert bound.getsockname()[1] not in (0, port)
         with pytest.raises(rs.RotoscopeError, match=f"cannot listen on 127.0.0.1 port {port}"):

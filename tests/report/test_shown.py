@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 import rotoscope as rs
-from rotoscope.report import run_payload, write_report
-from rotoscope.results.shown import after_swap, blocks_shown
-from tests.models import tiny, tokens
+from rotoscope.experiments.profile.examples import after_swap, blocks_shown
+from rotoscope.report.payload import run_payload
+from rotoscope.report.write import write_report
 from tests.report.browser import Watched, until
 from tests.report.test_browser import title
+from tests.tiny_models import tiny, tokens
 
 Visit = Callable[..., Watched]
 HEATS = """(which) => [...document.querySelectorAll('#prompt .tokens')][which] ? [...[...document.querySelectorAll('#prompt .tokens')][which]

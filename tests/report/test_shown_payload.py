@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import rotoscope as rs
-from rotoscope.report import run_payload
+from rotoscope.report.payload import run_payload
 
 
 @pytest.mark.slow

@@ -17,10 +17,10 @@ import pytest
 
 import rotoscope as rs
 from rotoscope.errors import RunError
-from rotoscope.report import run_payload
 from rotoscope.report import site as site_module
+from rotoscope.report.payload import run_payload
 from rotoscope.report.site import write_site
-from rotoscope.results.record import described_checksum
+from rotoscope.runs.record import described_checksum
 from tests.report.browser import Watched, until
 from tests.report.test_page import policy
 from tests.report.test_serve import ODD, PNG, evaluated, training

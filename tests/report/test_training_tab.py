@@ -13,12 +13,11 @@ import pandas as pd
 import pytest
 
 import rotoscope as rs
-from rotoscope.report import run_payload
-from rotoscope.report.found import find_runs
+from rotoscope.experiments.train.dynamics_result import Dynamics
+from rotoscope.report.payload import run_payload
 from rotoscope.report.reported_run import reported_run
-from rotoscope.report.running import RECENT_S, how_far, is_recent, so_far
-from rotoscope.results import Dynamics
-from rotoscope.results.run import Run
+from rotoscope.report.run_index import RECENT_S, find_runs, how_far, is_recent, so_far
+from rotoscope.runs.run import Run
 from tests.monitored import SETTINGS, monitored, point
 from tests.report.browser import Watched, until
 from tests.report.test_payload import strict, unpacked
@@ -132,7 +131,7 @@ def test_finished_while_it_is_looked_at(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_two_trainings_side_by_side() -> None:
-    from rotoscope.report.side_by_side import payloads_of, side_of
+    from rotoscope.report.compare import payloads_of, side_of
 
     first, second = monitored([0, 300], 2, 3), monitored([0, 300, 600], 3, 3)
     first.tables["scores"] = first.scores[first.scores["step"] == 0]

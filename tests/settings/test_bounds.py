@@ -9,11 +9,11 @@ from typing import get_args, get_type_hints
 
 import pytest
 
-from rotoscope import settings
 from rotoscope.errors import RotoscopeError
 from rotoscope.settings import Settings
+from tests.settings_kinds import settings_kinds
 
-KINDS = [kind for kind in vars(settings).values() if isinstance(kind, type) and issubclass(kind, Settings)]
+KINDS = settings_kinds()
 
 
 def numeric(kind: type[Settings]) -> list[str]:

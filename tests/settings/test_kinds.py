@@ -11,17 +11,13 @@ import numpy as np
 import pytest
 
 from rotoscope.errors import RotoscopeError
+from rotoscope.experiments.gate.settings import GateSettings
+from rotoscope.experiments.lengths.settings import LengthsSettings
+from rotoscope.experiments.plan.settings import CacheSettings, RotationSettings
+from rotoscope.experiments.profile.settings import ProfileSettings
+from rotoscope.lab.settings import TrainSettings
 from rotoscope.lab.toy import ToySettings
-from rotoscope.settings import (
-    CacheSettings,
-    GateSettings,
-    LengthsSettings,
-    ProfileSettings,
-    RotationSettings,
-    Settings,
-    TrainSettings,
-)
-from rotoscope.settings.kinds import each, held
+from rotoscope.settings import Settings, each, held
 from tests.settings.test_bounds import KINDS
 
 FIELDS = [(kind, name) for kind in KINDS for name in kind.names()]

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 import rotoscope as rs
-from rotoscope.sweeps import driver, local_pool, one_item
+from rotoscope.sweeps import driver, local_pool
+from rotoscope.sweeps import run_item as one_item
 from rotoscope.sweeps.items import Item
 from tests.cli.conftest import run  # noqa: F401 - a fixture
 from tests.sweep.light import Commands, light_item
@@ -47,7 +48,7 @@ def sweep_text(grid: dict[str, Any], command: str = "profile", **settings: Any) 
     return "\n".join(lines) + "\n"
 
 
-Light = Callable[..., rs.results.Sweep]
+Light = Callable[..., rs.sweeps.result.Sweep]
 
 
 class AtOnce:
@@ -69,7 +70,7 @@ def _sweeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Light:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("LIGHT_JOURNAL", str(tmp_path / "journal"))
 
-    def swept(grid: dict[str, Any] | None = None, **how: Any) -> rs.results.Sweep:
+    def swept(grid: dict[str, Any] | None = None, **how: Any) -> rs.sweeps.result.Sweep:
         Path("sweep.toml").write_text(sweep_text(grid or GRID, prompts=4))
         return rs.sweep("sweep.toml", show_progress=False, **how)
 

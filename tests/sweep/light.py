@@ -16,9 +16,11 @@ import numpy as np
 import pandas as pd
 
 from rotoscope.errors import RotoscopeError
-from rotoscope.results import Restrictions, Run
-from rotoscope.results.items import Outcome
-from rotoscope.sweeps import local_pool, one_item
+from rotoscope.experiments.train.restrictions import Restrictions
+from rotoscope.runs.run import Run
+from rotoscope.sweeps import local_pool
+from rotoscope.sweeps import run_item as one_item
+from rotoscope.sweeps.result import Outcome
 
 PIECES, HEADS = 4, 3
 JOURNAL, MOMENT = "LIGHT_JOURNAL", "LIGHT_MOMENT"

@@ -16,8 +16,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from rotoscope.results.items import outcome_of
-from rotoscope.sweeps import on_ray, one_item, run_sweep
+from rotoscope.sweeps import on_ray
+from rotoscope.sweeps import run_item as one_item
+from rotoscope.sweeps.driver import run_sweep
+from rotoscope.sweeps.result import outcome_of
 from tests.sweep.light import Commands
 from tests.waiting import wait_until
 

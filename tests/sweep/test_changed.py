@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from rotoscope.errors import RunError
-from rotoscope.results import Restrictions, Run
-from rotoscope.results.items import outcome_of
+from rotoscope.experiments.train.restrictions import Restrictions
+from rotoscope.runs.run import Run
 from rotoscope.sweeps import inputs
-from tests.models import tiny
+from rotoscope.sweeps.result import outcome_of
 from tests.sweep.conftest import Light
+from tests.tiny_models import tiny
 
 Journal = Callable[[], list[str]]
 

@@ -16,10 +16,11 @@ import pytest
 
 import rotoscope as rs
 from rotoscope.errors import RunError
-from rotoscope.results.place import Place
-from rotoscope.sweeps import driver, items_of, local_pool, lock, one_item, read_file
+from rotoscope.runs.folder import Place
+from rotoscope.sweeps import driver, local_pool, lock
+from rotoscope.sweeps import run_item as one_item
 from rotoscope.sweeps.commands import Swept
-from rotoscope.sweeps.items import Item
+from rotoscope.sweeps.items import Item, items_of, read_file
 from tests.sweep.conftest import ROOT, Light, locked, sweep_text
 from tests.sweep.light import HEADS, PIECES
 
@@ -111,7 +112,7 @@ def test_tables_of_an_earlier_grid_are_gone(light: Light) -> None:
 
 def test_numbers_and_texts_in_one_column_are_texts(tmp_path: Path) -> None:
     """As of depths, which are layers or the own one, and of an axis with single values and lists."""
-    from rotoscope.results.sweep import _Joined
+    from rotoscope.sweeps.result import _Joined
 
     joined = _Joined({"one": {"tau": 0.1}, "two": {"tau": [0.1, 0.2]}})
     for name, depth in (("one", 3), ("two", "own")):

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from rotoscope.errors import RotoscopeError
-from rotoscope.settings import SweepSettings
-from rotoscope.sweeps import Item, items_of, read_file
-from rotoscope.sweeps.items import part_of
+from rotoscope.sweeps.items import Item, items_of, part_of, read_file
+from rotoscope.sweeps.settings import SweepSettings
 
 DESIGNED = """\
 command = "profile"

@@ -17,8 +17,8 @@ import pytest
 
 import rotoscope as rs
 from rotoscope.errors import RunError
-from rotoscope.results import items as kept
 from rotoscope.sweeps import local_pool, lock
+from rotoscope.sweeps import result as kept
 from rotoscope.sweeps.commands import Swept
 from rotoscope.sweeps.items import Item
 from tests.sweep.conftest import Light, locked, sweep_text
@@ -56,7 +56,7 @@ def test_every_item_is_a_run_of_its_own_and_all_heads_are_in_one_table(
         rows = found.heads[found.heads["item"] == row.item].drop(columns=["item", "model", "seed"])
         pd.testing.assert_frame_equal(own, rows.reset_index(drop=True))
     again = rs.open("swept")
-    assert isinstance(again, rs.results.Sweep)
+    assert isinstance(again, rs.sweeps.result.Sweep)
     pd.testing.assert_frame_equal(again.heads, found.heads)
     assert "4 items" in repr(again)
 
@@ -173,7 +173,7 @@ def test_a_finished_run_without_its_note_is_looked_at_again(
     found = light({"model": ["a"], "seed": [0]})
     note = Path("swept") / found.items["folder"][0] / kept.ITEM
     note.unlink()
-    assert list(rs.open("swept", rs.results.Sweep).items["state"]) == [
+    assert list(rs.open("swept", rs.sweeps.result.Sweep).items["state"]) == [
         "finished"
     ]  # the sweep was whole, and says so
     light({"model": ["a"], "seed": [0]})

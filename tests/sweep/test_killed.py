@@ -17,10 +17,10 @@ import pandas as pd
 import pytest
 
 import rotoscope as rs
-from rotoscope.results.items import outcome_of
-from tests.models import tiny
-from tests.reading.test_load import word_tokenizer
+from rotoscope.sweeps.result import outcome_of
+from tests.models.test_load import word_tokenizer
 from tests.sweep.conftest import ROOT, Light, sweep_text
+from tests.tiny_models import tiny
 from tests.waiting import wait_until
 
 PATIENCE_S = 900.0

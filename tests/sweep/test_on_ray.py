@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from rotoscope.errors import RotoscopeError
-from rotoscope.results.items import FINISHED, Outcome, close, outcome_of
 from rotoscope.sweeps import on_ray
 from rotoscope.sweeps.commands import Swept
 from rotoscope.sweeps.items import Item
+from rotoscope.sweeps.result import FINISHED, Outcome, close, outcome_of
 from tests.sweep.conftest import Light
 from tests.sweep.light import light_run
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pandas as pd
 
 import rotoscope as rs
-from rotoscope.report import run_payload
-from rotoscope.report.found import find_runs
+from rotoscope.report.payload import run_payload
+from rotoscope.report.run_index import find_runs
 from tests.sweep.conftest import Light
 
 

@@ -11,9 +11,9 @@ import pytest
 
 import rotoscope as rs
 from rotoscope.errors import RunError
-from tests.models import tiny
-from tests.reading.test_load import word_tokenizer
+from tests.models.test_load import word_tokenizer
 from tests.sweep.conftest import Light, at_once, sweep_text
+from tests.tiny_models import tiny
 
 PROFILE: dict[str, Any] = {
     "task": "repeats", "length": 8, "prompts": 2, "null": "none", "figures": False, "device": "cpu",
@@ -21,7 +21,7 @@ PROFILE: dict[str, Any] = {
 
 
 @pytest.fixture
-def profiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> rs.results.Sweep:
+def profiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> rs.sweeps.result.Sweep:
     """Profiles of two models that have the same name and other weights."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("rotoscope.sweeps.driver.pool", at_once)
@@ -33,7 +33,7 @@ def profiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> rs.results.Swee
     return rs.sweep("sweep.toml", on="here", table="all.parquet", show_progress=False)
 
 
-def test_heads_of_all_items_are_one_table(profiled: rs.results.Sweep) -> None:
+def test_heads_of_all_items_are_one_table(profiled: rs.sweeps.result.Sweep) -> None:
     table = pd.read_parquet("all.parquet")
     pd.testing.assert_frame_equal(table, profiled.table())
     assert list(table.columns[:4]) == ["item", "model", "seed", "fingerprint"]
@@ -48,18 +48,18 @@ def test_heads_of_all_items_are_one_table(profiled: rs.results.Sweep) -> None:
         pd.testing.assert_frame_equal(rows, heads, check_exact=True)
 
 
-def test_models_of_one_name_have_different_fingerprints(profiled: rs.results.Sweep) -> None:
+def test_models_of_one_name_have_different_fingerprints(profiled: rs.sweeps.result.Sweep) -> None:
     """Also where the grid says nothing about the model."""
     record = profiled.run
     for place in record.settings["items"].values():
         del place["model"]
-    table = rs.results.Sweep.gathered(Path("swept"), record).table()
+    table = rs.sweeps.result.Sweep.gathered(Path("swept"), record).table()
     assert list(table.columns[:4]) == ["item", "seed", "model", "fingerprint"]
     assert table["model"].nunique() == 1
     assert table["fingerprint"].nunique() == 2
 
 
-def test_the_card_says_what_is_in_the_table(profiled: rs.results.Sweep) -> None:
+def test_the_card_says_what_is_in_the_table(profiled: rs.sweeps.result.Sweep) -> None:
     table, card = profiled.table(), json.loads(Path("all.json").read_text())
     assert (card["licence"], card["heads"], card["items"]) == ("", len(table), 4)
     assert {model["fingerprint"] for model in card["models"]} == set(table["fingerprint"])
@@ -74,7 +74,7 @@ def test_the_card_says_what_is_in_the_table(profiled: rs.results.Sweep) -> None:
     assert own == []
 
 
-def test_a_table_is_replaced_and_nothing_else(profiled: rs.results.Sweep) -> None:
+def test_a_table_is_replaced_and_nothing_else(profiled: rs.sweeps.result.Sweep) -> None:
     profiled.table("all.parquet")
     Path("mine.parquet").write_bytes(b"mine")
     with pytest.raises(RunError, match="mine.parquet exists and has no card beside it, so it is not replaced"):

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from rotoscope.errors import TaskError
-from rotoscope.tasks import either
 from rotoscope.tasks.multihop import pointed_at, solve
+from rotoscope.tasks.multihop_frames import either
 
 
 @pytest.mark.parametrize("shuffled", [False, True])

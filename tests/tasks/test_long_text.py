@@ -6,7 +6,7 @@ import pytest
 
 import rotoscope as rs
 from rotoscope.errors import TaskError
-from tests.reading.test_load import word_tokenizer
+from tests.models.test_load import word_tokenizer
 
 TEXT = " ".join(f"w{3 + k % 97}" for k in range(97))
 

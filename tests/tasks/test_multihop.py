@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import rotoscope as rs
 from rotoscope.errors import TaskError
-from rotoscope.tasks.dice import Dice
 from rotoscope.tasks.multihop import MULTIHOP, SOLVERS, pointed_at, solve
+from rotoscope.tasks.prompt import Dice
 
 BOTH = pytest.mark.parametrize("task", ["number", "letter"])
 

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 import rotoscope as rs
-from rotoscope.analysis.prompts import make_prompts
 from rotoscope.errors import RotoscopeError, TaskError
-from rotoscope.settings import PromptSettings
-from rotoscope.tasks.lookup_lines import lines_for
-from rotoscope.tasks.prefixes import THROWAWAY
-from tests.models import tiny
-from tests.reading.test_load import word_tokenizer
+from rotoscope.experiments.prompt_settings import PromptSettings
+from rotoscope.experiments.prompts import make_prompts
+from rotoscope.tasks.lists import lines_for
+from rotoscope.tasks.prefix import THROWAWAY
+from tests.models.test_load import word_tokenizer
 from tests.tasks.test_tasks import words
+from tests.tiny_models import tiny
 
 STORED = Path(rs.__file__).parent / "stored" / "language"
 

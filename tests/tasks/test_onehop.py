@@ -5,8 +5,7 @@ import re
 import pytest
 
 from rotoscope.errors import TaskError
-from rotoscope.tasks import OneHopPlan, one_hop
-from rotoscope.tasks.onehop import LENGTHS, default_template, read_answer
+from rotoscope.tasks.onehop import LENGTHS, OneHopPlan, default_template, one_hop, read_answer
 
 
 def solved(task: str, sequence: list[str], query: str) -> str:

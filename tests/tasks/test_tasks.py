@@ -4,11 +4,11 @@ import pytest
 
 import rotoscope as rs
 from rotoscope.errors import BlockError, TaskError
-from rotoscope.maths.blocks import Blocks
-from rotoscope.tasks import PREFIXES
-from rotoscope.tasks.prompts import Encoded, Prompt, spans_of
-from tests.models import tiny
-from tests.reading.test_load import word_tokenizer
+from rotoscope.scores.blocks import Blocks
+from rotoscope.tasks.prefix import PREFIXES
+from rotoscope.tasks.prompt import Encoded, Prompt, spans_of
+from tests.models.test_load import word_tokenizer
+from tests.tiny_models import tiny
 
 
 def words(subject: rs.Subject, prompt: rs.Prompt) -> list[str]:

@@ -1,0 +1,1 @@
+"""How well does a language model answer one-hop questions, by length?"""

@@ -1,0 +1,131 @@
+"""How well a language model answers one-hop questions, by length."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from rotoscope.runs.result import SavedRun, Table
+from rotoscope.tasks.onehop import Question, Status
+
+KEYS = ("task", "length", "run", "question")
+
+
+def answer_row(
+    run: int,
+    question: Question,
+    answered: str,
+    status: Status,
+    *,
+    ranked: str | None = None,
+    prompt_tokens: int | None = None,
+    completion_tokens: int | None = None,
+    retries: int = 0,
+) -> dict[str, Any]:
+    """One question as it stands in the table. `ranked` is the most likely candidate, where that is known."""
+    return {
+        "task": question.task,
+        "length": question.length,
+        "run": run,
+        "question": question.number,
+        "expected": question.answer,
+        "candidates": len(question.candidates),
+        "answered": answered,
+        "status": status,
+        "correct": status == "answered" and answered == question.answer,
+        "ranked": ranked,
+        "ranked_correct": None if ranked is None else ranked == question.answer,
+        "prompt_tokens": prompt_tokens,
+        "completion_tokens": completion_tokens,
+        "retries": retries,
+    }
+
+
+def question_key(run: int, question: Question) -> tuple[Any, ...]:
+    """What tells a question of a run from all others: the columns of `KEYS`."""
+    return question.task, question.length, run, question.number
+
+
+def answered_keys(rows: Iterable[dict[str, Any]]) -> set[tuple[Any, ...]]:
+    """The keys of the questions that have an answer."""
+    return {tuple(row[key] for key in KEYS) for row in rows}
+
+
+def answers_table(rows: Iterable[dict[str, Any]]) -> pd.DataFrame:
+    """Rows in the order of their questions, whatever order they came in."""
+    table = pd.DataFrame(rows)
+    numbers = {"prompt_tokens": "Int64", "completion_tokens": "Int64", "ranked_correct": "boolean"}
+    table = table.astype({**numbers, "ranked": "string"})
+    return table.sort_values(list(KEYS), ignore_index=True)
+
+
+def wilson(right: int, count: int) -> tuple[float, float]:
+    """A 95 % interval for a share, by Wilson's formula."""
+    if not count:
+        return math.nan, math.nan
+    z, share = 1.959964, right / count
+    middle = share + z * z / (2 * count)
+    half = z * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count))
+    whole = 1 + z * z / count
+    return max(0.0, (middle - half) / whole), min(1.0, (middle + half) / whole)
+
+
+class OneHopRun(SavedRun):
+    """One-hop questions put to a language model. `answers` has one row per question.
+
+    Two ways of scoring: "free" is the model's own answer, which has to be the expected one and nothing else;
+    "restricted" is the most likely of the candidates, for models that we run ourselves. On the letter task a
+    model that only repeats the letter it is asked about is right under restricted scoring, because one
+    candidate begins with it: look at "free" there, where the digit has to be found too.
+    """
+
+    kind = "onehop"
+
+    answers = Table("One row per question: what was expected, what was answered, and whether that is right.")
+
+    def accuracy(self) -> pd.DataFrame:
+        """One row per (task, scoring, length): mean and standard deviation over runs, 95 % interval, chance.
+
+        The interval is Wilson's over all questions. Questions that were too long for the model are counted
+        apart.
+        """
+        rows = []
+        ways = {"free": "correct", "restricted": "ranked_correct"}
+        for (task, length), asked in self.answers.groupby(["task", "length"]):
+            fits = asked[asked["status"] != "too long"]
+            for scoring, column in ways.items():
+                known = fits.dropna(subset=[column]).astype({column: float})
+                if scoring == "restricted" and known.empty:
+                    continue
+                runs = known.groupby("run")[column].mean()
+                low, high = wilson(int(known[column].sum()), len(known))
+                rows.append(
+                    {
+                        "task": task,
+                        "scoring": scoring,
+                        "length": length,
+                        "mean": runs.mean(),
+                        "std": runs.std(),
+                        "low": low,
+                        "high": high,
+                        "chance": (1 / known["candidates"]).mean(),
+                        "single_answers": (fits["status"] == "answered").mean(),
+                        "runs": len(runs),
+                        "questions": len(known),
+                        "too_long": len(asked) - len(fits),
+                    }
+                )
+        return pd.DataFrame(rows).sort_values(["task", "scoring", "length"], ignore_index=True)
+
+    def statuses(self) -> pd.DataFrame:
+        """How many answers were single words, several words, malformed, or not given because of the length."""
+        counts = self.answers.groupby(["task", "length"])["status"].value_counts()
+        return counts.unstack(fill_value=0).reset_index().rename_axis(columns=None)
+
+    def __repr__(self) -> str:
+        lengths = np.unique(self.answers["length"]).tolist()
+        return f"OneHopRun({self.name!r}: {len(self.answers)} questions, lengths {lengths})"

@@ -1,0 +1,1 @@
+"""Which task can one head learn at which frequency?"""

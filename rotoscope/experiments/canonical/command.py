@@ -1,0 +1,49 @@
+"""`rotoscope canonical`: which task can one head learn at which frequency?"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from rotoscope.command import Given, command
+from rotoscope.lab.toy_settings import CanonicalSettings
+from rotoscope.progress import says_loading
+from rotoscope.settings import Output
+
+
+@command
+def canonical(
+    task: Literal["index", "retrieval", "induction", "all"] = "all",
+    *,
+    preset: Literal["quick", "paper"] = "quick",
+    settings: Annotated[Given, CanonicalSettings],
+    output: Output,
+) -> int:
+    """Train one-head models restricted to single RoPE angles, a whole grid at once.
+
+    Example: rotoscope canonical all --preset paper --out runs/canonical
+
+    Parameters
+    ----------
+    task
+        index (positional), retrieval (symbolic), induction (needs both; also with two angles), or all.
+    preset
+        quick: under a minute, for a first look. paper: 22 angles, 3 seeds, 2,500 steps. The defaults below are those of paper.
+    """
+    with says_loading():
+        from rotoscope.experiments.canonical.run import canonical_experiments
+        from rotoscope.experiments.show import end, show_table
+        from rotoscope.terminal import new_console
+
+    console = new_console()
+    folder = output.folder("canonical", task, preset)
+    place: dict[str, Any] = {"out": folder, "overwrite": output.overwrite}
+    result = canonical_experiments(task, preset, device=output.device, **place, **settings)
+    budget = result.run.settings
+    show_table(
+        console,
+        result.table().reset_index(),
+        f"accuracy after {budget['steps']} steps of {budget['batch']}, mean of {budget['seeds']} seeds (theta = 0: NoPE)",
+        folder / "table.csv",
+    )
+    then = [["canonical", task, "--preset", "paper"]] if preset == "quick" else []
+    return end(console, result, folder, draw=output.figures, then=then)

@@ -1,0 +1,53 @@
+"""Trained toy heads: accuracy by frequency, step and position; scores; vectors."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from rotoscope.runs.result import SavedRun, Table
+
+
+class Canonical(SavedRun):
+    """A canonical run. `theta` is the angle of the (last) rotating plane, 0 for NoPE; seeds count from 0."""
+
+    kind = "canonical"
+
+    accuracy = Table("One row per (experiment, theta, seed, step).")
+    positions = Table(
+        "One row per (experiment, theta, seed, step, position): accuracy and weight on the target."
+    )
+    scores = Table("One row per (experiment, theta, seed): the metric on heads whose mechanism is known.")
+    vectors = Table("Key and query vectors of single heads along training (seed 0).")
+
+    @property
+    def experiments(self) -> list[str]:
+        """The experiments of this run: a task, with one angle or two."""
+        return list(dict.fromkeys(self.accuracy["experiment"]))
+
+    def final(self) -> pd.DataFrame:
+        """Accuracy at the end of training, mean and standard deviation over seeds."""
+        last = self.accuracy[self.accuracy["step"] == self.accuracy["step"].max()]
+        groups = last.groupby(["experiment", "theta"], sort=False)["accuracy"]
+        return groups.agg(["mean", "std", "count"]).reset_index()
+
+    def table(self) -> pd.DataFrame:
+        """Final accuracy, angles down, experiments across."""
+        table = self.final().pivot(index="theta", columns="experiment", values="mean")
+        return table.sort_index(ascending=False)
+
+    def position_trends(self) -> pd.DataFrame:
+        """Rank correlation with the distance from the middle: negative for an inverse U, positive for a U."""
+        last = self.positions[self.positions["step"] == self.positions["step"].max()]
+        rows = []
+        for (experiment, theta), group in last.groupby(["experiment", "theta"], sort=False):
+            curve = group.groupby("position")[["accuracy", "target_weight"]].mean()
+            distance = pd.Series(abs(curve.index - (len(curve) - 1) / 2), index=curve.index).rank()
+            row = {"experiment": experiment, "theta": theta}
+            for name in ("accuracy", "target_weight"):
+                ranks = curve[name].rank()
+                row[f"{name}_trend"] = float(ranks.corr(distance)) if ranks.nunique() > 1 else None
+            rows.append(row)
+        return pd.DataFrame(rows)
+
+    def __repr__(self) -> str:
+        return f"Canonical({', '.join(self.experiments)}; {self.accuracy['step'].max()} steps)"

@@ -1,0 +1,203 @@
+"""Two runs over the same heads: which of them differ by more than prompts do by themselves?
+
+For every head and either score, d is the second run's mean minus the first's, and e its standard error: that of the differences
+where both runs were shown the same prompts (they are **paired**), else that of two samples. If the runs did not differ, it would not
+matter which input (of a pair, which of the two) belongs to which run. So the inputs are dealt out again at random, many times, and a
+head's p-value is the share of deals in which the largest |d| / (e + 0.05) *of all heads and both scores* is no less than its own: at 5 %,
+one comparison in twenty finds anything where there is nothing. (Scores pile up at 0 and 1, where Student's t with few prompts finds far
+more.) As everywhere, a difference of less than 0.05 says nothing, however certain it is.
+
+Some heads change class by chance. How many, the same deals tell.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from rotoscope.experiments.depths.result import SwapDepths
+from rotoscope.experiments.profile.result import Profile
+from rotoscope.runs.folder import flat
+from rotoscope.runs.record import RunRecord
+from rotoscope.scores.classes import CLASSES
+from rotoscope.stats.aggregate import CLASSED_BY, HEAD, SCORES, codes_of, resampled
+from rotoscope.stats.intervals import INTERVAL
+from rotoscope.stats.verdict import EFFECT, LEVEL
+
+DEALS = 500
+"""How often inputs are dealt out; the first deal is what was measured."""
+AT_ONCE = 2_000_000
+"""How many dealt scores are held in memory together."""
+
+Wide = dict[str, np.ndarray]
+"""Every score by its column [inputs, heads]."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Scores of a run's heads at one tau: a table per score, one row per input, one column per (layer, head)."""
+
+    scores: dict[str, pd.DataFrame]
+    gamma: float
+    prompts_hash: str | None
+    """Which prompts the inputs are; None where the run does not say."""
+
+    @classmethod
+    def of(cls, run: Profile | SwapDepths, tau: float) -> Sample:
+        rows = run.scored[run.scored["tau"] == tau]
+        names = [name for name in CLASSED_BY if name in rows]
+        by = "input_id" if "input_id" in rows else "prompt"
+        means = rows.astype(dict.fromkeys(names, "float64")).groupby([by, *HEAD])[names].mean()
+        known = run.run.settings.get("prompts_hash")
+        return cls({name: means[name].unstack(HEAD) for name in names}, run.gamma, known and str(known))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What two runs say of the heads they share."""
+
+    heads: pd.DataFrame
+    """One row per (layer, head): both scores and the class in the first and in the second run (`first_...`, `second_...`; the class
+    by what both runs measured), `p_value`, and whether the head `differs`."""
+    paired: bool
+    inputs: tuple[int, int]
+    alone: int
+    """Heads of one run only."""
+    changed: int
+    """How many heads changed class."""
+    chance_low: float
+    chance_high: float
+    """How many change class between runs that do not differ: where 95 % of the deals lie."""
+    chance_p_value: float
+    """In which share of the deals no fewer do."""
+
+    @property
+    def can_tell(self) -> bool:
+        """Whether there are so many ways to deal the inputs out that a p-value can be below 5 %."""
+        ways = 2 ** self.inputs[0] if self.paired else math.comb(sum(self.inputs), self.inputs[0])
+        alike = 2 if self.inputs[0] == self.inputs[1] else 1
+        return alike / ways < LEVEL
+
+    def words(self) -> list[str]:
+        """The comparison in sentences, which are the same the other way round."""
+        heads, differ = len(self.heads), int(self.heads["differs"].sum())
+        alone = [f"{self.alone} heads are in one of the runs only."] if self.alone else []
+        if not heads:
+            return ["The runs have no head in common.", *alone]
+        changed = f"{self.changed} of {heads} heads changed class"
+        if min(self.inputs) == 0:
+            return ["No prompt is finished in both runs: nothing can be compared.", *alone]
+        if min(self.inputs) < 2:
+            return [f"{changed}. One prompt says nothing about the next: no difference is tested.", *alone]
+        more = "more than chance" if self.chance_p_value < LEVEL else "no more than chance"
+        how = (
+            f"paired over {self.inputs[0]} prompts"
+            if self.paired
+            else f"the prompts are not the same, so they are not paired: {min(self.inputs)} and {max(self.inputs)}"
+        )
+        if not self.can_tell:
+            how += "; too few to tell any difference from chance"
+        usual = f"{self.chance_low:.0f} to {self.chance_high:.0f}"
+        changed += f"; between runs that do not differ {usual} would, 19 times in 20"
+        differs = f"{differ} of {heads} heads differ in a score by at least {EFFECT:g} and by more than prompts do by themselves"
+        return [
+            f"{changed}: {more} (p = {self.chance_p_value:.2g}).",
+            f"{differs} ({how}; at {LEVEL:.0%} over all heads together).",
+            *alone,
+        ]
+
+
+def compare(first: Sample, second: Sample, seed: int = 0) -> Comparison:
+    """The second run against the first, head by head."""
+    places = [sample.scores[SCORES[0]].columns for sample in (first, second)]
+    shared = places[0].intersection(places[1]).sort_values()
+    names = [name for name in first.scores if name in second.scores]
+    tables = [{name: sample.scores[name][shared] for name in names} for sample in (first, second)]
+    paired = first.prompts_hash is not None and first.prompts_hash == second.prompts_hash
+    if paired:  # of a run that is going on, those inputs that are finished
+        both = tables[0][SCORES[0]].index.intersection(tables[1][SCORES[0]].index)
+        tables = [{name: table.loc[both] for name, table in one.items()} for one in tables]
+    wide = [{name: table.to_numpy(dtype=float) for name, table in one.items()} for one in tables]
+    together = {name: np.concatenate([one[name] for one in wide]) for name in names}
+    inputs = (len(wide[0][SCORES[0]]), len(wide[1][SCORES[0]]))
+    heads = pd.DataFrame(shared.to_list(), columns=HEAD)
+    most: list[np.ndarray] = []
+    changed: list[np.ndarray] = []
+    deals = _deals(*inputs, paired, np.random.default_rng(seed))
+    for part in np.array_split(deals, max(1, DEALS * len(heads) // AT_ONCE)):
+        sizes = np.stack([_sizes(together[score], part, paired) for score in SCORES])
+        codes = [
+            codes_of({name: resampled(scores, deal) for name, scores in together.items()}, sample.gamma)
+            for deal, sample in ((part, first), (1 - part, second))
+        ]
+        if not most:
+            measured, classes = sizes[:, 0], [one[0] for one in codes]
+        most.append(sizes.max((0, 2), initial=0.0))
+        changed.append(((codes[0] >= 0) & (codes[1] >= 0) & (codes[0] != codes[1])).sum(-1))
+    # a deal that turns everything round is as large as what was measured, but for rounding
+    p_values = (np.concatenate(most)[:, None, None] >= measured * (1 - 1e-9)).mean(0)
+    for which, one, code in zip(("first", "second"), wide, classes, strict=True):
+        for score in SCORES:
+            heads[f"{which}_{score}"] = resampled(one[score], np.ones((1, len(one[score]))))[0]
+        heads[f"{which}_class"] = [CLASSES[k] if k >= 0 else None for k in code]
+    apart = np.stack([np.abs(heads[f"second_{score}"] - heads[f"first_{score}"]) for score in SCORES])
+    tested = min(inputs) > 1
+    heads["p_value"] = p_values.min(0) if tested else np.nan
+    heads["differs"] = ((p_values < LEVEL) & (apart >= EFFECT)).any(0) & tested
+    counts = np.concatenate(changed)
+    low, high = np.quantile(counts, INTERVAL)
+    return Comparison(
+        heads=heads,
+        paired=paired,
+        inputs=inputs,
+        alone=len(places[0]) + len(places[1]) - 2 * len(shared),
+        changed=int(counts[0]),
+        chance_low=float(low),
+        chance_high=float(high),
+        chance_p_value=float((counts >= counts[0]).mean()),
+    )
+
+
+def _deals(first: int, second: int, paired: bool, dice: np.random.Generator) -> np.ndarray:
+    """Which of both runs' inputs, one run after the other, are the first run's, in every deal [deals, inputs]."""
+    measured = np.repeat([1.0, 0.0], [first, second])
+    deals = np.tile(measured, (DEALS, 1))
+    if paired:
+        turned = dice.integers(0, 2, size=(DEALS - 1, first))
+        deals[1:] = np.abs(deals[1:] - np.concatenate([turned, turned], axis=1))
+    else:
+        deals[1:] = dice.permuted(deals[1:], axis=1)
+    return deals
+
+
+def _sizes(scores: np.ndarray, deals: np.ndarray, paired: bool) -> np.ndarray:
+    """|d| / (e + 0.05) of every head in every deal [deals, heads]; 0 where a head has no score in either run."""
+    if paired:
+        half = len(scores) // 2
+        apart = scores[half:] - scores[:half]
+        mean, error = _moments(apart, 2 * deals[:, :half] - 1)
+    else:
+        (a, first), (b, second) = (_moments(scores, deal) for deal in (deals, 1 - deals))
+        mean, error = b - a, np.sqrt(first**2 + second**2)
+    return np.nan_to_num(np.abs(mean) / (error + EFFECT))
+
+
+def _moments(values: np.ndarray, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The mean of values [inputs, heads] taken so many times (or turned, at -1) in every deal, and its standard error."""
+    known = ~np.isnan(values)
+    filled, count = np.where(known, values, 0.0), np.abs(times) @ known
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean = times @ filled / count
+        variance = np.maximum(np.abs(times) @ filled**2 - count * mean**2, 0.0) / (count - 1)
+        return mean, np.sqrt(variance / count)
+
+
+def settings_that_differ(first: RunRecord, second: RunRecord) -> list[tuple[str, Any, Any]]:
+    """The kind, the model and every setting that is not the same, with both values; prompts are compared elsewhere."""
+    old, new = (flat({"kind": run.kind, "model": run.name, **run.settings}) for run in (first, second))
+    names = [key for key in {**old, **new} if old.get(key) != new.get(key) and not key.endswith("_hash")]
+    return [(key, old.get(key), new.get(key)) for key in names]

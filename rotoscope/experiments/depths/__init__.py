@@ -1,0 +1,1 @@
+"""Where does the place come from that a symbolic head follows?"""

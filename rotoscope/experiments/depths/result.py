@@ -1,0 +1,224 @@
+"""Swaps at several depths: what every head follows, by where the blocks changed places."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import pandas as pd
+
+from rotoscope.experiments.depths.writers_result import NOBODY, edges_of, empty_writers, summarise_writers
+from rotoscope.experiments.profile.caveats import NO_NULL, ONE_PROMPT, at_their_layer
+from rotoscope.runs.result import ScoredRun, Table
+from rotoscope.scores.classes import COVERED, purity_classes, where_covered
+from rotoscope.stats.aggregate import (
+    INDEX,
+    SCORES,
+    head_table,
+    permuted_rows,
+    score_interval,
+    unpermuted,
+    with_permuted,
+)
+from rotoscope.stats.intervals import one_row_per_input
+from rotoscope.stats.statistics import Summary, class_words, statistics, summarise
+
+AT = [*INDEX, "own", "depth"]
+
+
+class SwapDepths(ScoredRun):
+    """Scores of all heads with blocks exchanged at the input of some layers.
+
+    Depth k = 0 is the permuted prompt; a head's own layer is where the papers swap, and those rows are exact. In between lies
+    where a place was written into the states.
+    """
+
+    kind = "depths"
+    derived = frozenset({"heads", "turns"})
+
+    prompts = Table("One row per (prompt, layer, head, tau, depth); `own` marks the papers' swaps.")
+    null_prompts = Table("The same of every draw of the null.", optional=True)
+    writers = Table(
+        "One row per (carried head, silenced heads, prompt): its scores with the prompt permuted, at the first tau. `draw` is -1 "
+        "for positional heads, and counts the random ones beside them.",
+        optional=True,
+    )
+
+    @property
+    def depths(self) -> list[int]:
+        """The depths at which swaps were run."""
+        rows = self.prompts
+        return sorted(int(depth) for depth in rows.loc[~rows["own"], "depth"].unique())
+
+    @cached_property
+    def curves(self) -> pd.DataFrame:
+        """One row per (layer, head, tau, own, depth): means over prompts with intervals, and the class there.
+
+        `covered_share` is the share of the head's swap weight that the swaps run hold; under one half there is no class.
+        """
+        rows = one_row_per_input(self.prompts, AT)
+        numbers = [*SCORES, "covered_share", "swapped_mass"]
+        table = rows.groupby(AT, sort=True)[numbers].mean()
+        table["prompts"] = rows.groupby(AT, sort=True)["positional_score"].count()
+        table = table.reset_index()
+        for score in SCORES:
+            table[f"{score}_low"], table[f"{score}_high"] = score_interval(rows, score, AT)
+        seen = where_covered((table["positional_score"], table["symbolic_score"]), table["covered_share"])
+        table["depth_class"] = purity_classes(*seen, self.gamma)
+        return table
+
+    @cached_property
+    def heads(self) -> pd.DataFrame:
+        """The curves with `depth` as it was asked for: a number, or "own" for the head's own layer."""
+        table = self.curves
+        depth = table["depth"].astype(object).where(~table["own"], "own")
+        return table.assign(depth=depth).drop(columns="own")
+
+    @cached_property
+    def scored(self) -> pd.DataFrame:
+        """Per prompt the scores at the own layer, with those of the permuted prompt beside them where k = 0 was run."""
+        return _both_ends(self.prompts)
+
+    @cached_property
+    def turns(self) -> pd.DataFrame:
+        """One row per (layer, head, tau): class, scores at the own layer and of the permuted prompt, and the carry depth.
+
+        `carry_depth` is the largest depth that was run below the own layer at which the head stays in place more than it
+        follows; missing for heads that stay in place at their own layer or are uniform, and for those that follow at every
+        depth.
+        """
+        table = head_table(self.scored, self.gamma)
+        below = self.curves[~self.curves["own"] & (self.curves["covered_share"] >= COVERED)]
+        stays = below[below["positional_score"] > below["symbolic_score"]]
+        deepest = stays.groupby(INDEX)["depth"].max().rename("carry_depth")
+        table = table.merge(deepest, on=INDEX, how="left")
+        follows = (table["symbolic_score"] >= table["positional_score"]) & (table["head_class"] != "uniform")
+        table["carry_depth"] = table["carry_depth"].where(follows).astype("Int64")
+        return table
+
+    @property
+    def null_name(self) -> str | None:
+        """Which null stands beside the scores."""
+        return "random" if len(self.null_prompts) else None
+
+    def turning(self, tau: float | None = None) -> pd.DataFrame:
+        """Heads that follow at their own layer and stay in place at a depth below, written layer:head, with both scores by
+        depth; those with the deepest carry depth first, carried heads before others."""
+        heads = self.at(tau)
+        heads = heads[heads["carry_depth"].notna()]
+        heads = heads.assign(carried=heads["head_class"] == "carried")
+        heads = heads.sort_values(
+            ["carried", "carry_depth", "layer", "head"], ascending=[False, False, True, True]
+        )
+        curves = self.curves[self.curves["tau"] == self.tau_or_first(tau)].set_index(["layer", "head"])
+        rows = []
+        for head in heads.to_dict("records"):
+            key = head["layer"], head["head"]
+            row = {
+                "head": f"{key[0]}:{key[1]}",
+                "class": class_words(head["head_class"], head.get("input_class")),
+            }
+            row["carry depth"] = head["carry_depth"]
+            for point in curves.loc[[key]].to_dict("records"):
+                name = "own" if point["own"] else f"k = {point['depth']}"
+                row[name] = f"{point['positional_score']:.2f} / {point['symbolic_score']:.2f}"
+            rows.append(row)
+        order = ["head", "class", "carry depth", *(f"k = {depth}" for depth in self.depths), "own"]
+        table = pd.DataFrame(rows)
+        return table[[name for name in order if name in table]]
+
+    def layers(self, tau: float | None = None) -> pd.DataFrame:
+        """One row per (layer, own, depth): mean scores over heads and prompts; of the null, where all its heads were run."""
+        tau = self.tau_or_first(tau)
+        keys = ["layer", "own", "depth"]
+        found = self.prompts[self.prompts["tau"] == tau].groupby(keys)[SCORES].mean()
+        null = self.null_prompts
+        if len(null):
+            groups = null[null["tau"] == tau].groupby(keys)
+            heads = groups[["draw", "head"]].apply(lambda rows: len(rows.drop_duplicates()))
+            whole = heads == null["draw"].nunique() * null.groupby("layer")["head"].nunique().reindex(
+                heads.index, level="layer"
+            )
+            found = found.join(groups[SCORES].mean()[whole].add_prefix("null_"))
+        return found.reset_index()
+
+    def at(self, tau: float | None = None) -> pd.DataFrame:
+        """`turns` at one tau (default: the first)."""
+        wanted = self.tau_or_first(tau)
+        return self.turns[self.turns["tau"] == wanted].reset_index(drop=True)
+
+    def by_leaning(self, tau: float | None = None) -> pd.DataFrame:
+        """`at`, with the heads of a layer in the order in which they stay in place over all depths, the first most."""
+        heads = self.at(tau)
+        seen = self.curves[self.curves["covered_share"] >= COVERED]
+        leaning = (
+            (seen["positional_score"] - seen["symbolic_score"]).groupby([seen[name] for name in INDEX]).mean()
+        )
+        order = heads.join(leaning.rename("leaning"), on=INDEX)
+        order = order.sort_values(["layer", "leaning"], ascending=[True, False], kind="stable")
+        return order.drop(columns="leaning").reset_index(drop=True)
+
+    def summary(self, tau: float | None = None) -> Summary:
+        """Class counts and medians by depth of the layer."""
+        return summarise(self.at(tau))
+
+    def statistics(self, tau: float | None = None) -> pd.DataFrame:
+        """The figures of a profile, carried heads among them, with intervals, null and verdicts."""
+        tables = {"prompts": self.scored}
+        if len(self.null_prompts):
+            tables["null_prompts"] = _both_ends(self.null_prompts, permuted=0 in self.depths)
+        return statistics(tables, self.tau_or_first(tau), self.gamma)
+
+    def writers_summary(self) -> pd.DataFrame:
+        """What silencing positional heads does to the place every asked head reads, beside random heads of the same layers.
+
+        One row per (reader, condition): one head alone, those of a layer, or all below the depth at which the reader turns.
+        `effect` is the mean of what the reader's positional score loses and its symbolic score gains with the prompt permuted:
+        0 where nothing changes, one half where it no longer tells the two slots apart, 1 where it follows what was moved. The
+        verdict is that of `rotoscope.stats.verdicts`, over all conditions of a reader together.
+        """
+        return self._writers
+
+    @cached_property
+    def _writers(self) -> pd.DataFrame:
+        return summarise_writers(self.writers if len(self.writers) else empty_writers())
+
+    def writer_graph(self) -> pd.DataFrame:
+        """Edges from a writer to a reader: silencing that one head takes more of the place than its controls do."""
+        return edges_of(self._writers)
+
+    def stored_tables(self) -> dict[str, pd.DataFrame]:
+        """What a run folder holds: scores per prompt, and the curves and turns made from them."""
+        return {**self.tables, "heads": self.curves, "turns": self.turns}
+
+    def caveats(self) -> list[str]:
+        """What a reader must know before trusting the numbers."""
+        found = []
+        if not len(self.null_prompts):
+            found.append(NO_NULL)
+        if self.prompts["prompt"].nunique() == 1:
+            found.append(ONE_PROMPT)
+        found += at_their_layer(self.at(), "--at 0")
+        table = self.curves
+        thin = table[~table["own"] & (table["tau"] == self.taus[0]) & (table["covered_share"] < COVERED)]
+        few = thin[["layer", "head"]].drop_duplicates()
+        if len(few):
+            found.append(
+                f"the swaps that were run hold less than half of the weight of {len(few)} heads: nothing is said about "
+                "them at those depths; run more swaps (--swaps)"
+            )
+        if "writers" in self.tables and not len(self.writers):
+            found.append(NOBODY)
+        return found
+
+    def __repr__(self) -> str:
+        counts = ", ".join(self.summary().counted.values())
+        return f"SwapDepths({self.name!r}: depths {', '.join(map(str, self.depths))} and own; {counts})"
+
+
+def _both_ends(rows: pd.DataFrame, *, permuted: bool = False) -> pd.DataFrame:
+    """Scores at the own layer, and of the permuted prompt beside them; heads that were not `permuted` have none."""
+    own = rows[rows["own"]].drop(columns=["own", "depth", "covered_share"])
+    first = permuted_rows(rows)
+    if len(first):
+        return with_permuted(own, first)
+    return unpermuted(own) if permuted else own

@@ -1,0 +1,147 @@
+"""Where the place comes from: every head with blocks exchanged at the prompt, at its own layer and anywhere between."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from rotoscope.experiments.depths.result import SwapDepths
+from rotoscope.experiments.depths.settings import DepthsSettings
+from rotoscope.experiments.depths.swaps import Swapping, null_scores, swap_at_depths
+from rotoscope.experiments.depths.writers import Writers, plan_gates, positional_heads, readers_of
+from rotoscope.experiments.depths.writers_result import empty_writers
+from rotoscope.experiments.profile.examples import examples
+from rotoscope.experiments.profile.run import as_prompts, describe, subject_settings
+from rotoscope.measures.batches import Batch, Halving, batches, most_tokens
+from rotoscope.measures.null import calibration_batches, check_null, make_nulls
+from rotoscope.models.devices import check_memory, check_tables
+from rotoscope.models.loading import load
+from rotoscope.models.reader import HeadReader
+from rotoscope.models.rerun import Reruns
+from rotoscope.progress import progress_bar
+from rotoscope.runs.record import Proof
+from rotoscope.runs.result import Tables
+from rotoscope.runs.run import Run
+from rotoscope.settings import SEED
+from rotoscope.tasks.multihop_frames import MultiHops
+from rotoscope.tasks.prompt import Prompts
+
+SWAP_NUMBERS = 2
+"""Positional and symbolic score of a single swap; its weight comes for every tau."""
+ROW_BYTES = 63
+"""Of a table's row: five scores of 8 bytes, and 23 bytes that say of what."""
+
+
+def depths(
+    subject: Any,
+    prompts: Prompts | MultiHops | None = None,
+    settings: DepthsSettings | None = None,
+    *,
+    tokens: Any = None,
+    blocks: Any = None,
+    seed: int | None = None,
+    out: str | Path | None = None,
+    overwrite: bool = False,
+    show_progress: bool | None = None,
+    **changes: Any,
+) -> SwapDepths:
+    """What every head follows when two blocks change places at the input of some layer.
+
+    `at` names the depths: 0 is the prompt itself, "own" each head's own layer (the papers' score), "all" every layer. The
+    heaviest `swaps` of each prompt are run. With `writers` the carried heads are then asked who writes the place they read:
+    positional heads below them are silenced, and random ones beside (`writers_summary` and `writer_graph` of the result).
+    Other settings are fields of `DepthsSettings`; everything else is as for `rs.profile`.
+    """
+    wanted = DepthsSettings.make(settings, **changes)
+    shown = as_prompts(prompts, tokens, blocks)
+    subject = load(subject)
+    check_null(subject, wanted.null)
+    layers = int(subject.model.config.get_text_config().num_hidden_layers)
+    asked = wanted.depths(layers)
+    seed = shown.settings.get("seed", 0) if seed is None else seed
+    SEED.check("seed", seed)
+    described = subject_settings(subject, shown) | wanted.stored() | {"seed": seed}
+    run = Run(SwapDepths, described, out, overwrite=overwrite, device=subject.device.type)
+    if run.finished is not None:
+        return run.finished
+    run.record.warnings += subject.caveats
+    reader = HeadReader(subject.model)
+    _check_size(reader, shown, wanted, out)
+    runs = Reruns(reader, enters=any(asked))
+    most = most_tokens(subject, wanted)
+    halving = Halving(run.record.warnings)
+    swapping = Swapping(asked, wanted.swaps, wanted.tau, most, halving=halving)
+    work = batches(shown, "last", most)
+    draws = range(wanted.null_draws if wanted.null == "random" else 0)
+    with progress_bar("swapping", (1 + len(draws)) * len(shown), show_progress) as bar:
+        for batch in batches(shown, "last", 1):  # prompt by prompt: a stopped run has less to do again
+            run.piece(f"real-{batch.first:06d}", partial(_scores, runs, batch, swapping))
+            bar.advance()
+        missing = [draw for draw in draws if not run.done(f"random-{draw}")]
+        bar.advance((len(draws) - len(missing)) * len(shown))
+        real = run.result.prompts
+        first = calibration_batches(shown, "last", most)
+        for null in make_nulls(
+            subject, reader, wanted.null, missing, real[real["own"]], first, seed=seed, halving=halving
+        ):
+            rows = null_scores(null, work, swapping, gamma=wanted.gamma, everyone=wanted.null_heads == "all")
+            run.add(f"random-{null.draw}", {"null_prompts": pd.concat(rows, ignore_index=True)})
+            bar.advance(len(shown))
+        run.arrange()
+    run.piece("examples", lambda: examples(reader, work[0], subject.tokenizer))
+    if wanted.writers:
+        _ask_writers(run, reader, work, wanted, swapping, seed, show_progress)
+    return run.finish(
+        subject=describe(subject, reader, described["fingerprint"]),
+        proof=Proof(len(reader.proof), max([*reader.proof, runs.proof])),
+    )
+
+
+def _scores(runs: Reruns, batch: Batch, swapping: Swapping) -> Tables:
+    return {"prompts": swap_at_depths(runs, batch, swapping)}
+
+
+def _ask_writers(
+    run: Run[SwapDepths],
+    reader: HeadReader,
+    work: list[Batch],
+    wanted: DepthsSettings,
+    swapping: Swapping,
+    seed: int,
+    show_progress: bool | None,
+) -> None:
+    """Who writes the place of the carried heads that have been found; a piece of the run for every gate."""
+    found = run.result
+    readers, positional = readers_of(found, wanted.readers), positional_heads(found)
+    gates = plan_gates(readers, positional, reader.head_counts, wanted.controls, seed)
+    if not gates:
+        run.add("writers-00000", {"writers": empty_writers()})
+        return
+    at_the_prompt = replace(swapping, depths=(0,), swaps=wanted.writer_swaps, taus=wanted.tau[:1])
+    writers = Writers(reader, work, gates, at_the_prompt)
+    with progress_bar("silencing", len(gates), show_progress) as bar:
+        for _ in writers.measure(run):
+            bar.advance()
+
+
+def _check_size(reader: HeadReader, prompts: Prompts, wanted: DepthsSettings, out: str | Path | None) -> None:
+    """Raise TooLargeError where all swaps of one prompt, or the tables, cannot fit."""
+    blocks = max(len(prompt.tokens) - 1 if prompt.blocks is None else len(prompt.blocks) for prompt in prompts)
+    swaps = blocks * (blocks - 1) // 2
+    needed = 4 * max(reader.head_counts) * swaps * (SWAP_NUMBERS + len(wanted.tau))
+    less = "use prompts with fewer blocks"
+    check_memory(f"one prompt with {swaps:,} swaps", needed, reader.device, less)
+    depths = wanted.depths(reader.layers)
+    own = sum(reader.head_counts)
+    rows = own + sum(
+        heads * sum(depth <= layer for depth in depths) for layer, heads in enumerate(reader.head_counts)
+    )
+    if wanted.null == "random":
+        rows += wanted.null_draws * (rows if wanted.null_heads == "all" else own)
+    what = f"a table of {len(prompts):,} prompts at {len(depths)} depths"
+    less = "use fewer prompts (--prompts), depths (--at) or draws (--null-draws)"
+    check_tables(what, ROW_BYTES * len(wanted.tau) * len(prompts) * rows, out, less)

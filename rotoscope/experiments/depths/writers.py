@@ -1,0 +1,187 @@
+"""Who writes the place that a carried head reads? Heads below it are silenced: does it still stay in place?
+
+A carried head follows states into which earlier layers wrote a place. Positional heads know places, so they are silenced
+while the prompt is permuted: each of them alone, all of a layer, and all below the depth at which the reader turns.
+Beside them stand other heads of the same layers, equally many, drawn at random. One gate serves all readers above it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import pandas as pd
+
+from rotoscope.experiments.depths.result import SwapDepths
+from rotoscope.experiments.depths.swaps import ChosenSwaps, Swapping, choose_swaps
+from rotoscope.experiments.depths.writers_result import ALL, LAYER, NONE, ONE
+from rotoscope.measures.batches import Batch
+from rotoscope.models.gate import Gate, gated
+from rotoscope.models.reader import HeadReader
+from rotoscope.models.rerun import Reruns
+from rotoscope.runs.result import Tables
+from rotoscope.runs.run import Run
+from rotoscope.stats.aggregate import SCORES
+
+Head = tuple[int, int]
+TRIES = 20
+"""How often another draw is tried where one has been drawn before."""
+
+
+@dataclass(frozen=True)
+class Silenced:
+    """What silencing some heads stands for."""
+
+    condition: str
+    """Nothing (none), a positional head alone (one), those of a layer (layer), or all of them (all)."""
+    readers: tuple[Head, ...]
+    """Who is asked."""
+    layer: int = -1
+    head: int = -1
+    draw: int = -1
+    """Which random control this is; -1 for the positional heads themselves."""
+
+
+Gates = dict[frozenset[Head], list[Silenced]]
+
+
+def readers_of(run: SwapDepths, most: int) -> dict[Head, int]:
+    """Carried heads, those with most attention at stake first, each with the layer below which its place was written.
+
+    That is the first depth that was run above its carry depth: there it follows already. Its own layer, if there is none.
+    """
+    heads = run.at()
+    carried = heads[heads["head_class"] == "carried"].sort_values(
+        "swapped_mass", ascending=False, kind="stable"
+    )
+    found = {}
+    for layer, head, carry in carried[["layer", "head", "carry_depth"]].head(most).itertuples(index=False):
+        above = (depth for depth in run.depths if carry < depth < layer)
+        found[int(layer), int(head)] = min(above, default=int(layer))
+    return found
+
+
+def positional_heads(run: SwapDepths) -> list[Head]:
+    """The heads that are pure positional at their layer."""
+    heads = run.at()
+    rows = heads.loc[heads["head_class"] == "positional", ["layer", "head"]]
+    return [(int(layer), int(head)) for layer, head in rows.itertuples(index=False)]
+
+
+def plan_gates(
+    readers: Mapping[Head, int],
+    positional: Sequence[Head],
+    head_counts: Sequence[int],
+    controls: int,
+    seed: int,
+) -> Gates:
+    """Every set of heads that is silenced, and what for; nothing silenced comes first. Empty where there is nobody to ask."""
+    gates: Gates = {}
+    wanted: list[tuple[Silenced, list[Head]]] = []
+    for below in sorted(set(readers.values())):
+        same = tuple(reader for reader, its in readers.items() if its == below)
+        wanted.append((Silenced(ALL, same), [head for head in positional if head[0] < below]))
+    layers: dict[int, list[Head]] = {}
+    for head in positional:
+        layers.setdefault(head[0], []).append(head)
+    above = {
+        layer: tuple(reader for reader, below in readers.items() if layer < below) for layer in sorted(layers)
+    }
+    wanted += [
+        (Silenced(LAYER, above[layer], layer), layers[layer]) for layer in above if len(layers[layer]) > 1
+    ]
+    wanted += [
+        (Silenced(ONE, above[layer], layer, head[1]), [head]) for layer in above for head in layers[layer]
+    ]
+    wanted = [(what, heads) for what, heads in wanted if what.readers and heads]
+    if wanted:
+        gates[frozenset()] = [Silenced(NONE, tuple(readers))]
+    drawn = set()
+    for what, heads in wanted:
+        gates.setdefault(frozenset(heads), []).append(what)
+        # Single heads of a layer share their controls.
+        group = replace(what, head=-1)
+        if group not in drawn:
+            drawn.add(group)
+            dice = random.Random(f"{seed} {what.condition} {what.layer} {len(heads)}")
+            for draw, chosen in enumerate(_controls(heads, positional, head_counts, controls, dice)):
+                gates.setdefault(chosen, []).append(replace(group, draw=draw))
+    return gates
+
+
+def _controls(
+    heads: Sequence[Head],
+    positional: Sequence[Head],
+    head_counts: Sequence[int],
+    count: int,
+    dice: random.Random,
+) -> Iterator[frozenset[Head]]:
+    """Different sets of equally many heads of the same layers.
+
+    Heads that are not positional are taken first; only where a layer has too few, positional ones fill up. Where layers are
+    taken whole there is no other set, and where heads are few there are fewer sets than were asked for.
+    """
+    seen = {frozenset(heads)}
+    for _ in range(TRIES * count):
+        drawn: set[Head] = set()
+        for layer in sorted({layer for layer, _ in heads}):
+            number = sum(at == layer for at, _ in heads)
+            everyone = [(layer, head) for head in range(head_counts[layer])]
+            others = [head for head in everyone if head not in positional]
+            rest = [head for head in everyone if head in positional]
+            dice.shuffle(others)
+            dice.shuffle(rest)
+            drawn |= set((others + rest)[:number])
+        if frozenset(drawn) not in seen:
+            seen.add(frozenset(drawn))
+            yield frozenset(drawn)
+        if len(seen) > count:
+            return
+
+
+class Writers:
+    """Asks carried heads what becomes of their place, gate by gate.
+
+    The swaps are the readers' heaviest ones in the untouched model, with their weights there: under every gate the same swaps
+    count as much as before, so that a difference comes from the gate and not from another choice. What a swap is compared
+    with, the attention on the unswapped prompt, is the gated model's own: a head that looks elsewhere without the heads that
+    were silenced has not lost its place by that, but one that no longer tells the two slots apart has.
+    """
+
+    def __init__(self, reader: HeadReader, work: Sequence[Batch], gates: Gates, swapping: Swapping) -> None:
+        self.runs = Reruns(reader)
+        self.work, self.gates = work, gates
+        self.swapping = replace(swapping, heads=frozenset(gates[frozenset()][0].readers))
+        self._chosen: list[ChosenSwaps] = []
+
+    def measure(self, run: Run[SwapDepths]) -> Iterator[None]:
+        """One piece for every gate, each when it is asked for."""
+        for number, heads in enumerate(self.gates):
+            run.piece(f"writers-{number:05d}", partial(self._under, heads))
+            yield
+
+    def _under(self, heads: frozenset[Head]) -> Tables:
+        """What all readers above some silenced heads follow."""
+        if not self._chosen:
+            self._chosen = [
+                choose_swaps(self.runs, batch, k, self.swapping)
+                for batch in self.work
+                for k in range(len(batch.prompts))
+            ]
+        found = []
+        with gated(self.runs.reader, Gate(heads=heads)):
+            for chosen in self._chosen:
+                now, kept = chosen.begun_again(self.runs)
+                rows = now.scores(self.runs, kept, self.swapping)
+                found.append(rows[~rows["own"]])
+        rows = pd.concat(found).rename(columns={"layer": "reader_layer", "head": "reader_head"})
+        columns = ["prompt", "input_id", "reader_layer", "reader_head", *SCORES, "covered_share"]
+        tables = []
+        for what in self.gates[heads]:
+            of = pd.MultiIndex.from_frame(rows[["reader_layer", "reader_head"]]).isin(what.readers)
+            about = {"condition": what.condition, "layer": what.layer, "head": what.head, "draw": what.draw}
+            silenced = " ".join(f"{layer}:{head}" for layer, head in sorted(heads))
+            tables.append(rows.loc[of, columns].assign(**about, silenced=silenced))
+        return {"writers": pd.concat(tables, ignore_index=True)}

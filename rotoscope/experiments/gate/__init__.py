@@ -1,0 +1,1 @@
+"""What breaks when heads lose frequencies, or are silenced?"""

@@ -1,0 +1,86 @@
+"""What is gated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from rotoscope.errors import RotoscopeError
+from rotoscope.experiments.profile.settings import head_pairs
+from rotoscope.settings import Settings, count, listed
+
+ENOUGH_DRAWS = 5
+"""Random groups beside a class that is silenced: as many as a verdict takes (`rotoscope.stats.verdicts`)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GateSettings(Settings):
+    """Which frequencies or heads are taken away; without keep, remove or silence every band in turn (a sweep)."""
+
+    title: ClassVar = "What is gated"
+    python_only: ClassVar = ("groups",)
+    meant_for: ClassVar = {
+        "bands": ("a sweep",),
+        "groups": ("a sweep",),
+        "heads": ("one gate",),
+        "scores": ("one gate",),
+    }
+    bounds: ClassVar = {
+        "bands": count(10_000, "a band holds at least one frequency, and no head has more"),
+        "controls": count(1_000, "every one costs as much as the gate itself", least=0),
+    }
+
+    keep: str | None = None
+    """Keep only these frequencies in the chosen heads: 1-8,12 or "angle 0.01-0.5" or none."""
+    remove: str | None = None
+    """Remove these frequencies from the chosen heads: 1-8,12 or "angle 0.01-0.5" or all."""
+    silence: bool = False
+    """Silence the chosen heads whole."""
+    heads: str = "all"
+    """all, a class (positional, symbolic, uniform, mixed), or layer:head as in 12:0,3:4."""
+    heads_of_class: Literal["positional", "symbolic", "carried", "uniform", "mixed"] | None = None
+    """Silence all heads of this class, and judge what is lost beside random heads of the same layers."""
+    bands: int = 8
+    """Sweep: how many bands the frequencies are cut into."""
+    groups: tuple[Literal["all", "positional", "symbolic", "carried", "uniform", "mixed"], ...] = (
+        "all",
+        "positional",
+        "symbolic",
+    )
+    """Sweep: whose heads are gated, all or those of a class; a class without heads is left out."""
+    controls: int = 2
+    """Random groups of as many heads from the same layers, beside every group but all; with heads_of_class 5, which a verdict
+    takes."""
+    scores: bool = True
+    """One gate: also score every head under it."""
+
+    @classmethod
+    def plain(cls, changes: dict[str, Any]) -> dict[str, Any]:
+        """Frequency ids and heads as lists will do in Python."""
+        found = super().plain(changes)
+        for name in ("keep", "remove"):
+            if not isinstance(found.get(name, ""), str | None):
+                found[name] = listed(name, found[name]) or "none"
+        if found.get("heads_of_class") is not None:
+            found.setdefault("controls", ENOUGH_DRAWS)
+        if not isinstance(found.get("heads", ""), str):
+            found["heads"] = ",".join(f"{layer}:{head}" for layer, head in head_pairs(found["heads"]))
+        return found
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.keep is not None) + (self.remove is not None) + self.silence > 1:
+            raise RotoscopeError("say one of: keep (--keep), remove (--remove), silence (--silence)")
+        others = self.keep is not None or self.remove is not None or self.silence or self.heads != "all"
+        if self.heads_of_class is not None and others:
+            raise RotoscopeError(
+                "--heads-of-class silences whole heads: give it without keep, remove, silence and heads"
+            )
+
+    @property
+    def case(self) -> str:
+        """Whether one gate is closed or every band in turn."""
+        one = (
+            self.keep is not None or self.remove is not None or self.silence or self.heads_of_class is not None
+        )
+        return "one gate" if one else "a sweep"

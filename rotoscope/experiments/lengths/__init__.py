@@ -1,0 +1,1 @@
+"""How far do models generalise to longer inputs?"""

@@ -1,0 +1,1 @@
+"""Does a head attend by position or by symbol?"""

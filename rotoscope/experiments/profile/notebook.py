@@ -1,0 +1,62 @@
+"""A profile at the end of a notebook cell: a few figures and the plane, without any script."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING
+
+from rotoscope.experiments.profile.caveats import with_missing_caveats
+from rotoscope.plotting.palette import CLASS_COLOURS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from rotoscope.experiments.profile.result import Profile
+
+SIDE, EDGE = 200, 24
+MOST_POINTS = 1500
+
+
+def profile_html(profile: Profile) -> str:
+    """Counts by class, correlation, warnings, and a small plane."""
+    heads = profile.at()
+    summary = profile.summary()
+    r = "undefined" if summary.correlation is None else f"{summary.correlation:.2f}"
+    counts = ", ".join(
+        f'<span style="color:{CLASS_COLOURS[name]}">●</span> {words}' for name, words in summary.counted.items()
+    )
+    prompts = profile.prompts["prompt"].nunique()
+    noted = with_missing_caveats(profile.run.warnings, profile.null_name, heads)
+    listed = "".join(f"<li>{escape(caveat)}</li>" for caveat in noted)
+    return (
+        '<div style="display:flex;gap:1.5em;align-items:flex-start;flex-wrap:wrap">'
+        f"{_plane(heads)}"
+        '<div style="max-width:36em">'
+        f"<b>{escape(profile.name)}</b>: {summary.heads} heads, {prompts} prompts, "
+        f"τ = {profile.taus[0]:g}, γ = {profile.gamma:g}"
+        f"<br>{counts}<br>{summary.stake_words}<br>correlation of the two scores: {r}"
+        f"<ul>{listed}</ul>"
+        "</div></div>"
+    )
+
+
+def _plane(heads: pd.DataFrame) -> str:
+    """One point per head, as SVG; very many heads are thinned evenly."""
+    scored = heads.dropna(subset=["positional_score", "symbolic_score"])
+    scored = scored.iloc[:: max(1, -(-len(scored) // MOST_POINTS))]
+    places = zip(scored["positional_score"], scored["symbolic_score"], scored["head_class"], strict=True)
+    points = "".join(
+        f'<circle cx="{EDGE + SIDE * p:.1f}" cy="{8 + SIDE * (1 - s):.1f}" r="2.6" '
+        f'fill="{CLASS_COLOURS[name]}" fill-opacity="0.75"/>'
+        for p, s, name in places
+        if name in CLASS_COLOURS
+    )
+    low, words = 8 + SIDE, 'font-size="11" font-family="sans-serif" fill="currentColor"'
+    return (
+        f'<svg width="{SIDE + EDGE + 8}" height="{SIDE + 32}" role="img" '
+        'aria-label="positional-symbolic plane">'
+        f'<rect x="{EDGE}" y="8" width="{SIDE}" height="{SIDE}" fill="none" stroke="currentColor" '
+        'stroke-opacity="0.4"/>'
+        f'{points}<text x="{EDGE}" y="{low + 16}" {words}>positional score →</text>'
+        f'<text transform="translate(14 {low}) rotate(-90)" {words}>symbolic score →</text></svg>'
+    )

@@ -1,0 +1,110 @@
+"""How heads are scored."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from rotoscope.errors import RotoscopeError
+from rotoscope.settings import TAU, Bounds, Settings, check_tau, count, each_tau, listed, share
+
+
+def head_pairs(heads: Any) -> list[tuple[int, int]]:
+    """(layer, head) pairs from "12:0,3:4" or from a list of pairs."""
+    try:
+        pairs = [part.split(":") for part in heads.split(",")] if isinstance(heads, str) else list(heads)
+        return [(int(layer), int(head)) for layer, head in pairs]
+    except (TypeError, ValueError) as problem:
+        raise RotoscopeError(f"'{heads}': heads are written layer:head, as in 12:0,3:4") from problem
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfileSettings(Settings):
+    """What a profile measures; everything that decides its numbers, prompts and model aside."""
+
+    title: ClassVar = "What is measured"
+    without_effect: ClassVar = ("batch_tokens",)
+    python_only: ClassVar = ("least_mass", "prove")
+    bounds: ClassVar = {
+        "tau": TAU,
+        "gamma": Bounds(
+            0,
+            0.5,
+            "from there on a head could be positional and symbolic at once",
+            whole=False,
+            most_itself=False,
+        ),
+        "least_mass": share("it is a share of attention, from 0 to 1"),
+        "null_draws": count(1_000, "a null needs at least one draw, and each costs a whole profile"),
+        "input_swaps": count(10_000_000, "every one is a run of the model", least=0),
+        "batch_tokens": count(2**31, "at least one token must fit a batch, and no device holds more"),
+    }
+
+    tau: tuple[float, ...] = (1e-4,)
+    """Temperature of the swap weights; several are possible. 1e-4 is that of the papers' code."""
+    gamma: float = 0.1
+    """Tolerance of the purity classes."""
+    least_mass: float = 0.05
+    """Heads with less of their attention on what is swapped are marked: little at stake."""
+    queries: str = "last"
+    """Positions that are scored: last, all, task (where the task asks), or positions such as 20,31."""
+    frequencies: bool = False
+    """Score every rotation plane of every head by itself, too, at the last query."""
+    heads: str | None = None
+    """With frequencies: only of these heads, written layer:head as in 12:0,3:4."""
+    null: Literal["none", "random", "gaussian"] = "random"
+    """What stands beside every figure: a randomly initialised model, Gaussian keys, or nothing."""
+    null_draws: int = 5
+    """How often the null is drawn, each time with a seed of its own; a verdict on a figure takes at least 2, and 5 to say that
+    the null gives it too."""
+    examples: bool = True
+    """Keep the first prompt and every head's attention on it, before and after swaps, with vectors in its dominant plane."""
+    input_swaps: int = 0
+    """Also swap blocks of the prompt itself, so many of the heaviest swaps of a prompt, and run the model again: tells symbolic
+    heads that follow the symbol from carried ones. 64 are enough for most."""
+    known: bool = False
+    """Also score every head as what people know (previous-token, induction, copying, ... heads), and count kinds by class."""
+    batch_tokens: int | None = None
+    """Most tokens that run through the model together; what a killed run has to do again. By default 1,024 on a CPU."""
+    prove: bool = True
+    """Check that the model's own attention is rebuilt; leave it on unless you time things."""
+
+    @classmethod
+    def plain(cls, changes: dict[str, Any]) -> dict[str, Any]:
+        """A single tau, positions as a list, and the heads in place of `frequencies=True` will do in Python."""
+        found = dict(changes)
+        if "tau" in found:
+            found["tau"] = each_tau(found["tau"])
+        if not isinstance(found.get("queries", ""), str):
+            found["queries"] = listed("queries", found["queries"])
+        if not isinstance(found.get("frequencies", True), bool | None):
+            found |= {"frequencies": True, "heads": found["frequencies"]}
+        if found.get("heads") is not None:
+            found["heads"] = ",".join(f"{layer}:{head}" for layer, head in sorted(head_pairs(found["heads"])))
+        return found
+
+    def __post_init__(self) -> None:
+        check_tau(self.tau)
+        super().__post_init__()
+        if self.heads is not None and not self.frequencies:
+            raise RotoscopeError("heads are named for single frequencies: give --frequencies too")
+        usual = (type(self).null_draws, 1)  # now, and in runs of earlier versions
+        if self.null == "none" and self.null_draws not in usual:
+            raise RotoscopeError("--null-draws means nothing without a null")
+
+    @property
+    def positions(self) -> Literal["last", "all", "task"] | list[int]:
+        """The queries as `last`, `all`, `task` or a list of positions."""
+        if self.queries in ("last", "all", "task"):
+            return self.queries  # type: ignore[return-value]
+        try:
+            return [int(position) for position in self.queries.split(",")]
+        except ValueError as problem:
+            raise RotoscopeError(
+                f"--queries {self.queries}: choose last, all, task or positions such as 20,31"
+            ) from problem
+
+    @property
+    def single_heads(self) -> list[tuple[int, int]] | None:
+        """The heads whose frequencies are scored; None for all of them."""
+        return None if self.heads is None else head_pairs(self.heads)

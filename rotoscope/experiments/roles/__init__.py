@@ -1,0 +1,1 @@
+"""What does each layer of a multi-hop model do?"""

@@ -1,0 +1,1 @@
+"""Do the papers' theorems hold? Every statement, put to the test."""

@@ -1,0 +1,1 @@
+"""How do heads become positional or symbolic in training?"""

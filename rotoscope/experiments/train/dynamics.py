@@ -1,0 +1,254 @@
+"""How heads became what they are: exact scores of every head at every checkpoint of a training run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rotoscope.errors import ModelError, RunError, TaskError
+from rotoscope.experiments.profile.run import profile
+from rotoscope.experiments.profile.settings import ProfileSettings
+from rotoscope.experiments.train.dynamics_result import Dynamics, reopened, step_key
+from rotoscope.experiments.train.series import Series, find_series
+from rotoscope.experiments.train.settings import SeriesSettings
+from rotoscope.experiments.train.watch import QueryKind, accuracy_of, averaged, check_queries, point, sampled
+from rotoscope.lab.checkpoints import sequences_for
+from rotoscope.lab.result import Training
+from rotoscope.lab.sequences import training_sequences
+from rotoscope.lab.settings import TrainSettings
+from rotoscope.measures.batches import prompts_hash
+from rotoscope.models.checkpoints import Checkpoint
+from rotoscope.models.loading import Subject, load, own_model
+from rotoscope.progress import progress_bar
+from rotoscope.runs.files import content_hash
+from rotoscope.runs.record import RUN, RunRecord
+from rotoscope.runs.result import Tables
+from rotoscope.runs.run import Run
+from rotoscope.settings import each_tau
+from rotoscope.tasks.multihop_frames import MultiHops
+from rotoscope.tasks.prompt import Prompts
+
+CONTENT = "content"
+"""The column of `points` that says which files a checkpoint had."""
+
+
+def measure_dynamics(
+    source: str | Path | Training | Series,
+    *,
+    prompts: Prompts | MultiHops | None = None,
+    task: str | None = None,
+    queries: QueryKind | None = None,
+    inputs: int = 200,
+    tau: float | Sequence[float] = 1e-4,
+    revisions: str | Sequence[str] = (),
+    most: int | None = None,
+    device: str | None = None,
+    out: str | Path | None = None,
+    overwrite: bool = False,
+    allow_missing: bool = False,
+    show_progress: bool | None = None,
+) -> Dynamics:
+    """Scores of all heads along training.
+
+    `source` is a training run or one of the embedded models "number" and "letter" (what was watched while it was
+    trained is read back, unless other `queries` are asked), or a folder of checkpoints, `checkpoint-N/` or `step-N/`,
+    of any model that can be profiled, or a model on the hub whose checkpoints are published as branches or tags: those that
+    fit the patterns `revisions` ("step*"), fetched where they are not here yet. `most` of them are scored, log-spaced: by
+    default 12 of the hub and all of a folder. Models of ours know their task; for others give `prompts`. `task` makes sure
+    that the checkpoints are of that task. `allow_missing` is that of `load`; what cannot fit memory or disk is
+    refused. Checkpoints that cannot be read are left out with a warning, and tried again by the
+    same call; equal weights and weights out of order are warned of.
+    """
+    wanted = SeriesSettings.make(revisions=revisions, most=most)
+    read_back = queries is None and wanted == SeriesSettings()
+    if isinstance(source, Training):
+        if read_back and "scores" in source.tables:
+            return Dynamics.of_training(source)
+        if source.folder is None:
+            raise RunError("this training run was not written to a folder, so it has no checkpoints to score")
+        source = source.folder
+    if not isinstance(source, Series):
+        watched = _watched(own_model(str(source)) or Path(source), task) if read_back else None
+        if watched is not None:
+            return watched
+        source = find_series(source, wanted, show_progress=show_progress)
+    kind: QueryKind = queries or "last"
+    check_queries(kind)
+    asked = _Asked(prompts, task, kind, inputs, each_tau(tau))
+    how = {"device": device, "dtype": torch.float32, "allow_missing": allow_missing}
+    return _from_checkpoints(source, asked, how, {"out": out, "overwrite": overwrite}, show_progress)
+
+
+def _watched(place: Path, task: str | None) -> Dynamics | None:
+    """What a run says of its own heads along training; None where there is no such run."""
+    if not (place / RUN).is_file():
+        return None
+    record = RunRecord.read(place)
+    if record.kind == Dynamics.kind:
+        return Dynamics.open(place)
+    if not (record.kind == Training.kind and record.complete and "scores" in record.tables):
+        return None
+    trained = Training.open(place)
+    _check_task(task, trained.task, place)
+    return Dynamics.of_training(trained)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What every checkpoint of a series is asked."""
+
+    prompts: Prompts | MultiHops | None
+    task: str | None
+    queries: QueryKind
+    inputs: int
+    taus: tuple[float, ...]
+
+    @property
+    def settings(self) -> ProfileSettings:
+        """How one checkpoint is scored."""
+        kind: Any = "last" if self.queries == "last" else "all"
+        return ProfileSettings(tau=self.taus, queries=kind, null="none", examples=False)
+
+
+def _from_checkpoints(
+    series: Series, asked: _Asked, loading: dict[str, Any], kept: dict[str, Any], show_progress: bool | None
+) -> Dynamics:
+    left_out: list[str] = []
+    warnings = list(series.warnings)
+    run: Run[Dynamics] | None = None
+    with progress_bar("checkpoints", len(series.checkpoints), show_progress) as bar:
+        for checkpoint in series.checkpoints:
+            bar.advance()
+            if run is not None and run.done(step_key(checkpoint.step)):
+                _check_unchanged(run.result, checkpoint, kept["out"])
+                if not loading["allow_missing"]:
+                    continue
+            try:
+                subject = load(checkpoint.source, **loading)
+            except ModelError as damage:
+                left_out.append(f"{checkpoint.name} was left out: {damage}")
+                continue
+            warnings += [f"{checkpoint.name}: {said}" for said in subject.caveats]
+            if run is None:  # the first model that can be read says what all are shown
+                samples, shown = _shown(series, asked, subject)
+                run = Run(Dynamics, _settings(series, asked, shown, loading["allow_missing"]), **kept)
+                if run.finished is not None:
+                    for other in series.checkpoints:
+                        _check_unchanged(run.finished, other, kept["out"])
+                    lacking = [one for one in series.checkpoints if one.step not in run.finished.steps]
+                    if not any(_can_be_read(one, loading) for one in lacking):
+                        return run.finished
+                    run = reopened(run.finished, run)
+                if run.done(step_key(checkpoint.step)):
+                    _check_unchanged(run.result, checkpoint, kept["out"])
+            _check_vocabulary(samples, subject, checkpoint)
+            run.piece(step_key(checkpoint.step), partial(_scored, subject, samples, shown, asked, checkpoint))
+    if run is None:
+        raise ModelError(f"no checkpoint of {series.folder or series.name} could be read: {left_out[0]}")
+    return run.finish(warnings=[*left_out, *warnings])
+
+
+def _content(checkpoint: Checkpoint) -> dict[str, str]:
+    """A checksum of a checkpoint's files, where it is a folder."""
+    place = checkpoint.source
+    return {CONTENT: content_hash(Path(place))} if isinstance(place, Path) else {}
+
+
+def _check_unchanged(scored: Dynamics, checkpoint: Checkpoint, out: str | Path | None) -> None:
+    """Refuse a checkpoint whose files are not those that were scored."""
+    points = scored.points
+    if CONTENT not in points or checkpoint.step not in set(points["step"]):
+        return
+    before = points.loc[points["step"] == checkpoint.step, CONTENT].iloc[0]
+    if _content(checkpoint).get(CONTENT, before) != before:
+        raise RunError(
+            f"{checkpoint.name} has changed since {out} was made; choose another --out, or --overwrite to replace it"
+        )
+
+
+def _can_be_read(checkpoint: Checkpoint, loading: dict[str, Any]) -> bool:
+    try:
+        load(checkpoint.source, **loading)
+    except ModelError:
+        return False
+    return True
+
+
+def _shown(series: Series, asked: _Asked, subject: Subject) -> tuple[Prompts | MultiHops, Prompts]:
+    """What all checkpoints are shown, as it was given and as prompts."""
+    samples = asked.prompts
+    if samples is None:
+        samples = _own_sequences(subject, series.folder or Path(series.name), asked.task, asked.inputs)
+    if asked.queries == "path" and not isinstance(samples, MultiHops):
+        raise TaskError("only the number and letter tasks have paths; ask at the last token or at all")
+    return samples, samples.prompts() if isinstance(samples, MultiHops) else samples
+
+
+def _settings(series: Series, asked: _Asked, shown: Prompts, allow_missing: bool) -> dict[str, Any]:
+    """As they stand in `run.json`."""
+    found = {
+        "source": series.name,
+        "steps": [one.step for one in series.checkpoints],
+        "task": shown.task,
+        "prompts_hash": prompts_hash(shown),
+        "queries": asked.queries,
+        "inputs": len(shown),
+        "tau": list(asked.taus),
+    }
+    if series.folder is None:
+        found["revisions"] = [one.name for one in series.checkpoints]
+    if allow_missing:
+        found["allow_missing"] = True
+    return found
+
+
+def _own_sequences(subject: Any, place: Path, task: str | None, inputs: int) -> MultiHops:
+    """Held-out sequences of the run the checkpoints come from, or of the task they name."""
+    about = getattr(subject.model.config, "rotoscope", None) or {}
+    _check_task(task, about.get("task"), place)
+    if (place / RUN).is_file() and (record := RunRecord.read(place)).kind == Training.kind:
+        return training_sequences(TrainSettings.read(record.settings), "validation", count=inputs)
+    return sequences_for(subject.model.config, inputs, first=1_000_000)
+
+
+def _check_task(wanted: str | None, found: str | None, place: Path) -> None:
+    if wanted is not None and wanted != found:
+        trained = f"on the {found} task" if found else "on a task of which they say nothing"
+        raise ModelError(f"the checkpoints in {place} were trained {trained}, not on the {wanted} task")
+
+
+def _check_vocabulary(samples: Any, subject: Any, checkpoint: Checkpoint) -> None:
+    """Sequences of a multi-hop task mean something only to a model that has those words at those ids."""
+    if not isinstance(samples, MultiHops):
+        return
+    known = subject.tokenizer.convert_ids_to_tokens(range(min(len(subject.tokenizer), len(samples.vocabulary))))
+    if list(known) != list(samples.vocabulary):
+        raise ModelError(
+            f"{checkpoint.name} does not know the words of the {samples.task} task in these sizes; it was trained on another"
+        )
+
+
+def _scored(
+    subject: Subject, samples: Prompts | MultiHops, shown: Prompts, asked: _Asked, checkpoint: Checkpoint
+) -> Tables:
+    """One checkpoint."""
+    step = checkpoint.step
+    result = profile(subject, shown, asked.settings, show_progress=False)
+    rows = result.prompts if asked.queries == "last" else result.queries
+    if isinstance(samples, MultiHops) and asked.queries == "path":
+        marks = samples.on_path.cpu().numpy()
+        rows = rows[marks[rows["prompt"].to_numpy(), rows["query_position"].to_numpy()]]
+    published = _content(checkpoint) if checkpoint.revision is None else {"revision": checkpoint.revision}
+    found = {
+        "scores": averaged(rows, asked.queries, step),
+        "points": point(step, subject, **published),
+        "weights": sampled(step, subject),
+    }
+    if len(result.answers):
+        found["accuracy"] = accuracy_of(result.answers, samples, step)
+    return found

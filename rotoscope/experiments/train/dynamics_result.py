@@ -1,0 +1,278 @@
+"""Heads along training: scores of every head at every step looked at, beside the accuracy."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+
+from rotoscope.errors import RunError
+from rotoscope.experiments.train.series import out_of_order
+from rotoscope.lab.result import LEARNED, Training, first_above
+from rotoscope.runs.folder import LOG
+from rotoscope.runs.result import SavedRun, Table
+from rotoscope.runs.run import Journal, Run
+from rotoscope.scores.classes import AT_ITS_LAYER, GAMMA, purity_classes
+from rotoscope.stats.aggregate import little_at_stake
+
+GAMMAS = (0.05, 0.1, 0.2)
+MOVING = 200
+"""Sampled weights that must have moved before anything is said about the order of steps."""
+PURE = ("positional", "symbolic")
+WAITING = [
+    "hops",
+    "learned_at",
+    "positional_then",
+    "symbolic_then",
+    "as_many_positional_at",
+    "last_symbolic_at",
+]
+
+
+class Dynamics(SavedRun):
+    """Scores by (step, layer, head, queries, tau), and accuracy by (step, hops) where the task has any.
+
+    `queries` says which positions were asked: "last", "path" (every position the path runs through) or "all".
+    Layers and heads count from 0.
+    """
+
+    kind = "dynamics"
+
+    @classmethod
+    def of_training(cls, training: Training) -> Dynamics:
+        """What was watched while a model was trained."""
+        if "scores" not in training.tables:
+            raise RunError(
+                "no heads were watched in this training run; rs.dynamics(folder) scores its checkpoints"
+            )
+        return cls(training.run, {"scores": training.tables["scores"], "accuracy": training.metrics})
+
+    scores = Table(
+        "One row per (step, layer, head, tau): both scores, entropy and effective swaps, means over inputs."
+    )
+
+    points = Table(
+        "One row per step: the fingerprint of its weights; `revision` where it came from a hub, `content` (a checksum of "
+        "its files) where from a folder, `seconds` where a monitor scored it.",
+        optional=True,
+    )
+
+    null_scores = Table(
+        "As `scores`, of a null (models that learned nothing), with its `draw`; a null of one step stands for all steps.",
+        optional=True,
+    )
+    weights = Table("One row per (step, weight): the same few weights at every step.", optional=True)
+
+    def caveats(self) -> list[str]:
+        """Steps with the same weights, and steps whose weights would come at another place (`experiments.train.series`)."""
+        found = []
+        if len(self.points):
+            alike = self.points.sort_values("step").groupby("fingerprint")["step"].agg(list)
+            found += [f"{_named(steps)} have the same weights" for steps in sorted(alike) if len(steps) > 1]
+        if len(self.weights):
+            values = self.weights.pivot(index="step", columns="weight", values="value").dropna(axis=1)
+            moving = values.loc[:, values.nunique() > 1].to_numpy(dtype=float)
+            # Where few weights move, points that only scatter can look like a way.
+            for rows in out_of_order(moving) if moving.shape[1] >= MOVING else ():
+                steps = [int(values.index[row]) for row in rows]
+                they = (
+                    "seem to have each other's weights"
+                    if len(steps) > 1
+                    else "seems to have those of another step"
+                )
+                found.append(f"{_named(steps)} {they}: the way from step to step would be clearly shorter")
+        return found
+
+    @property
+    def accuracy(self) -> pd.DataFrame | None:
+        """One row per (step, hops), 0 hops where the task has none; None where the task has no answers."""
+        return self.tables.get("accuracy")
+
+    @property
+    def has_hops(self) -> bool:
+        """Whether accuracy is told by number of hops; else it is the accuracy on the prompts."""
+        return self.accuracy is not None and bool((self.accuracy["hops"] > 0).any())
+
+    @property
+    def task(self) -> str:
+        """What the heads were scored on."""
+        return str(self.run.settings.get("task", ""))
+
+    @property
+    def steps(self) -> list[int]:
+        """The training steps that were scored, in order."""
+        return sorted(int(s) for s in self.scores["step"].unique())
+
+    @property
+    def layers(self) -> int:
+        """How many layers the model has."""
+        return int(self.scores["layer"].max()) + 1
+
+    def at(self, *, queries: str | None = None, tau: float | None = None, gamma: float = GAMMA) -> pd.DataFrame:
+        """The scores of one kind of query and one tau, with the class of every head at tolerance gamma.
+
+        `little_at_stake` marks heads with less than 5 % of their attention on what is swapped; missing where that
+        was not measured.
+        """
+        return _classed(self.scores, queries, tau, gamma)
+
+    def purity(self, gammas: tuple[float, ...] = GAMMAS, queries: str | None = None) -> pd.DataFrame:
+        """How many heads are in each class, by step and tolerance, and how many of those have little at stake.
+
+        The latter stand in columns such as `positional_little_at_stake`, missing where attention was not measured.
+        """
+        parts = []
+        for gamma in gammas:
+            rows = self.at(queries=queries, gamma=gamma)
+            groups = rows.groupby(["step", "head_class"])["little_at_stake"]
+            counts, little = (
+                number.unstack(fill_value=0).reindex(columns=list(AT_ITS_LAYER), fill_value=0).astype("Int64")
+                for number in (groups.size(), groups.sum())
+            )
+            if rows["little_at_stake"].isna().all():
+                little[:] = pd.NA
+            counts = counts.astype(int).join(little.add_suffix("_little_at_stake")).reset_index()
+            counts.insert(0, "gamma", gamma)
+            parts.append(counts)
+        return pd.concat(parts, ignore_index=True).rename_axis(columns=None)
+
+    def separation(
+        self, gamma: float = GAMMA, queries: str | None = None, tau: float | None = None
+    ) -> pd.DataFrame:
+        """How far heads have separated, by step: the mean of `|positional - symbolic|` over heads, and the share of pure ones.
+
+        Where there is a null, `separation_null_low` and the like are the least and the most of its draws.
+        """
+        rows = self.at(queries=queries, tau=tau, gamma=gamma)
+        found = _apart(rows, ["step"])
+        if len(self.null_scores) and len(rows):
+            asked = (rows["queries"].iloc[0], rows["tau"].iloc[0])
+            draws = _apart(_classed(self.null_scores, *asked, gamma), ["step", "draw"]).groupby("step")
+            for end, band in (("low", draws.min()), ("high", draws.max())):
+                band = band.reindex(found.index, method="nearest" if len(band) == 1 else None)
+                found = found.join(band.add_suffix(f"_null_{end}"))
+        return found.reset_index()
+
+    def pure_from(
+        self, gamma: float = GAMMA, queries: str | None = None, tau: float | None = None
+    ) -> pd.DataFrame:
+        """For every head: where it ends, when it first was pure of that kind, and since when it has been."""
+        table = self.at(queries=queries, tau=tau, gamma=gamma).sort_values("step")
+        shown = ("head_class", "little_at_stake", "positional_score", "symbolic_score")
+        columns = {name: table[name].to_numpy() for name in ("step", *shown)}
+        rows = []
+        for (layer, head), track in table.groupby(["layer", "head"]).indices.items():
+            final = columns["head_class"][track[-1]]
+            same = columns["head_class"][track] == final
+            since = len(same) - int(np.argmin(same[::-1])) if not same.all() else 0
+            pure = final in PURE
+            steps = columns["step"][track]
+            rows.append(
+                {
+                    "layer": layer,
+                    "head": head,
+                    **{name: columns[name][track[-1]] for name in shown},
+                    "first_pure": int(steps[same][0]) if pure else None,
+                    "pure_since": int(steps[since]) if pure else None,
+                }
+            )
+        table = pd.DataFrame(rows)
+        return table.astype({"first_pure": "Int64", "pure_since": "Int64", "little_at_stake": "boolean"})
+
+    def learned(self, threshold: float = LEARNED) -> pd.Series:
+        """For each number of hops, the first step at which accuracy reaches the threshold."""
+        assert self.accuracy is not None
+        return first_above(self.accuracy, threshold)
+
+    def waiting(self, gamma: float = GAMMA, threshold: float = LEARNED) -> pd.DataFrame:
+        """P2 section 3.3: when each number of hops is learned, beside when the heads it needs become pure.
+
+        P2's account: hop h of the number task waits for the h-th positional head, and every letter hop for the
+        last symbolic one. Here are the steps at which that many heads had first been pure. A task without hops has no rows.
+        """
+        pure = self.pure_from(gamma)
+        when = {
+            kind: sorted(int(s) for s in pure.loc[pure["head_class"] == kind, "first_pure"]) for kind in PURE
+        }
+        rows = []
+        for hops, step in self.learned(threshold).items():
+            if hops == 0:
+                continue
+            enough = when["positional"][hops - 1] if 1 <= hops <= len(when["positional"]) else None
+            rows.append(
+                {
+                    "hops": hops,
+                    "learned_at": step,
+                    "positional_then": sum(s <= step for s in when["positional"]),
+                    "symbolic_then": sum(s <= step for s in when["symbolic"]),
+                    "as_many_positional_at": enough,
+                    "last_symbolic_at": when["symbolic"][-1] if when["symbolic"] else None,
+                }
+            )
+        columns = {"learned_at": "Int64", "as_many_positional_at": "Int64", "last_symbolic_at": "Int64"}
+        return pd.DataFrame(rows, columns=WAITING).astype(columns)
+
+    def alignment(self, gamma: float = GAMMA) -> pd.DataFrame:
+        """Rank correlation over steps between the mean accuracy and the number of heads in each class."""
+        assert self.accuracy is not None
+        counts = self.purity((gamma,)).set_index("step").drop(columns="gamma")
+        counts["pure"] = counts["positional"] + counts["symbolic"]
+        mean = self.accuracy.groupby("step")["accuracy"].mean()
+        both = counts.join(mean, how="inner").rank()
+        names = ["pure", *AT_ITS_LAYER]
+        ranks = [both[n].corr(both["accuracy"]) if both[n].nunique() > 1 else np.nan for n in names]
+        return pd.DataFrame({"heads": names, "rank_correlation": ranks}).assign(steps=len(both))
+
+    def __repr__(self) -> str:
+        final = self.at()[lambda t: t["step"] == t["step"].max()]
+        little = final["little_at_stake"]
+        counts = ", ".join(
+            f"{len(rows)} {name}" + ("" if little.isna().all() else f" ({rows.sum()})")
+            for name, rows in little.groupby(final["head_class"])
+        )
+        words = "unknown" if little.isna().all() else "in brackets"
+        return f"Dynamics({len(self.steps)} steps up to {self.steps[-1]}; at the end {counts}; little at stake: {words})"
+
+
+def _classed(table: pd.DataFrame, queries: str | None, tau: float | None, gamma: float) -> pd.DataFrame:
+    """The rows of one kind of query and one tau, the first of each where none is named, with classes."""
+    table = table[table["queries"] == (table["queries"].iloc[0] if queries is None else queries)]
+    if len(table):
+        table = table[np.isclose(table["tau"], table["tau"].iloc[0] if tau is None else tau)]
+    classes = purity_classes(table["positional_score"], table["symbolic_score"], gamma)
+    table = table.assign(head_class=classes).reset_index(drop=True)
+    return table.assign(little_at_stake=little_at_stake(table))
+
+
+def _apart(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+    """Over heads, how far the two scores are apart, and the share of pure heads."""
+    separation = (rows["positional_score"] - rows["symbolic_score"]).abs()
+    found = rows.assign(separation=separation, pure_share=rows["head_class"].isin(PURE))
+    return found.groupby(by)[["separation", "pure_share"]].mean()
+
+
+def _named(steps: list[int]) -> str:
+    """Step 4; steps 1, 2 and 4."""
+    *front, last = map(str, steps)
+    return f"steps {', '.join(front)} and {last}" if front else f"step {last}"
+
+
+def step_key(step: int) -> str:
+    """The key of a step's piece in a run."""
+    return f"step-{int(step):08d}"
+
+
+def reopened(finished: Dynamics, run: Run[Dynamics], up_to: float = math.inf) -> Run[Dynamics]:
+    """A finished run begun again with the points, and the log, that it has up to a step."""
+    log = [] if run.folder is None else Journal(run.folder / LOG, repair=False).rows
+    again = Run(Dynamics, run.record.settings, run.folder, overwrite=True)
+    for step in finished.steps:
+        if step <= up_to:
+            again.add(
+                step_key(step), {name: part[part["step"] == step] for name, part in finished.tables.items()}
+            )
+    for row in log:
+        if row.get("step", math.inf) <= up_to:
+            again.log(row)
+    return again

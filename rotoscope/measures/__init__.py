@@ -1,0 +1,1 @@
+"""What is computed of every head in one reading of a model."""

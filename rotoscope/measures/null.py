@@ -1,0 +1,223 @@
+"""What a model that learned nothing would give.
+
+- **random**: the same architecture with freshly initialised weights. Its logits are far smaller than a trained
+  model's, and small logits look uniform, so they are rescaled by one factor for the whole model (or one per layer) to
+  the real model's median spread of block log-means.
+- **gaussian**: the real model, with the keys of the swapped tokens replaced by Gaussian noise of the same mean and
+  spread per key head and dimension: what is left is the query, the rotation and the keys' shared direction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from rotoscope.errors import ModelError
+from rotoscope.measures.batches import Batch, Halving, Queries, batches
+from rotoscope.measures.scoring import Transform
+from rotoscope.models.devices import check_memory
+from rotoscope.models.layer import LayerHeads
+from rotoscope.models.loading import Subject
+from rotoscope.models.offloading import dispatched_like, offloads, placed_by
+from rotoscope.models.reader import HeadReader, Visit
+from rotoscope.scores.blocks import Blocks, block_spread
+from rotoscope.tasks.prompt import Prompts
+
+CALIBRATION_BATCHES, CALIBRATION_TOKENS = 2, 1024
+"""A random model is rescaled on the prompts of two batches of 1,024 tokens, on every device: a draw must not depend on batches."""
+DRAWN_ON = torch.device("cpu")
+"""Where a random model is drawn that is then spread over devices, as its subject is."""
+MOST_KEPT = 256_000_000
+"""Bytes of layers that are kept to be scored once it is known how to rescale them; what is more is read again."""
+
+
+@dataclass(frozen=True)
+class Null:
+    """One draw: something to read, and what to do to each layer before it is scored."""
+
+    name: str
+    draw: int
+    reader: HeadReader
+    transform: Transform
+    factors: list[float]
+    """What the logits were multiplied by: one number, or one per layer."""
+    kept: dict[tuple[int, int], list[LayerHeads]] = field(default_factory=dict)
+    """Layers that were read already, by the first prompt and the size of their batch."""
+
+    def read(self, batch: Batch, visit: Visit) -> None:
+        """One layer of a batch after the other; what was kept is given away, not read again."""
+        kept = self.kept.pop((batch.first, len(batch)), None)
+        if kept is None:
+            self.reader.read(batch.tokens, batch.queries, visit, size=None)
+            return
+        with torch.no_grad():
+            for layer in kept:
+                visit(layer)
+
+
+def check_null(subject: Subject, name: str) -> None:
+    """Refuse early, before any work, what could not be made later."""
+    if name == "random":
+        quantised = getattr(subject.model.config, "quantization_config", None)
+        if quantised or any(weight.dtype.itemsize < 2 for weight in subject.model.parameters()):
+            raise ModelError(
+                f"{subject.name} is quantised, and its class cannot be initialised with weights of that kind, so there is no "
+                "random null for it; use --null gaussian or --null none"
+            )
+        _check_room(subject)
+        _initialise(subject, seed=0, device=torch.device("meta"))
+
+
+def _check_room(subject: Subject) -> None:
+    """Raise where a random model cannot be drawn: it is drawn whole, in float32, beside its subject or, if that is spread, on the CPU."""
+    spread = placed_by(subject.model) is not None
+    if offloads(subject.model) and not spread:
+        raise ModelError(
+            f"the weights of {subject.name} are brought in for every call, by no device_map that a random model could be "
+            "spread by, so there is no random null for it; load it with a device_map, or use --null gaussian or --null none"
+        )
+    needed = 4 * sum(weight.numel() for weight in subject.model.parameters())
+    what = f"a random model of the size of {subject.name}"
+    check_memory(what, needed, DRAWN_ON if spread else subject.device, "use --null gaussian or --null none")
+
+
+def null_seed(seed: int, draw: int) -> int:
+    """The seed of one draw: of its own, so that no subject with a small seed is among the draws."""
+    return int(np.random.SeedSequence(seed, spawn_key=(draw,)).generate_state(1)[0])
+
+
+def calibration_batches(prompts: Prompts, queries: Queries, most_tokens: int) -> list[Batch]:
+    """The prompts on which random models are rescaled, in the batches in which they are scored: those are read once."""
+    last = batches(prompts, queries, CALIBRATION_TOKENS)[:CALIBRATION_BATCHES][-1]
+    end = last.first + len(last)
+    scored = batches(prompts, queries, most_tokens)
+    return [batch[: end - batch.first] for batch in scored if batch.first < end]
+
+
+def make_nulls(
+    subject: Subject,
+    reader: HeadReader,
+    name: str,
+    draws: Iterable[int],
+    real: pd.DataFrame,
+    calibration: list[Batch],
+    *,
+    seed: int = 0,
+    halving: Halving | None = None,
+) -> Iterator[Null]:
+    """Draws of a null by their numbers, one after the other. `real` holds the real model's scores per prompt, `calibration`
+    the batches on which logits are compared with it."""
+    for draw in draws:
+        own = null_seed(seed, draw)
+        if name == "random":
+            yield _random(
+                draw,
+                _initialise(subject, own, subject.device),
+                real,
+                calibration,
+                halving or Halving(),
+            )
+        elif name == "gaussian":
+            yield Null(name, draw, reader, _noisy(own), [1.0])
+
+
+def _random(draw: int, model: Any, real: pd.DataFrame, calibration: list[Batch], halving: Halving) -> Null:
+    """A fresh model, its logits rescaled; it is of the subject's class, whose reading was proven already."""
+    reader = HeadReader(model, prove=False)
+    kept: dict[tuple[int, int], list[LayerHeads]] = {}
+    free = MOST_KEPT
+
+    def look(batch: Batch) -> tuple[list[torch.Tensor], Blocks]:
+        nonlocal free
+        logits: list[torch.Tensor] = []
+        layers: list[LayerHeads] = []
+        left = free
+
+        def visit(layer: LayerHeads) -> None:
+            nonlocal left
+            logits.append(layer.at(-1).real(capped=False))
+            left -= layer.keys.nbytes + layer.query.nbytes
+            if left >= 0:
+                layers.append(replace(layer, residual=None))
+
+        reader.read(batch.tokens, batch.queries, visit, size=None)
+        free = left
+        if len(layers) == reader.layers:
+            kept[batch.first, len(batch)] = layers
+        return logits, batch.blocks_for(batch.queries[-1])
+
+    read = [found for batch in calibration for found in halving.each(batch, batch.length, look)]
+    factor = _calibrate(read, real)
+    return Null("random", draw, reader, _rescaled(factor), [factor], kept)
+
+
+def fresh_model(kind: type, config: Any, seed: int, device: torch.device | None = None) -> Any:
+    """A model of a class with the weights it would begin training with."""
+    with torch.random.fork_rng(devices=[]), torch.device(device or "cpu"):
+        torch.manual_seed(seed)
+        return kind(config).eval()
+
+
+def _initialise(subject: Subject, seed: int, device: torch.device) -> Any:
+    """A fresh model of the subject's class and configuration, where the subject is."""
+    kind, spread = type(subject.model), placed_by(subject.model) is not None and device.type != "meta"
+    try:
+        drawn = fresh_model(kind, subject.model.config, seed, DRAWN_ON if spread else device)
+        drawn = drawn.to(subject.model.dtype)
+        return dispatched_like(drawn, subject.model) if spread else drawn
+    except Exception as problem:
+        raise ModelError(
+            f"{kind.__name__} cannot be initialised from its configuration ({type(problem).__name__}: {problem}), "
+            "so there is no random null for it; use --null gaussian or --null none"
+        ) from problem
+
+
+def _calibrate(read: list[tuple[list[torch.Tensor], Blocks]], real: pd.DataFrame) -> float:
+    """The factor at which the fresh model's median spread of block log-means equals the real one's.
+
+    `read` holds every layer's logits [batch, heads, n] of some batches, and their blocks.
+    """
+    wanted = float(real["block_spread"].median())
+    logits = [(torch.cat(layers, 1), blocks) for layers, blocks in read]
+
+    def spread(factor: float) -> float:
+        found = [block_spread(tensor * factor, blocks).flatten() for tensor, blocks in logits]
+        return float(torch.cat(found).median())
+
+    low, high = -4.0, 8.0  # in powers of e
+    for _ in range(40):
+        middle = (low + high) / 2
+        if spread(float(np.exp(middle))) < wanted:
+            low = middle
+        else:
+            high = middle
+    return float(np.exp((low + high) / 2))
+
+
+def _rescaled(factor: float) -> Transform:
+    def transform(layer: LayerHeads, batch: Batch) -> LayerHeads:
+        return replace(layer, scaling=layer.scaling * factor)
+
+    return transform
+
+
+def _noisy(seed: int) -> Transform:
+    def transform(layer: LayerHeads, batch: Batch) -> LayerHeads:
+        positions = torch.tensor(batch.blocks_for(batch.queries[-1]).positions, device=layer.keys.device)
+        swapped = layer.keys[:, :, positions]
+        generator = torch.Generator()
+        noise = torch.empty(swapped.shape)
+        for k, prompt_noise in enumerate(noise):  # a prompt has its own noise, in whichever batch it is
+            generator.manual_seed((seed * 1009 + layer.layer) * 100_003 + batch.first + k)
+            prompt_noise.normal_(generator=generator)
+        mean, spread = swapped.mean(2, keepdim=True), swapped.std(2, keepdim=True)
+        keys = layer.keys.clone()
+        keys[:, :, positions] = mean + spread * noise.to(swapped)
+        return replace(layer, keys=keys)
+
+    return transform

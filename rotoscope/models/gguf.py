@@ -1,0 +1,153 @@
+"""GGUF files: dequantised once, then kept as safetensors in the user's cache folder.
+
+transformers reads GGUF in some twenty seconds; the converted copy opens in one or two. The copy is keyed by the file's hash
+and put in place with one rename, so a killed conversion leaves nothing behind that could be mistaken for a model. What it
+does leave, the next conversion removes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from rotoscope.errors import ModelError
+from rotoscope.models.offloading import scratch_folder
+from rotoscope.models.sanitize import read_json, room_for_file
+from rotoscope.models.weight_check import cache_folder, check_complete, folded, same_random_numbers
+from rotoscope.runs.files import disk_errors
+
+CONVERSION = 2  # raise when a newer conversion must not reuse older copies
+SIZES = ("block_count", "embedding_length", "attention.head_count")
+"""What every GGUF file of a language model says, under its architecture's name."""
+INCOMPLETE = "incomplete.json"
+"""In a copy of a file that lacks tensors: what is wrong with it. Such copies are made for those who ask for them."""
+
+
+def converted(file: Path, *, allow_missing: bool = False) -> tuple[Path, list[str]]:
+    """The folder with the safetensors copy of a GGUF file, made now if it is not there yet, and what is wrong with it."""
+    with file.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    whole = cache_folder() / "gguf" / f"{digest[:24]}-{CONVERSION}"
+    partial = whole.with_name(f"{whole.name}-incomplete")
+    folder = partial if allow_missing and not (whole / "config.json").exists() else whole
+    if not (folder / "config.json").exists():
+        folder = _make(file, whole, partial, allow_missing=allow_missing)
+    noted = read_json(folder / INCOMPLETE)["warnings"] if (folder / INCOMPLETE).is_file() else []
+    return folder, noted
+
+
+def _make(file: Path, whole: Path, partial: Path, *, allow_missing: bool) -> Path:
+    with scratch_folder(whole.parent) as scratch:
+        warnings = _convert(file, scratch, allow_missing=allow_missing)
+        if warnings:
+            (scratch / INCOMPLETE).write_text(json.dumps({"warnings": warnings}), encoding="utf-8")
+        folder = partial if warnings else whole
+        try:
+            scratch.rename(folder)
+        except OSError:
+            if not (folder / "config.json").exists():  # another process may have been faster
+                raise
+    return folder
+
+
+def _convert(file: Path, folder: Path, *, allow_missing: bool) -> list[str]:
+    """Write the safetensors copy; what is wrong with the file is refused, or said where that was asked for."""
+    try:
+        import gguf  # noqa: F401 - transformers needs it, too
+    except ImportError as missing:
+        raise ModelError(
+            f"{file.name} is a GGUF file; reading it needs: pip install 'rotoscope[gguf]'"
+        ) from missing
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    name = "model.gguf"
+    options: dict[str, Any] = {"gguf_file": name, "trust_remote_code": False}
+    with room_for_file(file, name) as room:
+        try:
+            _check_layout(_reader(file), file)
+            tokenizer = AutoTokenizer.from_pretrained(room, **options)
+            with same_random_numbers():
+                model, report = AutoModelForCausalLM.from_pretrained(
+                    room, output_loading_info=True, ignore_mismatched_sizes=True, **options
+                )
+        except ModelError:
+            raise
+        except Exception as problem:
+            raise ModelError(
+                f"{file} cannot be read as a GGUF model ({folded(problem)}); "
+                "the file may be truncated: compare its size with the original and fetch it again"
+            ) from problem
+        warnings = check_complete(model, report, file, allow_missing=allow_missing)
+        # What was loaded is dequantised, so the note about its former quantisation no longer holds.
+        if hasattr(model.config, "quantization_config"):
+            del model.config.quantization_config
+        model.hf_quantizer = None
+        model.is_quantized = False
+        with disk_errors(folder.parent):
+            model.save_pretrained(folder)
+            tokenizer.save_pretrained(folder)
+    return warnings
+
+
+def _reader(file: Path) -> Any:
+    """gguf's reader, which would go on beyond the end of a damaged file, for ever where a count was damaged."""
+    import numpy as np
+    from gguf import GGUFReader, GGUFValueType
+
+    class Reader(GGUFReader):  # type: ignore[misc]
+        def _get(self, offset: int, dtype: Any, count: int = 1, override_order: Any = None) -> Any:
+            found = super()._get(offset, dtype, count, override_order)
+            if len(found) < int(count):
+                raise ValueError(f"it ends where a value is expected, at byte {int(offset):,}")
+            return found
+
+        def _get_field_parts(self, orig_offs: int, raw_type: int) -> Any:
+            if raw_type == GGUFValueType.ARRAY:
+                count = int(self._get(orig_offs + 4, np.uint64)[0])
+                if count > len(self.data) - orig_offs:
+                    raise ValueError(f"a list in it has {count:,} entries, more than there is room for")
+            return super()._get_field_parts(orig_offs, raw_type)
+
+    return Reader(file)
+
+
+def _check_layout(read: Any, file: Path) -> None:
+    """Refuse a file whose numbers would be taken for others.
+
+    Its tensors stand one after the other and fill it, have names that are known, and it says the sizes that transformers
+    would otherwise make up.
+    """
+    from gguf.constants import TENSOR_NAMES
+
+    end = read.data_offset
+    for one in sorted(read.tensors, key=lambda tensor: int(tensor.data_offset)):
+        if int(one.data_offset) != end + -end % read.alignment:
+            raise ModelError(
+                f"{file} is damaged: {one.name} is not where the tensor before it ends; fetch it again"
+            )
+        end = int(one.data_offset) + int(one.n_bytes)
+        if re.sub(r"\.\d+\.", ".{bid}.", one.name.rpartition(".")[0] or one.name) not in TENSOR_NAMES.values():
+            raise ModelError(
+                f"{file} is damaged, or newer than we know: it has a tensor {one.name!a}; fetch it again"
+            )
+    size = file.stat().st_size
+    if size not in (end, end + -end % read.alignment):
+        raise ModelError(
+            f"{file} is damaged: its tensors end after {end:,} bytes, and it has {size:,}; fetch it again"
+        )
+    known = read.fields.get("general.architecture")
+    architecture = None if known is None else known.contents()
+    missing = [name for name in SIZES if f"{architecture}.{name}" not in read.fields]
+    if missing:
+        raise ModelError(
+            f"{file} does not say how large its model is: {architecture}.{missing[0]} is missing; fetch the file again"
+        )
+    said = read.fields[f"{architecture}.block_count"].contents()
+    there = len({one.name.split(".")[1] for one in read.tensors if one.name.startswith("blk.")})
+    if not isinstance(said, int) or said > there:  # gguf would make up names for all of them, one by one
+        raise ModelError(
+            f"{file} is damaged: it says it has {said} blocks, and there are {there}; fetch it again"
+        )

@@ -1,0 +1,1 @@
+"""How every figure looks, and how it is saved."""

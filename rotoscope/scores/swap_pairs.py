@@ -1,0 +1,207 @@
+"""Block logits of heads whose blocks stand in an order of their own: equal lengths, all positions visible."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from copy import copy
+from dataclasses import dataclass
+
+import torch
+
+from rotoscope.errors import RotoscopeError
+from rotoscope.scores.blocks import Blocks
+from rotoscope.scores.factors import Factors
+from rotoscope.shapes import Float, Int, Tensor
+
+TILE = 128  # rows per tile
+
+
+def rows_of(
+    table: Float[Tensor, "tables rows width"], which: Int[Tensor, "..."], row: Int[Tensor, "..."]
+) -> Tensor:
+    """table[which, row], five times as fast as by indices."""
+    index = which * table.shape[1] + row
+    return table.flatten(0, 1).index_select(0, index.flatten()).view(*index.shape, -1)
+
+
+class OrderedLogits:
+    """Rectangles of B[a, b] and B[b, a], a and b counted in each head's own order."""
+
+    def __init__(self, factors: Factors, blocks: Blocks) -> None:
+        self.factors, self.group = factors, factors.query.shape[2]
+        self.places = blocks.on(factors.keys.device).starts  # [offsets, blocks]
+        self.seen = factors.seen.flatten(2, 3).flatten(0, 1)  # [key heads, n * group, d]
+        self.keys = factors.keys.flatten(0, 1)
+
+    def both(
+        self, heads: Int[Tensor, "heads"], order: Int[Tensor, "heads blocks"], rows: slice, columns: slice
+    ) -> tuple[Float[Tensor, "heads rows columns"], Float[Tensor, "heads rows columns"]]:
+        """B[a, b] and B[b, a] of some heads, both in the layout [a, b]."""
+        key_head, member = (x[:, None, None] for x in (heads // self.group, heads % self.group))
+        at = [self.places[:, order[:, part]].transpose(0, 1) for part in (rows, columns)]
+        slots = [rows_of(self.seen, key_head, where * self.group + member) for where in at]
+        contents = [rows_of(self.keys, key_head, where) for where in at]  # each [heads, offsets, blocks, d]
+        upper, lower = slots[0] @ contents[1].mT, contents[0] @ slots[1].mT
+        return self._log_mean(upper), self._log_mean(lower)
+
+    def _log_mean(self, entries: Float[Tensor, "heads offsets rows columns"]) -> Tensor:
+        entries = self.factors.capped(entries)
+        if entries.shape[1] == 1:
+            return entries[:, 0]
+        return entries.logsumexp(1).sub_(math.log(entries.shape[1]))
+
+
+def alike_heads(rows: Int[Tensor, "heads"], room: int) -> Iterator[Int[Tensor, "some"]]:
+    """Heads that need about as many rows, so many together that their rows fit into `room`."""
+    needed, heads = rows.sort()
+    first = 0
+    for last, size in enumerate([*needed.tolist()[1:], math.inf], start=1):
+        if (last - first + 1) * min(size, TILE) > room or size > 2 * needed[first] + 8:
+            yield heads[first:last]
+            first = last
+
+
+def needed_tiles(rows: int, first_column: int, m: int) -> Iterator[tuple[slice, slice]]:
+    """Tiles of the pairs a < b of the first `rows` blocks with those from `first_column` on."""
+    rows = min(rows, m - 1)
+    for start in range(0, rows, TILE):
+        yield slice(start, min(start + TILE, rows)), slice(max(start, first_column), m)
+
+
+# Pairs of blocks: which there are, the cosines of a swap, and means over swaps.
+
+
+@dataclass(frozen=True)
+class Pick:
+    """Some heads, each with its blocks in an order of its own."""
+
+    chosen: Int[Tensor, "chosen"]
+    order: Int[Tensor, "chosen blocks"]
+
+    def heads(self, numbers: Tensor) -> Tensor:
+        """Of numbers [batch, heads, ...] those of the heads."""
+        return numbers.flatten(0, 1)[self.chosen]
+
+    def __call__(self, numbers: Tensor) -> Tensor:
+        """Of numbers [batch, heads, blocks] those of the heads, in their order."""
+        return self.heads(numbers).gather(-1, self.order)
+
+
+def tiles(m: int, rows: int) -> Iterator[tuple[slice, slice]]:
+    """Row bands of the upper triangle: each holds the pairs of its rows with everything to their right."""
+    for start in range(0, m - 1, rows):
+        yield slice(start, min(start + rows, m)), slice(start, m)
+
+
+def each_pair_once(rows: slice, columns: slice, device: torch.device) -> Tensor:
+    """Which entries of a tile are pairs a < b."""
+    first, second = (torch.arange(x.start, x.stop, device=device) for x in (rows, columns))
+    return first[:, None] < second
+
+
+def _direction(difference: Tensor) -> tuple[Tensor, Tensor]:
+    """The unit vector along (1, e^-x), for any x: infinite, or undefined (a swap that does not count)."""
+    far = 40.0 if difference.dtype == torch.float32 else 300.0  # e^-2x stays finite, the rest is rounding
+    ratio = torch.nan_to_num(-difference, nan=0.0).clamp_(-far, far).exp_()
+    first = (ratio * ratio + 1).rsqrt_()
+    return first, ratio * first
+
+
+def cosines(after: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
+    """cos(v', v) and cos(v', mirrored v) from the two logit differences."""
+    first, second = _direction(before)
+    new_first, new_second = _direction(after)
+    return new_first * first + new_second * second, new_first * second + new_second * first
+
+
+def mean_over_swaps(total: Tensor, weight: Tensor) -> Tensor:
+    """A weighted sum over swaps and the sum of their weights as a mean; 0 where no swap counts."""
+    return torch.where(weight > 0, total / weight, 0.0)
+
+
+def effective_swaps(weight: Tensor, square: Tensor) -> Tensor:
+    """1 / sum of alpha squared, from the sums of the weights and of their squares."""
+    return torch.where(square > 0, weight * weight / square, 0.0)
+
+
+class WeightedMean:
+    """Means over swaps with weights softmax(|D_a - D_b| / tau), gathered tile by tile for several tau.
+
+    The largest |D_a - D_b| of all pairs is max D - min D, known before the first tile, so no running maximum
+    is needed. (The block with the largest D is visible, hence that pair counts.) What a pair lacks of it,
+
+        min over both orders of  (max D - D_a) + (D_b - min D),
+
+    is a sum of two numbers that are exact however small they are: weights do not hang on rounding.
+    """
+
+    def __init__(
+        self,
+        attention: Float[Tensor, "... blocks"],
+        taus: tuple[float, ...],
+        dtype: torch.dtype,
+        top: Float[Tensor, "..."] | None = None,
+    ) -> None:
+        smallest = torch.finfo(dtype).tiny
+        if min(taus) < smallest:
+            kind = str(dtype).removeprefix("torch.")
+            raise RotoscopeError(
+                f"tau = {min(taus):g} is too small to divide {kind} numbers by: the smallest is {smallest:.1e}"
+            )
+        self.taus = taus
+        most, least = attention.amax(-1, keepdim=True), attention.amin(-1, keepdim=True)
+        self.below_most, self.above_least = (most - attention).to(dtype), (attention - least).to(dtype)
+        self.spare = None if top is None else (most - least)[..., 0].sub(top).to(dtype)[..., None, None]
+        """Where not all pairs take part: how far the largest gap of those that do stays behind."""
+        self.totals: list[Tensor] | None = None
+
+    def add(self, rows: slice, columns: slice, counted: Tensor, values: tuple[Tensor, ...]) -> list[Tensor]:
+        weights = [weight.mul_(counted) for weight in self._weights(rows, columns)]
+        sums = [torch.stack([w.sum((-2, -1)) for w in weights], dim=-1)]
+        sums.append(torch.stack([(w * w).sum((-2, -1)) for w in weights], dim=-1))
+        for value in values:
+            sums.append(torch.stack([(w * value).sum((-2, -1)) for w in weights], dim=-1))
+        if self.totals is None:
+            self.totals = sums
+        else:
+            self.totals = [total + part for total, part in zip(self.totals, sums, strict=True)]
+        return weights
+
+    def _weights(self, rows: slice, columns: slice) -> list[Tensor]:
+        """exp(-lack / tau): the larger of two products of numbers of single blocks, so that no pair needs an exponential."""
+        below, above = self.below_most, self.above_least
+        if self.spare is None:
+            found = []
+            for tau in self.taus:
+                high, low = (below / -tau).exp_(), (above / -tau).exp_()
+                found.append(
+                    torch.maximum(
+                        high[..., rows, None] * low[..., None, columns],
+                        low[..., rows, None] * high[..., None, columns],
+                    )
+                )
+            return found
+        lack = torch.minimum(
+            below[..., rows, None] + above[..., None, columns],
+            above[..., rows, None] + below[..., None, columns],
+        )  # pairs that do not count may lack less than nothing; they must not overflow
+        lack = (lack - self.spare).clamp_(min=0)
+        return [(lack / -tau).exp_() for tau in self.taus]
+
+    def ordered(self, pick: Pick) -> WeightedMean:
+        """The same for some heads with their blocks in another order, nothing gathered yet."""
+        part = copy(self)
+        part.below_most, part.above_least = pick(self.below_most), pick(self.above_least)
+        part.spare = None if self.spare is None else pick.heads(self.spare)
+        part.totals = None
+        return part
+
+    def means(self) -> list[Tensor]:
+        assert self.totals is not None
+        weight, _, *values = self.totals
+        return [mean_over_swaps(value, weight) for value in values]
+
+    def effective(self) -> Tensor:
+        assert self.totals is not None
+        return effective_swaps(*self.totals[:2])

@@ -1,0 +1,240 @@
+"""From scores per prompt to scores per head: means, spread, class."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from rotoscope.scores.classes import Scores, purity_classes, purity_codes, where_covered
+from rotoscope.stats.intervals import mean_interval, one_row_per_input
+
+HEAD = ["layer", "head"]
+INDEX = [*HEAD, "tau"]
+
+VARIANTS = ["", "renormalised_", "centred_", "equal_symbol_", "input_"]
+SCORES = ["positional_score", "symbolic_score"]
+INPUT_SCORES = [f"input_{score}" for score in SCORES]
+"""The scores with the prompt itself permuted, over the swaps that were run."""
+ALL_SCORES = [f"{variant}{score}" for variant in VARIANTS for score in SCORES]
+"""The scores as defined, and in every variant."""
+
+AT_TAU = [*ALL_SCORES, "effective_swaps", "renormalised_effective_swaps"]
+"""What depends on tau."""
+
+MEASURES = [
+    *AT_TAU,
+    "covered_share",
+    "entropy",
+    "relative_entropy",
+    "swapped_mass",
+    "block_spread",
+    "logit_variance",
+    "d_pos",
+    "d_sym",
+]
+"""Every number a head has on a prompt."""
+
+
+CLASSED_BY = [*SCORES, *INPUT_SCORES, "covered_share"]
+"""What a head's class rests on."""
+
+FREQUENCY_INDEX = [*INDEX, "frequency_id"]
+FREQUENCY_MEASURES = [
+    "positional_score",
+    "symbolic_score",
+    "effective_swaps",
+    "entropy",
+    "logit_norm",
+    "max_logit",
+]
+"""Every number a plane of a head has on a prompt."""
+
+ENDS = [f"{score}_{end}" for score in SCORES for end in ("low", "high")]
+REPLICATES = 1000
+STABLE = 0.95
+AGREED = 0.5
+"""The share of prompts on which a head must have its class for the class to be called its own."""
+LEAST_MASS = 0.05
+"""With less attention than this on what is swapped, little is at stake."""
+
+
+def head_table(prompts: pd.DataFrame, gamma: float, least_mass: float = LEAST_MASS) -> pd.DataFrame:
+    """One row per (layer, head, tau): means over prompts, spread, 95 % intervals, class and what it rests on.
+
+    Prompts on which the head sees no swap do not count; a head that never sees one has no score, and
+    `missing_reason` says so. `class_share` is the share of prompts on which the head has its class,
+    `class_stability` the share of resamples of the prompts in which it keeps it: in the mean, and on at least
+    half of the prompts; below 0.95 the head is marked unstable. One prompt tells neither, and has no interval.
+    `little_at_stake` marks heads with less than `least_mass` of their attention on what is swapped.
+
+    Where the prompt itself was permuted, too, a head may be carried, and `input_class` is its class by those scores; none
+    where the swaps that were run hold less than half of its weight (`covered_share`).
+    """
+    prompts = one_row_per_input(prompts, INDEX)
+    present = [name for name in MEASURES if name in prompts]
+    groups = prompts.astype(dict.fromkeys(present, "float64")).groupby(INDEX, sort=True)
+    heads = groups[present].mean()
+    for score in SCORES:
+        heads[f"{score}_std"] = groups[score].std(ddof=1)
+    heads["prompts"] = groups["positional_score"].count()
+    for variant in ("centred", "equal_symbol"):  # which not every prompt has
+        if f"{variant}_positional_score" in present:
+            heads[f"{variant}_prompts"] = groups[f"{variant}_positional_score"].count()
+    heads = heads.reset_index()
+    for score in ALL_SCORES:
+        if score in present:
+            heads[f"{score}_low"], heads[f"{score}_high"] = score_interval(prompts, score, INDEX)
+    permuted = permuted_scores({name: heads[name] for name in present})
+    heads["head_class"] = purity_classes(heads["positional_score"], heads["symbolic_score"], gamma, permuted)
+    if permuted is not None:
+        heads["input_class"] = purity_classes(*permuted, gamma)
+    heads["missing_reason"] = None
+    heads.loc[heads["prompts"] == 0, "missing_reason"] = "the query sees no block in any prompt"
+    heads["little_at_stake"] = little_at_stake(heads, least_mass)
+    return _with_agreement(heads, prompts, gamma)
+
+
+def permuted_rows(rows: pd.DataFrame) -> pd.DataFrame:
+    """Of rows at several depths those of the permuted prompt, under the names a profile has for them."""
+    elsewhere = {"own", "depth", "swapped_mass", "block_spread"}
+    found = rows.loc[~rows["own"] & (rows["depth"] == 0), [name for name in rows if name not in elsewhere]]
+    return found.rename(columns=dict(zip(SCORES, INPUT_SCORES, strict=True)))
+
+
+def unpermuted(prompts: pd.DataFrame) -> pd.DataFrame:
+    """Scores per prompt of heads for none of which the prompt was permuted, since none could be carried."""
+    return prompts.assign(**dict.fromkeys(INPUT_SCORES, np.nan), covered_share=0.0)
+
+
+def with_permuted(prompts: pd.DataFrame, permuted: pd.DataFrame | None) -> pd.DataFrame:
+    """Scores per prompt with those of the permuted prompt beside them; what was not permuted is covered by nothing."""
+    if permuted is None:
+        return prompts
+    keys = [name for name in ("null_name", "draw", "prompt", *INDEX) if name in prompts]
+    beside = permuted[[*keys, *INPUT_SCORES, "covered_share"]]
+    return prompts.merge(beside, on=keys, how="left").fillna({"covered_share": 0.0})
+
+
+def permuted_scores(found: Mapping[str, Any]) -> Scores | None:
+    """The scores with the prompt itself permuted, where the swaps run say enough; None where none were run."""
+    if "covered_share" not in found:
+        return None
+    positional, symbolic = (found[score] for score in INPUT_SCORES)
+    return where_covered((positional, symbolic), found["covered_share"])
+
+
+def little_at_stake(heads: pd.DataFrame, least_mass: float = LEAST_MASS) -> pd.Series:
+    """Which heads with a class look so little at what is swapped that it says next to nothing about them."""
+    little = pd.Series(pd.NA, index=heads.index, dtype="boolean")
+    if "swapped_mass" in heads:
+        known = heads["head_class"].notna() & heads["swapped_mass"].notna()
+        little[known] = (heads["swapped_mass"] < least_mass)[known]
+    return little
+
+
+def score_interval(prompts: pd.DataFrame, score: str, index: list[str]) -> tuple[np.ndarray, np.ndarray]:
+    """The 95 % interval of a score's mean over prompts, for rows ordered as the index sorts them."""
+    return mean_interval(
+        wide_scores(prompts, score, index), (-1.0 if score.startswith("centred") else 0.0, 1.0)
+    )
+
+
+def wide_scores(prompts: pd.DataFrame, score: str, index: list[str]) -> np.ndarray:
+    """[prompts, rows], rows ordered as the index sorts them."""
+    wide = prompts.pivot(index="prompt", columns=index, values=score).sort_index(axis=1)
+    return wide.to_numpy(dtype=float)
+
+
+def _with_agreement(heads: pd.DataFrame, prompts: pd.DataFrame, gamma: float) -> pd.DataFrame:
+    """On how many prompts a head has its class, and how often it keeps it when they are resampled."""
+    heads[["class_share", "class_stability"]] = np.nan
+    heads["stable"] = pd.array([pd.NA] * len(heads), dtype="boolean")
+    if prompts["prompt"].nunique() < 2:
+        return heads  # one prompt says nothing about the next
+    scored = heads["prompts"] > 1
+    names = [name for name in CLASSED_BY if name in prompts]
+    wide = {name: wide_scores(prompts, name, INDEX) for name in names}
+    own = codes_of({name: heads[name] for name in names}, gamma)
+    known = ~np.isnan(wide["positional_score"])
+    alike = (codes_of(wide, gamma) == own) & known
+    heads.loc[scored, "class_share"] = (alike.sum(0) / np.maximum(known.sum(0), 1))[scored]
+    times = resamples(len(known))
+    drawn = {name: resampled(scores, times) for name, scores in wide.items()}
+    kept = (codes_of(drawn, gamma) == own) & (times @ alike >= AGREED * (times @ known))
+    stability = kept.mean(0)
+    heads.loc[scored, "class_stability"] = stability[scored]
+    heads.loc[scored, "stable"] = stability[scored] >= STABLE
+    return heads
+
+
+def codes_of(found: Mapping[str, Any], gamma: float) -> np.ndarray:
+    """The class codes of heads from all scores that a class rests on."""
+    return purity_codes(found["positional_score"], found["symbolic_score"], gamma, permuted_scores(found))
+
+
+def resamples(count: int, replicates: int = REPLICATES) -> np.ndarray:
+    """How often each of so many prompts is drawn [replicates, prompts]; the same every time."""
+    return np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), size=replicates).astype(float)
+
+
+def resampled(wide: np.ndarray, times: np.ndarray) -> np.ndarray:
+    """Means of scores [prompts, rows] over every resample [replicates, rows]; NaN where none of a row's prompts is drawn."""
+    known = ~np.isnan(wide)
+    drawn = times @ known
+    return np.divide(
+        times @ np.where(known, wide, 0.0), drawn, out=np.full(drawn.shape, np.nan), where=drawn > 0
+    )
+
+
+def frequency_table(prompts: pd.DataFrame) -> pd.DataFrame:
+    """One row per (layer, head, tau, frequency_id): means over prompts; of the two scores also spread and interval."""
+    prompts = one_row_per_input(prompts, [*FREQUENCY_INDEX, "angle"])
+    groups = prompts.astype(dict.fromkeys(FREQUENCY_MEASURES, "float64")).groupby(
+        [*FREQUENCY_INDEX, "angle"], sort=True
+    )
+    table = groups[FREQUENCY_MEASURES].mean()
+    for score in SCORES:
+        table[f"{score}_std"] = groups[score].std(ddof=1)
+        ends = score_interval(prompts, score, [*FREQUENCY_INDEX, "angle"])
+        table[f"{score}_low"], table[f"{score}_high"] = ends
+    table["prompts"] = groups["positional_score"].count()
+    return table.reset_index()
+
+
+def plane_weights(planes: pd.DataFrame, by: list[str], scaling: float = 1.0) -> pd.Series:
+    """How much each head uses each plane: the softmax over its planes of their largest logit over keys.
+
+    `scaling` is what the logits were multiplied by; divided by it they are plain products of query and key.
+    """
+    above = planes["max_logit"] - planes.groupby(by)["max_logit"].transform("max")
+    raw = np.exp(above / scaling)
+    weights: pd.Series = raw / raw.groupby([planes[name] for name in by]).transform("sum")
+    return weights
+
+
+def weighted_id(planes: pd.DataFrame, by: list[str], weights: pd.Series) -> pd.Series:
+    """The weighted-average frequency id of every head."""
+    return (weights * planes["frequency_id"]).groupby([planes[name] for name in by]).sum()
+
+
+def dominant_planes(planes: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+    """Of every head the plane with the largest logit, indexed by the head."""
+    return planes.loc[planes.groupby(by)["max_logit"].idxmax()].set_index(by)
+
+
+def frequency_use(frequencies: pd.DataFrame) -> pd.DataFrame:
+    """Which frequencies a head uses: weighted-average and dominant id, one row per (layer, head, tau).
+
+    Weights are the softmax over planes of the plane's largest logit, averaged over prompts (what fits P2's
+    Table 1). The un-rotated remainder has no frequency and does not take part; a head without planes has no
+    row.
+    """
+    planes = frequencies[(frequencies["frequency_id"] > 0) & frequencies["max_logit"].notna()]
+    used = {
+        "weighted_frequency_id": weighted_id(planes, INDEX, plane_weights(planes, INDEX)),
+        "dominant_frequency_id": dominant_planes(planes, INDEX)["frequency_id"],
+    }
+    return pd.DataFrame(used).rename_axis(INDEX).reset_index()

@@ -1,0 +1,245 @@
+"""Nulls: how they are drawn, read and rescaled, and what stands beside a profile's figures because of them."""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy import stats
+from transformers import BitsAndBytesConfig, LlamaConfig
+
+import rotoscope as rs
+from rotoscope.errors import ModelError, RotoscopeError, RunError
+from rotoscope.measures import null as nulls
+from rotoscope.measures.batches import batches
+from rotoscope.measures.null import make_nulls, null_seed
+from rotoscope.models.reader import HeadReader
+from rotoscope.runs.run import Run
+from rotoscope.stats.statistics import statistics
+from rotoscope.stats.verdict import Figure, verdicts
+from tests.tiny_models import GROUPED, from_config, tiny, tokens
+
+
+def test_random_null_has_the_real_spread() -> None:
+    model = tiny("llama")
+    found = rs.profile(model, tokens=tokens(3, 20), null="random", null_draws=2)
+    real = found.prompts["block_spread"].median()
+    for _, draw in found.tables["null_prompts"].groupby("draw"):
+        assert draw["block_spread"].median() == pytest.approx(real, rel=0.15)
+    assert found.tables["null_factors"]["draw"].tolist() == [0, 1]
+    assert found.nulls["draw"].nunique() == 2
+
+
+@pytest.mark.parametrize("null", ["random", "gaussian"])
+def test_every_draw_of_a_null_is_another(null: str) -> None:
+    nulls = rs.profile(tiny("llama"), tokens=tokens(1, 12), null=null, null_draws=3).nulls
+    draws = [rows["positional_score"].to_numpy() for _, rows in nulls.groupby("draw")]
+    assert len(draws) == 3
+    assert all(np.abs(one - other).max() > 1e-3 for one, other in itertools.combinations(draws, 2))
+
+
+def test_gaussian_keys_keep_mean_and_spread() -> None:
+    model, ids = tiny("llama"), tokens(1, 400)
+    reader = HeadReader(model)
+    work = batches(rs.tasks.from_tokens(ids, [(p, p + 2) for p in range(10, 390, 2)]), "last", 1)
+    null = next(make_nulls(rs.load((model, None)), reader, "gaussian", [0], pd.DataFrame(), work))
+
+    def visit(layer) -> None:
+        noisy = null.transform(layer, work[0])
+        inside, outside = slice(10, 390), slice(0, 10)
+        assert torch.equal(noisy.keys[:, :, outside], layer.keys[:, :, outside])
+        real, drawn = layer.keys[0, :, inside], noisy.keys[0, :, inside]
+        assert not torch.allclose(real, drawn)
+        error = real.std(1) / 380**0.5
+        assert ((drawn.mean(1) - real.mean(1)).abs() < 5 * error).all()
+        assert torch.allclose(drawn.std(1), real.std(1), rtol=0.25)
+
+    reader.read(ids, (399,), visit)
+
+
+def test_a_class_that_cannot_be_initialised(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    model = tiny("llama")
+
+    def refuse(self, config) -> None:
+        raise RuntimeError("needs a checkpoint")
+
+    monkeypatch.setattr(type(model), "__init__", refuse)
+    with pytest.raises(ModelError, match="cannot be initialised.*--null gaussian"):
+        rs.profile(model, tokens=tokens(), null="random", out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(RotoscopeError, match="unknown null"):
+        rs.profile(model, tokens=tokens(), null="flat")
+
+
+def test_a_quantised_model_has_no_random_null_and_says_so_first(tmp_path) -> None:
+    model = tiny("llama")
+    model.config.quantization_config = BitsAndBytesConfig(load_in_8bit=True)
+    with pytest.raises(ModelError, match="is quantised, .* no random null for it; use --null gaussian"):
+        rs.profile(model, tokens=tokens(), out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    del model.config.quantization_config
+    weight = model.model.layers[0].mlp.up_proj.weight
+    model.model.layers[0].mlp.up_proj.weight = torch.nn.Parameter(
+        weight.to(torch.float8_e4m3fn), requires_grad=False
+    )
+    with pytest.raises(ModelError, match="is quantised"):
+        rs.profile(model, tokens=tokens())
+
+
+def test_draws_have_seeds_of_their_own_from_the_seed_of_the_run() -> None:
+    model, ids = tiny("llama", num_hidden_layers=1), tokens(2, 10)
+    quick = {"tokens": ids, "null_draws": 2, "examples": False}
+    first, again, other = (rs.profile(model, seed=seed, **quick) for seed in (0, None, 1))
+    pd.testing.assert_frame_equal(first.nulls, again.nulls)
+    scores = {
+        float(rows["positional_score"].sum()) for run in (first, other) for _, rows in run.nulls.groupby("draw")
+    }
+    assert len(scores) == 4
+    assert [first.run.settings["seed"], other.run.settings["seed"]] == [0, 1]
+    assert len({null_seed(seed, draw) for seed in range(40) for draw in range(5)} | set(range(40))) == 240
+    with pytest.raises(RotoscopeError, match="seed must be at least 0"):
+        rs.profile(model, seed=-1, **quick)
+
+
+def test_a_null_is_read_once_and_not_proven(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Six prompts in three batches, two of which the logits are rescaled by: three readings a draw, and no proof of it."""
+    model, seen = tiny("llama", num_hidden_layers=1), []
+    read, made = HeadReader.read, HeadReader.__init__
+
+    def reading(self, ids, *rest, **options):
+        seen.append(self.model is model)
+        return read(self, ids, *rest, **options)
+
+    def making(self, made_of, **options):
+        assert made_of is model or options == {"prove": False}
+        made(self, made_of, **options)
+
+    monkeypatch.setattr(HeadReader, "read", reading)
+    monkeypatch.setattr(HeadReader, "__init__", making)
+    quick = {"tokens": tokens(6, 10), "batch_tokens": 20, "null_draws": 2, "examples": False}
+    rs.profile(model, **quick)
+    assert (seen.count(True), seen.count(False)) == (3, 2 * 3)
+    seen.clear()
+    rs.profile(model, null="gaussian", **quick)
+    assert (seen.count(True), seen.count(False)) == (3 + 3, 0)  # all draws from one reading
+
+
+def test_verdicts_are_those_of_the_rule_on_every_draw() -> None:
+    """Each draw, taken for a profile of its own, is one of the values the verdict rests on."""
+    profile = rs.profile(tiny("llama"), tokens=tokens(6, 12), null="gaussian", null_draws=3, examples=False)
+    found = profile.statistics()
+    tables = profile.tables
+    draws = [
+        statistics({"prompts": rows}, 1e-4, profile.gamma).set_index("statistic")["value"]
+        for _, rows in tables["null_prompts"].groupby("draw")
+    ]
+    figures = []
+    for row in found.to_dict("records"):
+        name = row["statistic"]
+        assert row["null_value"] == pytest.approx(np.mean([draw[name] for draw in draws]))
+        error = (row["high"] - row["value"]) / stats.t.ppf(0.975, 5)
+        scores = not name.startswith(("correlation", "share"))
+        figures.append(Figure(row["value"], error, [draw[name] for draw in draws], scores))
+    inside = (found["high"] < 1) & (found["low"] > 0)  # where the interval is not cut off
+    for row, verdict, whole in zip(found.to_dict("records"), verdicts(figures), inside, strict=True):
+        assert row["null_draws"] == 3
+        if whole:
+            assert row["verdict"] == verdict.verdict
+    assert "verdict" not in statistics({"prompts": profile.prompts}, 1e-4, profile.gamma)
+
+
+def test_shares_need_no_effect_in_score_units() -> None:
+    """A correlation .03 further down than every draw's, and medians .03 higher: only the former is beyond the null."""
+
+    def scores(shift: float, seed: int) -> pd.DataFrame:
+        dice = np.random.default_rng(seed)
+        p = np.linspace(0.2, 0.7, 40) + shift + dice.normal(0, 1e-4, (6, 40))
+        s = 1 - p + (0.02 - 0.6 * shift) * np.resize([1, -1], 40)
+        rows = [(k, h // 10, h % 10, 1e-4, p[k, h], s[k, h]) for k in range(6) for h in range(40)]
+        return pd.DataFrame(
+            rows, columns=["prompt", "layer", "head", "tau", "positional_score", "symbolic_score"]
+        )
+
+    draws = [scores(0.0, 1 + draw).assign(null_name="random", draw=draw) for draw in range(5)]
+    tables = {"prompts": scores(0.03, 0), "null_prompts": pd.concat(draws)}
+    found = statistics(tables, 1e-4, 0.1).set_index("statistic")
+    assert found.loc["correlation", "verdict"] == "beyond the null"
+    assert found.loc["early positional", "p_value"] < 0.01
+    assert found.loc["early positional", "verdict"] == "also in the null"
+
+
+def test_one_draw_and_one_prompt_have_no_verdict() -> None:
+    model = tiny("llama", num_hidden_layers=1)
+    one = rs.profile(model, tokens=tokens(3, 8), null_draws=1, examples=False).statistics()
+    assert (one["verdict"] == "no verdict").all()
+    assert one["reason"].str.startswith("one draw: no verdict, which takes at least 2").any()
+    alone = rs.profile(model, tokens=tokens(1, 8), null_draws=2, examples=False).statistics()
+    assert (alone["verdict"] == "no verdict").all()
+    assert alone["reason"].isin(["one prompt: no standard error, no verdict", "undefined"]).all()
+    assert alone[["low", "high"]].isna().all(axis=None)
+
+
+def test_a_null_stands_beside_every_figure_unless_it_is_declined() -> None:
+    found = rs.profile(tiny("llama", num_hidden_layers=1), tokens=tokens(1, 8), examples=False)
+    assert found.null_name == "random"
+    assert found.nulls["draw"].unique().tolist() == [0, 1, 2, 3, 4]
+    assert found.statistics()["null_value"].notna().any()
+
+
+def test_resumed_run_with_more_prompts_is_refused(tmp_path) -> None:
+    model = tiny("llama")
+    rs.profile(model, tokens=tokens(2, 12), out=tmp_path / "run", null_draws=1)
+    with pytest.raises(RunError, match="prompts: 2 there, 4 now"):
+        rs.profile(model, tokens=tokens(4, 12), out=tmp_path / "run", null_draws=1)
+    assert len(rs.open(tmp_path / "run").nulls) == 12
+
+
+@pytest.mark.parametrize("null", ["random", "gaussian"])
+def test_killed_in_the_null_goes_on_there(null: str, tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, ids = tiny("llama", num_hidden_layers=1), tokens(2, 10)
+    settings = {"tokens": ids, "batch_tokens": 10, "null": null, "null_draws": 2, "frequencies": [(0, 1)]}
+    whole = rs.profile(model, **settings)
+    add = Run.add
+
+    def limited(self, key, tables) -> None:
+        if key == f"{null}-1-000001-000002":
+            raise KeyboardInterrupt
+        add(self, key, tables)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "add", limited)
+        with pytest.raises(KeyboardInterrupt):
+            rs.profile(model, out=tmp_path / "run", **settings)
+    resumed = rs.profile(model, out=tmp_path / "run", **settings)
+    pd.testing.assert_frame_equal(resumed.nulls, whole.nulls)
+    pd.testing.assert_frame_equal(rs.open(tmp_path / "run").frequencies, whole.frequencies)
+
+
+def test_random_weights_are_anticorrelated_too() -> None:
+    """Why a null stands beside every claim: r near -0.9 needs no training."""
+    config = LlamaConfig(**{**GROUPED, "num_hidden_layers": 6, "num_attention_heads": 8, "hidden_size": 128})
+    model = from_config(config, sharp=6.0)
+    found = rs.profile(model, tokens=tokens(8, 60), tau=1e-4, null="none")
+    assert found.summary().correlation < -0.6
+
+
+def test_a_random_model_goes_before_the_next_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two at a time would take the memory of three models, where what is said before counts two."""
+    drawn, alive, original = [], [], nulls.fresh_model
+
+    def fresh(*how: Any) -> Any:
+        alive.append(sum(one() is not None for one in drawn))
+        made = original(*how)
+        drawn.append(weakref.ref(made))
+        return made
+
+    monkeypatch.setattr(nulls, "fresh_model", fresh)
+    how = {"null_draws": 3, "examples": False, "show_progress": False}
+    rs.profile(tiny("llama"), tokens=tokens(2, 8), null="random", **how)
+    assert len(drawn) >= 3
+    assert set(alive) == {0}
