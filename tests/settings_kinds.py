@@ -7,11 +7,12 @@ from rotoscope.settings import Settings
 
 
 def settings_kinds() -> list[type[Settings]]:
-    """All subclasses of Settings that the package defines, by name."""
+    """All subclasses of Settings that the files called settings define, by name."""
     assert rotoscope.cli.COMMANDS
     found, left = set[type[Settings]](), [Settings]
     while left:
         children = [kind for kind in left.pop().__subclasses__() if kind.__module__.startswith("rotoscope.")]
         found.update(children)
         left += children
-    return sorted(found, key=lambda kind: kind.__name__)
+    declared = {kind for kind in found if kind.__module__.endswith("settings")}
+    return sorted(declared, key=lambda kind: kind.__name__)
