@@ -7,7 +7,7 @@ from functools import partial
 import pandas as pd
 
 from rotoscope.errors import TaskError
-from rotoscope.experiments.profile.run import score_draws
+from rotoscope.experiments.profile.nulls import score_draws
 from rotoscope.experiments.profile.settings import ProfileSettings
 from rotoscope.experiments.profile.sizes import check_one_prompt
 from rotoscope.experiments.train.watch import accuracy_of, averaged

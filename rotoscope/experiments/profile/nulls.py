@@ -1,0 +1,182 @@
+"""Every draw of a null on the prompts of a profile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from itertools import islice
+
+import pandas as pd
+
+from rotoscope.experiments.depths.swaps import Swapping, null_rows, swap_at_depths, symbolic_heads
+from rotoscope.experiments.known_heads import scores_of_heads
+from rotoscope.experiments.profile.result import Profile
+from rotoscope.experiments.profile.settings import ProfileSettings
+from rotoscope.measures.batches import Batch, Halving, batches, kept_prompts, most_tokens, piece_key
+from rotoscope.measures.null import Null, calibration_batches, make_nulls
+from rotoscope.measures.scoring import BatchScores, Scoring
+from rotoscope.models.layer import LayerHeads
+from rotoscope.models.loading import Subject
+from rotoscope.models.reader import HeadReader
+from rotoscope.models.rerun import Reruns
+from rotoscope.progress import Progress
+from rotoscope.runs.result import Tables
+from rotoscope.runs.run import Run, put_together
+from rotoscope.stats.aggregate import permuted_rows
+from rotoscope.tasks.prompt import Prompts
+
+
+def null_passes(
+    run: Run[Profile],
+    subject: Subject,
+    reader: HeadReader,
+    wanted: ProfileSettings,
+    shown: Prompts,
+    scoring: Scoring,
+    seed: int,
+    bar: Progress,
+    known: list[Prompts],
+    halving: Halving,
+) -> None:
+    """Every draw of the null on the same prompts; what an earlier try finished is not made again."""
+    draws = range(wanted.null_draws if wanted.null != "none" else 0)
+    kept = {draw: kept_prompts(run, _null_stem(wanted.null, draw)) for draw in draws}
+    permutes = bool(wanted.input_swaps) and wanted.null == "random"
+    others = {
+        draw: [_factors_key(wanted.null, draw)]
+        + ([_permuted_key(draw)] if permutes else [])
+        + ([_known_key(wanted.null, draw)] if known else [])
+        for draw in draws
+    }
+    missing = [
+        draw for draw in draws if len(kept[draw]) < len(shown) or not all(run.done(key) for key in others[draw])
+    ]
+    bar.advance(sum(len(prompts) for prompts in kept.values()))
+    if not missing:
+        return
+    most = most_tokens(subject, wanted)
+    drawn = make_nulls(
+        subject,
+        reader,
+        wanted.null,
+        missing,
+        run.result.prompts,
+        calibration_batches(shown, wanted.positions, most),
+        seed=seed,
+        halving=halving,
+    )
+    # Gaussian keys are put into one reading of the subject, however many draws there are.
+    together = [list(drawn)] if wanted.null == "gaussian" else one_by_one(drawn)
+    for nulls in together:
+        lacking = [
+            tuple(null.draw for null in nulls if k not in kept[null.draw]) or None for k in range(len(shown))
+        ]
+        work = batches(shown, wanted.positions, most, lacking)
+        _score_nulls(run, nulls, [(batch, lacking[batch.first] or ()) for batch in work], scoring, bar, halving)
+        for null in nulls if known else ():
+            run.piece(_known_key(null.name, null.draw), partial(_known_null, subject, known, null))
+        if permutes:
+            key = _permuted_key(nulls[0].draw)
+            swapping = swapping_of(wanted, subject, halving)
+            everything = batches(shown, wanted.positions, most)
+            run.piece(key, partial(_permuted_null, run, nulls[0], everything, swapping, wanted.gamma))
+        nulls.clear()  # a random model goes before the next is made
+
+
+def one_by_one(drawn: Iterator[Null]) -> Iterator[list[Null]]:
+    """Each draw in a list of its own, and nowhere else: whoever empties it holds one random model at a time, not two."""
+    while one := list(islice(drawn, 1)):
+        yield one
+
+
+def _factors_key(name: str, draw: int) -> str:
+    return f"{name}-{draw}-factors"
+
+
+def _known_key(name: str, draw: int) -> str:
+    return f"{name}-{draw}-known"
+
+
+def _null_stem(name: str, draw: int) -> str:
+    return f"{name}-{draw}"
+
+
+def _permuted_key(draw: int) -> str:
+    return f"random-{draw}-input"
+
+
+def swapping_of(wanted: ProfileSettings, subject: Subject, halving: Halving) -> Swapping:
+    return Swapping((0,), wanted.input_swaps, wanted.tau, most_tokens(subject, wanted), halving=halving)
+
+
+def permuted(runs: Reruns, batch: Batch, swapping: Swapping) -> Tables:
+    return {"input_prompts": permuted_rows(swap_at_depths(runs, batch, swapping))}
+
+
+def _permuted_null(
+    run: Run[Profile], null: Null, work: list[Batch], swapping: Swapping, gamma: float
+) -> Tables:
+    """The null's heads that are pure symbolic at their layer; no other can be carried."""
+    scored = run.result.tables["null_prompts"]
+    chosen = symbolic_heads(scored[scored["draw"] == null.draw], swapping.taus[0], gamma)
+    if not chosen:
+        return {}
+    rows = pd.concat(null_rows(null, work, replace(swapping, heads=chosen)), ignore_index=True)
+    return {"null_input_prompts": permuted_rows(rows)}
+
+
+def _score_nulls(
+    run: Run[Profile],
+    nulls: list[Null],
+    work: list[tuple[Batch, tuple[int, ...]]],
+    scoring: Scoring,
+    bar: Progress,
+    halving: Halving,
+) -> None:
+    """Draws that share a reader, on batches with the draws that lack them; every batch is read once."""
+    for null in nulls:
+        about = {"null_name": null.name, "draw": null.draw}
+        factors = pd.DataFrame([about | {"part": k, "factor": f} for k, f in enumerate(null.factors)])
+        run.piece(_factors_key(null.name, null.draw), lambda factors=factors: {"null_factors": factors})  # type: ignore[misc]
+
+    for batch, lacking in work:
+        chosen = {null.draw: null for null in nulls if null.draw in lacking}
+        parts = halving.each(batch, batch.length, partial(score_draws, chosen, scoring))
+        for draw, null in chosen.items():
+            tables = put_together(part[draw] for part in parts)
+            run.add(piece_key(_null_stem(null.name, draw), batch), _as_null(tables, null.name, draw))
+        bar.advance(len(batch) * len(lacking))
+
+
+def score_draws(nulls: dict[int, Null], scoring: Scoring, batch: Batch) -> dict[int, Tables]:
+    """The tables of each draw, from one reading of a batch."""
+    one = next(iter(nulls.values()))
+    scores = {
+        draw: BatchScores(batch, replace(scoring, transform=null.transform), one.reader.layers)
+        for draw, null in nulls.items()
+    }
+
+    def visit(layer: LayerHeads) -> None:
+        for each in scores.values():
+            each.visit(layer)
+
+    one.read(batch, visit)
+    return {draw: found.tables() for draw, found in scores.items()}
+
+
+def _known_null(subject: Subject, known: list[Prompts], null: Null) -> Tables:
+    scores = scores_of_heads(null.reader, known, subject.tokenizer, null.transform)
+    return {"null_known_heads": scores.assign(null_name=null.name, draw=null.draw)}
+
+
+def _as_null(tables: Tables, name: str, draw: int) -> Tables:
+    """Scores of a null under names of their own, with the draw they belong to."""
+    found = {}
+    for table in ("prompts", "prompt_frequencies"):
+        rows = tables[table]
+        if len(rows):
+            rows.insert(0, "draw", draw)
+            rows.insert(0, "null_name", name)
+            found[f"null_{table}"] = rows
+    return found
