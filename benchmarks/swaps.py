@@ -13,7 +13,7 @@ import rotoscope as rs
 from benchmarks.measure import Report, aimed, best_of, console, peak_gigabytes
 from rotoscope.measures.batches import Batch, batches
 from rotoscope.measures.scoring import Scoring, score_batch
-from rotoscope.models.layer import LayerHeads
+from rotoscope.models.layer import LayerReading
 from rotoscope.models.loading import Subject
 from rotoscope.models.reader import HeadReader
 from rotoscope.tasks.prompt import from_tokens
@@ -145,7 +145,7 @@ def score(subject: Subject, reader: HeadReader, batch: Batch) -> None:
 
 
 def read_only(reader: HeadReader, batch: Batch) -> None:
-    def visit(layer: LayerHeads) -> None:
+    def visit(layer: LayerReading) -> None:
         pass
 
     reader.read(batch.tokens, batch.queries, visit)

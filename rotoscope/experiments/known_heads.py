@@ -26,7 +26,7 @@ from rotoscope.lab.checkpoints import own_task
 from rotoscope.measures.batches import Batch, batches
 from rotoscope.measures.scoring import Transform
 from rotoscope.models.devices import check_memory, logit_bytes
-from rotoscope.models.layer import LayerHeads
+from rotoscope.models.layer import LayerReading
 from rotoscope.models.loading import Subject, load
 from rotoscope.models.reader import HeadReader
 from rotoscope.progress import Progress, progress_bar
@@ -285,7 +285,7 @@ def _score(reader: HeadReader, batch: Batch, tokenizer: Any, transform: Transfor
     shares: list[Tensor] = []
     looks: list[Tensor] = []
 
-    def visit(layer: LayerHeads) -> None:
+    def visit(layer: LayerReading) -> None:
         if transform is not None:
             layer = transform(layer, batch)
         seen = wanted.to(layer.keys.device), following.to(layer.keys.device)

@@ -25,7 +25,7 @@ from torch.nn import functional as F
 
 from rotoscope.errors import ModelError, UnprovenError
 from rotoscope.lab.stacked_layer import Drawing, at_once, block, embedded, linear, normed
-from rotoscope.models.layer import LayerHeads
+from rotoscope.models.layer import LayerReading
 from rotoscope.models.reader import PROOF_TOLERANCE, HeadReader
 from rotoscope.models.rope import STORED, set_angles, stored_angles
 from rotoscope.scores.counterfactual import counterfactual_logits, rope_angles
@@ -235,7 +235,7 @@ class GPTJ:
         """
         theirs = reader or HeadReader(self.to_transformers())
         states: list[LayerState] = []
-        layers: list[LayerHeads] = []
+        layers: list[LayerReading] = []
         tokens = theirs.proof_tokens
         n = tokens.shape[1]
         places = torch.arange(n, device=tokens.device)

@@ -9,7 +9,7 @@ import pandas as pd
 import torch
 
 from rotoscope.measures.batches import Batch
-from rotoscope.models.layer import LayerHeads, QueryHeads
+from rotoscope.models.layer import LayerHeads, LayerReading
 from rotoscope.scores.attention import attention_weights
 from rotoscope.shapes import Float, Tensor
 
@@ -30,13 +30,13 @@ class WhereAttentionGoes:
         self.norms: dict[int, Float[Tensor, "batch n"]] = {}
         self.answer: dict[int, Float[Tensor, "batch heads"]] = {}
 
-    def entering(self, layer: LayerHeads) -> None:
+    def entering(self, layer: LayerReading) -> None:
         """The residual stream that enters a layer."""
         norm = layer.residual_norm
         if norm is not None:
             self.norms[layer.layer] = norm[:, : layer.positions[-1] + 1]
 
-    def add(self, layers: Sequence[int], last: QueryHeads) -> None:
+    def add(self, layers: Sequence[int], last: LayerHeads) -> None:
         """Layers at the last query, the inputs of one after those of the other."""
         weights = attention_weights(last.real(), last.sinks).unflatten(0, (len(layers), -1))
         for k, layer in enumerate(layers):

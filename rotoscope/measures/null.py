@@ -21,7 +21,7 @@ from rotoscope.errors import ModelError
 from rotoscope.measures.batches import Batch, Halving, Queries, batches
 from rotoscope.measures.scoring import Transform
 from rotoscope.models.devices import check_memory
-from rotoscope.models.layer import LayerHeads
+from rotoscope.models.layer import LayerReading
 from rotoscope.models.loading import Subject
 from rotoscope.models.offloading import dispatched_like, offloads, placed_by
 from rotoscope.models.reader import HeadReader, Visit
@@ -46,7 +46,7 @@ class Null:
     transform: Transform
     factors: list[float]
     """What the logits were multiplied by: one number, or one per layer."""
-    kept: dict[tuple[int, int], list[LayerHeads]] = field(default_factory=dict)
+    kept: dict[tuple[int, int], list[LayerReading]] = field(default_factory=dict)
     """Layers that were read already, by the first prompt and the size of their batch."""
 
     def read(self, batch: Batch, visit: Visit) -> None:
@@ -129,16 +129,16 @@ def make_nulls(
 def _random(draw: int, model: Any, real: pd.DataFrame, calibration: list[Batch], halving: Halving) -> Null:
     """A fresh model, its logits rescaled; it is of the subject's class, whose reading was proven already."""
     reader = HeadReader(model, prove=False)
-    kept: dict[tuple[int, int], list[LayerHeads]] = {}
+    kept: dict[tuple[int, int], list[LayerReading]] = {}
     free = MOST_KEPT
 
     def look(batch: Batch) -> tuple[list[torch.Tensor], Blocks]:
         nonlocal free
         logits: list[torch.Tensor] = []
-        layers: list[LayerHeads] = []
+        layers: list[LayerReading] = []
         left = free
 
-        def visit(layer: LayerHeads) -> None:
+        def visit(layer: LayerReading) -> None:
             nonlocal left
             logits.append(layer.at(-1).real(capped=False))
             left -= layer.keys.nbytes + layer.query.nbytes
@@ -200,14 +200,14 @@ def _calibrate(read: list[tuple[list[torch.Tensor], Blocks]], real: pd.DataFrame
 
 
 def _rescaled(factor: float) -> Transform:
-    def transform(layer: LayerHeads, batch: Batch) -> LayerHeads:
+    def transform(layer: LayerReading, batch: Batch) -> LayerReading:
         return replace(layer, scaling=layer.scaling * factor)
 
     return transform
 
 
 def _noisy(seed: int) -> Transform:
-    def transform(layer: LayerHeads, batch: Batch) -> LayerHeads:
+    def transform(layer: LayerReading, batch: Batch) -> LayerReading:
         positions = torch.tensor(batch.blocks_for(batch.queries[-1]).positions, device=layer.keys.device)
         swapped = layer.keys[:, :, positions]
         generator = torch.Generator()

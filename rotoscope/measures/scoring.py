@@ -18,7 +18,7 @@ import torch
 from rotoscope.errors import NumberError, RunError
 from rotoscope.measures.attention import WhereAttentionGoes
 from rotoscope.measures.batches import Batch
-from rotoscope.models.layer import LayerHeads, Layout, QueryHeads, alike, stacked
+from rotoscope.models.layer import LayerHeads, LayerReading, Layout, alike, stacked
 from rotoscope.models.reader import HeadReader
 from rotoscope.scores.attention import no_logit
 from rotoscope.scores.blocks import Blocks, block_spread
@@ -27,7 +27,7 @@ from rotoscope.scores.frequency_scores import frequency_scores, remainder_scores
 from rotoscope.scores.swaps import score_swaps
 from rotoscope.stats.aggregate import AT_TAU, FREQUENCY_MEASURES, INDEX, MEASURES
 
-Transform = Callable[[LayerHeads, Batch], LayerHeads]
+Transform = Callable[[LayerReading, Batch], LayerReading]
 """Changes a layer's queries or keys before they are scored: nulls, gates."""
 
 TOGETHER = {"cpu": 2**22, "cuda": 3 * 2**25}
@@ -78,12 +78,12 @@ class BatchScores:
         self.blocks = [batch.blocks_for(query) for query in batch.queries]
         self.symbols = [batch.symbols_for(query) for query in batch.queries]
         self.taken: dict[Any, tuple[Any, Taken]] = {}
-        self.waiting: dict[Any, list[LayerHeads]] = {}
+        self.waiting: dict[Any, list[LayerReading]] = {}
         self.held = 0
         self.heads: list[_Part] = []
         self.planes: list[_Part] = []
 
-    def visit(self, layer: LayerHeads) -> None:
+    def visit(self, layer: LayerReading) -> None:
         """Take a layer; it is scored now, or soon, together with others."""
         if self.scoring.transform is not None:
             layer = self.scoring.transform(layer, self.batch)
@@ -101,7 +101,7 @@ class BatchScores:
             self._score()
 
     @staticmethod
-    def head_count(layer: LayerHeads) -> int:
+    def head_count(layer: LayerReading) -> int:
         return layer.query.shape[1] * layer.query.shape[2]
 
     @torch.no_grad()
@@ -127,7 +127,7 @@ class BatchScores:
                 with _placed(which, here, self.batch):
                     self._score_planes(which, layout, here)
 
-    def _taken(self, here: QueryHeads, index: int) -> Taken:
+    def _taken(self, here: LayerHeads, index: int) -> Taken:
         """The positions that take part in swaps, for all layers under one rotation and mask."""
         key = (index, id(here.cos), here.visible.data_ptr())
         if key not in self.taken:
@@ -141,7 +141,7 @@ class BatchScores:
         found = self.symbols[index]
         return None if found is None else found.repeat(layers, 1, 1)
 
-    def _score_planes(self, layers: tuple[int, ...], layout: Layout, here: QueryHeads) -> None:
+    def _score_planes(self, layers: tuple[int, ...], layout: Layout, here: LayerHeads) -> None:
         """All planes of the heads that are asked for, the un-rotated remainder as frequency id 0."""
         asked, prompts = self.scoring.frequencies, len(self.batch.prompts)
         everyone = tuple(range(here.heads))
@@ -302,7 +302,7 @@ def _named(layer: int | Callable[[], int], query: int, batch: Batch) -> Iterator
         ) from problem
 
 
-def _placed(layers: tuple[int, ...], query: QueryHeads, batch: Batch) -> Any:
+def _placed(layers: tuple[int, ...], query: LayerHeads, batch: Batch) -> Any:
     """The same while layers are scored together: the one is named whose logits are no numbers."""
 
     def first_wrong() -> int:
@@ -313,7 +313,7 @@ def _placed(layers: tuple[int, ...], query: QueryHeads, batch: Batch) -> Any:
 
 
 def _measure(
-    query: QueryHeads, blocks: Blocks, taus: tuple[float, ...], symbols: torch.Tensor | None
+    query: LayerHeads, blocks: Blocks, taus: tuple[float, ...], symbols: torch.Tensor | None
 ) -> dict[str, torch.Tensor]:
     """Every number that the heads have at a query, on their device."""
     real = query.real()
@@ -363,7 +363,7 @@ def _all_finite(numbers: Numbers, part: _Part, batch: Batch) -> Numbers:
     return numbers
 
 
-def _exclusion(query: QueryHeads, blocks: Blocks, taken: Taken) -> Exclusion:
+def _exclusion(query: LayerHeads, blocks: Blocks, taken: Taken) -> Exclusion:
     """Variance, D_pos and D_sym over the visible positions that take part in swaps."""
     if query.softcap is None:
         return exclusion_from_factors(query, taken)

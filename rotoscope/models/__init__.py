@@ -2,7 +2,7 @@
 
 from rotoscope.models.checkpoints import find_checkpoints
 from rotoscope.models.gate import Gate, gated, silence
-from rotoscope.models.layer import LayerHeads, QueryHeads
+from rotoscope.models.layer import LayerHeads, LayerReading
 from rotoscope.models.loading import EMBEDDED, OWN, Subject, load, own_model
 from rotoscope.models.reader import HeadReader
 from rotoscope.models.rerun import Depths
@@ -14,7 +14,7 @@ __all__ = [
     "Gate",
     "HeadReader",
     "LayerHeads",
-    "QueryHeads",
+    "LayerReading",
     "Subject",
     "find_checkpoints",
     "gated",

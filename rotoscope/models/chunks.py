@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from rotoscope.models.attention_hooks import MASK_BYTES, ROOM, SMALLEST, overhearing
-from rotoscope.models.layer import LayerHeads, Layout, Rotation
+from rotoscope.models.layer import LayerReading, Layout, Rotation
 from rotoscope.models.sites import Call, Projected, Site, looks_both_ways, short_tables, visible_under
 from rotoscope.models.weight_check import Watch, check_logits, watched
 from rotoscope.scores.attention import attention_weights
@@ -58,8 +58,8 @@ def same_in_chunks(reader: HeadReader) -> bool:
     allowed = max(TOLERANCE, 8 * torch.finfo(reader.model.dtype).eps)
     found: list[dict[int, Tensor]] = [{}, {}]
 
-    def noting(noted: dict[int, Tensor]) -> Callable[[LayerHeads], None]:
-        def visit(layer: LayerHeads) -> None:
+    def noting(noted: dict[int, Tensor]) -> Callable[[LayerReading], None]:
+        def visit(layer: LayerReading) -> None:
             noted[layer.layer] = attention_weights(layer.at(1).real())
 
         return visit
@@ -153,7 +153,7 @@ class Chunks:
             self.visit(self._layer(layer, seen))
         return seen.key, value, mask
 
-    def _layer(self, layer: int, seen: Projected) -> LayerHeads:
+    def _layer(self, layer: int, seen: Projected) -> LayerReading:
         """A layer at all queries, over the keys of the whole prompt."""
         reader, device = self.reader, seen.key.device
         query, visible = torch.cat(self.query.pop(layer), dim=2), torch.cat(self.seen.pop(layer))

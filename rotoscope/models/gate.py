@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from transformers import AttentionMaskInterface
 
-from rotoscope.models.layer import LayerHeads, Layout
+from rotoscope.models.layer import LayerReading, Layout
 from rotoscope.models.reader import HeadReader
 from rotoscope.models.sites import (
     RotaryTableSite,
@@ -118,7 +118,7 @@ def _attend_from_table(
     return output, weights
 
 
-def silence(layer: LayerHeads, gate: Gate) -> LayerHeads:
+def silence(layer: LayerReading, gate: Gate) -> LayerReading:
     """The same gate on heads that have been read: for scoring a gated model."""
     key_heads, group = layer.query.shape[1:3]
     closed = gate.closes(layer.layer, key_heads * group, layer.layout)

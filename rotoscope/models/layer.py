@@ -169,7 +169,7 @@ class Rotation:
 
 
 @dataclass(frozen=True, kw_only=True)
-class QueryHeads(Factors):
+class LayerHeads(Factors):
     """All heads of a layer at one query: their counterfactual logits, as a whole or entry by entry."""
 
     position: int
@@ -177,7 +177,7 @@ class QueryHeads(Factors):
 
 
 @dataclass(frozen=True)
-class LayerHeads:
+class LayerReading:
     """One layer's un-rotated queries and keys, float32 or better, dimensions arranged by plane."""
 
     layer: int
@@ -230,7 +230,7 @@ class LayerHeads:
         """The attention weights of all query positions at once."""
         return attention_weights(self.real(), None if self.sinks is None else self.sinks[:, None])
 
-    def part(self, rows: slice) -> LayerHeads:
+    def part(self, rows: slice) -> LayerReading:
         """The same heads at some of the query positions, where all at once would be too many."""
         return replace(
             self,
@@ -250,12 +250,12 @@ class LayerHeads:
         """Logits under the model's soft-cap, where it has one."""
         return logits if self.softcap is None else self.softcap * torch.tanh(logits / self.softcap)
 
-    def at(self, index: int) -> QueryHeads:
+    def at(self, index: int) -> LayerHeads:
         """What the heads do at one of the query positions."""
         i = self.positions[index]
         cos, sin = self.rotation.relative(i, self.keys.dtype)
         sinks = None if self.sinks is None else self.sinks.expand(self.keys.shape[0], -1)
-        return QueryHeads(
+        return LayerHeads(
             query=self.query[:, :, :, index] * self.scaling,
             keys=self.keys[:, :, : i + 1],
             cos=cos,
@@ -268,13 +268,13 @@ class LayerHeads:
         )
 
 
-def alike(layer: LayerHeads) -> tuple[Any, ...]:
+def alike(layer: LayerReading) -> tuple[Any, ...]:
     """Layers for which this is equal can be scored as one: as if they were further inputs of one layer."""
     shared = (id(layer.rotation), id(layer.visible), layer.scaling, layer.softcap, layer.sinks is None)
     return (*shared, layer.keys.shape, layer.query.shape, layer.keys.device)
 
 
-def stacked(layers: Sequence[LayerHeads]) -> LayerHeads:
+def stacked(layers: Sequence[LayerReading]) -> LayerReading:
     """Layers that are alike as one whose inputs are those of the first layer, then those of the second, ..."""
     first = layers[0]
     if len(layers) == 1:

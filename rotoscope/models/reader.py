@@ -24,7 +24,7 @@ from rotoscope.errors import TaskError, UnprovenError
 from rotoscope.models.attention_hooks import overhearing
 from rotoscope.models.chunks import Chunks, Pass, chunk_size, same_in_chunks
 from rotoscope.models.devices import alone, one_thread
-from rotoscope.models.layer import LayerHeads, Layout, Rotation, find_layout
+from rotoscope.models.layer import LayerReading, Layout, Rotation, find_layout
 from rotoscope.models.offloading import check_whole, computes_on, offloads, put_back
 from rotoscope.models.rope import context_length
 from rotoscope.models.sites import (
@@ -60,7 +60,7 @@ def _again(site: Site, call: Call, model: Any) -> Projected:
     return found
 
 
-Visit = Callable[[LayerHeads], None]
+Visit = Callable[[LayerReading], None]
 OnCall = Callable[[Site, Call], None]
 OnGiven = Callable[[Site, Call, Projected, Any], None]
 CALLED: Any = object()
@@ -321,7 +321,7 @@ class HeadReader:
 
     def _heads(
         self, site: Site, call: Call, found: Projected, shared: Pass, *, turned: bool, mask: Any = CALLED
-    ) -> LayerHeads:
+    ) -> LayerReading:
         """A layer's heads at the queries of a pass, from what its module attends with (`turned`) or has before it turns it."""
         device = found.key.device
         rotation = shared.rotation(site, call, self.layouts[site.layer])
@@ -340,7 +340,7 @@ class HeadReader:
         visible: tuple[Tensor, tuple[bool, ...]],
         *,
         turned: bool,
-    ) -> LayerHeads:
+    ) -> LayerReading:
         """The heads of a layer from the keys of a prompt and its queries at the rows of a pass."""
         layout, device = self.layouts[layer], found.key.device
         width = torch.promote_types(found.query.dtype, torch.float32)
@@ -348,7 +348,7 @@ class HeadReader:
         query, keys = found.query[..., order].to(width), found.key[..., order].to(width)
         if turned:
             query, keys = rotation.back(query, shared.rows(device)), rotation.back(keys)
-        return LayerHeads(
+        return LayerReading(
             layer=layer,
             query=query.unflatten(1, (keys.shape[1], -1)),
             keys=keys,

@@ -20,7 +20,7 @@ import torch
 from rotoscope.errors import ModelError, RotoscopeError
 from rotoscope.models.attention_hooks import overhearing
 from rotoscope.models.chunks import Pass
-from rotoscope.models.layer import QueryHeads
+from rotoscope.models.layer import LayerHeads
 from rotoscope.models.reader import HeadReader
 from rotoscope.models.sites import Call, Projected
 from rotoscope.monitor.preserve_training_state import model_inside, untouched
@@ -163,7 +163,7 @@ def _rows(mask: Any, queries: tuple[int, ...] | None, n: int) -> list[tuple[slic
     return [(slice(row, row + 1), queries or (one,)) for row, one in enumerate(last)]
 
 
-def _penalty(query: QueryHeads, kind: Literal["symbolic", "positional"]) -> Float[Tensor, "batch heads"]:
+def _penalty(query: LayerHeads, kind: Literal["symbolic", "positional"]) -> Float[Tensor, "batch heads"]:
     """Of all heads at a query, over the keys it sees, its own left out."""
     if query.softcap is None:
         return exclusion_from_factors(query, Taken.of(query, Blocks.tokens(query.position))).penalty(kind)

@@ -25,7 +25,7 @@ from rotoscope.experiments.lengths.run import (
 from rotoscope.experiments.lengths.settings import LengthsSettings
 from rotoscope.experiments.roles.run import HELD_OUT, attention_of
 from rotoscope.lab.checkpoints import sequences_for
-from rotoscope.models.layer import LayerHeads
+from rotoscope.models.layer import LayerReading
 from rotoscope.models.reader import HeadReader
 from rotoscope.models.rerun import Depths
 from rotoscope.runs.record import RunRecord
@@ -113,7 +113,7 @@ def test_what_front_tokens_would_draw_against_a_literal_sum() -> None:
     """Every front token set at its distance one by one, logits added up in plain Python."""
     subject = rs.load("number", device="cpu")
     samples = sequences_for(subject.model.config, 8, first=HELD_OUT)
-    layers: list[LayerHeads] = []
+    layers: list[LayerReading] = []
     HeadReader(subject.model).read(samples.tokens, tuple(range(samples.length)), layers.append)
     share = _front_share(layers[1], samples, torch.tensor([5]), 0, extra=6)[0]
     here, answer = int(samples.path[5, 0]), int(samples.path[5, int(samples.hops[5])])

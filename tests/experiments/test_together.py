@@ -9,15 +9,15 @@ import torch
 
 import rotoscope as rs
 from rotoscope.measures import scoring as measures
-from rotoscope.models.layer import LayerHeads, alike, stacked
+from rotoscope.models.layer import LayerReading, alike, stacked
 from rotoscope.models.reader import HeadReader
 from rotoscope.scores.swaps import score_swaps
 from tests.tables import scores_agree
 from tests.tiny_models import tiny, tokens
 
 
-def read(name: str) -> list[LayerHeads]:
-    layers: list[LayerHeads] = []
+def read(name: str) -> list[LayerReading]:
+    layers: list[LayerReading] = []
     HeadReader(tiny(name)).read(tokens(2, 14), (9, 13), layers.append)
     return layers
 
@@ -42,7 +42,7 @@ def test_layers_together_score_as_layers_apart(monkeypatch: pytest.MonkeyPatch) 
     """Two windows, several queries, equal symbols, single frequencies of some heads."""
     sizes: list[int] = []
 
-    def noted(layers: list[LayerHeads]) -> LayerHeads:
+    def noted(layers: list[LayerReading]) -> LayerReading:
         sizes.append(len(layers))
         return stacked(layers)
 

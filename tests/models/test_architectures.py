@@ -12,7 +12,7 @@ from rotoscope.errors import NoRotaryError, NumberError, TaskError, UnprovenErro
 from rotoscope.models import chunks as passes
 from rotoscope.models import layer as layer_of_heads
 from rotoscope.models import reader as heads
-from rotoscope.models.layer import LayerHeads, Layout, Rotation
+from rotoscope.models.layer import LayerReading, Layout, Rotation
 from rotoscope.models.reader import HeadReader
 from rotoscope.scores import factors
 from rotoscope.scores.counterfactual import turn
@@ -44,7 +44,7 @@ def test_both_ways_read_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> 
         reader = HeadReader(model)
         assert reader.way == way
         assert max(reader.proof) <= 1e-5
-        layers: list[LayerHeads] = []
+        layers: list[LayerReading] = []
         reader.read(tokens(), (9, 19), layers.append)
         found.append(layers)
     for one, other in zip(*found, strict=True):
@@ -65,7 +65,7 @@ def test_a_broken_reader_does_not_pass(name: str, mutation: str, monkeypatch: py
     elif mutation == "key-head grouping":
         right_heads = HeadReader._heads
 
-        def regrouped(self: HeadReader, *args: object, **options: object) -> LayerHeads:
+        def regrouped(self: HeadReader, *args: object, **options: object) -> LayerReading:
             found = right_heads(self, *args, **options)
             key_heads, group = found.query.shape[1:3]
             query = found.query.flatten(1, 2).unflatten(1, (group, key_heads)).transpose(1, 2)
@@ -135,7 +135,7 @@ def test_model_is_left_as_it_was(name: str) -> None:
     reader = HeadReader(model)
     reader.read(tokens(), (19,), lambda layer: None)
 
-    def explode(layer: LayerHeads) -> None:
+    def explode(layer: LayerReading) -> None:
         raise RuntimeError("in the middle")
 
     with pytest.raises(RuntimeError, match="in the middle"):

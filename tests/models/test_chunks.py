@@ -10,14 +10,14 @@ import torch
 
 import rotoscope as rs
 from rotoscope.models import chunks
-from rotoscope.models.layer import LayerHeads
+from rotoscope.models.layer import LayerReading
 from rotoscope.models.reader import HeadReader
 from tests.tables import scores_agree
 from tests.tiny_models import EACH, other, tiny, tokens
 
 
 def read(reader: HeadReader, size: int, queries: tuple[int, ...], keep: tuple[int, ...] = (3, -1)) -> Any:
-    layers: list[LayerHeads] = []
+    layers: list[LayerReading] = []
     return reader.read(tokens(2, 20), queries, layers.append, keep, size=size), layers
 
 

@@ -12,7 +12,7 @@ import transformers as tf
 
 import rotoscope as rs
 from rotoscope.errors import ModelError, RotoscopeError
-from rotoscope.models.layer import LayerHeads
+from rotoscope.models.layer import LayerReading
 from rotoscope.models.reader import HeadReader
 from rotoscope.monitor.steering_penalty import Favour
 from tests.monitor.trained import data, fresh, trainer
@@ -27,7 +27,7 @@ def favoured(favour: Favour, model: Any, batch: torch.Tensor, **more: Any) -> to
 
 def by_hand(model: Any, batch: torch.Tensor, kind: Any, layers: list[int], query: int) -> torch.Tensor:
     """The mean over layers, heads and rows, from the whole counterfactual matrix."""
-    read: list[LayerHeads] = []
+    read: list[LayerReading] = []
     HeadReader(model).read(batch, (query,), read.append)
     found = []
     for layer in layers:

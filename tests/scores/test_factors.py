@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from rotoscope.models.layer import QueryHeads
+from rotoscope.models.layer import LayerHeads
 from rotoscope.models.reader import HeadReader
 from rotoscope.scores import factors
 from tests.tiny_models import tiny, tokens
@@ -14,7 +14,7 @@ def test_entries_are_those_of_the_matrix_however_few(name: str, monkeypatch: pyt
     """Few are formed one by one, many out of the whole matrix, in between in parts; soft-caps, windows and what does not
     rotate included."""
     monkeypatch.setattr(factors, "ROOM", 16 * 2 * 4 * 16 * 4)
-    layers: list[QueryHeads] = []
+    layers: list[LayerHeads] = []
     HeadReader(tiny(name)).read(tokens(2, 24), (23,), lambda layer: layers.append(layer.at(0)))
     for query in layers:
         whole = query.logits()

@@ -21,7 +21,7 @@ import torch
 
 from rotoscope.measures.batches import Batch, Halving
 from rotoscope.measures.null import Null
-from rotoscope.models.layer import LayerHeads
+from rotoscope.models.layer import LayerReading
 from rotoscope.models.rerun import Beginning, Reruns
 from rotoscope.scores.attention import log_normaliser
 from rotoscope.scores.blocks import BlockLogits, Blocks, block_spread
@@ -31,7 +31,7 @@ from rotoscope.scores.swaps import score_swaps
 from rotoscope.shapes import Bool, Float, Int, Tensor
 from rotoscope.stats.aggregate import INDEX, SCORES
 
-Scale = Callable[[LayerHeads], LayerHeads]
+Scale = Callable[[LayerReading], LayerReading]
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ def _closed_form(
     found: dict[int, _Layer] = {}
     weight = torch.zeros(len(blocks) * (len(blocks) - 1) // 2, dtype=torch.float64)
 
-    def visit(layer: LayerHeads) -> None:
+    def visit(layer: LayerReading) -> None:
         here = (layer if scale is None else scale(layer)).at(0)
         real = here.real()
         heads = [h for h in range(real.shape[1]) if swapping.asks(layer.layer, h)]

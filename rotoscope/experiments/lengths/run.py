@@ -36,7 +36,7 @@ from rotoscope.lab.gptj import GPTJ
 from rotoscope.lab.result import Training
 from rotoscope.models.checkpoints import find_checkpoints, named_step
 from rotoscope.models.devices import check_memory
-from rotoscope.models.layer import LayerHeads
+from rotoscope.models.layer import LayerReading
 from rotoscope.models.loading import Subject
 from rotoscope.models.reader import HeadReader
 from rotoscope.models.rerun import Depths
@@ -233,7 +233,7 @@ def _gaps(reader: HeadReader, samples: MultiHops, first: int = 0) -> pd.DataFram
     places, index = path.unique(return_inverse=True)
     rows = []
 
-    def visit(layer: LayerHeads) -> None:
+    def visit(layer: LayerReading) -> None:
         everywhere = layer.real()  # [inputs, heads, places, n]
         for step in range(path.shape[1] - 1):
             asks = (samples.hops > step).nonzero()[:, 0]
@@ -277,7 +277,7 @@ def predict(depths: Depths, samples: MultiHops, longest: int) -> pd.DataFrame:
     Needed are, at every position of the path, the layers before which the answer has not arrived there (found by
     blocking, as in `roles`). `fails_at` is infinite where nothing up to `longest` draws half of the attention.
     """
-    layers: list[LayerHeads] = []
+    layers: list[LayerReading] = []
     depths.reader.read(samples.tokens, tuple(range(samples.length)), layers.append)
     extra = longest - samples.length
     parts = []
@@ -316,7 +316,7 @@ def training_of(subject: Subject) -> tuple[str | None, int]:
 
 
 def _front_share(
-    layer: LayerHeads, samples: MultiHops, rows: Tensor, step: int, extra: int
+    layer: LayerReading, samples: MultiHops, rows: Tensor, step: int, extra: int
 ) -> Float[Tensor, "inputs extra"]:
     """The share of attention that 1, 2, ... front tokens would draw from the path's position `step`; the worst head.
 

@@ -20,7 +20,7 @@ import torch
 from rotoscope.experiments.plan.settings import CacheSettings
 from rotoscope.measures.batches import batches
 from rotoscope.measures.losses import answer_logits
-from rotoscope.models.layer import LayerHeads
+from rotoscope.models.layer import LayerReading
 from rotoscope.models.loading import Subject
 from rotoscope.models.reader import HeadReader
 from rotoscope.models.stream import KeyHead, Streaming, mixed
@@ -186,7 +186,7 @@ class Rankings:
         plan = Streaming(frozenset(), self.settings.window, self.settings.sinks)
         total: dict[int, Tensor] = {}
 
-        def visit(layer: LayerHeads) -> None:
+        def visit(layer: LayerReading) -> None:
             for rows in _parts(layer):
                 part = layer.part(rows)
                 far = plan.far(part.positions, layer.keys.shape[2], layer.keys.device)
@@ -213,7 +213,7 @@ class Rankings:
         return path_gradients(self.subject, self.reader, self.prompts, plan, self.key_heads, streams=streams)
 
 
-def _parts(layer: LayerHeads, most: int = 2**24) -> Iterator[slice]:
+def _parts(layer: LayerReading, most: int = 2**24) -> Iterator[slice]:
     """Query positions that fit memory together."""
     batch, key_heads, group = layer.query.shape[:3]
     rows = max(1, most // (batch * key_heads * group * layer.keys.shape[2]))

@@ -17,7 +17,7 @@ import torch
 
 from rotoscope.measures.batches import Batch
 from rotoscope.measures.scoring import Transform
-from rotoscope.models.layer import LayerHeads, QueryHeads
+from rotoscope.models.layer import LayerHeads, LayerReading
 from rotoscope.models.reader import HeadReader
 from rotoscope.runs.result import Tables
 from rotoscope.scores.attention import log_normaliser
@@ -170,7 +170,7 @@ def examples(
     found = Shown(one.blocks_for(one.queries[0]), swaps)
     rows: list[dict[str, Any]] = []
 
-    def visit(layer: LayerHeads) -> None:
+    def visit(layer: LayerReading) -> None:
         wanted = None if heads is None else sorted(head for at, head in heads if at == layer.layer)
         if wanted is None or wanted:
             rows.extend(found.rows(layer if transform is None else transform(layer, one), wanted))
@@ -205,7 +205,7 @@ class Shown:
         self.blocks, self.swaps = blocks, swaps
         self.moves: dict[tuple[int, int], tuple[np.ndarray, np.ndarray]] = {}
 
-    def rows(self, layer: LayerHeads, heads: list[int] | None) -> list[dict[str, Any]]:
+    def rows(self, layer: LayerReading, heads: list[int] | None) -> list[dict[str, Any]]:
         """A row of `attention` for every head, or for those named."""
         query = layer.at(0)
         chosen = list(range(query.heads)) if heads is None else heads
@@ -273,7 +273,7 @@ class Shown:
 
     def _moved(
         self,
-        query: QueryHeads,
+        query: LayerHeads,
         log_z: Float[np.ndarray, "heads"],
         before: Float[np.ndarray, "heads n"],
         drawn: Float[np.ndarray, "heads"],
@@ -301,7 +301,7 @@ class Shown:
             made[head] = np.split(after, end[:-1]), float(factors[0])
         return made
 
-    def _vectors(self, layer: LayerHeads, query: QueryHeads) -> list[dict[str, Any]]:
+    def _vectors(self, layer: LayerReading, query: LayerHeads) -> list[dict[str, Any]]:
         """Of every head: the plane whose logits vary most over the blocks, the query and the keys in it, un-rotated."""
         positions = torch.tensor(self.blocks.positions, device=layer.keys.device)
         seen, keys = (part[:, positions] for part in query.by_plane())  # [heads, positions, planes, 2]

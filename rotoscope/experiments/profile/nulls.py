@@ -16,7 +16,7 @@ from rotoscope.experiments.profile.settings import ProfileSettings
 from rotoscope.measures.batches import Batch, Halving, batches, kept_prompts, most_tokens, piece_key
 from rotoscope.measures.null import Null, calibration_batches, make_nulls
 from rotoscope.measures.scoring import BatchScores, Scoring
-from rotoscope.models.layer import LayerHeads
+from rotoscope.models.layer import LayerReading
 from rotoscope.models.loading import Subject
 from rotoscope.models.reader import HeadReader
 from rotoscope.models.rerun import Reruns
@@ -157,7 +157,7 @@ def score_draws(nulls: dict[int, Null], scoring: Scoring, batch: Batch) -> dict[
         for draw, null in nulls.items()
     }
 
-    def visit(layer: LayerHeads) -> None:
+    def visit(layer: LayerReading) -> None:
         for each in scores.values():
             each.visit(layer)
 

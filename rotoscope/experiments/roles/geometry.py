@@ -10,7 +10,7 @@ import torch
 
 from rotoscope.experiments.profile.run import profile
 from rotoscope.lab.checkpoints import describe_multihop, load_multihop, sequences_for
-from rotoscope.models.layer import LayerHeads
+from rotoscope.models.layer import LayerReading
 from rotoscope.models.loading import Subject
 from rotoscope.models.reader import HeadReader
 from rotoscope.runs.result import SavedRun, Table
@@ -104,7 +104,7 @@ def _vectors(reader: HeadReader, samples: MultiHops, use: pd.DataFrame) -> pd.Da
     dominant = use.loc[use.groupby(["layer", "head"])["max_logit"].idxmax()].set_index(["layer", "head"])
     tokens, parts = samples.tokens.cpu().flatten().numpy(), []
 
-    def visit(layer: LayerHeads) -> None:
+    def visit(layer: LayerReading) -> None:
         group = layer.query.shape[2]
         for head in range(layer.query.shape[1] * group):
             plane = int(dominant.loc[(layer.layer, head), "frequency_id"]) - 1
