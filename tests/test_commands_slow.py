@@ -40,10 +40,6 @@ STAND_INS = {
     "sweep.toml": ("sweep.toml", "a small sweep of the test's for the user's own"),
     "examples/settings.toml": ("examples/settings.toml --dry-run", "minutes of SmolLM2"),
     "--on ray --address 10.0.0.1:6379": ("--dry-run", "no cluster is here"),
-    "mine.txt": (
-        "mine.txt --lengths 12 16 --runs 1 --questions 2",
-        "a template of the test's for the user's own, fewer questions",
-    ),
     "--endpoint URL": ("--endpoint {server}", "a local server for the endpoint"),
     "--endpoint https://SERVER/v1": ("--endpoint {server}", "a local server for the endpoint"),
     "--model NAME": ("--model scripted", "a local server for the endpoint"),
@@ -112,7 +108,6 @@ STAND_INS = {
     "--prefix fact --prompts 16": ("--prefix fact --prompts 2", "fewer prompts"),
     "--pairs N --prompts 16": ("--pairs 16 --prompts 2", "one number for any, fewer prompts"),
     "--runs 2 --questions 20": ("--runs 2 --questions 1", "fewer questions"),
-    "--lengths 12 16 --runs 1": ("--lengths 12 16 --runs 1 --questions 4", "fewer questions"),
     "lengths letter": ("lengths letter --lengths 17 50", "fewer lengths"),
     "make test": ("env PYTEST_ADDOPTS=tests/test_docs.py make test", "the tests of the pages for all"),
     "make test-others": (
@@ -120,10 +115,6 @@ STAND_INS = {
         "their packages are installed once, by tests/others",
     ),
     "make bench": (".venv/bin/python -c 'import benchmarks.canonical as c; c.main()'", "one benchmark for all"),
-    "make campaign BUDGET=8h SEED=3": (".venv/bin/python -m tests.campaign --help", "hours of work"),
-    "make campaign BUDGET=50m SEED=2026": (".venv/bin/python -m tests.campaign --help", "an hour of work"),
-    "make campaign BIN=ENVIRONMENT/bin": (".venv/bin/python -m tests.campaign --help", "an hour of work"),
-    "doctor RUN": ("doctor runs/demo", "one run for any"),
     "make docs": ("make docs PIP=true", "nothing is installed into this environment"),
     "ssh -L 8765:127.0.0.1:8765 MACHINE rotoscope serve runs --port 8765": (
         "rotoscope serve runs --port 0",
@@ -138,7 +129,6 @@ REVIEWED = [
     "p2-length-letter", "p2-table-3-number", "p2-cost-storage",
 ]  # fmt: skip
 """Claims whose rows `test_a_reviewer_gets_the_number_of_a_row` computes again."""
-TEMPLATE = "Here are some items: {sequence}\nThe item that begins with {query} is"
 SWEEP = """command = "profile"
 out = "sweeps/first"
 [grid]
@@ -259,7 +249,6 @@ def clone(tmp_path_factory: pytest.TempPathFactory, smollm2: rs.Subject) -> Path
     smollm2.tokenizer.save_pretrained(place / "path" / "to" / "model")
     (place / "sweep.toml").write_text(SWEEP, encoding="utf-8")
     (place / "prompt.txt").write_text(TEXT, encoding="utf-8")
-    (place / "mine.txt").write_text(TEMPLATE, encoding="utf-8")
     return place
 
 

@@ -83,7 +83,7 @@ def test_cards_run_from_beginning_to_end(tmp_path: Path, capsys: pytest.CaptureF
 
 @pytest.mark.slow
 def test_heads_follow_the_question_when_it_is_learned_and_not_otherwise(tmp_path: Path) -> None:
-    """What docs/watching.md says of the two trainings: the twin and the null do not show it."""
+    """What docs/training.md says of the two trainings: the twin and the null do not show it."""
     cards.main(["--out", str(tmp_path)])
     for answers in ("right", "random"):
         runs = {kind: rs.open(tmp_path / answers / kind) for kind in cards.KINDS}
