@@ -23,6 +23,8 @@ Need = Literal[
     "theory",
     "sequences",
     "printed",
+    "proof",
+    "scores",
     "profile",
     "telling",
     "depth",
@@ -64,6 +66,7 @@ _SEEDS_TRAINED = "three seeds trained by this run"
 _SEEDS_MEASURED = f"{_SEEDS_TRAINED} and measured, shorter trainings stored (rotoscope lengths stored)"
 _STORED_LENGTHS = "stored measurement of trained models (rotoscope lengths stored)"
 _STORED_ROLES = "stored run (rotoscope dynamics number|letter)"
+_STORED_GEOMETRY = "stored run (rs.experiments.find_geometry)"
 _STORED_RESTRICTED = "stored runs of three seeds (rotoscope train number letter --preset paper --seeds 3 --angles all slow 1-8, {device})"
 _STORED_STEERED = "stored measurement of three seeds (rotoscope train --favour none symbolic positional, rs.experiments.measure_steering)"
 _STORED_RESTRICTED_MINI = (
@@ -83,13 +86,14 @@ _STORED_COPYING = (
 )
 _STORED_CARRIED = "stored run (rotoscope depths smollm2 --pairs 32 --prompts 8 --at all)"
 _STORED_DEPTHS = "stored measurement of trained models (rotoscope depths number|letter --at all --prompts 24 --swaps 120 --null-heads all)"
-_DEPTHS_EMBEDDED = f"{_STORED_DEPTHS}; the embedded ones, those of seed 0, measured again by this run"
 _DEPTHS_TRAINED = f"{_STORED_DEPTHS}; seed 0 trained and measured by this run"
 
 NEEDS: dict[Need, Run] = {
     "theory": Run(cost="quick"),
     "sequences": Run(cost="quick"),
     "printed": Run(cost="quick", rests_on=("the paper's own table",) * 3),
+    "proof": Run(cost="cpu", rests_on=(_STORED_DEPTH, HERE, HERE)),
+    "scores": Run(cost="cpu", rests_on=(_STORED_DEPTH, HERE, HERE)),
     "profile": Run(cost="quick"),
     "telling": Run(cost="cpu", rests_on=(_STORED_TELLING, HERE, HERE)),
     "depth": Run(cost="gpu", rests_on=(_STORED_DEPTH, _STORED_DEPTH, HERE)),
@@ -102,9 +106,9 @@ NEEDS: dict[Need, Run] = {
     "canonical": Run(cost="cpu", rests_on=(_STORED_CANONICAL, HERE, HERE)),
     "training": Run(cost="gpu", rests_on=(_STORED_TRAINING, _STORED_TRAINING, _SEEDS_TRAINED)),
     "roles": Run(cost="cpu", rests_on=(_STORED_ROLES, EMBEDDED, TRAINED)),
-    "geometry": Run(cost="cpu", rests_on=(EMBEDDED, EMBEDDED, TRAINED)),
+    "geometry": Run(cost="cpu", rests_on=(_STORED_GEOMETRY, EMBEDDED, TRAINED)),
     "lengths": Run(cost="gpu", rests_on=(_STORED_LENGTHS, _STORED_LENGTHS, _SEEDS_MEASURED)),
-    "depths": Run(cost="gpu", rests_on=(_DEPTHS_EMBEDDED, _DEPTHS_EMBEDDED, _DEPTHS_TRAINED)),
+    "depths": Run(cost="gpu", rests_on=(_STORED_DEPTHS, _STORED_DEPTHS, _DEPTHS_TRAINED)),
     "restricted mini": Run(cost="cpu", rests_on=(_STORED_RESTRICTED_MINI, _SEEDS_TRAINED, _SEEDS_TRAINED)),
     "restricted": Run(cost="gpu", rests_on=(_STORED_RESTRICTED, _STORED_RESTRICTED, _SEEDS_TRAINED)),
     "steered": Run(cost="gpu", rests_on=(_STORED_STEERED, _STORED_STEERED, _SEEDS_TRAINED)),

@@ -69,9 +69,10 @@ class Workshop(LanguageRuns):
             return self.language_rests_on(text)
         return text.format(device=self.training("number")[0].run.device) if "{device}" in text else text
 
-    @cached_property
-    def theory(self) -> TheoryRun:
-        return run_theory(out=self.folder / "runs" / "theory")
+    @cache  # noqa: B019 - one workshop lives as long as the command
+    def theory(self, statement: str) -> TheoryRun:
+        """The check of one statement."""
+        return run_theory(statement, show_progress=False)
 
     @cached_property
     def untrained(self) -> Untrained:
@@ -90,7 +91,7 @@ class Workshop(LanguageRuns):
         """How accuracy changes with the answer's distance from the middle."""
         return self.canonical.position_trends()
 
-    @cache  # noqa: B019 - one workshop lives as long as the command
+    @cache  # noqa: B019
     def training(self, task: str) -> list[Training]:
         """Paper runs of a task, one per seed: those stored, or at gpu cost trained again."""
         if self.cost == "gpu":
@@ -121,6 +122,8 @@ class Workshop(LanguageRuns):
 
     @cache  # noqa: B019
     def geometry(self, task: str) -> Geometry:
+        if self.cost == "quick":
+            return Geometry.open(STORED / task / "geometry")
         return find_geometry(self.model(task), device=self.device, out=self.place(f"geometry-{task}"))
 
     @cached_property
@@ -148,25 +151,17 @@ class Workshop(LanguageRuns):
 
     @cached_property
     def depths(self) -> LayerDepths:
-        """The trainings that are stored, and the models that are here: those of seed 0, embedded or trained again.
-
-        Embedded ones are a stored training once more: a check of its layers, not another training. One that was trained again
-        stands in its place.
-        """
+        """The layers of every stored training; at gpu cost those of seed 0 are measured on the models trained again."""
         stored, tasks = LayerDepths.open(STORED / "depths"), ("number", "letter")
-        again = self.cost == "gpu"
-        here = {(task, "0" if again else HERE_AGAIN, LONG): self.model(task) for task in tasks}
-        few = FEW["depths"] if self.cost == "quick" else {}
-        fresh = measure_layer_depths(here, device=self.device, out=self.place("depths"), **few).layers
-        tables = dict(stored.tables)
-        if again:
-            known = self.lengths.accuracy
-            known = known[known["model"].isin([f"{task}-0-{LONG}" for task in tasks])]
-            for name, table in (("layers", fresh), ("accuracy", known.assign(training="0", step=LONG))):
-                kept = tables[name][tables[name]["training"] != "0"]
-                tables[name] = pd.concat([kept, table], ignore_index=True)
-        else:
-            tables["layers"] = pd.concat([stored.layers, fresh], ignore_index=True)
+        if self.cost != "gpu":
+            return stored
+        here = {(task, "0", LONG): self.model(task) for task in tasks}
+        fresh = measure_layer_depths(here, device=self.device, out=self.place("depths")).layers
+        tables, known = dict(stored.tables), self.lengths.accuracy
+        known = known[known["model"].isin([f"{task}-0-{LONG}" for task in tasks])]
+        for name, table in (("layers", fresh), ("accuracy", known.assign(training="0", step=LONG))):
+            kept = tables[name][tables[name]["training"] != "0"]
+            tables[name] = pd.concat([kept, table], ignore_index=True)
         return LayerDepths(stored.run, tables)
 
     @cache  # noqa: B019
@@ -204,8 +199,6 @@ class Workshop(LanguageRuns):
         return measure_lengths(trained, inputs=LENGTH_INPUTS, device=self.device, out=self.place("lengths"))
 
 
-HERE_AGAIN = "0, here"
-"""How the embedded models, which are trainings from seed 0, are called beside the stored measurement of those."""
 SEEDS = 3
 STILL: dict[str, Any] = {"steps": 2, "watch_every": 1, "learning_rate": 0.0, "checkpoints": 2}
 FEW: dict[str, dict[str, Any]] = {
@@ -229,6 +222,10 @@ class Untrained(Workshop):
     def __init__(self, of: Workshop, first: int = 0) -> None:
         super().__init__(of.folder / f"untrained-{first}", of.cost, of.source, of.device)
         self.of, self.first = of, first
+
+    @property
+    def model_name(self) -> str:
+        return self.of.model_name
 
     @property
     def stored_language(self) -> Path | None:

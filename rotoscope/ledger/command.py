@@ -65,7 +65,7 @@ def reproduce(
             if text := getattr(row, column):
                 say(console, f"  {title}: {text}", markup=False)
     say(console, "\n" + ", ".join(f"{n} {verdict}" for verdict, n in ledger.counts().items()))
-    names = ("ledger.parquet", "ledger.md", "run.json", "report.html")
+    names = ("ledger.parquet", "ledger.md", "run.json")
     show_written(console, [folder / name for name in names if (folder / name).exists()])
     more = {"quick": "cpu", "cpu": "gpu"}.get(cost)
     again = ["reproduce", *([which] if which else []), "--cost", more]

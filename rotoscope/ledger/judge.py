@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -83,10 +82,6 @@ def reproduce(
             bar.advance()
     ledger = run.finish(timings={"total_s": float(run.result.rows["seconds"].sum())})
     write_text(Path(out) / "ledger.md", ledger.markdown())
-    if importlib.util.find_spec("plotly") is not None:  # the page needs an extra; the ledger does not
-        from rotoscope.report.write import write_report
-
-        write_report(Path(out) / "report.html", ledger)
     return ledger
 
 

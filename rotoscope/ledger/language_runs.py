@@ -25,6 +25,7 @@ from rotoscope.measures.null import CALIBRATION_BATCHES, fresh_model, make_nulls
 from rotoscope.measures.scoring import Transform
 from rotoscope.models.loading import Subject, load
 from rotoscope.models.reader import HeadReader
+from rotoscope.runs.record import RunRecord
 from rotoscope.tasks.binding import binding
 from rotoscope.tasks.prompt import Prompts
 from rotoscope.tasks.repeats import repeats
@@ -54,6 +55,8 @@ COPYING, SLOWEST = 10, 0.25
 STORED = Path(__file__).parents[1] / "stored"
 """Runs that come with rotoscope."""
 LANGUAGE: tuple[Need, ...] = (
+    "proof",
+    "scores",
     "profile",
     "telling",
     "depth",
@@ -92,6 +95,12 @@ class LanguageRuns:
     def subject(self) -> Subject:
         return load(self.source, device=self.device)
 
+    @property
+    def model_name(self) -> str:
+        """The model's name, as a stored run of it says, or as it is loaded."""
+        home = self.stored_language
+        return self.subject.name if home is None else RunRecord.read(home / "depth-chat-32").name
+
     @cached_property
     def prompts(self) -> Prompts:
         return binding(self.subject, PAIRS[self.cost], PROMPTS[self.cost])
@@ -107,9 +116,15 @@ class LanguageRuns:
         return profile(self.subject, prompts, **how, examples=False, out=place)
 
     @cached_property
-    def statistics(self) -> pd.DataFrame:
-        """The profile's summary figures, by name, with the null's beside them."""
-        return self.profile.statistics().set_index("statistic")
+    def scores(self) -> Profile:
+        """The model on binding prompts without single frequencies: stored with 16 prompts, or this run's profile."""
+        stored = self._stored("depth-chat-32", "quick")
+        return self.profile if stored is None else Profile.open(stored)
+
+    def statistics(self, name: str) -> pd.DataFrame:
+        """Summary figures by name, with the null's beside them, of the profile that has this one."""
+        run = self.profile if "plane" in name else self.scores
+        return run.statistics().set_index("statistic")
 
     @cached_property
     def depth(self) -> dict[str, pd.DataFrame]:
@@ -211,7 +226,7 @@ class LanguageRuns:
 
     def asked_of(self, pairs: int | None = None) -> str:
         """Which model and how many pairs, and that the model is another than the paper's where it is."""
-        name = self.subject.name
+        name = self.model_name
         known = any(family in name.lower() for family in ("gemma-2", "qwen2", "qwen-2", "llama-3"))
         asked = f"on {name}" + (f", {pairs} pairs" if pairs else "")
         return asked if known else f"{asked}; another model than the paper's (give one of those with --model)"

@@ -39,7 +39,7 @@ def further(row: pd.Series, sign: int = 1) -> bool:
 
 def of_statistic(name: str, as_said: Callable[[pd.Series], bool], sign: int, workshop: Workshop) -> Finding:
     """As said and further so than random models: reproduced. As said only: also in the null."""
-    row = workshop.statistics.loc[name]
+    row = workshop.statistics(name).loc[name]
     said = bool(as_said(row))
     verdict = judged(said, null=0 if further(row, sign) else 2)
     return Finding(banded(row), verdict, banded(row, "null_"), _asked_of(workshop))
@@ -73,7 +73,7 @@ def shuffled_p(heads: pd.DataFrame, seed: int = 0) -> float:
 
 
 def significance(workshop: Workshop) -> Finding:
-    run = workshop.profile
+    run = workshop.scores
     found = shuffled_p(run.at().dropna(subset=SCORES))
     nulls = [shuffled_p(draw.dropna(subset=SCORES)) for _, draw in run.nulls_at().groupby("draw")]
     null = 2 if min(nulls) <= P_VALUE else 0
@@ -207,7 +207,7 @@ def vectors(workshop: Workshop) -> Finding:
 
 def rebuilt(workshop: Workshop) -> Found:
     """The model's own attention after a permutation of its input, against what was read out once."""
-    proof = workshop.profile.run.proof or Proof()
+    proof = workshop.scores.run.proof or Proof()
     worst = proof.largest_difference
     value = f"{proof.layers} layers, largest difference {worst or 0:.0e} in attention"
     return Found(value, proof.layers > 0 and worst is not None and worst <= 1e-5)
@@ -215,7 +215,7 @@ def rebuilt(workshop: Workshop) -> Found:
 
 def exclusion_in_heads(workshop: Workshop) -> Found:
     """Both sides of Theorem 1, on every head and prompt."""
-    heads = workshop.profile.prompts.dropna(subset=["logit_variance", "d_pos", "d_sym"])
+    heads = workshop.scores.prompts.dropna(subset=["logit_variance", "d_pos", "d_sym"])
     share = heads["logit_variance"] / (heads["d_pos"] + heads["d_sym"]).clip(lower=1e-12)
     value = (
         f"largest share of the bound {share.max():.2f}, median {share.median():.2f}, {len(share):,} heads and "

@@ -16,7 +16,7 @@ REASON = "one counterexample is enough; only what is known to be printed can be 
 
 
 def _statement(name: str, workshop: Workshop) -> Finding:
-    row = workshop.theory.statements.set_index("name").loc[name]
+    row = workshop.theory(name).statements.set_index("name").loc[name]
     note = ""
     if row["verdict"] != "holds":
         checked = "checked" if row["correction_holds"] else "NOT confirmed"

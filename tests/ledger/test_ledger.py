@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from rotoscope.tasks.onehop import Question
 from tests.ledger.pinned import EXPECTED, differences
 from tests.tiny_models import tiny
 
+ROOT = Path(__file__).parents[2]
 COLUMNS = ["id", "paper", "statement", "paper_value", "our_value", "null_value", "verdict", "command"]
 
 
@@ -232,7 +234,7 @@ def test_a_restriction_is_judged_by_every_seed_beside_unrestricted_ones() -> Non
 def test_beyond_the_null_means_further_the_way_that_is_said(value: float, null: float, verdict: str) -> None:
     shop = Workshop(Path("nowhere"), "quick", rs.load((tiny("llama"), None), name="any"))
     row = {"value": value, "low": value, "high": value, "null_value": null, "null_low": null, "null_high": null}
-    shop.statistics = pd.DataFrame([row | {"verdict": "beyond the null"}], index=["correlation"])
+    shop.statistics = lambda _: pd.DataFrame([row | {"verdict": "beyond the null"}], index=["correlation"])
     assert CLAIMS["p1-anticorrelation"].compute(shop).verdict == verdict
 
 
@@ -246,16 +248,14 @@ def test_a_theorem_that_fails_is_not_reproduced() -> None:
         "correction_holds": False,
         "counterexample": "x",
     }
-    workshop.theory = rs.experiments.TheoryRun(RunRecord(), {"statements": pd.DataFrame([row])})
+    run = rs.experiments.TheoryRun(RunRecord(), {"statements": pd.DataFrame([row])})
+    workshop.theory = lambda _: run
     assert CLAIMS["theory-t-index"].compute(workshop).verdict == NOT
-    workshop.theory.tables["statements"]["correction_holds"] = True
-    found = CLAIMS["theory-t-index"].compute(workshop)
-    assert found.verdict == FALSE
-    assert "instead: c" in found.note
-    row["name"] = "exclusion"  # which is P1's, and known from a summary
-    workshop.theory = rs.experiments.TheoryRun(
-        RunRecord(), {"statements": pd.DataFrame([row | {"correction_holds": True}])}
-    )
+    run.tables["statements"]["correction_holds"] = True
+    finding = CLAIMS["theory-t-index"].compute(workshop)
+    assert finding.verdict == FALSE
+    assert "instead: c" in finding.note
+    run.tables["statements"]["name"] = "exclusion"  # which is P1's, and known from a summary
     assert CLAIMS["theory-exclusion"].compute(workshop).verdict == CORRECTED
 
 
@@ -289,6 +289,29 @@ def test_an_interrupted_reproduction_goes_on(tmp_path: Path, monkeypatch: pytest
     only(monkeypatch, claims(False))
     assert len(reproduce(out=tmp_path / "l").rows) == 2
     assert calls == ["one", "two", "two"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["p1-exclusion-heads", "p2-number-order", "p2-index-geometry", "ours-letter-fact", "theory-separation"],
+)
+def test_a_claim_computes_what_it_needs_and_no_model(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No weights are read, no other statement is checked, and few files are entered."""
+    monkeypatch.setattr("rotoscope.ledger.claim_runs.load", None)
+    monkeypatch.setattr("rotoscope.ledger.language_runs.load", None)
+    entered = set()
+
+    def note(frame: Any, event: str, _: Any) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(f"{ROOT}/rotoscope/"):
+            entered.add(frame.f_code.co_filename)
+
+    CLAIMS[name].compute(Workshop(tmp_path, "quick"))  # imports come first, and are left out
+    sys.setprofile(note)
+    reproduce(name, out=tmp_path / name, show_progress=False)
+    sys.setprofile(None)
+    assert len(entered) <= 23 - 6  # the command itself enters six more
 
 
 def test_names_of_claims() -> None:
