@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from rotoscope.experiments.registry import open as open
     from rotoscope.experiments.train.dynamics import measure_dynamics as dynamics
     from rotoscope.lab.training import train as train
+    from rotoscope.measures.measure import measure as measure
+    from rotoscope.models.layer import LayerHeads as LayerHeads
     from rotoscope.models.loading import Subject as Subject
     from rotoscope.models.loading import load as load
     from rotoscope.monitor.head_monitor import HeadMonitor as HeadMonitor

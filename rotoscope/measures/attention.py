@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
@@ -10,7 +9,6 @@ import torch
 
 from rotoscope.measures.batches import Batch
 from rotoscope.models.layer import LayerHeads, LayerReading
-from rotoscope.scores.attention import attention_weights
 from rotoscope.shapes import Float, Tensor
 
 SINK_MASS = 0.1
@@ -36,10 +34,10 @@ class WhereAttentionGoes:
         if norm is not None:
             self.norms[layer.layer] = norm[:, : layer.positions[-1] + 1]
 
-    def add(self, layers: Sequence[int], last: LayerHeads) -> None:
-        """Layers at the last query, the inputs of one after those of the other."""
-        weights = attention_weights(last.real(), last.sinks).unflatten(0, (len(layers), -1))
-        for k, layer in enumerate(layers):
+    def add(self, heads: LayerHeads) -> None:
+        """Layers at the last query, the inputs of the first before those of the second."""
+        weights = heads.attention.unflatten(0, (len(heads.layers), -1))
+        for k, layer in enumerate(heads.layers):
             self.weights[layer] = weights[k].mean(1)
             if self.batch.asked is not None:
                 start, stop = self.batch.asked

@@ -20,7 +20,9 @@ import torch
 from rotoscope.errors import UnprovenError
 from rotoscope.models.sites import Call, Projected, Site
 from rotoscope.scores.attention import attention_weights
+from rotoscope.scores.blocks import Blocks
 from rotoscope.scores.counterfactual import turn
+from rotoscope.scores.exclusion_principle import Taken
 from rotoscope.scores.factors import Factors
 from rotoscope.shapes import Bool, Float, Int, Tensor
 
@@ -153,6 +155,10 @@ class Rotation:
         rest = vectors[..., 2 * planes :]
         return torch.cat((turned, rest), dim=-1) if rest.shape[-1] else turned
 
+    def angles(self, layout: Layout, dtype: torch.dtype) -> Float[Tensor, "planes"]:
+        """The angles of a layout under this rotation, where its tables are."""
+        return self._made(("angles", dtype), lambda: layout.angles.to(self.cos.device, dtype))
+
     def _back(self, dtype: torch.dtype) -> Tensor:
         """The inverse of each turn, as a complex number: some tables scale as well."""
         turns = torch.complex(self.cos.double(), self.sin.double())
@@ -170,10 +176,52 @@ class Rotation:
 
 @dataclass(frozen=True, kw_only=True)
 class LayerHeads(Factors):
-    """All heads of a layer at one query: their counterfactual logits, as a whole or entry by entry."""
+    """All heads of a layer at one query: what a measure is computed from.
+
+    Layers of one shape are measured together: the batch axis then holds the prompts of the first layer, those of the
+    second, and so on. `blocks` and what follows it are there when a measure is called.
+    """
 
     position: int
     """Where the query stands."""
+    angles: Float[Tensor, "planes"]
+    """How far each plane turns per position, fastest plane first."""
+    layers: tuple[int, ...] = ()
+    """The layers in the batch axis."""
+    tokens: Int[Tensor, "batch n"] | None = None
+    """The prompts up to the query."""
+    blocks: Blocks | None = None
+    """What is swapped."""
+    taus: tuple[float, ...] = ()
+    symbols: Int[Tensor, "batch 1 blocks"] | None = None
+    """The symbol of each block, where a prompt repeats one."""
+    taken: Taken | None = None
+    """The positions that take part in swaps, with sums over them."""
+
+    @cached_property
+    def real_logits(self) -> Float[Tensor, "batch heads n"]:
+        """The query's logits over the keys, as the model computes them; hidden positions are -inf."""
+        return self.real()
+
+    @cached_property
+    def attention(self) -> Float[Tensor, "batch heads n"]:
+        """The query's attention over the keys."""
+        return attention_weights(self.real_logits, self.sinks)
+
+    @property
+    def plane_logits(self) -> Float[Tensor, "batch heads n planes"]:
+        """What each rotation plane contributes to the query's logits; hidden positions are counted as well."""
+        width, group = 2 * self.planes, self.query.shape[2]
+        keys = turn(self.keys[..., :width].unflatten(-1, (-1, 2)), self.cos, -self.sin)
+        keys = keys.repeat_interleave(group, dim=1)  # [batch, heads, n, planes, 2]
+        query = self.query.flatten(1, 2)[..., :width].unflatten(-1, (-1, 2))
+        return (query[:, :, None] * keys).sum(-1)
+
+    @property
+    def swapped(self) -> Int[Tensor, "positions"]:
+        """The positions that take part in swaps."""
+        assert self.blocks is not None
+        return self.blocks.on(self.keys.device).positions
 
 
 @dataclass(frozen=True)
@@ -265,6 +313,7 @@ class LayerReading:
             softcap=self.softcap,
             sinks=sinks,
             position=i,
+            angles=self.rotation.angles(self.layout, self.keys.dtype),
         )
 
 

@@ -25,6 +25,7 @@ from rotoscope.stats.aggregate import (
     SCORES,
     frequency_table,
     little_at_stake,
+    own_measures,
 )
 from rotoscope.stats.intervals import INTERVAL
 from rotoscope.stats.statistics import class_words
@@ -65,8 +66,10 @@ def heads_tab(found: ReportedRun, room: int = PAGE) -> dict[str, Any] | None:
     gamma = GAMMA if gamma is None else gamma
     places = heads[["layer", "head"]].drop_duplicates().sort_values(["layer", "head"])
     nulls = found.attempt("the null", lambda: _nulls(profile))
+    own = own_measures(found.tables["prompts"]) if isinstance(profile, Profile) else []
+    own = [name for name in own if name in heads]
     taus = [float(tau) for tau in dict.fromkeys(heads["tau"])]
-    at = [found.attempt(f"the heads at tau = {tau:g}", partial(_at, heads, places, tau)) for tau in taus]
+    at = [found.attempt(f"the heads at tau = {tau:g}", partial(_at, heads, places, tau, own)) for tau in taus]
     tab: dict[str, Any] = {
         "taus": [tau for tau, one in zip(taus, at, strict=True) if one],
         "gamma": gamma,
@@ -76,6 +79,7 @@ def heads_tab(found: ReportedRun, room: int = PAGE) -> dict[str, Any] | None:
         "head": column(places["head"]),
         "at": [one for one in at if one],
         "permuted": "input_class" in heads,
+        "measures": own,
         "noun": found.attempt("what is swapped", lambda: noun_of(found)) or "token",
         "density_cells": CELLS,
         "null": None if nulls is None or nulls.empty else str(nulls["null_name"].iloc[0]),
@@ -84,7 +88,7 @@ def heads_tab(found: ReportedRun, room: int = PAGE) -> dict[str, Any] | None:
         return None
     for tau, one in zip(tab["taus"], tab["at"], strict=True):
         if nulls is not None and len(nulls):
-            one |= found.attempt("the null", partial(_null_at, nulls, tau, one)) or {}
+            one |= found.attempt("the null", partial(_null_at, nulls, tau, one, own)) or {}
         if "prompts" in found.tables:
             one["statistics"] = found.attempt("the summary figures", partial(_statistics, profile, tau))
     tables = found.tables
@@ -127,10 +131,10 @@ def _stored(profile: Profile | SwapDepths, name: str) -> pd.DataFrame:
     return table
 
 
-def _at(heads: pd.DataFrame, places: pd.DataFrame, tau: float) -> dict[str, Any]:
+def _at(heads: pd.DataFrame, places: pd.DataFrame, tau: float, own: list[str]) -> dict[str, Any]:
     known = heads[heads["tau"] == tau].drop_duplicates(["layer", "head"])
     rows = places.merge(known, on=["layer", "head"], how="left")
-    found: dict[str, Any] = columns(rows, HEAD_COLUMNS)
+    found: dict[str, Any] = columns(rows, (*HEAD_COLUMNS, *own))
     if not rows["missing_reason"].notna().any() if "missing_reason" in rows else True:
         found.pop("missing_reason", None)
     kinds = {name: code for code, name in enumerate(CLASSES)}
@@ -150,10 +154,11 @@ def _statistics(profile: Profile | SwapDepths, tau: float) -> list[dict[str, Any
     return records
 
 
-def _null_at(nulls: pd.DataFrame, tau: float, heads: dict[str, Any]) -> dict[str, Any]:
+def _null_at(nulls: pd.DataFrame, tau: float, heads: dict[str, Any], own: list[str]) -> dict[str, Any]:
     """Where the null's heads lie: how densely, the band that holds 95 % of them, and the share below each head of the run."""
     rows = nulls[nulls["tau"] == tau].dropna(subset=SCORES)
-    bands = {score: column(rows[score].quantile(BAND)) for score in SCORES if len(rows)}
+    banded = [*SCORES, *(name for name in own if name in rows)]
+    bands = {name: column(rows[name].quantile(BAND)) for name in banded if len(rows)}
     ranks = {score: np.sort(rows[score].to_numpy(dtype=float)) for score in SCORES}
     above = {
         score: clean(

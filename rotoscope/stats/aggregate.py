@@ -35,7 +35,9 @@ MEASURES = [
     "d_pos",
     "d_sym",
 ]
-"""Every number a head has on a prompt."""
+"""Every built-in number a head has on a prompt."""
+ROW_NAMES = ("null_name", "draw", "prompt", "input_id", "query_position", *INDEX)
+"""What a row of scores is about."""
 
 
 CLASSED_BY = [*SCORES, *INPUT_SCORES, "covered_share"]
@@ -61,6 +63,17 @@ LEAST_MASS = 0.05
 """With less attention than this on what is swapped, little is at stake."""
 
 
+def measure_columns(rows: pd.DataFrame) -> list[str]:
+    """The columns with numbers of heads: built-in measures in their order, then a user's own."""
+    return [name for name in MEASURES if name in rows] + own_measures(rows)
+
+
+def own_measures(rows: pd.DataFrame) -> list[str]:
+    """The columns that come from a user's own measures."""
+    names = [str(name) for name in rows if name not in MEASURES and name not in ROW_NAMES]
+    return [name for name in names if pd.api.types.is_float_dtype(rows[name])]
+
+
 def head_table(prompts: pd.DataFrame, gamma: float, least_mass: float = LEAST_MASS) -> pd.DataFrame:
     """One row per (layer, head, tau): means over prompts, spread, 95 % intervals, class and what it rests on.
 
@@ -74,7 +87,7 @@ def head_table(prompts: pd.DataFrame, gamma: float, least_mass: float = LEAST_MA
     where the swaps that were run hold less than half of its weight (`covered_share`).
     """
     prompts = one_row_per_input(prompts, INDEX)
-    present = [name for name in MEASURES if name in prompts]
+    present = measure_columns(prompts)
     groups = prompts.astype(dict.fromkeys(present, "float64")).groupby(INDEX, sort=True)
     heads = groups[present].mean()
     for score in SCORES:

@@ -19,6 +19,7 @@ from rotoscope.stats.aggregate import (
     SCORES,
     codes_of,
     little_at_stake,
+    own_measures,
     resampled,
     resamples,
     wide_scores,
@@ -188,6 +189,7 @@ def of_heads(found: Found, early: np.ndarray, gamma: float) -> Figures:
         "correlation": correlation(p, s),
         **depth,
         **{f"share {name}": (codes == CLASSES.index(name)).mean(-1) for name in pure},
+        **{f"mean {name}": values.mean(-1) for name, values in found.items() if name not in CLASSED_BY},
     }
 
 
@@ -212,7 +214,8 @@ def statistics(
     `little_at_stake` is the part of a class's share that has less than `least_mass` of its attention on what is swapped.
     """
     evaluate = partial(of_heads, gamma=gamma)
-    meanings = HEADS | (CARRIED if "covered_share" in tables["prompts"] else {})
+    own = {f"mean {name}": f"mean of {name} over heads" for name in own_measures(tables["prompts"])}
+    meanings = HEADS | (CARRIED if "covered_share" in tables["prompts"] else {}) | own
     rows = list(_rows(meanings, evaluate, tables, "prompts", INDEX, tau, _early))
     little = _little_at_stake(tables["prompts"], tau, gamma, least_mass)
     if "prompt_frequencies" in tables:
@@ -221,7 +224,10 @@ def statistics(
     table = pd.DataFrame([row.shown | {"little_at_stake": little.get(row.name)} for row in rows])
     if "null_prompts" not in tables:
         return table
-    figures = [Figure(row.value, row.error, row.draws, row.name not in NO_SCORES) for row in rows]
+    figures = [
+        Figure(row.value, row.error, row.draws, row.name not in NO_SCORES and row.name not in own)
+        for row in rows
+    ]
     beside = pd.DataFrame([asdict(found) for found in verdicts(figures)])
     ends = np.array([row.bounds for row in rows]).T
     beside["null_low"], beside["null_high"] = (beside[end].clip(*ends) for end in ("null_low", "null_high"))
@@ -241,6 +247,8 @@ class _Row:
 
     @property
     def bounds(self) -> tuple[float, float]:
+        if self.name.startswith("mean "):  # of a user's own measure
+            return -np.inf, np.inf
         return (-1.0 if self.name in SIGNED else 0.0), 1.0
 
     @property
@@ -302,7 +310,7 @@ def _values(
 
 
 def _columns(rows: pd.DataFrame) -> list[str]:
-    return [name for name in CLASSED_BY if name in rows]
+    return [name for name in CLASSED_BY if name in rows] + own_measures(rows)
 
 
 def _errors(

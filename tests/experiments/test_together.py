@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import rotoscope as rs
+from rotoscope.measures import built_in
 from rotoscope.measures import scoring as measures
 from rotoscope.models.layer import LayerReading, alike, stacked
 from rotoscope.models.reader import HeadReader
@@ -69,7 +70,7 @@ def test_products_are_exact_whatever_training_asked_for(monkeypatch: pytest.Monk
         seen.append(torch.get_float32_matmul_precision())
         return score_swaps(*given, **more)
 
-    monkeypatch.setattr(measures, "score_swaps", noted)
+    monkeypatch.setattr(built_in, "score_swaps", noted)
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high")
     try:

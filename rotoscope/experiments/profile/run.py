@@ -84,7 +84,7 @@ def profile(
     read_in = run.seconds
     planes = _single_frequencies(wanted, subject, reader)
     check_profile(reader, shown, wanted, out)
-    scoring = Scoring(wanted.tau, planes)
+    scoring = Scoring(wanted.tau, planes, measures=wanted.own_measures)
     most = most_tokens(subject, wanted)
     kept = kept_prompts(run, "real")
     missing = batches(shown, wanted.positions, most, [None if k in kept else True for k in range(len(shown))])

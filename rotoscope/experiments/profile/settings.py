@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from rotoscope.errors import RotoscopeError
-from rotoscope.settings import TAU, Bounds, Settings, check_tau, count, each_tau, listed, share
+from rotoscope.measures.measure import Measure, find_measure, measure_path
+from rotoscope.settings import TAU, Bounds, Settings, check_tau, count, each, each_tau, listed, share
 
 
 def head_pairs(heads: Any) -> list[tuple[int, int]]:
@@ -62,6 +63,8 @@ class ProfileSettings(Settings):
     input_swaps: int = 0
     """Also swap blocks of the prompt itself, so many of the heaviest swaps of a prompt, and run the model again: tells symbolic
     heads that follow the symbol from carried ones. 64 are enough for most."""
+    measures: tuple[str, ...] = ()
+    """Measures of your own beside the built-in ones, written module:function or file.py:function."""
     known: bool = False
     """Also score every head as what people know (previous-token, induction, copying, ... heads), and count kinds by class."""
     batch_tokens: int | None = None
@@ -75,6 +78,8 @@ class ProfileSettings(Settings):
         found = dict(changes)
         if "tau" in found:
             found["tau"] = each_tau(found["tau"])
+        if "measures" in found:
+            found["measures"] = tuple(measure_path(one) for one in each(found["measures"]))
         if not isinstance(found.get("queries", ""), str):
             found["queries"] = listed("queries", found["queries"])
         if not isinstance(found.get("frequencies", True), bool | None):
@@ -92,6 +97,11 @@ class ProfileSettings(Settings):
         if self.null == "none" and self.null_draws not in usual:
             raise RotoscopeError("--null-draws means nothing without a null")
 
+    def stored(self) -> dict[str, Any]:
+        """As in `run.json`; measures are named where there are any, so that older runs stay the same."""
+        stored = super().stored()
+        return stored if self.measures else {name: stored[name] for name in stored if name != "measures"}
+
     @property
     def positions(self) -> Literal["last", "all", "task"] | list[int]:
         """The queries as `last`, `all`, `task` or a list of positions."""
@@ -103,6 +113,11 @@ class ProfileSettings(Settings):
             raise RotoscopeError(
                 f"--queries {self.queries}: choose last, all, task or positions such as 20,31"
             ) from problem
+
+    @property
+    def own_measures(self) -> tuple[Measure, ...]:
+        """The measures beside the built-in ones."""
+        return tuple(map(find_measure, self.measures))
 
     @property
     def single_heads(self) -> list[tuple[int, int]] | None:

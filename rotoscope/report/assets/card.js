@@ -47,6 +47,7 @@ function headCard(k) {
     line("class at γ = " + tab.gamma, el("b", { class: kind ? "class-" + kind : null, "data-value": "head_class" }, kind ? classWords(k) : value("missing_reason") || "no score"), kind === "symbolic" ? EXPLAINED.symbolic : null),
     ...permuted,
     missing(value("swapped_mass")) ? null : line("attention on what is swapped", Math.round(100 * value("swapped_mass")) + " %" + (value("little_at_stake") ? ", little at stake" : ""), EXPLAINED.mass, "swapped_mass"),
+    ...(tab.measures || []).map((name) => missing(value(name)) ? null : line(name.replaceAll("_", " "), fixed(value(name), 3) + (missing(band(name)[0]) ? "" : ", null " + fixed(band(name)[0]) + " to " + fixed(band(name)[2])), "a measure of this run", name)),
     ...Object.entries(tab.known || {}).map(([kind, scores]) => missing(scores[k]) ? null : line(kind.replace("_", " "), fixed(scores[k], 2), EXPLAINED[kind], kind)),
   ];
   const further = [

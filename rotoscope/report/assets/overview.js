@@ -98,8 +98,8 @@ function mapFigure() {
     trace.colorscale = CLASSES.flatMap((name, k) => [k, k + 1].map((end) => [end / CLASSES.length, COLOURS[name]]));
     Object.assign(trace, { zmin: -0.5, zmax: CLASSES.length - 0.5, showscale: false });
   } else {
-    const share = measure !== "weighted_frequency_id";
-    Object.assign(trace, { colorscale: [[0, colour("sheet")], [1, HUES[measure]]], zmin: share ? 0 : undefined, zmax: share ? 1 : undefined, colorbar: { thickness: 8, len: 0.6, outlinewidth: 0 } });
+    const share = measure !== "weighted_frequency_id" && measure in MEASURES;
+    Object.assign(trace, { colorscale: [[0, colour("sheet")], [1, HUES[measure] || HUES.relative_entropy]], zmin: share ? 0 : undefined, zmax: share ? 1 : undefined, colorbar: { thickness: 8, len: 0.6, outlinewidth: 0 } });
   }
   const veiled = { type: "heatmap", z: veil, hoverinfo: "skip", showscale: false, opacity: 0.72, colorscale: [[0, colour("paper")], [1, colour("paper")]], xgap: trace.xgap, ygap: trace.ygap };
   return {
@@ -144,7 +144,7 @@ function filterBar() {
   });
   const choose = (options, value, change, label) => el("select", { "aria-label": label, onchange: (event) => change(event.target.value) },
     options.map(([key, text]) => el("option", { value: key, selected: String(key) === String(value) }, text)));
-  const measures = Object.entries(MEASURES).filter(([name]) => name === "class" || now[name]);
+  const measures = [...Object.entries(MEASURES), ...(tab.measures || []).map((name) => [name, name.replaceAll("_", " ")])].filter(([name]) => name === "class" || now[name]);
   return el("div", { class: "bar", role: "group", "aria-label": "Filters" },
     el("fieldset", { "aria-label": "Classes shown" }, chips),
     now.swapped_mass ? el("label", { title: atStake }, "fade under", el("input", { type: "range", id: "mass", min: 0, max: 50, step: 1, value: Math.round(100 * leastMass()), "aria-label": "Fade heads with less than this percentage of their attention on what is swapped",
