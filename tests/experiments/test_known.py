@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,12 @@ import torch
 import transformers as tf
 
 import rotoscope as rs
-from rotoscope.experiments import known_heads as module
 from rotoscope.experiments.known_heads import known_table
 from rotoscope.scores.attention import KNOWN, LOOKED_AT, share_on, targets
 from tests.models.test_load import word_tokenizer
 from tests.tiny_models import tiny
 
+module = import_module("rotoscope.experiments.known_heads")  # the package has a function of that name
 SYMBOLS, ROTATING, WIDTH = 16, 16, 32
 """Of the constructed model: words, rotating and all dimensions of a head."""
 REPEATED = [[0, *order, *order] for order in ([3, 8, 5, 11, 2, 9, 14], [7, 1, 12, 4, 13, 6, 10])]
