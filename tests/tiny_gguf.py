@@ -24,8 +24,8 @@ def tensors() -> dict[str, np.ndarray]:
     return {name: draw.normal(0, 0.2, shape).astype(np.float32) for name, shape in shapes.items()}
 
 
-def write_gguf(file: Path, without: tuple[str, ...] = ()) -> Path:
-    """The file, without the tensors of these names."""
+def write_gguf(file: Path, without: tuple[str, ...] = (), start: bool | None = None) -> Path:
+    """The file, without the tensors of these names; `start` says whether texts begin with the start token."""
     import gguf
 
     writer = gguf.GGUFWriter(file, "llama")
@@ -45,6 +45,8 @@ def write_gguf(file: Path, without: tuple[str, ...] = ()) -> Path:
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(2)
     writer.add_pad_token_id(0)
+    if start is not None:
+        writer.add_add_bos_token(start)
     for name, values in tensors().items():
         if name not in without:
             writer.add_tensor(name, values)

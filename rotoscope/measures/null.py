@@ -63,14 +63,23 @@ class Null:
 def check_null(subject: Subject, name: str) -> None:
     """Refuse early, before any work, what could not be made later."""
     if name == "random":
-        quantised = getattr(subject.model.config, "quantization_config", None)
-        if quantised or any(weight.dtype.itemsize < 2 for weight in subject.model.parameters()):
+        if _quantised(subject.model):
             raise ModelError(
                 f"{subject.name} is quantised, and its class cannot be initialised with weights of that kind, so there is no "
                 "random null for it; use --null gaussian or --null none"
             )
         _check_room(subject)
         _initialise(subject, seed=0, device=torch.device("meta"))
+
+
+def _quantised(model: Any) -> bool:
+    """Whether some weights are no plain numbers. What transformers loads from GGUF files, it has dequantised."""
+    settings = getattr(model.config, "quantization_config", None)
+    method = (
+        settings.get("quant_method") if isinstance(settings, dict) else getattr(settings, "quant_method", "")
+    )
+    packed = any(weight.dtype.itemsize < 2 for weight in model.parameters())
+    return packed or (bool(settings) and str(getattr(method, "value", method)) != "gguf")
 
 
 def _check_room(subject: Subject) -> None:

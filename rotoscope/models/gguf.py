@@ -19,7 +19,7 @@ from rotoscope.models.sanitize import read_json, room_for_file
 from rotoscope.models.weight_check import cache_folder, check_complete, folded, same_random_numbers
 from rotoscope.runs.files import disk_errors
 
-CONVERSION = 2  # raise when a newer conversion must not reuse older copies
+CONVERSION = 3  # raise when a newer conversion must not reuse older copies
 SIZES = ("block_count", "embedding_length", "attention.head_count")
 """What every GGUF file of a language model says, under its architecture's name."""
 INCOMPLETE = "incomplete.json"
@@ -67,8 +67,10 @@ def _convert(file: Path, folder: Path, *, allow_missing: bool) -> list[str]:
     options: dict[str, Any] = {"gguf_file": name, "trust_remote_code": False}
     with room_for_file(file, name) as room:
         try:
-            _check_layout(_reader(file), file)
+            read = _reader(file)
+            _check_layout(read, file)
             tokenizer = AutoTokenizer.from_pretrained(room, **options)
+            _set_start_token(tokenizer, read)
             with same_random_numbers():
                 model, report = AutoModelForCausalLM.from_pretrained(
                     room, output_loading_info=True, ignore_mismatched_sizes=True, **options
@@ -112,6 +114,13 @@ def _reader(file: Path) -> Any:
             return super()._get_field_parts(orig_offs, raw_type)
 
     return Reader(file)
+
+
+def _set_start_token(tokenizer: Any, read: Any) -> None:
+    """Let a tokenizer put its start token first, or not, where the file says so: transformers passes over that."""
+    field = read.fields.get("tokenizer.ggml.add_bos_token")
+    if field is not None and tokenizer.bos_token_id is not None:
+        tokenizer.add_bos_token = bool(field.contents())
 
 
 def _check_layout(read: Any, file: Path) -> None:

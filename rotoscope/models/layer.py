@@ -53,34 +53,99 @@ class Layout:
         return len(self.order) - 2 * self.planes
 
 
-def find_layout(site: Site, call: Call) -> Layout:
+@dataclass(frozen=True)
+class Planes:
+    """The rotation planes that one module shows: dimensions and columns in no particular order."""
+
+    table: tuple[Tensor, Tensor]
+    """The model's own cosines and sines [n, columns]."""
+    pairs: dict[tuple[int, int], int]
+    """Columns of the table by (real, imaginary) dimension."""
+    rest: set[int]
+    """Dimensions that do not rotate."""
+    dead: set[int]
+    """Dimensions that are 0 in every query and key, whose partner is 0 as well."""
+
+    def completed(self, neighbours: Sequence[Planes]) -> Planes:
+        """Dead dimensions as they are in layers with the same table, where they are alive."""
+        pairs, rest, dead = dict(self.pairs), set(self.rest), set(self.dead)
+        for layer in neighbours:
+            if not dead:
+                break
+            if all(torch.equal(own, theirs) for own, theirs in zip(self.table, layer.table, strict=True)):
+                pairs |= {pair: column for pair, column in layer.pairs.items() if dead.issuperset(pair)}
+                rest |= dead & layer.rest
+                dead -= {dimension for pair in pairs for dimension in pair} | rest
+        return replace(self, pairs=pairs, rest=rest, dead=dead)
+
+    def layout(self) -> Layout:
+        """All dimensions in order, with each plane's angle from the model's own table."""
+        rest = sorted(self.rest)
+        if not self.pairs:
+            empty = torch.empty(0, dtype=torch.long)
+            return Layout(torch.tensor(rest), empty, torch.empty(0, dtype=torch.float64))
+        cos, sin = (table.double().cpu() for table in self.table)
+        turn_per_position = torch.atan2(
+            sin[1] * cos[0] - cos[1] * sin[0],
+            cos[1] * cos[0] + sin[1] * sin[0],
+        )
+        pairs = sorted(self.pairs)
+        columns = torch.tensor([self.pairs[pair] for pair in pairs])
+        angles = turn_per_position[columns]
+        fastest_first = angles.abs().argsort(descending=True, stable=True)
+        order = torch.tensor([d for k in fastest_first.tolist() for d in pairs[k]] + rest)
+        return Layout(order, columns[fastest_first], angles[fastest_first])
+
+
+def find_layouts(sites: Sequence[Site], calls: Sequence[Call]) -> list[Layout]:
+    """The layout of every module, from one call of each.
+
+    A plane of which one dimension is 0 in all queries and keys is known by the other. One that is 0 altogether, as where
+    the weights of a norm are 0, is taken from a layer with the same rotation table.
+    """
+    planes = [_find_planes(site, call) for site, call in zip(sites, calls, strict=True)]
+    layouts: list[Layout] = []
+    for site, incomplete in zip(sites, planes, strict=True):
+        complete = incomplete.completed(planes)
+        if complete.dead:
+            dimensions = ", ".join(map(str, sorted(complete.dead)))
+            raise UnprovenError(
+                f"layer {site.layer}: dimensions {dimensions} of {type(site.module).__name__} are 0 in every query and key, and no "
+                "layer with the same rotation table shows whether they rotate"
+            )
+        layout = complete.layout()
+        layouts.append(next((known for known in layouts if known.same(layout)), layout))
+    return layouts
+
+
+def dead_planes(unrotated: Projected, layout: Layout) -> tuple[int, ...]:
+    """Frequency ids whose queries, or whose keys, are 0 in all heads: such planes add nothing to any logit."""
+    pairs = layout.order[: 2 * layout.planes].view(-1, 2)
+    zero = [
+        (part.flatten(0, 2)[:, pairs.to(part.device)] == 0).all(2).all(0).cpu()
+        for part in (unrotated.query, unrotated.key)
+    ]
+    return tuple((torch.stack(zero).any(0).nonzero().flatten() + 1).tolist())
+
+
+def _find_planes(site: Site, call: Call) -> Planes:
     cos, sin = site.rotation(call)
-    still = _rows(site.project_unrotated(call))
+    identity = _rows(site.project_unrotated(call))
     quarter = _rows(site.project(call, torch.zeros_like(cos), torch.ones_like(sin)))
-    real, imaginary, rest = _pair_up(still, quarter, site)
-    if not real:
-        empty = torch.empty(0, dtype=torch.long)
-        return Layout(torch.tensor(rest), empty, torch.empty(0, dtype=torch.float64))
+    pairs, rest, dead = _pair_up(identity, quarter, site)
+    if not pairs:
+        return Planes((cos, sin), {}, rest, dead)
 
     marks = _marks(cos)
     marked = _rows(
         site.project(call, marks.cos().to(cos.dtype).expand_as(cos), marks.sin().to(sin.dtype).expand_as(sin))
     )
-    before = torch.complex(still[:, real], still[:, imaginary])
+    real, imaginary = zip(*pairs, strict=True)
+    before = torch.complex(identity[:, real], identity[:, imaginary])
     after = torch.complex(marked[:, real], marked[:, imaginary])
-    found = (after * before.conj()).sum(0).angle()  # [planes]
-    columns = (found[:, None] - marks[None, :].to(found)).abs().argmin(1)
-
-    wide_cos, wide_sin = cos.double().cpu(), sin.double().cpu()
-    turn_per_position = torch.atan2(
-        wide_sin[1] * wide_cos[0] - wide_cos[1] * wide_sin[0],
-        wide_cos[1] * wide_cos[0] + wide_sin[1] * wide_sin[0],
-    )
-    angles = turn_per_position[columns.cpu()]
-    fastest_first = angles.abs().argsort(descending=True, stable=True)
-    pairs = [(real[k], imaginary[k]) for k in fastest_first.tolist()]
-    order = torch.tensor([d for pair in pairs for d in pair] + rest)
-    return Layout(order, columns.cpu()[fastest_first], angles[fastest_first])
+    angles = (after * before.conj()).sum(0).angle()  # [planes]
+    columns = (angles[:, None] - marks[None, :].to(angles)).abs().argmin(1)
+    return Planes((cos, sin), dict(zip(pairs, columns.tolist(), strict=True)), rest, dead)
 
 
 def _rows(projected: Projected) -> Float[Tensor, "rows d"]:
@@ -89,26 +154,37 @@ def _rows(projected: Projected) -> Float[Tensor, "rows d"]:
     return torch.cat(parts)
 
 
-def _pair_up(still: Tensor, quarter: Tensor, site: Site) -> tuple[list[int], list[int], list[int]]:
-    """Real and imaginary dimension of every plane, and the dimensions that did not move."""
-    norm = still.norm(dim=0).clamp(min=1e-30)
-    likeness = (quarter.T @ still) / (quarter.norm(dim=0).clamp(min=1e-30)[:, None] * norm[None, :])
+def _pair_up(identity: Tensor, quarter: Tensor, site: Site) -> tuple[list[tuple[int, int]], set[int], set[int]]:
+    """Real and imaginary dimension of every plane, dimensions that did not move, and those that are 0 throughout.
+
+    What a live dimension becomes lies in its partner: a plane with one live dimension is found from that one alone.
+    """
+    lengths = [rows.norm(dim=0) for rows in (quarter, identity)]
+    likeness = (quarter.T @ identity) / (
+        lengths[0].clamp(min=1e-30)[:, None] * lengths[1].clamp(min=1e-30)[None, :]
+    )
     partner = likeness.abs().argmax(1)
     sign = likeness.gather(1, partner[:, None])[:, 0]
-    real, imaginary, rest = [], [], []
-    for d, other in enumerate(partner.tolist()):
+    live = (lengths[0] > 0).nonzero().flatten()
+    pairs: set[tuple[int, int]] = set()
+    rest: set[int] = set()
+    for d, other in zip(live.tolist(), partner[live].tolist(), strict=True):
         if other == d:
-            rest.append(d)
-        elif sign[d] < 0:  # the real part becomes minus the imaginary part
-            real.append(d)
-            imaginary.append(other)
-    together = sorted(real + imaginary + rest)
-    if together != list(range(still.shape[1])) or bool((sign.abs() < 0.999).any()):
+            rest.add(d)
+        else:  # the real part becomes minus the imaginary part
+            pairs.add((d, other) if sign[d] < 0 else (other, d))
+    placed = sorted([d for pair in pairs for d in pair] + list(rest))
+    dead = set(range(identity.shape[1])) - set(placed)
+    if (
+        len(placed) + len(dead) > identity.shape[1]
+        or bool((sign[live].abs() < 0.999).any())
+        or any(lengths[1][d] > 0 for d in dead)
+    ):
         raise UnprovenError(
             f"layer {site.layer}: the dimensions of {type(site.module).__name__} do not fall into rotation "
             "planes under a quarter turn"
         )
-    return real, imaginary, rest
+    return sorted(pairs), rest, dead
 
 
 def _marks(cos: Tensor) -> Float[Tensor, "columns"]:

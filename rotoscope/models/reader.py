@@ -24,7 +24,7 @@ from rotoscope.errors import TaskError, UnprovenError
 from rotoscope.models.attention_hooks import overhearing
 from rotoscope.models.chunks import Chunks, Pass, chunk_size, same_in_chunks
 from rotoscope.models.devices import alone, one_thread
-from rotoscope.models.layer import LayerReading, Layout, Rotation, find_layout
+from rotoscope.models.layer import LayerReading, Rotation, dead_planes, find_layouts
 from rotoscope.models.offloading import check_whole, computes_on, offloads, put_back
 from rotoscope.models.rope import context_length
 from rotoscope.models.sites import (
@@ -86,9 +86,6 @@ class HeadReader:
         vocabulary = int(model.config.get_text_config().vocab_size)
         length = min(PROOF_TOKENS, self.positions or PROOF_TOKENS)
         self.proof_tokens = torch.randint(0, vocabulary, (1, length), generator=generator).to(self.device)
-        self.layouts: list[Layout] = []
-        self.head_counts: list[int] = []
-        self.key_head_counts: list[int] = []
         self.proof: list[float] = []
         self.direct = True
         """Whether queries and keys come out of the forward pass itself; else modules are called again."""
@@ -102,12 +99,24 @@ class HeadReader:
             eager: list[Call] = []
             if prove:
                 with attending(model, "eager"):
-                    self._run(self.proof_tokens, on_call=lambda _, call: eager.append(call))
-            self._run(self.proof_tokens, on_call=lambda site, call: self._learn(site, call, eager))
-        if len(self.layouts) != len(self.sites):
-            raise UnprovenError(
-                f"found {len(self.sites)} attention modules but only {len(self.layouts)} were called"
-            )
+                    eager = self._calls()
+            calls = self._calls()
+            unrotated = [_again(site, call, model) for site, call in zip(self.sites, calls, strict=True)]
+            self.head_counts = [projected.query.shape[1] for projected in unrotated]
+            self.key_head_counts = [projected.key.shape[1] for projected in unrotated]
+            self.layouts = find_layouts(self.sites, calls)
+            self.dead_planes = list(map(dead_planes, unrotated, self.layouts))
+            """For every layer, the frequency ids that add nothing to any logit."""
+            for k, site in enumerate(self.sites):
+                self._prove(site, calls[k], eager[k] if prove else None)
+
+    @property
+    def warnings(self) -> list[str]:
+        """Sentences about this model's heads that belong into everything that is read from them."""
+        dead = [f"{layer}: {', '.join(map(str, ids))}" for layer, ids in enumerate(self.dead_planes) if ids]
+        ids = "; ".join(dead)
+        what = "in some rotation planes the queries or the keys of all heads are 0, so these planes add nothing to any logit"
+        return [f"{what}. Their frequency ids, layer by layer, are {ids}"] if dead else []
 
     @property
     def way(self) -> str:
@@ -294,17 +303,20 @@ class HeadReader:
         said: Tensor = output.logits if hasattr(output, "logits") else output[0]
         return check_logits(said if trims else said[:, positions], self.model)[:, : len(keep)]
 
-    def _learn(self, site: Site, call: Call, eager: list[Call]) -> None:
-        unrotated = _again(site, call, self.model)
-        layout = find_layout(site, call)
-        self.layouts.append(next((known for known in self.layouts if known.same(layout)), layout))
-        self.head_counts.append(unrotated.query.shape[1])
-        self.key_head_counts.append(unrotated.key.shape[1])
+    def _calls(self) -> list[Call]:
+        """The call of every attention module in a pass over the tokens of the proof."""
+        calls: dict[int, Call] = {}
+        self._run(self.proof_tokens, on_call=lambda site, call: calls.update({site.layer: call}))
+        if len(calls) != len(self.sites):
+            raise UnprovenError(f"found {len(self.sites)} attention modules but only {len(calls)} were called")
+        return [calls[site.layer] for site in self.sites]
+
+    def _prove(self, site: Site, call: Call, eager: Call | None) -> None:
         site, call = precise(site, call)
         direct = self._turns_back(site, call)
         self.direct = self.direct and direct
-        if eager:
-            self.proof.append(self.prove_layer(site, call, eager[site.layer], direct=direct))
+        if eager is not None:
+            self.proof.append(self.prove_layer(site, call, eager, direct=direct))
 
     def _turns_back(self, site: Site, call: Call) -> bool:
         """Whether what the module attends with, turned back, is what it has before it turns it."""

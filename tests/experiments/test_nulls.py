@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 import torch
 from scipy import stats
-from transformers import BitsAndBytesConfig, LlamaConfig
+from transformers import AutoModelForCausalLM, BitsAndBytesConfig, LlamaConfig
 
 import rotoscope as rs
 from rotoscope.errors import ModelError, RotoscopeError, RunError
@@ -22,6 +22,7 @@ from rotoscope.models.reader import HeadReader
 from rotoscope.runs.run import Run
 from rotoscope.stats.statistics import statistics
 from rotoscope.stats.verdict import Figure, verdicts
+from tests.tiny_gguf import write_gguf
 from tests.tiny_models import GROUPED, from_config, tiny, tokens
 
 
@@ -89,6 +90,15 @@ def test_a_quantised_model_has_no_random_null_and_says_so_first(tmp_path) -> Non
     )
     with pytest.raises(ModelError, match="is quantised"):
         rs.profile(model, tokens=tokens())
+
+
+def test_a_model_that_transformers_has_dequantised_has_a_random_null(tmp_path) -> None:
+    file = write_gguf(tmp_path / "a.gguf")
+    model = AutoModelForCausalLM.from_pretrained(tmp_path, gguf_file=file.name).eval()
+    assert model.config.quantization_config
+    profile = rs.profile(model, tokens=tokens(2, 10) % 50, null_draws=2, examples=False)
+    assert len(profile.nulls) > 0
+    assert profile.nulls["positional_score"].between(0, 1).all()
 
 
 def test_draws_have_seeds_of_their_own_from_the_seed_of_the_run() -> None:

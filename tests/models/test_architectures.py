@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 import transformers as tf
 
+import rotoscope as rs
 from rotoscope.errors import NoRotaryError, NumberError, TaskError, UnprovenError
 from rotoscope.models import chunks as passes
 from rotoscope.models import layer as layer_of_heads
-from rotoscope.models import reader as heads
-from rotoscope.models.layer import LayerReading, Layout, Rotation
+from rotoscope.models.layer import LayerReading, Layout, Planes, Rotation
 from rotoscope.models.reader import HeadReader
 from rotoscope.scores import factors
+from rotoscope.scores.attention import attention_weights
 from rotoscope.scores.counterfactual import turn
 from tests.tiny_models import ARCHITECTURES, EACH, GROUPED, from_config, tiny, tokens
 
@@ -73,14 +75,14 @@ def test_a_broken_reader_does_not_pass(name: str, mutation: str, monkeypatch: py
 
         monkeypatch.setattr(HeadReader, "_heads", regrouped)
     else:
-        right_layout = heads.find_layout
+        right_layout = Planes.layout
 
-        def shuffled(*args: object) -> Layout:
-            layout = right_layout(*args)
+        def shuffled(self: Planes) -> Layout:
+            layout = right_layout(self)
             rolled = torch.cat((layout.order[: 2 * layout.planes].roll(1), layout.order[2 * layout.planes :]))
             return replace(layout, order=rolled)
 
-        monkeypatch.setattr(heads, "find_layout", shuffled)
+        monkeypatch.setattr(Planes, "layout", shuffled)
     with pytest.raises(UnprovenError, match="differs from what was read"):
         HeadReader(tiny(name))
 
@@ -114,6 +116,54 @@ def test_layers_of_one_arrangement_keep_their_own_angles() -> None:
     for layout, base in zip(layouts, (1e4, 1e6, 1e4), strict=True):
         expected = base ** -(torch.arange(layout.planes, dtype=torch.float64) / layout.planes)
         torch.testing.assert_close(layout.angles, expected, rtol=1e-5, atol=0.0)
+
+
+def without_dimensions(
+    name: str, dead: dict[int, tuple[tuple[int, ...], tuple[int, ...]]], **changes: Any
+) -> Any:
+    """A model of heads with 16 dimensions whose norms set some of the query's and of the key's to 0, layer by layer."""
+    model = tiny(name, **changes)
+    with torch.no_grad():
+        for layer, dimensions in dead.items():
+            attention = model.model.layers[layer].self_attn
+            for norm, zero in zip((attention.q_norm, attention.k_norm), dimensions, strict=True):
+                norm.weight[list(zero)] = -1.0 if name == "gemma3" else 0.0
+    return model
+
+
+@pytest.mark.parametrize("name", ["gemma3", "qwen3"])
+def test_planes_without_queries_or_keys_are_inferred_and_named(name: str) -> None:
+    """Plane k is dimensions k and k + 8. Half a plane is known by its other half, a whole one by another layer."""
+    kinds = ["sliding_attention", "full_attention"] * 2 if name == "gemma3" else ["full_attention"] * 4
+    dead = {
+        0: ((1, 9, 4), (1, 9, 4)),  # plane 2 altogether, the real half of plane 5
+        1: ((0, 10), (0, 10)),  # two halves
+        2: ((3, 11, 14), (5, 13, 6)),  # a query without plane 4, a key without plane 6, halves of plane 7
+        3: ((2, 10), (2, 10)),  # in layer 1, its neighbour with the same table, half of plane 3
+    }
+    changes: dict[str, Any] = {"num_hidden_layers": 4, "layer_types": kinds}
+    model = without_dimensions(name, dead, **changes)
+    reader, whole = HeadReader(model), HeadReader(tiny(name, **changes))
+    assert max(reader.proof) <= 1e-5
+    for layout, expected in zip(reader.layouts, whole.layouts, strict=True):
+        assert layout.same(expected)
+    assert reader.dead_planes == [(2,), (), (4, 6), (3,)]
+    assert whole.warnings == []
+    assert (
+        rs.profile(model, tokens=tokens(1, 10), null="none", examples=False)
+        .run.warnings[0]
+        .endswith("Their frequency ids, layer by layer, are 0: 2; 2: 4, 6; 3: 3")
+    )
+
+
+def test_a_plane_that_no_layer_shows_is_refused() -> None:
+    """Layer 1 is the only one that turns by its table."""
+    kinds = ["sliding_attention", "full_attention", "sliding_attention"]
+    model = without_dimensions("gemma3", {1: ((2, 10), (2, 10))}, layer_types=kinds)
+    with pytest.raises(
+        UnprovenError, match="layer 1: dimensions 2, 10 of Gemma3Attention are 0 in every query"
+    ):
+        HeadReader(model)
 
 
 @pytest.mark.parametrize("name", ["llama", "gemma3", "gptj", "phi"])
@@ -186,7 +236,7 @@ def test_real_logits_reproduce_attention_at_any_query() -> None:
     for layer, weights in enumerate(own):
         for index, position in enumerate((5, 13, 19)):
             query = found[layer].at(index)
-            ours = heads.attention_weights(query.real(), query.sinks)
+            ours = attention_weights(query.real(), query.sinks)
             assert torch.allclose(ours, weights[:, :, position, : position + 1], atol=1e-5)
         assert torch.allclose(found[layer].attention(), weights[:, :, (5, 13, 19)], atol=1e-5)
 

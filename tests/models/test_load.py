@@ -13,6 +13,7 @@ import rotoscope as rs
 from rotoscope.errors import ModelError, RotoscopeError
 from rotoscope.models import gguf
 from rotoscope.models.loading import embedded_file
+from tests.tiny_gguf import write_gguf
 from tests.tiny_models import tiny
 
 
@@ -115,6 +116,17 @@ def test_converted_copy_is_found_again(tmp_path: Path, monkeypatch: pytest.Monke
         (tmp_path / name).write_bytes(content)
         assert rs.load(tmp_path / name, device="cpu").name == name[0]
     assert made == ["a.gguf", "c.gguf"]
+
+
+@pytest.mark.parametrize("start", [None, False, True])
+def test_a_tokenizer_of_gguf_puts_the_start_token_where_the_file_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: bool | None
+) -> None:
+    monkeypatch.setenv("ROTOSCOPE_CACHE", str(tmp_path / "cache"))
+    file = write_gguf(tmp_path / "a.gguf", start=start)
+    for _ in ("converted", "from the cache"):
+        ids = rs.load(file, device="cpu").tokenizer("ab").input_ids
+        assert ids == [1] * bool(start) + [3, 4]
 
 
 def test_missing_embedded_package(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,6 +70,7 @@ def depths(
         return run.finished
     run.record.warnings += subject.caveats
     reader = HeadReader(subject.model)
+    run.record.warnings += reader.warnings
     _check_size(reader, shown, wanted, out)
     runs = Reruns(reader, enters=any(asked))
     most = most_tokens(subject, wanted)

@@ -77,6 +77,7 @@ def profile(
 
     run.record.warnings += subject.caveats
     reader = HeadReader(subject.model, prove=wanted.prove)
+    run.record.warnings += reader.warnings
     if wanted.known:
         reader.check_predicts("leave --known out")
     if not reader.predicts and any(answer is not None for prompt in shown for answer in prompt.answers):
