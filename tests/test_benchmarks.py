@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import tarfile
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
-from benchmarks import gpu, growth, long_prompts, monitor, sweep
+import rotoscope as rs
+from benchmarks import gpu, gpu_study, growth, long_prompts, monitor, sweep
 from benchmarks.llama import Shape
+from tests.test_watched_trainings import EXAMPLES, script
 
 CPU = torch.device("cpu")
 TINY = Shape("tiny", 1, 64, 4, 2, 16, 96, vocabulary=64, positions=256)
@@ -131,3 +135,34 @@ def test_long_prompts_end_in_time_and_say_what_failed() -> None:
 def test_what_a_sweep_adds_is_a_share_of_its_items(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweep, "FILE", sweep.FILE.replace("length = 96", "length = 8"))
     assert sweep.main("letter", items=2, prompts=2) > -1
+
+
+def test_twins_are_trained_on_shuffled_answers_and_kept_as_tables(tmp_path: Path) -> None:
+    gpu_study.main(["twins", "--small", "--out", str(tmp_path)])
+    for name in ("number-0", "number-1", "letter-0", "letter-1"):
+        run = rs.open(tmp_path / "twins" / name)
+        assert run.run.settings["answers"] == "shuffled"
+        assert run.tables["scores"]["step"].unique().tolist() == [0, 2, 4]
+    gpu_study.collected_tables(tmp_path / "twins", tmp_path / "twins.tar")
+    with tarfile.open(tmp_path / "twins.tar") as archive:
+        assert len(archive.getnames()) == 4 * 4
+
+
+@pytest.mark.slow
+def test_all_parts_run_beside_one_another(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path_factory.mktemp("text")
+    example = script("train_language_model")
+    text = source / "text.txt"
+    text.write_text("\n\n".join(file.read_text() for file in (EXAMPLES.parent / "docs").glob("*.md")))
+    ids, tokenizer = example.encoded(text, 1024)
+    np.savez(source / "ids.npz", tokens=ids)
+    tokenizer.save(str(source / "tokenizer.json"))
+    gpu_study.main(
+        ["all", "--small", "--tokens", str(source / "ids.npz"), "--seeds", "0", "--out", str(tmp_path)]
+    )
+    assert {file.name for file in tmp_path.iterdir()} == {
+        f"{part}.{kind}" for part in ("twins", "letter", "language") for kind in ("log", "tar")
+    }
+    assert capsys.readouterr().out.count(": ended with 0 after") == 3

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import replace
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -20,11 +23,13 @@ def script(name: str) -> ModuleType:
     assert found is not None
     assert found.loader is not None
     module = module_from_spec(found)
+    sys.modules[name] = module  # dataclasses look their module up
     found.loader.exec_module(module)
     return module
 
 
 cards = script("train_and_watch")
+language = script("train_language_model")
 finetuning = script("finetune_smollm2")
 
 
@@ -130,3 +135,113 @@ def test_finetuning_runs_from_beginning_to_end(
     assert watched.points["fingerprint"].nunique() == 2
     assert "paired over 2 prompts" in capsys.readouterr().out
     assert (tmp_path / "changed_heads.png").exists()
+
+
+# A language model that learns to copy.
+
+
+@pytest.fixture(scope="module")
+def passage(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A text of 40 documents."""
+    words = [f"word{k % 83}" for k in range(12_000)]
+    file = tmp_path_factory.mktemp("passage") / "text.txt"
+    file.write_text("\n\n".join(" ".join(words[k : k + 300]) for k in range(0, len(words), 300)))
+    return file
+
+
+def test_words_are_shuffled_within_their_documents(passage: Path) -> None:
+    tokens, tokenizer = language.encoded(passage, 300)
+
+    def documents(ids: np.ndarray) -> list[list[str]]:
+        texts = tokenizer.decode(ids.tolist(), skip_special_tokens=False).split(language.DOCUMENT)
+        return [text.replace("word", " word").split() for text in texts[1:]]
+
+    before, after = documents(tokens), documents(language.shuffled(tokens, tokenizer, seed=0))
+    assert len(before) == 40
+    assert [sorted(words) for words in before] == [sorted(words) for words in after]
+    assert all(one != other for one, other in zip(before, after, strict=True))
+
+
+def test_copies_are_compared_token_by_token() -> None:
+    copies = language.Copies(language.PRESETS["tiny"], "cpu", count=6)
+    losses = torch.rand(6, copies.tokens.shape[1] - 1)
+    attention = torch.rand(6, 2, *[copies.tokens.shape[1]] * 2)
+    first, second, weights = [], [], {name: [] for name in language.PATTERNS}
+    for k, row in enumerate(copies.tokens.tolist()):
+        assert len(set(row[: copies.length])) == copies.length
+        for place in range(1, len(row)):
+            weights["previous"].append(attention[k, :, place, place - 1])
+        for place in range(copies.length, len(row)):
+            earlier = row.index(row[place])
+            weights["induction"].append(attention[k, :, place, earlier + 1])
+            weights["duplicate"].append(attention[k, :, place, earlier])
+            if place > copies.length:
+                first.append(losses[k, earlier - 1])
+                second.append(losses[k, place - 1])
+    gain = torch.stack(first).mean() - torch.stack(second).mean()
+    assert copies.gain(losses)["gain"] == pytest.approx(float(gain), abs=1e-6)
+    expected = torch.stack([torch.stack(weights[name]).mean(0) for name in language.PATTERNS])
+    assert torch.allclose(copies.patterns(attention), expected, atol=1e-6)
+    assert len(set(copies.begin.flatten().tolist())) > 1  # no fixed distance leads to the answer
+
+
+@pytest.mark.parametrize(
+    ("holds", "step"),
+    [("0111111", 1), ("0101111111", 3), ("01111", None), ("1111110", 0), ("1111101111", None), ("", None)],
+)
+def test_an_onset_lasts(holds: str, step: int | None) -> None:
+    found = language.onset(pd.Series([mark == "1" for mark in holds], dtype=bool))
+    assert found == step if step is not None else np.isnan(found)
+
+
+def test_other_choices_are_of_the_same_layers_and_differ() -> None:
+    recipe, chosen = language.PRESETS["small"], [(1, 0), (1, 3), (4, 2)]
+    choices = language.other_choices(chosen, recipe)
+    assert len({tuple(choice) for choice in choices}) == language.DRAWS
+    assert all([layer for layer, _ in choice] == [1, 1, 4] for choice in choices)
+    assert not set(chosen) & {head for choice in choices for head in choice}
+    assert len(language.other_choices([(2, 5)], recipe)) == 7  # all there are: too few for a conclusion
+    assert language.other_choices([(1, head) for head in range(5)], recipe) == []
+
+
+def test_heads_without_mass_are_not_pure() -> None:
+    scores = pd.DataFrame({"positional_score": [1.0, 1.0, 0.0, 0.5], "symbolic_score": [0.0, 0.0, 1.0, 0.5]})
+    heads = language.pure_heads(scores.assign(swapped_mass=[0.5, 0.1, 0.2, 0.9]))
+    assert heads["head_class"].tolist() == ["positional", "no", "symbolic", "no"]
+
+
+def test_averaged_heads_say_nothing_of_their_prompt() -> None:
+    """With all heads replaced by their means the model of one layer sees the last token alone."""
+    recipe = replace(language.PRESETS["tiny"], layers=1)
+    model, copies = language.new_model(recipe, "cpu"), language.Copies(recipe, "cpu", count=4)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(4)
+    every = [(0, head) for head in range(recipe.heads)]
+    assert language.gain_without(model, every, copies, "cpu") == pytest.approx(0, abs=1e-5)
+    assert abs(language.gain_without(model, [], copies, "cpu")) > 1e-4
+
+
+def test_a_language_model_runs_from_beginning_to_end(
+    passage: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = replace(language.PRESETS["tiny"], width=32, inner=32, heads=2, vocabulary=300, context=32, batch=2)
+    monkeypatch.setitem(language.PRESETS, "tiny", replace(small, steps=2, points=2, prompts=2))
+    language.main(["--text", str(passage), "--controls", "shuffled", "fast", "--out", str(tmp_path)])
+    table = pd.read_csv(tmp_path / "onsets.csv")
+    assert sorted(table["model"]) == ["fast-0", "shuffled-0", "text-0"]
+    assert table["copying"].isna().all()
+    assert rs.open(tmp_path / "text-0" / "heads").steps == [0, 2]
+    assert "1 of at least 3 seeds: nothing is concluded" in capsys.readouterr().out
+    language.main(["--read", "--out", str(tmp_path)])
+    assert (tmp_path / "language_model.png").exists()
+
+
+@pytest.mark.slow
+def test_the_tiny_preset_learns_its_text(tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("\n\n".join(file.read_text() for file in (EXAMPLES.parent / "docs").glob("*.md")))
+    language.main(["--text", str(text), "--out", str(tmp_path)])
+    points = pd.read_parquet(tmp_path / "text-0" / "points.parquet")
+    assert len(points) >= 38
+    assert points["text_loss"].iloc[-1] < 0.9 * points["text_loss"].iloc[0]

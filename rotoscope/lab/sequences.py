@@ -31,7 +31,7 @@ def training_sequences(
     sizes = {name: int(getattr(settings, f"{name}_sequences")) for name in PARTS}
     first = sum(sizes[name] for name in PARTS[: PARTS.index(part)])
     own = ("letters",) if settings.task == "number" else ("alphabet", "digits")
-    return MULTIHOP[settings.task](
+    samples = MULTIHOP[settings.task](
         sizes[part] if count is None else min(count, sizes[part]),
         hops=settings.hops,
         target=settings.target,
@@ -41,6 +41,14 @@ def training_sequences(
         device=device,
         **{name: getattr(settings, name) for name in own},
     )
+    return _with_shuffled_answers(samples) if part == "train" and settings.answers == "shuffled" else samples
+
+
+def _with_shuffled_answers(samples: MultiHops) -> MultiHops:
+    """The same sequences with their answers in a random order, so that a path says nothing about its answer."""
+    generator = torch.Generator().manual_seed(samples.settings["seed"] * 104_729 + 17)
+    order = torch.randperm(len(samples), generator=generator)
+    return replace(samples, answer=samples.answer[order.to(samples.answer.device)])
 
 
 def token_bytes(settings: TrainSettings, part: Part, length: int) -> int:

@@ -227,6 +227,9 @@ class TrainSettings(Settings):
     """Of AdamW."""
     weight_decay: float = 1e-4
     """Of AdamW."""
+    answers: Literal["right", "shuffled"] = "right"
+    """Answers to train on: right, or shuffled among the training sequences, for a twin that has nothing to learn but how often
+    each answer comes."""
     watch_every: int = 50
     """Steps between evaluations, as long as `watch_closely` has not been reached; `watch_later` afterwards."""
     watch_closely: int = 6_750
@@ -279,7 +282,7 @@ class TrainSettings(Settings):
 
     def stored(self) -> dict[str, Any]:
         """Without angles that are not restricted, and favouring where nothing is favoured: runs of versions without them are the same runs."""
-        usual = {"angles": UNRESTRICTED, "base": BASE}
+        usual = {"angles": UNRESTRICTED, "base": BASE, "answers": "right"}
         unused = () if self.favour != "none" else ("favour", *FAVOURING)
         return {k: v for k, v in super().stored().items() if usual.get(k) != v and k not in unused}
 
@@ -349,7 +352,8 @@ class TrainSettings(Settings):
         """What a run of this among several is called."""
         restricted = f"-{self.angles.replace(':', '.')}" if self.angles != UNRESTRICTED else ""
         favoured = f"-{self.favour}" if self.favour != "none" else ""
-        return f"{self.task}{restricted}{favoured}-{self.seed}"
+        shuffled = "-shuffled" if self.answers == "shuffled" else ""
+        return f"{self.task}{restricted}{favoured}{shuffled}-{self.seed}"
 
     @property
     def evaluations(self) -> list[int]:

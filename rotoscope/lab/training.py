@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -35,6 +35,8 @@ from rotoscope.shapes import Tensor
 from rotoscope.tasks.multihop_frames import MultiHops
 
 STATES_KEPT = 2
+SAVING = 0.02
+"""The most of its time that a training spends on states to go on from, the first and the last aside."""
 SMALL = 64
 """Up to this width a CPU trains faster with one thread."""
 
@@ -186,6 +188,8 @@ class _Work:
         self.trainer = Trainer([one.settings for one in ones], device)
         self.held_out = [training_sequences(one.settings, "validation", device) for one in ones]
         self.warnings: list[str] = []
+        self.save_again = 0.0
+        """When it is time for another state, by the clock."""
         self.resumed_at = self._resume()
 
     def advance_to(self, point: int) -> None:
@@ -215,8 +219,18 @@ class _Work:
                     one.run.beside(f"checkpoint-{point}", save)
                 one.run.add(_key(point), {"metrics": metrics} | tables)
                 one.run.log(_line(metrics))
-                if point in self.settings.saved:
-                    _save(one, point, state)
+        if point == self.settings.steps or (
+            point in self.settings.saved and time.perf_counter() >= self.save_again
+        ):
+            self._save_states(point, states)
+
+    def _save_states(self, point: int, states: Sequence[dict[str, Tensor]]) -> None:
+        """Write what every model needs to go on; how long that takes decides when it is done again."""
+        began = time.perf_counter()
+        with self._timed("saving_s", *self.ones):
+            for one, state in zip(self.ones, states, strict=True):
+                _save(one, point, state)
+        self.save_again = time.perf_counter() + (time.perf_counter() - began) / SAVING
 
     def _watched(self, looks: list[Evaluation]) -> list[Tables]:
         """What `on_evaluate` makes of every model, of all together where it can."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
 import signal
@@ -17,6 +18,7 @@ from safetensors.torch import load_file
 import rotoscope as rs
 from rotoscope.errors import RotoscopeError, RunError, TaskError
 from rotoscope.lab import training
+from rotoscope.lab.sequences import training_sequences
 from rotoscope.lab.settings import TrainSettings
 from rotoscope.lab.trainer import Trainer
 from tests.campaign.kinds import forked
@@ -160,7 +162,10 @@ def test_the_time_before_a_stop_counts_too(tmp_path: Path, monkeypatch: pytest.M
     assert run.run.timings["watching_s"] == len(kept) + len(after)
 
 
-def test_a_damaged_state_is_named_and_the_one_before_it_used(tmp_path: Path) -> None:
+def test_a_damaged_state_is_named_and_the_one_before_it_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training, "SAVING", math.inf)  # a state at every evaluation
     with pytest.raises(Stop):
         rs.lab.train("letter", "mini", out=tmp_path / "run", on_evaluate=stopping_at(60), device="cpu", **TINY)
     states = sorted((tmp_path / "run").glob("pieces/*/step-*.safetensors"))
@@ -175,6 +180,37 @@ def test_a_damaged_state_is_named_and_the_one_before_it_used(tmp_path: Path) -> 
     assert all(
         torch.equal(weights_of(tmp_path / "run")[k], w) for k, w in weights_of(tmp_path / "whole").items()
     )
+
+
+def test_states_take_a_small_share_of_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a clock of our own: a look takes 30 s, a state 1 s, so that one is due every 50 s: after 10 steps, 30, ..."""
+    now, saved = [0.0], list[int]()
+
+    def look(evaluation):
+        now[0] += 30.0
+
+    def save(one, point, state):
+        now[0] += 1.0
+        saved.append(point)
+
+    monkeypatch.setattr(training.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(training, "_save", save)
+    rs.lab.train("letter", "mini", out=tmp_path / "run", on_evaluate=look, device="cpu", **TINY | {"steps": 60})
+    assert saved == [10, 30, 50, 60]
+
+
+@pytest.mark.parametrize("task", ["number", "letter"])
+def test_shuffled_answers_say_nothing_about_the_paths(task: str) -> None:
+    right, twin = (TrainSettings(task=task, **TINY, answers=answers) for answers in ("right", "shuffled"))
+    shown, shuffled = (training_sequences(settings, "train") for settings in (right, twin))
+    assert torch.equal(shown.tokens, shuffled.tokens)
+    assert torch.equal(shown.answer.sort().values, shuffled.answer.sort().values)
+    chance = shown.answer.bincount().float().div(len(shown)).square().sum()
+    assert (shown.answer == shuffled.answer).float().mean() == pytest.approx(float(chance), abs=0.03)
+    judged = [training_sequences(settings, "validation").answer for settings in (right, twin)]
+    assert torch.equal(*judged)
+    assert "answers" not in right.stored()
+    assert (twin.stored()["answers"], twin.name) == ("shuffled", f"{task}-shuffled-0")
 
 
 def test_a_finished_run_is_read_back_and_other_settings_are_refused(tmp_path: Path) -> None:
