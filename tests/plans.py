@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 import rotoscope as rs
-from rotoscope.experiments.plan.cache_result import CachePlan
+from rotoscope.experiments.plan.result import CachePlan, RotationPlan
 from rotoscope.experiments.plan.settings import CacheSettings
 from rotoscope.runs.record import RunRecord
 from tests.models.test_load import word_tokenizer
@@ -58,12 +58,28 @@ def cache_plan(prompts: int = 4, layers: int = 6, key_heads: int = 3) -> CachePl
     return CachePlan(RunRecord(kind="cache-plan", settings=about, complete=True), tables)
 
 
+def planes_plan(losses: dict[str, float], draws: int = 5, prompts: int = 6) -> RotationPlan:
+    """Losses at 2 of 8 planes; random draws lose 5 to 5.4, and prompts differ by a tenth."""
+    rows = []
+    for ranking, loss in {**losses, "random": 5.0}.items():
+        for draw in range(draws) if ranking == "random" else (-1,):
+            for purpose in ("judging",) if ranking == "random" else ("choosing", "judging"):
+                labels = {"ranking": ranking, "draw": draw, "planes": 2, "purpose": purpose, "source": "text"}
+                for prompt in range(prompts):
+                    value = loss + 0.1 * max(draw, 0) + 0.1 * (prompt % 2)
+                    rows.append(labels | {"prompt": prompt, "loss": value, "accuracy": 0.5})
+    plan = pd.DataFrame({"layer": 0, "key_head": 0, "frequency_id": range(1, 9), "rank": range(8)})
+    settings = {"planes": 2, "model": "m", "fingerprint": "f", "sources": ["text"], "prompts": prompts}
+    record = RunRecord("rotation-plan", settings | {"rankings": [*losses, "random"]})
+    return RotationPlan(record, {"points": pd.DataFrame(rows), "plan": plan})
+
+
 @cache
 def rotation_plan() -> Any:
     """Of a small random model, with most of its rankings."""
     how: dict[str, Any] = {
         "planes": 2,
-        "plane_budgets": (4,),
+        "budgets": (4,),
         "sources": ("repeats",),
         "length": 8,
         "prompts": 2,

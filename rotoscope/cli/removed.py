@@ -17,7 +17,7 @@ CANONICAL = (
 """Settings of the canonical tasks that are set in Python."""
 PLANS = {
     "cache": ("passage", "random_draws", "rankings"),
-    "rotation": ("passage", "path_points", "plane_budgets", "plane_draws", "plane_rankings"),
+    "rotation": ("passage", "path_points"),
 }
 """Settings of plans that are set in Python."""
 PROMPTS = {"asked": "groups", "distinct": "binding", "ending": "binding", "equal_length": "binding"}

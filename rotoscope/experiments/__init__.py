@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from rotoscope.experiments.lengths.result import Lengths as Lengths
     from rotoscope.experiments.lengths.run import measure_lengths as measure_lengths
     from rotoscope.experiments.lengths.settings import LengthsSettings as LengthsSettings
-    from rotoscope.experiments.plan.cache_result import CachePlan as CachePlan
-    from rotoscope.experiments.plan.rotation_result import RotationPlan as RotationPlan
+    from rotoscope.experiments.plan.result import CachePlan as CachePlan
+    from rotoscope.experiments.plan.result import RotationPlan as RotationPlan
     from rotoscope.experiments.plan.settings import CacheSettings as CacheSettings
     from rotoscope.experiments.plan.settings import PlanSettings as PlanSettings
     from rotoscope.experiments.plan.settings import RotationSettings as RotationSettings

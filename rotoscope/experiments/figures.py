@@ -26,10 +26,9 @@ from rotoscope.experiments.lengths.figures import length_accuracy as length_accu
 from rotoscope.experiments.lengths.figures import length_attention as length_attention
 from rotoscope.experiments.lengths.figures import length_discrepancy as length_discrepancy
 from rotoscope.experiments.lengths.figures import length_prediction as length_prediction
-from rotoscope.experiments.plan.cache_figures import cache_frontier as cache_frontier
-from rotoscope.experiments.plan.cache_figures import cache_map as cache_map
-from rotoscope.experiments.plan.rotation_figures import rotation_frontier as rotation_frontier
-from rotoscope.experiments.plan.rotation_figures import rotation_map as rotation_map
+from rotoscope.experiments.plan.figures import cache_map as cache_map
+from rotoscope.experiments.plan.figures import plan_frontier as plan_frontier
+from rotoscope.experiments.plan.figures import rotation_map as rotation_map
 from rotoscope.experiments.profile.across_tasks import task_agreement as task_agreement
 from rotoscope.experiments.profile.figures import by_position as by_position
 from rotoscope.experiments.profile.figures import depth as depth

@@ -13,8 +13,7 @@ from rotoscope.experiments.canonical.result import Canonical
 from rotoscope.experiments.depths.result import SwapDepths
 from rotoscope.experiments.gate.result import Gating
 from rotoscope.experiments.lengths.result import Lengths
-from rotoscope.experiments.plan.cache_result import CachePlan
-from rotoscope.experiments.plan.rotation_result import RotationPlan
+from rotoscope.experiments.plan.result import CachePlan, RotationPlan
 from rotoscope.experiments.profile.across_tasks import Agreement
 from rotoscope.experiments.profile.result import Profile
 from rotoscope.experiments.steering import Steering
@@ -59,10 +58,10 @@ def figures_of(run: SavedRun, printed: pd.DataFrame | None = None) -> Iterator[t
     elif isinstance(run, Steering):
         yield "steered_accuracy", draw.steered_accuracy(run)
     elif isinstance(run, CachePlan):
-        yield "cache_frontier", draw.cache_frontier(run)
+        yield "cache_frontier", draw.plan_frontier(run)
         yield "cache_map", draw.cache_map(run)
     elif isinstance(run, Gating) and run.sweep:
         yield "gate_bands", draw.gate_bands(run)
     elif isinstance(run, RotationPlan):
-        yield "rotation_frontier", draw.rotation_frontier(run)
+        yield "rotation_frontier", draw.plan_frontier(run)
         yield "rotation_map", draw.rotation_map(run)

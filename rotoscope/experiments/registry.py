@@ -26,8 +26,8 @@ RESULTS = {
     "agreement": "rotoscope.experiments.profile.across_tasks:Agreement",
     "restrictions": "rotoscope.experiments.train.restrictions:Restrictions",
     "steering": "rotoscope.experiments.steering:Steering",
-    "cache-plan": "rotoscope.experiments.plan.cache_result:CachePlan",
-    "rotation-plan": "rotoscope.experiments.plan.rotation_result:RotationPlan",
+    "cache-plan": "rotoscope.experiments.plan.result:CachePlan",
+    "rotation-plan": "rotoscope.experiments.plan.result:RotationPlan",
     "sweep": "rotoscope.sweeps.result:Sweep",
 }
 """The class of every kind of run, by its name in `run.json`."""

@@ -15,7 +15,7 @@ from rotoscope.experiments.depths.run import depths
 from rotoscope.experiments.gate.result import Gating
 from rotoscope.experiments.gate.run import gate
 from rotoscope.experiments.known_heads import known_heads
-from rotoscope.experiments.plan.cache_result import CachePlan
+from rotoscope.experiments.plan.result import CachePlan
 from rotoscope.experiments.profile.examples import examples, telling_heads, traces_of, vectors_of
 from rotoscope.experiments.profile.result import Profile
 from rotoscope.experiments.profile.run import profile

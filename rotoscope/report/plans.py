@@ -7,40 +7,36 @@ from typing import Any
 
 import pandas as pd
 
-from rotoscope.experiments.plan.cache_result import NOTHING, PLAN, RANDOM, CachePlan
-from rotoscope.experiments.plan.result import Plan
-from rotoscope.experiments.plan.rotation_result import RotationPlan
-from rotoscope.experiments.plan.settings import SOURCES
+from rotoscope.experiments.plan.result import ANY, PLAN, CachePlan, Plan, RotationPlan
+from rotoscope.experiments.plan.settings import RANDOM, SOURCES
 from rotoscope.report.columns import curve, table
 from rotoscope.report.reported_run import ReportedRun
 
 Tab = dict[str, Any]
 
 
-def cache_tab(found: ReportedRun) -> Tab | None:
-    """Loss against the share of key heads that keep everything, by source and ranking."""
+def plan_tab(found: ReportedRun) -> Tab | None:
+    """Loss against the budget, by source and ranking."""
     if "points" not in found.tables or not len(found.tables["points"]):
         return None
-    run = CachePlan(found.run, found.tables)
-    x = "share of key heads that keep everything"
-    return _tab(found, run, panels_of(with_ends(run.frontier), "kept_share"), x, done="heads" in found.tables)
-
-
-def rotation_tab(found: ReportedRun) -> Tab | None:
-    """Loss against the number of planes that rotate, by source and ranking."""
-    if not {"frontier", "selection"} <= set(found.tables):
-        return None
-    run = RotationPlan(found.run, found.tables)
-    names = dict.fromkeys(run.selection["ranking"])
-    rows = pd.concat([run.curve(name).assign(ranking=name) for name in names], ignore_index=True)
-    x = "planes of a key head that rotate"
-    return _tab(found, run, panels_of(rows, "planes"), x, done="plan" in found.tables)
+    plans: dict[str, type[Plan]] = {kind.kind: kind for kind in (CachePlan, RotationPlan)}
+    plan = plans[found.run.kind](found.run, found.tables)
+    done = bool({"heads", "plan"} & set(found.tables))
+    sentences = found.attempt("what was decided", plan.sentences) if done else None
+    tables = (found.attempt("the tables of the plan", plan.overview) if done else None) or []
+    return {
+        "panels": panels_of(with_ends(plan.frontier), plan.budget_column),
+        "x": plan.budget_words,
+        "y": "loss",
+        "said": sentences or [],
+        "tables": [table(frame, title, most=None) for title, frame in tables if len(frame)],
+    }
 
 
 def with_ends(rows: pd.DataFrame) -> pd.DataFrame:
-    """Where nobody or everybody streams, every ranking is the same."""
-    ends, names = rows[rows["ranking"] == NOTHING], rows["ranking"].unique()
-    return pd.concat([rows[rows["ranking"] != NOTHING], *(ends.assign(ranking=name) for name in names if name not in (NOTHING, "plan"))])  # fmt: skip
+    """Where nothing or everything is kept, every ranking is the same."""
+    ends, names = rows[rows["ranking"] == ANY], rows["ranking"].unique()
+    return pd.concat([rows[rows["ranking"] != ANY], *(ends.assign(ranking=name) for name in names if name not in (ANY, PLAN))])  # fmt: skip
 
 
 def panels_of(rows: pd.DataFrame, x: str) -> list[Tab]:
@@ -55,25 +51,6 @@ def panels_of(rows: pd.DataFrame, x: str) -> list[Tab]:
         ]
         panels.append({"title": f"Loss on {source}", "curves": lines})
     return panels
-
-
-def _tab(
-    found: ReportedRun,
-    run: Plan,
-    panels: list[Tab],
-    x: str,
-    *,
-    done: bool,
-) -> Tab:
-    said = found.attempt("what was decided", run.sentences) if done else None
-    tables = (found.attempt("the tables of the plan", run.overview) if done else None) or []
-    return {
-        "panels": panels,
-        "x": x,
-        "y": "loss",
-        "said": said or [],
-        "tables": [table(frame, title, most=None) for title, frame in tables if len(frame)],
-    }
 
 
 # Two plans of one kind beside each other: what each decided, what it loses, and what both have in common.
@@ -96,9 +73,15 @@ def plans_compared(first: Plan, second: Plan) -> Tab | None:
     return found | {"y": "loss", "said": {"first": said[0][0], "second": said[1][0]}}
 
 
-def _caches(plans: Pair) -> Tab:
+def _frontiers(plans: Pair) -> Tab:
+    """The frontiers of either plan, its own and that of random choices."""
     rows = [with_ends(plan.frontier) for plan in plans]
     lines = [some[some["ranking"].isin((PLAN, RANDOM))] for some in rows]
+    first = plans[0]
+    return {"x": first.budget_words, "panels": _panels(lines, first.budget_column)}
+
+
+def _caches(plans: Pair) -> Tab:
     key, keeps = ["layer", "key_head"], [plan.heads.assign(kept=~plan.heads["streams"]) for plan in plans]
     both, words = _in_common(
         plans, [some.set_index(key)["kept"] for some in keeps], ("key heads", "keep everything"), []
@@ -111,28 +94,14 @@ def _caches(plans: Pair) -> Tab:
     at = [plan.against_random[plan.against_random["kept_share"] == plan.keep] for plan in plans]
     shown = {"ranking": "ranking", "loss": "loss", "null_value": "random", "verdict": "verdict"}
     losses = [some.set_index("source")[list(shown)].rename(columns=shown) for some in at]
-    return {
-        "x": "share of key heads that keep everything",
-        "panels": _panels(lines, "kept_share"),
-        "words": words,
-        "tables": [
-            _beside("Loss at the share that was asked for", losses),
-            _beside("Key heads that keep everything under one plan only", [one.to_frame() for one in heads]),
-        ],
-    }
+    tables = [
+        _beside("Loss at the share that was asked for", losses),
+        _beside("Key heads that keep everything under one plan only", [one.to_frame() for one in heads]),
+    ]
+    return _frontiers(plans) | {"words": words, "tables": tables}
 
 
 def _rotations(plans: Pair) -> Tab:
-    lines = [
-        pd.concat(
-            [
-                plan.curve(name).assign(ranking=word)
-                for name, word in ((plan.chosen, PLAN), (RANDOM, RANDOM))
-                if name in set(plan.selection["ranking"])
-            ]
-        )
-        for plan in plans
-    ]
     planes = [plan.plan.set_index(["layer", "key_head", "frequency_id"])["rotates"] for plan in plans]
     both, words = _in_common(plans, planes, ("planes", "rotate"), ["layer", "key_head"])
     sides = [
@@ -140,12 +109,8 @@ def _rotations(plans: Pair) -> Tab:
         for name in ("first", "second")
     ]
     shared = (both["first"] & both["second"]).groupby("layer").sum().rename("in both")
-    return {
-        "x": "planes of a key head that rotate",
-        "panels": _panels(lines, "planes"),
-        "words": words,
-        "tables": [_beside("Planes that rotate, over all key heads of a layer", sides, shared.to_frame())],
-    }
+    tables = [_beside("Planes that rotate, over all key heads of a layer", sides, shared.to_frame())]
+    return _frontiers(plans) | {"words": words, "tables": tables}
 
 
 MADE: dict[type[Plan], Callable[[Pair], Tab]] = {

@@ -23,7 +23,7 @@ from rotoscope.experiments.steering import Steering
 from rotoscope.experiments.train.dynamics_result import Dynamics
 from rotoscope.experiments.train.restrictions import Restrictions
 from rotoscope.report.columns import clean, column, columns, curve, packed, table
-from rotoscope.report.plans import cache_tab, rotation_tab
+from rotoscope.report.plans import plan_tab
 from rotoscope.report.reported_run import ReportedRun
 from rotoscope.report.sweeps import sweep_tables
 from rotoscope.scores.classes import COVERED, GAMMA, pure_regions, purity_codes
@@ -234,8 +234,8 @@ TABS: dict[str, dict[str, Callable[[ReportedRun], Tab | None]]] = {
     "lengths": {"lengths": lengths_tab},
     "onehop": {"lengths": onehop_tab},
     "canonical": {"canonical": canonical_tab},
-    "cache-plan": {"plan": cache_tab},
-    "rotation-plan": {"plan": rotation_tab},
+    "cache-plan": {"plan": plan_tab},
+    "rotation-plan": {"plan": plan_tab},
     "theory": {"theory": partial(verdicts_tab, *THEORY)},
     "ledger": {"ledger": partial(verdicts_tab, *LEDGER)},
 }
@@ -251,7 +251,7 @@ SHOWN_ELSEWHERE = {
     "training": {"scores", "metrics"},
     "lengths": {"heads"},
     "cache-plan": {"points"},
-    "rotation-plan": {"frontier", "selection"},
+    "rotation-plan": {"points"},
     "canonical": {"accuracy", "positions", "vectors", "scores"},
     "sweep": {"items", "heads", "classes"},
 }  # fmt: skip

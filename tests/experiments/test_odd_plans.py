@@ -20,9 +20,9 @@ def subject() -> rs.Subject:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"keep": 1}, "so there was nothing to choose"),
-        ({"keep": 0}, "so there was nothing to choose"),
-        ({"rankings": ("far_task",)}, "chosen by far_task, the only ranking that was asked for"),
+        ({"keep": 1}, "so there was nothing to choose."),
+        ({"keep": 0}, "so there was nothing to choose."),
+        ({"rankings": ("far_task",)}, "chosen by far_task, the only ranking that was asked for."),
     ],
 )
 def test_plans_with_nothing_to_compare(subject: rs.Subject, changes: dict[str, Any], words: str) -> None:
@@ -32,7 +32,7 @@ def test_plans_with_nothing_to_compare(subject: rs.Subject, changes: dict[str, A
     assert "nan" not in " ".join(said)
     ranked = any("ranked on repeats" in caveat for caveat in found.caveats())
     assert ranked == ("far_task" in words)
-    assert any("beside random" in title for title, _ in found.overview()) == ("rankings" not in changes)
+    assert any("random choices" in title for title, _ in found.overview()) == ("rankings" not in changes)
 
 
 def test_shares_that_keep_as_many_heads_are_one_point(subject: rs.Subject) -> None:

@@ -16,13 +16,13 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 import rotoscope as rs
 from rotoscope.errors import RotoscopeError, RunError, TaskError
-from rotoscope.experiments.plan.cache_plan import _Planning
-from rotoscope.experiments.plan.rankings import Ranked, Rankings, path_gradients, path_points
+from rotoscope.experiments.plan.cache_plan import CachePlanner, head_path, key_heads
+from rotoscope.experiments.plan.planner import path_gradients, path_points
 from rotoscope.experiments.plan.settings import CacheSettings
 from rotoscope.measures.batches import Halving
 from rotoscope.measures.losses import measure_losses
 from rotoscope.models.reader import HeadReader
-from rotoscope.models.stream import KeyHead, Streaming, streaming
+from rotoscope.models.stream import KeyHead, Streaming, mixed, streaming
 from rotoscope.tasks.prompt import Prompt, Prompts
 from tests.models.test_load import word_tokenizer
 from tests.tiny_models import tiny
@@ -40,9 +40,22 @@ def ranked_on(subject: rs.Subject, count: int = 3) -> Prompts:
     return rs.tasks.repeats(subject, 8, count, seed=3)
 
 
-def rankings(subject: rs.Subject, **changes: Any) -> Rankings:
-    settings = CacheSettings.make(**{**SMALL, **changes})
-    return Rankings(subject, HeadReader(subject.model), settings, ranked_on(subject))
+def planner(subject: rs.Subject, shown: Prompts | None = None, **changes: Any) -> CachePlanner:
+    """Thirds of the prompts are for ranking, choosing and judging."""
+    prompts = rs.tasks.repeats(subject, 8, 9, seed=3) if shown is None else shown
+    settings = CacheSettings.make(**{**SMALL, "prompts": len(prompts) // 3, **changes})
+    described = {"model": subject.name, "fingerprint": subject.fingerprint, **settings.stored()}
+    run = rs.runs.Run(rs.experiments.CachePlan, described)
+    return CachePlanner(run, subject, HeadReader(subject.model), settings, {"repeats": prompts})
+
+
+def head_gradients(
+    subject: rs.Subject, prompts: Prompts, streams: Collection[KeyHead] = ()
+) -> list[torch.Tensor]:
+    reader, plan = HeadReader(subject.model), Streaming(frozenset(EVERYONE), 4, 1)
+    path = head_path(reader, path_points(40), streams)
+    mixing = lambda mixes: mixed(reader, plan, dict(enumerate(mixes)))  # noqa: E731
+    return path_gradients(subject, reader, {"repeats": prompts}, path, mixing, 20)
 
 
 EVERYONE = [(layer, head) for layer in range(3) for head in range(2)]
@@ -54,31 +67,21 @@ def loss_of(subject: rs.Subject, prompts: Prompts, streams: Collection[KeyHead])
         return float(measure_losses(subject, {"task": prompts}, Halving())["loss"].mean())
 
 
-def test_gradients_along_the_path_add_up_to_what_streaming_costs(subject: rs.Subject) -> None:
-    prompts, plan = ranked_on(subject), Streaming(frozenset(EVERYONE), 4, 1)
-    found = path_gradients(
-        subject, HeadReader(subject.model), prompts, plan, [2, 2, 2], points=path_points(40), most_tokens=20
-    )
-    cost = loss_of(subject, prompts, EVERYONE) - loss_of(subject, prompts, ())
-    assert float(torch.stack(found).sum()) == pytest.approx(cost, abs=2e-3)
-    assert abs(cost) > 0.02
-    some = path_gradients(
-        subject,
-        HeadReader(subject.model),
-        prompts,
-        plan,
-        [2, 2, 2],
-        points=path_points(40),
-        streams=[(0, 0), (1, 1)],
-    )
-    left = [one for one in EVERYONE if one not in [(0, 0), (1, 1)]]
-    cost = loss_of(subject, prompts, EVERYONE) - loss_of(subject, prompts, [(0, 0), (1, 1)])
-    assert sum(float(some[layer][head]) for layer, head in left) == pytest.approx(cost, abs=2e-3)
+@pytest.mark.parametrize("streams", [(), ((0, 0), (1, 1))])
+def test_gradients_along_the_path_add_up_to_what_streaming_costs(
+    subject: rs.Subject, streams: Collection[KeyHead]
+) -> None:
+    prompts = ranked_on(subject)
+    gradients = head_gradients(subject, prompts, streams)
+    left = [head for head in EVERYONE if head not in streams]
+    cost = loss_of(subject, prompts, EVERYONE) - loss_of(subject, prompts, streams)
+    assert sum(float(gradients[layer][head]) for layer, head in left) == pytest.approx(cost, abs=2e-3)
+    assert abs(cost) > 0.01
 
 
 def test_gradients_leave_the_model_as_it_was(subject: rs.Subject) -> None:
     before = [weight.requires_grad for weight in subject.model.parameters()]
-    rankings(subject).make("gradient")
+    planner(subject).rank("gradient")
     assert [weight.requires_grad for weight in subject.model.parameters()] == before
     assert all(weight.grad is None for weight in subject.model.parameters())
 
@@ -98,37 +101,33 @@ def test_far_attention_is_the_models_own(subject: rs.Subject) -> None:
     finally:
         subject.model.set_attn_implementation("sdpa")
     expected = (total / sum(len(prompt.queries) for prompt in prompts)).reshape(3, 2, 2).max(2)
-    found = rankings(subject).make("far_task").numbers
-    for layer, head in EVERYONE:
-        assert found[layer, head] == pytest.approx(expected[layer, head], abs=1e-5)
+    ranked = planner(subject).rank("far_task")
+    for (layer, head), number in zip(key_heads(ranked), ranked["number"], strict=True):
+        assert number == pytest.approx(expected[layer, head], abs=1e-5)
 
 
-def test_rounds_ask_those_who_are_left(subject: rs.Subject) -> None:
-    made, asked = rankings(subject), []
+def test_rounds_rank_those_that_are_left(subject: rs.Subject) -> None:
+    calls = []
 
-    def ask(streams: Collection[KeyHead]) -> list[torch.Tensor]:
-        asked.append(set(streams))
-        # Whoever is left changes their mind: without (0, 0), (2, 1) needs everything most.
+    def score(streams: Collection[KeyHead]) -> np.ndarray:
+        calls.append(set(streams))
+        # Without (0, 0), (2, 1) needs everything most.
         first = (2, 1) if (0, 0) in streams else (1, 0)
-        numbers = {one: float(k) for k, one in enumerate(EVERYONE)} | {first: 100.0}
-        return [torch.tensor([numbers[layer, head] for head in range(2)]) for layer in range(3)]
+        return np.array([100.0 if head == first else float(k) for k, head in enumerate(EVERYONE)])
 
-    found = made._in_rounds(ask)
-    assert [len(streams) for streams in asked] == [0, 2, 3, 4, 5]
-    assert all(before < after for before, after in itertools.pairwise(asked))
-    assert found.heads[0] == (2, 1)
-    assert sorted(found.heads) == EVERYONE
+    ranked = planner(subject).rank_in_rounds(score).sort_values("place")
+    assert [len(streams) for streams in calls] == [0, 2, 3, 4, 5]
+    assert all(before < after for before, after in itertools.pairwise(calls))
+    assert key_heads(ranked)[0] == (2, 1)
+    assert ranked["place"].tolist() == list(range(6))
 
 
-@pytest.mark.parametrize("name", ["far_task", "gradient", "gradient_rounds", "random"])
-def test_every_ranking_ranks_everyone(subject: rs.Subject, name: str) -> None:
-    made = rankings(subject, rankings=(name, "far_task"))
-    found = made.make(name)
-    assert sorted(found.heads) == EVERYONE
-    assert all(np.isfinite(number) for number in found.numbers.values())
-    assert Ranked.read(found.table(name, 0).sample(frac=1, random_state=0)) == found
-    if name == "random":
-        assert found != made.make(name, 1)
+@pytest.mark.parametrize("name", ["far_task", "gradient", "gradient_rounds"])
+def test_every_ranking_ranks_every_head(subject: rs.Subject, name: str) -> None:
+    ranked = planner(subject, rankings=(name,)).rank(name)
+    assert key_heads(ranked) == EVERYONE
+    assert sorted(ranked["place"]) == list(range(6))
+    assert np.isfinite(ranked["number"]).all()
 
 
 PAYLOAD, ASK, COMMON, FILLER, WIDTH = 4, 4, 5, 6, 16
@@ -178,18 +177,14 @@ def payloads(seed: int, count: int = 6) -> Prompts:
 @pytest.mark.parametrize("name", ["far_task", "gradient", "gradient_rounds"])
 def test_the_one_head_that_looks_far_keeps_everything(name: str) -> None:
     subject = looks_far()
-    settings = CacheSettings.make(**{**SMALL, "rankings": (name,)})
-    found = Rankings(subject, HeadReader(subject.model), settings, payloads(0)).make(name)
-    assert found.heads[0] == FAR
+    ranked = planner(subject, payloads(0), rankings=(name,)).rank(name)
+    assert key_heads(ranked.sort_values("place"))[0] == FAR
 
 
-def planned(subject: rs.Subject, shown: Prompts, seed: int = 0) -> rs.experiments.CachePlan:
+def planned(subject: rs.Subject, prompts: Prompts, seed: int = 0) -> rs.experiments.CachePlan:
     """A plan on prompts of our own."""
-    settings = CacheSettings.make(**{**PLANNED, "prompts": 6, "random_draws": 5, "keep": 0.25, "frontier": (0.25,), "seed": seed})  # fmt: skip
-    described = {"model": subject.name, "fingerprint": subject.fingerprint, **settings.stored()}
-    run = rs.runs.Run(rs.experiments.CachePlan, described)
-    reader = HeadReader(subject.model)
-    return _Planning(run, subject, reader, settings, {"repeats": shown}).plan(show_progress=False)
+    changes = {**PLANNED, "prompts": 6, "random_draws": 5, "keep": 0.25, "frontier": (0.25,), "seed": seed}
+    return planner(subject, prompts, **changes).plan(show_progress=False)
 
 
 def test_a_plan_keeps_the_head_that_is_needed_and_beats_random_choices() -> None:
@@ -244,7 +239,7 @@ def test_a_run_comes_back_and_goes_on(
             raise KeyboardInterrupt
         return real(*args, **kwargs)
 
-    monkeypatch.setattr("rotoscope.experiments.plan.cache_plan.measure_losses", dies)
+    monkeypatch.setattr("rotoscope.experiments.plan.planner.measure_losses", dies)
     with pytest.raises(KeyboardInterrupt):
         rs.plan.cache(subject, **PLANNED, out=tmp_path / "run", show_progress=False)
     before, calls = calls, 100
@@ -296,7 +291,7 @@ def test_a_model_streams_as_planned(subject: rs.Subject) -> None:
 def test_all_or_none(subject: rs.Subject, keep: float, streams: int) -> None:
     found = rs.plan.cache(subject, **{**PLANNED, "rankings": ("far_task",)}, keep=keep, show_progress=False)
     assert int(found.heads["streams"].sum()) == streams
-    assert found.sentences()[0].endswith(", so there was nothing to choose")
+    assert found.sentences()[0].endswith(", so there was nothing to choose.")
     assert [title.split(" by ")[0] for title, _ in found.overview()] == ["loss on repeats"]
 
 
@@ -319,7 +314,7 @@ def test_no_such_share(subject: rs.Subject, keep: Any) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"format": "another"}, "does not say what its plan is about"),
+        ({"plan": 3}, "does not say what its plan is about"),
         ({"plan": "another"}, "a plan of another kind"),
         ({"window": 0}, "a window of 0"),
         ({"window": "4"}, "window is missing"),
@@ -331,7 +326,7 @@ def test_no_such_share(subject: rs.Subject, keep: Any) -> None:
 )
 def test_damaged_plans_are_refused(tmp_path: Path, change: dict[str, Any], words: str) -> None:
     whole = {
-        "format": "rotoscope cache plan", "fingerprint": "0", "window": 4, "sinks": 1, "streaming": [[0, 1]], "key_heads": [2, 2],
+        "plan": "cache", "fingerprint": "0", "window": 4, "sinks": 1, "streaming": [[0, 1]], "key_heads": [2, 2],
     }  # fmt: skip
     file = tmp_path / "plan.json"
     file.write_text(json.dumps(whole))

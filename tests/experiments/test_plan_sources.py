@@ -11,7 +11,7 @@ import pytest
 
 import rotoscope as rs
 from rotoscope.errors import RotoscopeError, RunError, TaskError
-from rotoscope.experiments.plan.cache_plan import _prompts
+from rotoscope.experiments.plan.cache_plan import cache_prompts
 from rotoscope.experiments.plan.settings import CacheSettings
 from tests.models.test_load import word_tokenizer
 from tests.tiny_models import tiny
@@ -51,8 +51,8 @@ def cached(subject: rs.Subject, **how: Any) -> Any:
 
 def rotated(subject: rs.Subject, **how: Any) -> Any:
     own = {
-        "plane_rankings": "fastest",
-        "plane_budgets": 2,
+        "rankings": "fastest",
+        "budgets": 2,
         "planes": 1,
         "prompts": 2,
         "length": 8,
@@ -73,8 +73,7 @@ def test_another_text_under_the_same_name_is_another_run(
         planned(subject, text=text, out=tmp_path / "run")
     other = planned(subject, text=text, out=tmp_path / "run", overwrite=True)
     assert other.run.settings["prompts_hash"] != first.run.settings["prompts_hash"]
-    name = {"cache-plan": "points", "rotation-plan": "frontier"}[other.run.kind]
-    before, after = (plan.tables[name].query("source == 'text'")["loss"] for plan in (first, other))
+    before, after = (plan.points.query("source == 'text'")["loss"] for plan in (first, other))
     assert not np.allclose(before, after)
 
 
@@ -90,7 +89,7 @@ def test_plans_say_what_chance_is_made_of(planned: Callable[..., Any], subject: 
 def test_what_is_looked_up_is_out_of_sight(stand_in: rs.Subject, window: int, pairs: tuple[int, int]) -> None:
     """Of every prompt: those that heads are ranked on, that rankings are chosen on, and that are shown."""
     wanted = CacheSettings.make(sources=("repeats", "lookup"), window=window, prompts=8)
-    shown = _prompts(stand_in, wanted)
+    shown = cache_prompts(stand_in, wanted)
     assert len(shown["lookup"]) == len(shown["repeats"]) == 24
     assert pairs[0] <= shown["lookup"].settings["pairs"] <= pairs[1]
     for prompts in shown.values():
@@ -134,7 +133,7 @@ def test_a_passage_that_a_window_holds_is_refused(subject: rs.Subject, text: Pat
 def test_the_share_that_was_asked_for_is_measured(subject: rs.Subject) -> None:
     """A third, and nearly a third: both are 2 of 6 heads, and one point."""
     plan = rs.plan.cache(subject, keep=1 / 3, frontier=(0.3333, 0.3334, 0.5), **REPEATS)
-    assert plan.shares == [0.0, 1 / 3, 0.5, 1.0]
+    assert plan.budgets == [0.0, 1 / 3, 0.5, 1.0]
     assert plan.ranking in ("far_task", "gradient")
     kept = plan.scores[(plan.scores["ranking"] == plan.ranking) & (plan.scores["place"] < 2)]
     stays = plan.heads[~plan.heads["streams"]]
@@ -147,7 +146,7 @@ def test_the_share_that_was_asked_for_is_measured(subject: rs.Subject) -> None:
 
 def test_shares_that_differ_in_heads_differ(subject: rs.Subject) -> None:
     plan = rs.plan.cache(subject, keep=0.24, frontier=(0.2500001, 0.26), **REPEATS)
-    assert plan.shares == [0.0, 0.24, 0.26, 1.0]  # 1 and 2 of 6 heads
+    assert plan.budgets == [0.0, 0.24, 0.26, 1.0]  # 1 and 2 of 6 heads
 
 
 @pytest.mark.parametrize(("keep", "streams"), [(0.01, 6), (0.99, 0)])
@@ -157,9 +156,7 @@ def test_a_share_that_is_none_or_all(subject: rs.Subject, keep: float, streams: 
     assert plan.ranking == "any"
     assert plan.sentences()
     assert plan.overview()
-    with pytest.raises(
-        RotoscopeError, match="at no share would some of the 6 key heads keep everything and others"
-    ):
+    with pytest.raises(RotoscopeError, match="at no budget would some of the 6 key heads be kept and others"):
         rs.plan.cache(subject, keep=keep, frontier=(0.01, 1.0), **REPEATS)
 
 

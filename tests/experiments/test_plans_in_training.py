@@ -37,12 +37,10 @@ def rotation(subject: rs.Subject, text: str) -> Any:
         "length": 8,
         "prompts": 2,
         "planes": 1,
-        "plane_budgets": (1,),
+        "budgets": (1,),
     }
-    plan = rs.plan.rotation(
-        subject, plane_rankings=("effect", "norm"), path_points=1, show_progress=False, **how
-    )
-    return plan.frontier
+    plan = rs.plan.rotation(subject, rankings=("effect", "norm"), path_points=1, show_progress=False, **how)
+    return plan.points
 
 
 def gate(subject: rs.Subject, text: str) -> Any:

@@ -71,9 +71,9 @@ def _without_tokens(profile: rs.Profile) -> rs.Profile:
 
 
 FIGURES: dict[str, Callable[[Runs], Figure]] = {
-    "cache_frontier": lambda run: draw.cache_frontier(cache_plan()),
+    "plan_frontier": lambda run: draw.plan_frontier(cache_plan()),
     "cache_map": lambda run: draw.cache_map(cache_plan()),
-    "rotation_frontier": lambda run: draw.rotation_frontier(rotation_plan()),
+    "plan_frontier of planes": lambda run: draw.plan_frontier(rotation_plan()),
     "rotation_map": lambda run: draw.rotation_map(rotation_plan()),
     "plane": lambda run: draw.plane(run("full")),
     "plane with carried heads": lambda run: draw.plane(as_profile(permuted=True)),

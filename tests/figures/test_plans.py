@@ -20,39 +20,6 @@ def test_the_figures_of_a_cache_plan() -> None:
     assert lines["random"].get_ydata()[1] > lines["far task"].get_ydata()[1] + 5
 
 
-def test_a_cache_plan_says_what_was_decided() -> None:
-    plan = cache_plan()
-    assert plan.ranking == "far_task"  # it comes first, so it is made to lose least
-    said = " ".join(plan.sentences())
-    assert "4 of 18 key heads keep everything, 14 stream" in said
-    assert "better than random choices" in said
-    tables = dict(plan.overview())
-    assert tables[next(iter(tables))].iloc[0]["ranking"] == "plan"
-    assert plan.against_random["verdict"].eq("beyond the null").all()
-    others = plan.against_others.set_index(["kept_share", "source", "ranking"])["verdict"]
-    assert others[0.1, "repeats", "gradient_rounds"] == "the plan loses less"
-    assert others[0.1, "repeats", "far_task"] == "the plan's own"
-
-
-def test_a_ranking_that_loses_less_than_the_plan_is_said() -> None:
-    plan = cache_plan()
-    points = plan.tables["points"]
-    better = (
-        (points["ranking"] == "gradient_rounds")
-        & (points["purpose"] == "judging")
-        & (points["source"] == "text")
-    )
-    points.loc[better, "loss"] -= 1.5
-    told = dict(plan.overview())["where another ranking loses less than the plan's, beyond noise"]
-    assert set(told["ranking"]) == {"gradient_rounds"}
-    assert set(told["source"]) == {"text"}
-
-
-def test_few_prompts_are_a_caveat() -> None:
-    assert any("2 prompts" in caveat for caveat in cache_plan(2).caveats())
-    assert not any("prompts of each" in caveat for caveat in cache_plan(4).caveats())
-
-
 def test_the_page_of_a_cache_plan() -> None:
     tab = run_payload(cache_plan())["tabs"]["plan"]
     assert [panel["title"] for panel in tab["panels"]] == ["Loss on repeats", "Loss on lookup", "Loss on text"]

@@ -8,8 +8,8 @@ import pytest
 
 import rotoscope as rs
 from rotoscope.experiments.gallery import figures_of
-from rotoscope.experiments.plan.rotation_figures import rotation_frontier, rotation_map
-from rotoscope.experiments.plan.rotation_result import RotationPlan
+from rotoscope.experiments.plan.figures import plan_frontier, rotation_map
+from rotoscope.experiments.plan.result import RotationPlan
 from rotoscope.report.payload import run_payload
 from rotoscope.report.write import write_report
 from tests.experiments.test_rotation_plan import SMALL, random_subject
@@ -17,9 +17,9 @@ from tests.experiments.test_rotation_plan import SMALL, random_subject
 
 @pytest.fixture(scope="module")
 def plan() -> RotationPlan:
-    how = {"plane_rankings": ("effect", "fastest", "random"), "plane_budgets": (4,), "plane_draws": 2}
-    return rs.plan.rotation(random_subject(), **how, **SMALL | {"sources": ("repeats", "text"), "passage": 12, "prompts": 2},
-                            text=_text())  # fmt: skip
+    how = SMALL | {"rankings": ("effect", "fastest", "random"), "budgets": (4,), "random_draws": 2}
+    how |= {"sources": ("repeats", "text"), "passage": 12, "prompts": 2}
+    return rs.plan.rotation(random_subject(), text=_text(), **how)
 
 
 def _text() -> Path:
@@ -36,15 +36,15 @@ def _elsewhere(tmp_path_factory: pytest.TempPathFactory) -> object:
 
 
 def test_lines_are_the_losses(plan: RotationPlan) -> None:
-    figure = rotation_frontier(plan)
+    figure = plan_frontier(plan)
     assert [axes.get_title(loc="left") for axes in figure.axes] == ["repeats", "text"]
     for axes, source in zip(figure.axes, ("repeats", "text"), strict=True):
         lines = {line.get_label().split(" (")[0]: line for line in axes.lines}
         for ranking in ("effect", "fastest", "random"):
-            rows = plan.curve(ranking)
+            rows = plan.frontier[plan.frontier["ranking"].isin((ranking, "any"))]
             expected = rows[rows["source"] == source].sort_values("planes")["loss"].tolist()
             assert lines[ranking].get_ydata().tolist() == pytest.approx(expected)
-        assert [text.get_text() for text in axes.get_xticklabels()] == ["0", "2", "4", "8"]
+            assert lines[ranking].get_xdata().tolist() == [0, 2, 4, 8]
 
 
 def test_the_map_counts_key_heads(plan: RotationPlan) -> None:
@@ -67,5 +67,5 @@ def test_the_page_has_a_tab(plan: RotationPlan, tmp_path: Path) -> None:
     assert {"y", "low", "high"} <= curve.keys()
     assert tab["said"] == plan.sentences()
     assert len(tab["tables"]) == len(plan.overview())
-    assert "rotating, ranked by" in write_report(tmp_path / "one.html", plan).read_text(encoding="utf-8")
+    assert "rotating, chosen by" in write_report(tmp_path / "one.html", plan).read_text(encoding="utf-8")
     assert write_report(tmp_path / "two.html", plan, plan).is_file()

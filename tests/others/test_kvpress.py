@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import rotoscope as rs
-from rotoscope.experiments.plan.plan_file import StreamingPlan, save_duo_attention
+from rotoscope.experiments.plan.plan_files import StreamingPlan, save_duo_attention
 from rotoscope.measures.batches import Halving
 from rotoscope.measures.losses import measure_losses
 from rotoscope.models.reader import HeadReader

@@ -216,18 +216,17 @@ def plan_rotation(_: Path) -> Tables:
     plan = rs.plan.rotation(
         small_subject(),
         planes=2,
-        plane_budgets=(4,),
-        plane_rankings=("effect", "norm", "fastest", "random"),
-        plane_draws=2,
+        budgets=(4,),
+        rankings=("effect", "norm", "fastest", "random"),
+        random_draws=2,
         path_points=2,
         **PLAN,
     )
     return {
-        "frontier": Table(
-            plan.frontier, ("ranking", "draw", "planes", "source", "prompt"), ("loss", "accuracy")
+        "points": Table(
+            plan.points, ("ranking", "draw", "planes", "purpose", "source", "prompt"), ("loss", "accuracy")
         ),
         "plan": Table(plan.plan, ("layer", "key_head", "frequency_id"), ("angle", "rank", "rotates")),
-        "selection": Table(plan.selection, ("ranking", "draw", "source", "prompt"), ("loss",)),
     }
 
 

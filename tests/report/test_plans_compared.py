@@ -10,12 +10,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rotoscope.experiments.plan.cache_result import CachePlan
+from rotoscope.experiments.plan.result import CachePlan
 from rotoscope.report.compare import payloads_of, side_of
 from rotoscope.report.page import render_page
 from rotoscope.report.site import write_site
-from tests.experiments.test_rotation_plan import made_up
-from tests.plans import cache_plan
+from tests.plans import cache_plan, planes_plan
 from tests.report.browser import Watched
 
 Visit = Callable[..., Watched]
@@ -90,7 +89,7 @@ def test_plans_of_two_models_are_matched_by_number() -> None:
 
 
 def test_two_rotation_plans() -> None:
-    first, second = made_up({"effect": 2.0, "norm": 3.0}), made_up({"effect": 4.0, "norm": 3.0})
+    first, second = planes_plan({"effect": 2.0, "norm": 3.0}), planes_plan({"effect": 4.0, "norm": 3.0})
     for plan, kept in ((first, {1, 2}), (second, {2, 7})):
         plan.tables["plan"] = plan.plan.assign(rotates=plan.plan["frequency_id"].isin(kept))
     found = compared(first, second)
@@ -101,12 +100,12 @@ def test_two_rotation_plans() -> None:
     assert found["words"][0].endswith("would share 0.5.")
     [layers] = found["plan"]["tables"]
     assert columns(layers).to_dict("records") == [{"layer": 0, "in both": 1}]
-    assert "ranked by effect" in found["plan"]["said"]["first"]
-    assert "ranked by norm" in found["plan"]["said"]["second"]
+    assert "chosen by effect" in found["plan"]["said"]["first"]
+    assert "chosen by norm" in found["plan"]["said"]["second"]
 
 
 def test_plans_of_two_kinds_and_unfinished_ones_are_compared_by_their_settings() -> None:
-    cache, rotation = cache_plan(), made_up({"effect": 2.0})
+    cache, rotation = cache_plan(), planes_plan({"effect": 2.0})
     for pair in ((cache, rotation), (rotation, cache)):
         found = compared(*pair)
         assert "plan" not in found

@@ -21,7 +21,7 @@ from rotoscope.settings import Settings, each, held
 from tests.settings.test_bounds import KINDS
 
 FIELDS = [(kind, name) for kind in KINDS for name in kind.names()]
-OTHERS = {"rankings": "far_task", "at": "0", "nope": 0, "sources": "repeats"}
+OTHERS = {"at": "0", "nope": 0, "sources": "repeats"}
 """A value that goes with the defaults of all other fields, where that is not any."""
 
 
@@ -110,7 +110,7 @@ def test_a_path_can_be_a_name(kind: type[Settings], name: str) -> None:
         (CacheSettings, {"keep": 25}, "keep must be at most 1, found 25: did you mean 25%? this is the share"),
         (CacheSettings, {"frontier": (0.1, 10)}, "frontier must be at most 1, found 10: did you mean 10%?"),
         (CacheSettings, {"frontier": "a tenth"}, "'a tenth' is no share: write 0.25 or 25%"),
-        (RotationSettings, {"plane_rankings": "norms"}, "unknown plane_rankings 'norms'; did you mean 'norm'? choose"),
+        (RotationSettings, {"rankings": "norms"}, "unknown rankings 'norms'; did you mean 'norm'? choose"),
         (CacheSettings, {"sources": ("nosuch",)}, "unknown sources 'nosuch'; choose repeats, lookup or text"),
         (TrainSettings, {"betas": 0.9}, "betas must be 2 values, found (0.9,)"),
         (GateSettings, {"silence": "yes"}, "silence must be True or False, found 'yes'"),

@@ -9,13 +9,13 @@ from rotoscope.lazy import attach
 
 if TYPE_CHECKING:
     from rotoscope.experiments.plan.cache_plan import cache as cache
-    from rotoscope.experiments.plan.plan_file import StreamingPlan as StreamingPlan
-    from rotoscope.experiments.plan.plan_file import load_cache as load_cache
-    from rotoscope.experiments.plan.plan_file import save_duo_attention as save_duo_attention
-    from rotoscope.experiments.plan.plan_file import stream as stream
-    from rotoscope.experiments.plan.rotation_file import RotatingPlanes as RotatingPlanes
-    from rotoscope.experiments.plan.rotation_file import load_rotation as load_rotation
-    from rotoscope.experiments.plan.rotation_file import stop_planes as stop_planes
+    from rotoscope.experiments.plan.plan_files import RotatingPlanes as RotatingPlanes
+    from rotoscope.experiments.plan.plan_files import StreamingPlan as StreamingPlan
+    from rotoscope.experiments.plan.plan_files import load_cache as load_cache
+    from rotoscope.experiments.plan.plan_files import load_rotation as load_rotation
+    from rotoscope.experiments.plan.plan_files import save_duo_attention as save_duo_attention
+    from rotoscope.experiments.plan.plan_files import stop_planes as stop_planes
+    from rotoscope.experiments.plan.plan_files import stream as stream
     from rotoscope.experiments.plan.rotation_plan import rotation as rotation
 
 __getattr__, __dir__, __all__ = attach(__name__, __file__)

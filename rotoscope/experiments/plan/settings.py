@@ -1,10 +1,10 @@
-"""What plans are judged by, and what each of them decides."""
+"""Settings of plans: the prompts that a plan is made and judged on, and what each of the two plans decides."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from rotoscope.errors import RotoscopeError
 from rotoscope.experiments.prompt_settings import PromptSettings
@@ -12,6 +12,8 @@ from rotoscope.settings import SEED, Settings, count, share
 
 Source = Literal["repeats", "lookup", "text"]
 SOURCES: tuple[Source, ...] = ("repeats", "lookup", "text")
+RANDOM = "random"
+"""The ranking that is drawn, and beside which the others are judged."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,12 +21,13 @@ class PlanSettings(Settings):
     """What a plan is judged by: random tokens repeated, lines to look up, and text."""
 
     title: ClassVar = "What the plan is judged by"
-    python_only: ClassVar[tuple[str, ...]] = ("passage",)
+    python_only: ClassVar[tuple[str, ...]] = ("passage", "random_draws")
     bounds: ClassVar = {
         "prompts": count(100_000, "every one runs once for every point of the table"),
         "length": PromptSettings.bounds["length"],
         "pairs": PromptSettings.bounds["pairs"],
         "passage": count(1_000_000, "no model has the positions for more", least=4),
+        "random_draws": count(1_000, "every one is judged like a ranking"),
         "seed": SEED,
     }
 
@@ -41,17 +44,24 @@ class PlanSettings(Settings):
     """text: tokens of a stretch."""
     text: Path | None = None
     """text: a file of your own; by default the manual that comes with Python."""
+    random_draws: int = 20
+    """Random choices beside the plan, each judged on a quarter of the prompts, at least two."""
     seed: int = 0
     """Seed of the prompts and of what is drawn at random beside the plan."""
 
     @classmethod
     def own(cls) -> tuple[str, ...]:
         """The fields that only this decision has, those without a flag left out."""
-        others = {*PlanSettings.names(), *cls.python_only}
-        return tuple(name for name in cls.names() if name not in others)
+        common = {*PlanSettings.names(), *cls.python_only}
+        return tuple(name for name in cls.names() if name not in common)
 
-
-# Which key heads keep all their keys and values.
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        rankings: Any = getattr(self, "rankings", ())
+        if set(rankings) == {RANDOM}:
+            raise RotoscopeError(
+                "random rankings are what a plan is compared with: name at least one other to make it by (rankings)"
+            )
 
 
 Ranking = Literal["far_task", "gradient", "gradient_rounds", "random"]
@@ -62,14 +72,13 @@ class CacheSettings(PlanSettings):
     """How many key heads keep everything, what the others keep, and how they are ranked."""
 
     title: ClassVar = "plan cache: which key heads keep everything"
-    python_only: ClassVar = (*PlanSettings.python_only, "rankings", "random_draws")
+    python_only: ClassVar = (*PlanSettings.python_only, "rankings")
     bounds: ClassVar = {
         **PlanSettings.bounds,
         "keep": share("this is the share of key heads that keep all keys and values", percent=True),
         "window": count(10_000_000, "a streaming head keeps at least the token itself"),
         "sinks": count(1_000_000, "these are tokens at the beginning", least=0),
         "frontier": share("these are shares of key heads that keep all keys and values", percent=True),
-        "random_draws": count(1_000, "every one is judged like a ranking"),
     }
 
     keep: float = 0.25
@@ -84,8 +93,6 @@ class CacheSettings(PlanSettings):
     """Rankings that are compared; the plan takes the one that loses least on prompts of its own."""
     frontier: tuple[float, ...] = (0.1, 0.25, 0.5)
     """Shares kept at which all rankings are compared, 0.1 or 10%, beside none, all and the share asked for."""
-    random_draws: int = 5
-    """Random rankings beside the plan; a verdict takes 5."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -94,13 +101,6 @@ class CacheSettings(PlanSettings):
                 f"heads are ranked on {self.task} (--task), which is not among what is judged (--sources "
                 f"{' '.join(self.sources)})"
             )
-        if set(self.rankings) == {"random"}:
-            raise RotoscopeError(
-                "random rankings are what a plan is compared with: name at least one other to make it by (rankings)"
-            )
-
-
-# Which planes of a key head go on rotating.
 
 
 PlaneRanking = Literal["effect", "norm", "fastest", "random"]
@@ -111,29 +111,20 @@ class RotationSettings(PlanSettings):
     """How many planes of every key head keep their rotation, and how they are ranked."""
 
     title: ClassVar = "plan rotation: which planes rotate"
-    python_only: ClassVar = (
-        *PlanSettings.python_only,
-        "plane_rankings",
-        "plane_budgets",
-        "plane_draws",
-        "path_points",
-    )
+    python_only: ClassVar = (*PlanSettings.python_only, "rankings", "budgets", "path_points")
     bounds: ClassVar = {
         **PlanSettings.bounds,
         "planes": count(100_000, "no head has more planes", least=0),
-        "plane_budgets": count(100_000, "these are numbers of planes that rotate", least=0),
-        "plane_draws": count(1_000, "every one is judged like a ranking"),
+        "budgets": count(100_000, "these are numbers of planes that rotate", least=0),
         "path_points": count(1_000, "every one is a forward and a backward pass over the prompts"),
     }
 
     planes: int = 8
     """How many planes of every key head go on rotating; the others are stopped."""
-    plane_rankings: tuple[PlaneRanking, ...] = ("effect", "norm", "fastest", "random")
+    rankings: tuple[PlaneRanking, ...] = ("effect", "norm", "fastest", "random")
     """Rankings of planes that are compared; the plan takes the one that loses least on prompts of its own."""
-    plane_budgets: tuple[int, ...] = (4, 16)
+    budgets: tuple[int, ...] = (4, 16)
     """Numbers of rotating planes at which all rankings are compared, beside none, all and the number asked for; those that are more
     than a head has are left out."""
-    plane_draws: int = 5
-    """Random rankings that are averaged, and beside which the others are judged."""
     path_points: int = 4
     """Points between rotating and stopped at which the gradients behind the ranking "effect" are taken."""
