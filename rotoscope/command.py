@@ -21,7 +21,7 @@ from rotoscope.errors import RotoscopeError
 from rotoscope.settings import Bounds, Output, Settings, nearest
 
 Given = dict[str, Any]
-KEPT = ("ROTOSCOPE_CACHE", "ROTOSCOPE_API_KEY")
+KEPT = ("ROTOSCOPE_CACHE", "ROTOSCOPE_MODELS", "ROTOSCOPE_API_KEY")
 """Variables of ours that are no settings of a command."""
 
 

@@ -73,7 +73,7 @@ def _installation(console: Console, device: str | None) -> bool:
     from rich.markup import escape
 
     from rotoscope.errors import RotoscopeError
-    from rotoscope.models.loading import EMBEDDED, embedded_file, load
+    from rotoscope.models.loading import load
     from rotoscope.models.reader import HeadReader
     from rotoscope.models.weight_check import cache_folder
     from rotoscope.runs.record import versions
@@ -87,19 +87,37 @@ def _installation(console: Console, device: str | None) -> bool:
     gpus = [torch.cuda.get_device_name(k) for k in range(torch.cuda.device_count())]
     say(console, f"GPU: {', '.join(gpus) or 'none'}; CPU threads: {torch.get_num_threads()}")
     say(console, f"cache: {cache_folder()}", markup=False)
-    sound = True
-    for name in EMBEDDED:
+    _zoo(console)
+    name = "smollm2"
+    try:
+        with says_loading():
+            reader = HeadReader(load(name, device=device).model)
+        say(
+            console,
+            f"self-check on {name}: [green]passed[/], {reader.layers} layers rebuilt after a permutation, "
+            f"largest difference {max(reader.proof):.1e}; queries and keys are read {reader.way}",
+        )
+    except RotoscopeError as problem:
+        say(console, f"embedded model {name}: [red]failed[/]: {escape(str(problem))}")
+        return False
+    return True
+
+
+def _zoo(console: Console) -> None:
+    """Which models have short names, what their files are, and which of them are here."""
+    from rotoscope.errors import ModelError
+    from rotoscope.models.zoo import FOLDER, OWN, ZOO, checked, local_file
+    from rotoscope.terminal import say
+
+    say(console, f"models with short names; their files are looked for in the folder that {FOLDER} names:")
+    for name, model in ZOO.items():
+        path = local_file(name)
         try:
-            file = embedded_file(name)
-            say(console, f"embedded model {name}: {file.name}, {file.stat().st_size / 1e6:.0f} MB")
-            with says_loading():
-                reader = HeadReader(load(name, device=device).model)
-            say(
-                console,
-                f"self-check on {name}: [green]passed[/], {reader.layers} layers rebuilt after a permutation, "
-                f"largest difference {max(reader.proof):.1e}; queries and keys are read {reader.way}",
-            )
-        except RotoscopeError as problem:
-            sound = False
-            say(console, f"embedded model {name}: [red]failed[/]: {escape(str(problem))}")
-    return sound
+            state = "not here" if path is None else f"here: {checked(name, path)}"
+        except ModelError as problem:
+            state = str(problem)
+        origin = f"{model.hub}, {model.revision or 'no pinned revision'}"
+        say(console, f"  {name}: {model.size / 1e6:,.0f} MB, {model.licence}, {origin}", markup=False)
+        say(console, f"    {model.file}, SHA-256 {model.sha256}", markup=False)
+        say(console, f"    {state}", markup=False)
+    say(console, f"  {', '.join(OWN)}: trained by rotoscope itself, which brings them along", markup=False)

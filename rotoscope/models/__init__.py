@@ -3,19 +3,22 @@
 from rotoscope.models.checkpoints import find_checkpoints
 from rotoscope.models.gate import Gate, gated, silence
 from rotoscope.models.layer import LayerHeads, LayerReading
-from rotoscope.models.loading import EMBEDDED, OWN, Subject, load, own_model
+from rotoscope.models.loading import load
 from rotoscope.models.reader import HeadReader
 from rotoscope.models.rerun import Depths
+from rotoscope.models.subject import Subject
+from rotoscope.models.zoo import OWN, ZOO, ZooModel, own_model
 
 __all__ = [
-    "EMBEDDED",
     "OWN",
+    "ZOO",
     "Depths",
     "Gate",
     "HeadReader",
     "LayerHeads",
     "LayerReading",
     "Subject",
+    "ZooModel",
     "find_checkpoints",
     "gated",
     "load",

@@ -7,7 +7,6 @@ does leave, the next conversion removes.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from pathlib import Path
@@ -17,6 +16,7 @@ from rotoscope.errors import ModelError
 from rotoscope.models.offloading import scratch_folder
 from rotoscope.models.sanitize import read_json, room_for_file
 from rotoscope.models.weight_check import cache_folder, check_complete, folded, same_random_numbers
+from rotoscope.models.zoo import file_hash
 from rotoscope.runs.files import disk_errors
 
 CONVERSION = 3  # raise when a newer conversion must not reuse older copies
@@ -28,9 +28,7 @@ INCOMPLETE = "incomplete.json"
 
 def converted(file: Path, *, allow_missing: bool = False) -> tuple[Path, list[str]]:
     """The folder with the safetensors copy of a GGUF file, made now if it is not there yet, and what is wrong with it."""
-    with file.open("rb") as stream:
-        digest = hashlib.file_digest(stream, "sha256").hexdigest()
-    whole = cache_folder() / "gguf" / f"{digest[:24]}-{CONVERSION}"
+    whole = cache_folder() / "gguf" / f"{file_hash(file)[:24]}-{CONVERSION}"
     partial = whole.with_name(f"{whole.name}-incomplete")
     folder = partial if allow_missing and not (whole / "config.json").exists() else whole
     if not (folder / "config.json").exists():

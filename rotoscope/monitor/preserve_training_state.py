@@ -11,7 +11,7 @@ import torch
 from rotoscope.errors import ModelError
 from rotoscope.models.offloading import split_over_processes
 from rotoscope.models.sites import replaced, uncompiled
-from rotoscope.models.wrappers import unwrapped
+from rotoscope.models.subject import unwrapped
 
 
 def model_inside(model: Any) -> Any:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rotoscope.errors import RunError
 from rotoscope.models.hub import cached_commit, hub_name
-from rotoscope.models.loading import EMBEDDED, embedded_file, own_model
+from rotoscope.models.zoo import ZOO, own_model
 from rotoscope.runs.files import content_hash
 from rotoscope.sweeps.commands import OUT, Swept
 from rotoscope.sweeps.items import Item
@@ -74,8 +74,8 @@ def _source_hash(value: str) -> str:
     """A checksum of the file, folder or model that a text names; empty where it names nothing."""
     if not value:
         return ""
-    if value in EMBEDDED:
-        return content_hash(embedded_file(value))
+    if value in ZOO:
+        return ZOO[value].sha256
     own = own_model(value)
     path = own if own is not None else Path(value).expanduser()
     try:

@@ -20,6 +20,7 @@ from rotoscope.tasks.prefix import (
     first_token,
     starts,
     told_apart,
+    word_tokens,
     words,
 )
 from rotoscope.tasks.prompt import Prompt, Prompts, encode, spans_of, tokenizer_of
@@ -110,7 +111,7 @@ class _Fact:
 
 def _same_length(tokenizer: Any, found: list[str]) -> list[str]:
     """The words whose number of tokens is the most common one."""
-    lengths = {word: len(encode(tokenizer, f" {word}").ids) for word in found}
+    lengths = {word: len(word_tokens(tokenizer, word)) for word in found}
     usual = Counter(lengths.values()).most_common(1)[0][0]
     return [word for word in found if lengths[word] == usual]
 
@@ -142,11 +143,10 @@ def _prompt(
         spans = [(t, t + 1) for start_, stop in spans for t in range(start_, stop)]
         symbols = [encoded.ids[t] for t, _ in spans]
         holds = None
-    answer = encode(tokenizer, f" {colour}").ids[0]
     return Prompt(
         tokens=encoded.ids,
         queries=(query,),
-        answers=(answer,),
+        answers=(first_token(tokenizer, colour),),
         blocks=Blocks.of(spans, query, equal=equal_length),
         symbols=tuple(symbols) if symbols is not None else None,
         asked=holds,

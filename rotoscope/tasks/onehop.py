@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from rotoscope.errors import TaskError
 from rotoscope.scores.blocks import Blocks
-from rotoscope.tasks.prefix import chat
+from rotoscope.tasks.prefix import chat, first_token, word_tokens
 from rotoscope.tasks.prompt import Prompt, Prompts, encode, spans_of, tokenizer_of
 
 Status = Literal["answered", "not single", "malformed", "too long"]
@@ -237,6 +237,6 @@ def _place(question: Question) -> int:
 
 def _answer(tokenizer: Any, item: str) -> tuple[str, int]:
     """What of an item the prompt gives away, and the token that is then to come: the one that tells items apart."""
-    ids = encode(tokenizer, f" {item}").ids
-    split = len(item) == 2 and len(ids) > 1 and ids[0] == encode(tokenizer, f" {item[0]}").ids[0]
+    ids = word_tokens(tokenizer, item)
+    split = len(item) == 2 and len(ids) > 1 and ids[0] == first_token(tokenizer, item[0])
     return (f" {item[0]}", ids[1]) if split else ("", ids[0])

@@ -11,6 +11,8 @@ from rotoscope.tasks.prompt import encode
 Prefix = Literal["chat", "start", "fact", "none"]
 PREFIXES: tuple[Prefix, ...] = ("chat", "start", "fact", "none")
 THROWAWAY = " Zelda likes amber."
+LEAD = "likes"
+"""A word before the one whose tokens are looked for."""
 
 
 def chosen_prefix(tokenizer: Any, prefix: Prefix | None, *, plain: bool = False) -> Prefix:
@@ -62,9 +64,15 @@ def words(file: str) -> list[str]:
     return list(dict.fromkeys(text.split()))
 
 
+def word_tokens(tokenizer: Any, word: str) -> tuple[int, ...]:
+    """The tokens of a word in the middle of a text; at its beginning some tokenizers put a space of their own."""
+    encoded = encode(tokenizer, f"{LEAD} {word}")
+    return tuple(token for token, (_, end) in zip(encoded.ids, encoded.offsets, strict=True) if end > len(LEAD))
+
+
 def first_token(tokenizer: Any, word: str) -> int:
     """What a model must say first to say this word, which is how its answers are judged."""
-    return encode(tokenizer, f" {word}").ids[0]
+    return word_tokens(tokenizer, word)[0]
 
 
 def told_apart(tokenizer: Any, needed: int, what: str, *files: str) -> list[str]:

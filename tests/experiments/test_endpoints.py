@@ -22,7 +22,7 @@ from rotoscope.experiments.ask import endpoints
 from rotoscope.experiments.ask.endpoints import Estimate, count_tokens, estimate, one_hop_endpoint
 from rotoscope.experiments.ask.result import OneHopRun
 from rotoscope.experiments.paper_tables import screening
-from rotoscope.models.loading import embedded_file
+from rotoscope.models.zoo import zoo_file
 from rotoscope.tasks.onehop import OneHopPlan
 from tests.server import free_port, refused, replied, scripted, serve, wait_until_ready
 from tests.waiting import wait_until
@@ -411,7 +411,7 @@ def test_real_server_killed_and_restarted(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(endpoints, "FIRST_WAIT", 0.2)
     monkeypatch.setattr(endpoints, "LONGEST_WAIT", 1.0)
     plan = OneHopPlan(lengths=(12,), runs=1, questions=5)
-    weights, port, out = embedded_file("smollm2"), free_port(), tmp_path / "run"
+    weights, port, out = zoo_file("smollm2"), free_port(), tmp_path / "run"
     first = serve(weights, port)
     second: list[subprocess.Popen[bytes]] = []
 

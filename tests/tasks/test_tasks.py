@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import pytest
+from tokenizers import Tokenizer, models, normalizers
+from transformers import PreTrainedTokenizerFast
 
 import rotoscope as rs
 from rotoscope.errors import BlockError, TaskError
 from rotoscope.scores.blocks import Blocks
-from rotoscope.tasks.prefix import PREFIXES
+from rotoscope.tasks.prefix import PREFIXES, first_token
 from rotoscope.tasks.prompt import Encoded, Prompt, spans_of
 from tests.models.test_load import word_tokenizer
 from tests.tiny_models import tiny
@@ -181,3 +183,13 @@ def test_a_block_is_asked_that_is_there() -> None:
     blocks = Blocks.of([(0, 2), (2, 4)], 5)
     with pytest.raises(TaskError, match="asked is 2, and the blocks are numbered from 0 to 1"):
         Prompt((1, 2, 3, 4, 5, 6), (5,), blocks=blocks, asked=2)
+
+
+def test_the_answer_is_the_word_also_for_tokenizers_that_begin_every_text_with_a_space() -> None:
+    """As those of Llama 2: of a word by itself they make a space and the word."""
+    ids = {"▁": 0, "a": 1, "b": 2, "▁a": 3, "▁b": 4, "?": 5}
+    raw = Tokenizer(models.BPE(vocab=ids, merges=[("▁", "a"), ("▁", "b")], unk_token="?"))
+    raw.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw)
+    assert tokenizer(" a").input_ids == [0, 3]
+    assert [first_token(tokenizer, word) for word in ("a", "b")] == [3, 4]

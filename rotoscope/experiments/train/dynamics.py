@@ -23,7 +23,8 @@ from rotoscope.lab.sequences import training_sequences
 from rotoscope.lab.settings import TrainSettings
 from rotoscope.measures.batches import prompts_hash
 from rotoscope.models.checkpoints import Checkpoint
-from rotoscope.models.loading import Subject, load, own_model
+from rotoscope.models.loading import Subject, load
+from rotoscope.models.zoo import own_model
 from rotoscope.progress import progress_bar
 from rotoscope.runs.files import content_hash
 from rotoscope.runs.record import RUN, RunRecord

@@ -23,7 +23,8 @@ from rotoscope.models.checkpoints import (
     named_steps,
 )
 from rotoscope.models.hub import AT, CERTAIN, hub_name, lacking, revisions, room
-from rotoscope.models.loading import Subject, load, own_model
+from rotoscope.models.loading import Subject, load
+from rotoscope.models.zoo import own_model
 from rotoscope.runs.record import RUN, RunRecord
 
 CLEARLY = 0.25
