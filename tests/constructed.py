@@ -10,6 +10,7 @@ start token, the **decoy** nothing. Where no place is written the reader looks f
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -61,6 +62,22 @@ def symbols_read(*, gain: float = 20.0) -> Any:
     model = _blank()
     with torch.no_grad():
         _read(model, 0, 1.0, gain)
+    return model
+
+
+def neighbours_read(*, gain: float = 20.0) -> Any:
+    """A model whose first layer writes the symbol before into the states, which its last reads: an induction head of sorts."""
+    model = _blank()
+    with torch.no_grad():
+        # Every token is told apart from its neighbours by a sharp look one place back, in the fastest plane.
+        model.model.embed_tokens.weight[:, COMMON] = 1.0
+        attention = model.model.layers[1].self_attn
+        back = torch.tensor([math.cos(1.0), -math.sin(1.0)])  # the query turned by one place
+        attention.k_proj.weight[[0, STILL + 1], COMMON] = torch.tensor([30.0, 0.0])
+        attention.q_proj.weight[[0, STILL + 1], COMMON] = 30.0 * back
+        attention.v_proj.weight[0, 0] = 1.0
+        attention.o_proj.weight[PLACE, 0] = 1.0
+        _read(model, PLACE, 1.0, gain)
     return model
 
 

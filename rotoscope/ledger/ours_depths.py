@@ -203,7 +203,16 @@ def _more_than_random(run: SwapDepths, kind: str) -> tuple[bool, str]:
 
 
 def _carried_row(run: SwapDepths) -> pd.Series:
-    return run.statistics().set_index("statistic").loc["share carried"]
+    return run.statistics().set_index("statistic").loc["carried of symbolic"]
+
+
+def _null_of_carried(row: pd.Series) -> str:
+    """Of the draws that have heads pure symbolic at their layer, the share of these that stays."""
+    draws = int(row["null_draws"])
+    if not draws:
+        return "no draw has a symbolic head"
+    share = banded(row, "null_") if draws > 1 else f"{row['null_value']:.2f}"
+    return f"of symbolic heads {share} carried, in {draws} draw{'s' * (draws > 1)} with such heads"
 
 
 def carried(workshop: Workshop) -> Finding:
@@ -221,11 +230,11 @@ def carried(workshop: Workshop) -> Finding:
     row = _carried_row(run)
     text = (
         f"{there} of {known} carried, {value:.2f} [{low:.2f}, {high:.2f}] ({_leaning(run.scored, run.gamma)} follow the place "
-        f"more than the fact); of all heads {banded(row)}"
+        "more than the fact)"
     )
     beyond = further(row)
     verdict = judged(beyond and low > 0.5, in_part=beyond)
-    return Finding(text, verdict, f"of all heads {banded(row, 'null_')}", _asked(workshop, heads - known))
+    return Finding(text, verdict, _null_of_carried(row), _asked(workshop, heads - known))
 
 
 def _asked(workshop: Workshop, unknown: int) -> str:
@@ -259,12 +268,14 @@ def carry_depth(workshop: Workshop) -> Finding:
     run = workshop.curves
     heads = run.at()
     row = _carried_row(run)
-    null = f"carried of all heads {banded(row, 'null_')}"
+    null = _null_of_carried(row)
     carried = heads[heads["head_class"] == "carried"]
-    if carried.empty:
-        return Finding("no carried head", judged(False), null, workshop.asked_of())
+    if carried["carry_depth"].isna().all():
+        return Finding(
+            "no carried head whose carry depth was located", judged(False), null, workshop.asked_of()
+        )
     counts = heads[heads["head_class"] == "positional"].groupby("layer").size()
-    at = carried["carry_depth"].to_numpy(dtype=int)
+    at = carried["carry_depth"].dropna().to_numpy(dtype=int)
     layers = counts.reindex(range(int(carried["layer"].max())), fill_value=0).to_numpy(dtype=float)
     value = _near(layers, at)
     dice = np.random.default_rng(0)
@@ -276,7 +287,7 @@ def carry_depth(workshop: Workshop) -> Finding:
         f"median layer {np.median(np.repeat(counts.index, counts)):.1f}), p = {p:.4f}"
     )
     null = f"layers dealt anew {dealt.mean():.2f} [{ends[0]:.2f}, {ends[1]:.2f}]; {null}"
-    return Finding(text, judged(further(row) and p <= LEVEL), null, workshop.asked_of())
+    return Finding(text, judged(p <= LEVEL), null, workshop.asked_of())
 
 
 def _near(layers: np.ndarray, at: np.ndarray) -> float:

@@ -26,7 +26,7 @@ from rotoscope.report.columns import clean, column, columns, curve, packed, tabl
 from rotoscope.report.plans import plan_tab
 from rotoscope.report.reported_run import ReportedRun
 from rotoscope.report.sweeps import sweep_tables
-from rotoscope.scores.classes import COVERED, GAMMA, pure_regions, purity_codes
+from rotoscope.scores.classes import GAMMA, pure_regions, purity_codes
 from rotoscope.stats.aggregate import ENDS, LEAST_MASS, SCORES
 from rotoscope.sweeps.result import Sweep
 
@@ -96,7 +96,7 @@ def depths_tab(found: ReportedRun) -> Tab | None:
     depths = run.depths
     if not depths:
         return None
-    tab: Tab = {"depths": depths, "least_covered": COVERED, "at": []}
+    tab: Tab = {"depths": depths, "at": []}
     for tau in run.taus:
         heads = run.by_leaning(tau)[["layer", "head"]]
         curves = run.curves[~run.curves["own"] & (run.curves["tau"] == tau)]

@@ -54,13 +54,6 @@ def purity_classes(
     return [None if code < 0 else CLASSES[code] for code in codes]
 
 
-def where_covered(permuted: Scores, covered: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    """Scores of a sample of swaps where these hold at least half of a head's weight; NaN elsewhere: no verdict."""
-    enough = np.asarray(covered, dtype=float) >= COVERED
-    positional, symbolic = (np.where(enough, np.asarray(score, dtype=float), np.nan) for score in permuted)
-    return positional, symbolic
-
-
 def purity_class(positional: float, symbolic: float, gamma: float = GAMMA) -> str | None:
     """The class of one head at tolerance gamma (see `purity_codes`); None if it has no score."""
     return purity_classes([positional], [symbolic], gamma)[0]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rotoscope.scores.classes import Scores, purity_classes, purity_codes, where_covered
+from rotoscope.scores.classes import CLASSES, COVERED, Scores, purity_classes, purity_codes
 from rotoscope.stats.intervals import mean_interval, one_row_per_input
 
 HEAD = ["layer", "head"]
@@ -18,6 +18,8 @@ VARIANTS = ["", "renormalised_", "centred_", "equal_symbol_", "input_"]
 SCORES = ["positional_score", "symbolic_score"]
 INPUT_SCORES = [f"input_{score}" for score in SCORES]
 """The scores with the prompt itself permuted, over the swaps that were run."""
+PAIRED_SCORES = [f"paired_{score}" for score in SCORES]
+"""The same where every block moves together with the block before it."""
 ALL_SCORES = [f"{variant}{score}" for variant in VARIANTS for score in SCORES]
 """The scores as defined, and in every variant."""
 
@@ -27,6 +29,8 @@ AT_TAU = [*ALL_SCORES, "effective_swaps", "renormalised_effective_swaps"]
 MEASURES = [
     *AT_TAU,
     "covered_share",
+    *PAIRED_SCORES,
+    "paired_covered_share",
     "entropy",
     "relative_entropy",
     "swapped_mass",
@@ -59,6 +63,8 @@ REPLICATES = 1000
 STABLE = 0.95
 AGREED = 0.5
 """The share of prompts on which a head must have its class for the class to be called its own."""
+COVERED_PROMPTS = 2
+"""A prompt-permuted score takes so many prompts whose swaps hold half of the head's weight; one where there is only one."""
 LEAST_MASS = 0.05
 """With less attention than this on what is swapped, little is at stake."""
 
@@ -83,8 +89,9 @@ def head_table(prompts: pd.DataFrame, gamma: float, least_mass: float = LEAST_MA
     half of the prompts; below 0.95 the head is marked unstable. One prompt tells neither, and has no interval.
     `little_at_stake` marks heads with less than `least_mass` of their attention on what is swapped.
 
-    Where the prompt itself was permuted, too, a head may be carried, and `input_class` is its class by those scores; none
-    where the swaps that were run hold less than half of its weight (`covered_share`).
+    Where the prompt itself was permuted, too, a head may be carried, and `input_class` is its class by those scores. They
+    come from `covered_prompts` prompts, those on which the swaps hold at least half of the head's weight; `covered_share`
+    is the share they hold on all prompts. `carried_by` says whether a carried head follows its place or the block before (see `carried_by`).
     """
     prompts = one_row_per_input(prompts, INDEX)
     present = measure_columns(prompts)
@@ -104,6 +111,9 @@ def head_table(prompts: pd.DataFrame, gamma: float, least_mass: float = LEAST_MA
     heads["head_class"] = purity_classes(heads["positional_score"], heads["symbolic_score"], gamma, permuted)
     if permuted is not None:
         heads["input_class"] = purity_classes(*permuted, gamma)
+        heads["covered_share"] = heads["covered_share"].fillna(0.0)
+        heads["covered_prompts"] = groups[INPUT_SCORES[0]].count().to_numpy()
+        heads["carried_by"] = carried_by(heads, gamma)
     heads["missing_reason"] = None
     heads.loc[heads["prompts"] == 0, "missing_reason"] = "the query sees no block in any prompt"
     heads["little_at_stake"] = little_at_stake(heads, least_mass)
@@ -122,21 +132,63 @@ def unpermuted(prompts: pd.DataFrame) -> pd.DataFrame:
     return prompts.assign(**dict.fromkeys(INPUT_SCORES, np.nan), covered_share=0.0)
 
 
-def with_permuted(prompts: pd.DataFrame, permuted: pd.DataFrame | None) -> pd.DataFrame:
-    """Scores per prompt with those of the permuted prompt beside them; what was not permuted is covered by nothing."""
+def with_permuted(
+    prompts: pd.DataFrame, permuted: pd.DataFrame | None, paired: pd.DataFrame | None = None
+) -> pd.DataFrame:
+    """Scores per prompt with those of the permuted prompt beside them, where the swaps say enough about the head.
+
+    `paired` are the scores with every block moved together with the block before it.
+    """
     if permuted is None:
         return prompts
     keys = [name for name in ("null_name", "draw", "prompt", *INDEX) if name in prompts]
-    beside = permuted[[*keys, *INPUT_SCORES, "covered_share"]]
-    return prompts.merge(beside, on=keys, how="left").fillna({"covered_share": 0.0})
+    count = prompts["prompt"].nunique()
+    tables = {"": (permuted, INPUT_SCORES), "paired_": (paired, PAIRED_SCORES)}
+    for prefix, (rows, scores) in tables.items():
+        if rows is None:
+            continue
+        beside = rows[[*keys, *INPUT_SCORES, "covered_share"]].copy()
+        names = [*scores, f"{prefix}covered_share"]
+        beside.columns = pd.Index([*keys, *names])
+        by_head = [name for name in keys if name != "prompt"]
+        beside[scores] = beside[scores].where(covered_rows(beside, names[-1], by_head, count))
+        prompts = prompts.merge(beside, on=keys, how="left")
+    return prompts
+
+
+def covered_rows(rows: pd.DataFrame, share: str, by_head: list[str], prompts: int) -> pd.Series:
+    """Which scores per prompt count: those on whose prompt the swaps hold at least half of the head's weight (`share`).
+
+    None of a head that is left with fewer than two prompts, if there are two.
+    """
+    covered = rows[share] >= COVERED
+    counts = covered.groupby([rows[name] for name in by_head]).transform("sum")
+    return covered & (counts >= min(COVERED_PROMPTS, prompts))
+
+
+def carried_by(heads: pd.DataFrame, gamma: float) -> pd.Series:
+    """Of every carried head what it follows: "place", "context" (the block before), or None where nobody asked or neither.
+
+    It is its place where the head still stays, pure positional, when every block moves with the block before it; context
+    where the head then follows more than it stays.
+    """
+    follows = pd.Series(None, index=heads.index, dtype=object)
+    if PAIRED_SCORES[0] not in heads:
+        return follows
+    positional, symbolic = (heads[score] for score in PAIRED_SCORES)
+    carried = heads["head_class"] == "carried"
+    follows[carried & (positional < symbolic)] = "context"
+    stays = purity_codes(positional, symbolic, gamma) == CLASSES.index("positional")
+    follows[carried & stays] = "place"
+    return follows
 
 
 def permuted_scores(found: Mapping[str, Any]) -> Scores | None:
     """The scores with the prompt itself permuted, where the swaps run say enough; None where none were run."""
     if "covered_share" not in found:
         return None
-    positional, symbolic = (found[score] for score in INPUT_SCORES)
-    return where_covered((positional, symbolic), found["covered_share"])
+    positional, symbolic = (np.asarray(found[score], dtype=float) for score in INPUT_SCORES)
+    return positional, symbolic
 
 
 def little_at_stake(heads: pd.DataFrame, least_mass: float = LEAST_MASS) -> pd.Series:

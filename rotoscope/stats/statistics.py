@@ -20,6 +20,7 @@ from rotoscope.stats.aggregate import (
     codes_of,
     little_at_stake,
     own_measures,
+    permuted_scores,
     resampled,
     resamples,
     wide_scores,
@@ -148,7 +149,7 @@ HEADS = {
     "share uniform": "heads that are uniform",
 }
 CARRIED = {
-    "share carried": "heads that are pure symbolic at their layer and stay in place with the prompt permuted"
+    "carried of symbolic": "of the heads that are pure symbolic at their layer, those that stay with the prompt permuted"
 }
 PLANES = {
     "fastest plane both": "heads whose fastest plane scores high on both",
@@ -164,7 +165,7 @@ NO_SCORES = {
     "share positional",
     "share symbolic",
     "share uniform",
-    "share carried",
+    "carried of symbolic",
     "fastest plane both",
 }
 """What is not in score units."""
@@ -184,13 +185,25 @@ def of_heads(found: Found, early: np.ndarray, gamma: float) -> Figures:
     p, s = (found[score] for score in SCORES)
     codes = codes_of(found, gamma)
     depth = {name.replace("_", " "): value for name, value in depth_medians(p, s, early).items()}
-    pure = ("positional", "symbolic", "carried", "uniform")
+    pure = ("positional", "symbolic", "uniform")
     return {
         "correlation": correlation(p, s),
         **depth,
         **{f"share {name}": (codes == CLASSES.index(name)).mean(-1) for name in pure},
         **{f"mean {name}": values.mean(-1) for name, values in found.items() if name not in CLASSED_BY},
+        "carried of symbolic": carried_of_symbolic(found, codes),
     }
+
+
+def carried_of_symbolic(found: Found, codes: np.ndarray) -> np.ndarray:
+    """Of the heads pure symbolic at their layer whose prompt-permuted score is known, the share that stays; NaN of none."""
+    permuted = permuted_scores(found)
+    if permuted is None:
+        return np.full(codes.shape[:-1], np.nan)
+    carried = codes == CLASSES.index("carried")
+    tested = carried | ((codes == CLASSES.index("symbolic")) & ~np.isnan(permuted[0]))
+    count = tested.sum(-1)
+    return np.divide(carried.sum(-1), count, out=np.full(count.shape, np.nan), where=count > 0)
 
 
 def of_planes(found: Found, place: np.ndarray, gamma: float) -> Figures:

@@ -43,12 +43,15 @@ COLUMNS = {
     "prompts": "The number of prompts on which the head has a score.",
     "centred_prompts": "The number of prompts on which the head has a centred score.",
     "equal_symbol_prompts": "The number of prompts on which the head has a score over swaps of equal symbols.",
+    "carried_by": "place or context: what a carried head follows when every block moves with the block before it.",
+    "covered_prompts": "The number of prompts whose swaps hold half of the head's weight.",
+    "paired_covered_share": "The share of the swap weight that the swaps of blocks with the block before them hold.",
     "input_class": "The head's class by the scores with the prompt itself permuted.",
     "covered_share": "The share of the swap weight that the swaps of the prompt itself hold.",
 } | {name: f"The score as a {name.replace('_', ' ')} head." for name in KNOWN}
 """The columns of most heads, each in a sentence; scores are described by `_meaning`."""
 SCORE = re.compile(
-    r"(renormalised_|centred_|equal_symbol_|input_|)(positional|symbolic)_score(_low|_high|_std|)"
+    r"(renormalised_|centred_|equal_symbol_|input_|paired_|)(positional|symbolic)_score(_low|_high|_std|)"
 )
 VARIANTS = {
     "": "",
@@ -56,6 +59,7 @@ VARIANTS = {
     "centred_": ", with uniform attention subtracted",
     "equal_symbol_": ", over swaps of equal symbols alone",
     "input_": ", with the prompt itself permuted",
+    "paired_": ", with every block of the prompt moved together with the block before it",
 }
 OVER_PROMPTS = {
     "": "Mean over prompts",

@@ -8,21 +8,23 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
 import rotoscope as rs
 from benchmarks.false_verdicts import random_prompts, random_subject
 from rotoscope.errors import RotoscopeError, UnprovenError
-from rotoscope.experiments.depths.swaps import Swapping, heaviest, swap_at_depths
+from rotoscope.experiments.depths.swaps import Swapping, heaviest, paired_scores, swap_at_depths
 from rotoscope.measures.batches import batches
 from rotoscope.models.reader import HeadReader
 from rotoscope.models.rerun import Reruns
 from rotoscope.models.sites import attending
 from rotoscope.scores.blocks import Blocks
 from rotoscope.scores.swaps import score_swaps
+from rotoscope.stats.aggregate import INPUT_SCORES, head_table, with_permuted
 from rotoscope.tasks.prompt import Prompts, from_tokens
-from tests.constructed import places_written, remembering, symbol_prompts, symbols_read
+from tests.constructed import neighbours_read, places_written, remembering, symbol_prompts, symbols_read
 from tests.tiny_models import tiny, tokens
 
 MANY = [
@@ -200,6 +202,64 @@ def test_swaps_are_drawn_by_the_heads_weights() -> None:
     assert heaviest(torch.tensor([0.1, 0.7, 0.2, 0.7], dtype=torch.float64), 3).tolist() == [1, 3, 2]
 
 
+@pytest.mark.parametrize("name", ["llama", "gptj"])
+def test_paired_swaps_move_each_block_with_the_one_before(name: str) -> None:
+    """The twin moves the tokens by hand and looks where the two blocks stand then."""
+    model, spans = tiny(name), [(1, 3), (3, 6), (7, 8), (8, 11), (13, 15), (15, 17)]
+    [batch] = batches(from_tokens(tokens(1), spans), "last", 1000)
+    given, tau = tokens(1)[0], 0.05
+    before = own_attention(model, given)
+    gaps, cosines = [], []
+    for a, b in [(1, 3), (1, 4), (1, 5), (2, 4), (2, 5), (3, 5)]:
+        (s, e), (t, f) = ((spans[k - 1][0], spans[k][1]) for k in (a, b))
+        order = [*range(s), *range(t, f), *range(e, t), *range(s, e), *range(f, 20)]
+        after = own_attention(model, given[order])
+        old = np.stack([before[..., slice(*spans[k])].mean(-1) for k in (a, b)])
+        now = np.stack([after[..., [order.index(p) for p in range(*spans[k])]].mean(-1) for k in (a, b)])
+        size = np.linalg.norm(old, axis=0) * np.linalg.norm(now, axis=0)
+        # b's content stands in front: a head that stays gives it what a had.
+        cosines.append([(now[1] * old[0] + now[0] * old[1]) / size, (now * old).sum(0) / size])
+        gaps.append(np.abs(old[0] - old[1]) / tau)
+    weight = np.exp(np.stack(gaps))
+    expected = (weight[:, None] / weight.sum(0) * np.array(cosines)).sum(0)
+    runs = Reruns(HeadReader(model))
+    everyone = frozenset((layer, head) for layer in range(3) for head in range(4))
+    rows = paired_scores(runs, batch, Swapping(taus=(tau,)), everyone)["paired_prompts"]
+    for score, values in zip(INPUT_SCORES, expected, strict=True):
+        assert np.allclose(rows[score], values.ravel(), atol=2e-5)
+    assert rows["covered_share"].between(0.05, 0.95).all()  # the rest cannot move with a block before
+
+
+def test_a_place_and_a_neighbour_are_told_apart() -> None:
+    place = rs.depths(places_written(1), symbol_prompts(), at=(0,), **QUIET).at().set_index("layer")
+    assert (place.loc[2, "head_class"], place.loc[2, "carried_by"]) == ("carried", "place")
+    assert place.loc[[0, 1], "carried_by"].isna().all()
+    told = rs.profile(places_written(1), symbol_prompts(), input_swaps=1000, **QUIET).at().set_index("layer")
+    assert told.loc[2, "carried_by"] == "place"
+    context = rs.depths(neighbours_read(), symbol_prompts(), at=(0,), **QUIET).at().set_index("layer")
+    assert (context.loc[2, "head_class"], context.loc[2, "carried_by"]) == ("carried", "context")
+    assert "paired_positional_score" in context
+    follows = rs.depths(symbols_read(), symbol_prompts(), at=(0,), **QUIET)
+    assert "paired_prompts" not in follows.tables
+    assert follows.at()["carried_by"].isna().all()
+
+
+def test_only_prompts_with_half_of_the_weight_count() -> None:
+    """Of four prompts two are covered: their mean; of one covered prompt nothing is said."""
+    own = pd.DataFrame({"prompt": range(4), "layer": 1, "head": 0, "tau": 1e-4, "input_id": range(4)})
+    own = own.assign(positional_score=0.0, symbolic_score=1.0)
+    shares, scores = [0.9, 0.49, 0.5, 0.0], [1.0, 0.0, 0.8, np.nan]
+    moved = own.assign(covered_share=shares, input_positional_score=scores, input_symbolic_score=0.1)
+    [head] = head_table(with_permuted(own, moved), 0.1).to_dict("records")
+    assert head["input_positional_score"] == pytest.approx(0.9)
+    assert (head["covered_prompts"], head["head_class"]) == (2, "carried")
+    assert head["covered_share"] == pytest.approx(np.mean(shares))
+    thin = moved.assign(covered_share=[0.9, 0.4, 0.4, 0.4])
+    [head] = head_table(with_permuted(own, thin), 0.1).to_dict("records")
+    assert (head["head_class"], head["input_class"], head["covered_prompts"]) == ("symbolic", None, 0)
+    assert head_table(with_permuted(own[:1], moved[:1]), 0.1)["covered_prompts"].tolist() == [1]
+
+
 def test_a_class_takes_half_of_the_weight() -> None:
     """Without it a head that would be carried is symbolic at its layer, and nobody says more."""
     told = rs.profile(places_written(1), symbol_prompts(), input_swaps=1000, **QUIET)
@@ -215,9 +275,9 @@ def test_a_random_model_has_no_carried_heads_beyond_the_null() -> None:
     subject = random_subject(0.1, 3)
     prompts = random_prompts(3, 3)
     found = rs.depths(subject, prompts, at=(0,), swaps=4, show_progress=False).statistics()
-    row = found.set_index("statistic").loc["share carried"]
-    assert row["value"] == 0
-    assert row["verdict"] == "also in the null"
+    row = found.set_index("statistic").loc["carried of symbolic"]
+    assert not row["value"] > 0
+    assert row["verdict"] != "beyond the null"
 
 
 def test_the_null_runs_what_may_be_carried_and_everything_where_asked() -> None:
@@ -234,7 +294,7 @@ def test_the_null_runs_what_may_be_carried_and_everything_where_asked() -> None:
     assert np.allclose(both["positional_score_x"], both["positional_score_y"], atol=1e-5)
     own = some.null_prompts[some.null_prompts["own"]]
     assert len(own) == 2 * 12
-    shares = [run.statistics().set_index("statistic").loc["share carried"] for run in (some, everything)]
+    shares = [run.statistics().set_index("statistic").loc["carried of symbolic"] for run in (some, everything)]
     assert shares[0]["null_value"] == shares[1]["null_value"]
     assert "null_positional_score" in everything.layers()
     assert everything.layers()["null_positional_score"].notna().all()

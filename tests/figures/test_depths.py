@@ -22,7 +22,7 @@ from rotoscope.experiments.depths.writers_result import empty_writers
 from rotoscope.experiments.gallery import figures_of
 from rotoscope.experiments.profile.figures import layer_map
 from rotoscope.experiments.profile.plane import plane
-from rotoscope.plotting.palette import CARRIED, NULL, POSITIONAL, SYMBOLIC
+from rotoscope.plotting.palette import CARRIED, POSITIONAL, SYMBOLIC
 from tests.figures.drawn import footer, image, line, names, points, ticks
 from tests.swap_depths import CURVES, as_profile, swap_depths
 
@@ -79,11 +79,19 @@ def test_curves_go_up_to_the_heads_own_layer() -> None:
         np.testing.assert_allclose(line(turning, label), [(d, CURVES[2, 0][d][k]) for d in range(3)])
     assert line(turning, "its own layer")[:, 0].tolist() == [2, 2]
     assert names(turning) == ("depth k of the swap", "score")
-    # Of head 1:1 too little was run below its own layer: no line there, hollow points.
+    # Of head 1:1 too little was run below its own layer: no points there.
     assert thin.get_title(loc="left") == "1:1 symbolic at its layer"
     assert np.isnan(line(thin, "symbolic score")[:, 1]).tolist() == [True, False]
-    hollow = [one for one in thin.lines if one.get_markerfacecolor() == "white"]
-    assert [one.get_ydata().tolist() for one in hollow] == [[0.0], [1.0]]
+
+
+def test_no_line_between_depths_that_were_not_run() -> None:
+    run = swap_depths(depths=(0, 1))
+    axes = depth_curves(run, [(3, 0)]).axes[0]
+    assert np.isnan(line(axes, "positional score")[:, 1]).tolist() == [False, False, True, False]
+    assert axes.get_title(loc="left") == "3:0 carried, carry depth 0"
+    few = swap_depths(depths=(0,))
+    assert depth_curves(few, [(2, 0)]).axes[0].get_title(loc="left") == "2:0 carried, carry depth not located"
+    assert few.turning()["carry depth"].tolist() == ["not located"] * 3
 
 
 def test_curves_show_the_null_only_where_all_of_it_was_run() -> None:
@@ -146,12 +154,10 @@ def test_a_writer_and_its_reader_are_joined_by_a_line_as_wide_as_the_effect() ->
     run = swap_depths(writers=True)
     axes = writer_graph(run).axes[0]
     lines = {line.get_gid(): line for line in axes.lines}
-    assert set(lines) == {"0:0 to 2:0", "1:0 to 2:0", "0:0 to 3:0"}
+    assert set(lines) == {"1:0 to 2:0"}  # no line without a verdict
     told = lines["1:0 to 2:0"]
     assert (told.get_color(), told.get_xydata().tolist()) == (POSITIONAL, [[0, 1], [3, 2]])
     assert told.get_linewidth() == pytest.approx(WIDEST * 0.95)
-    for name in ("0:0 to 2:0", "0:0 to 3:0"):
-        assert (lines[name].get_color(), lines[name].get_linewidth()) == (NULL, 0.4)
     writers, readers = (np.asarray(one.get_offsets()).tolist() for one in axes.collections)
     assert (writers, readers) == ([[0, 0], [0, 1]], [[3, 2], [3, 3]])
     assert [text.get_text() for text in axes.texts] == [

@@ -44,7 +44,6 @@ from rotoscope.plotting.style import (
     top_legend,
     under,
 )
-from rotoscope.scores.classes import COVERED
 from rotoscope.stats.aggregate import HEAD, INPUT_SCORES, SCORES
 from rotoscope.stats.statistics import class_words
 from rotoscope.stats.verdict import BEYOND
@@ -78,8 +77,8 @@ def depth_map(run: SwapDepths, tau: float | None = None) -> Figure:
     ):
         look: dict[str, Any] = {"aspect": "auto", "origin": "lower", "interpolation": "nearest"}
         scale = {"cmap": diverging(), "vmin": -1, "vmax": 1}
-        drawn = left.imshow(leaning.where(covered >= COVERED).to_numpy(dtype=float), **scale, **look)
-        thin = covered.lt(COVERED).to_numpy()
+        drawn = left.imshow(leaning.to_numpy(dtype=float), **scale, **look)
+        thin = (covered.notna() & leaning.isna()).to_numpy()
         left.imshow(np.where(thin, 0.0, np.nan), cmap=ListedColormap([THIN]), **look)
         at_own = (own["positional_score"] - own["symbolic_score"]).to_numpy(dtype=float)
         middle.imshow(at_own[:, None], **scale, **look)
@@ -166,7 +165,7 @@ def depth_curves(
 ) -> Figure:
     """Both scores of some heads by the depth of the swaps, up to their own layer (dotted); by default the most telling ones.
 
-    Hollow points: the swaps that were run hold less than half of the head's weight.
+    Points are joined where neighbouring depths were run. Without a point the swaps hold too little of the head's weight.
     """
     shown = telling_heads(run, tau) if heads is None else list(heads)
     found, curves = run.at(tau).set_index(HEAD), _at(run, tau)
@@ -185,12 +184,13 @@ def depth_curves(
 
 def telling_heads(run: SwapDepths, tau: float | None = None) -> list[tuple[int, int]]:
     """Up to six heads: carried ones with the deepest carry depths, some that are symbolic all the way, a positional one."""
-    seen = _at(run, tau).groupby(HEAD)["covered_share"].min() >= COVERED
+    below = _at(run, tau).query("not own")
+    seen = below["positional_score"].notna().groupby([below[name] for name in HEAD]).all()
     heads = run.at(tau).join(seen.rename("seen"), on=HEAD)
     heads = heads.sort_values(["seen", "swapped_mass"], ascending=False, kind="stable")
-    deepest = heads.sort_values("carry_depth", ascending=False, kind="stable")
-    deepest = deepest[deepest["carry_depth"].notna()]
-    all_the_way = heads["seen"] & heads["head_class"].eq("symbolic") & heads["carry_depth"].isna()
+    deepest = heads.sort_values("stays_at", ascending=False, kind="stable")
+    deepest = deepest[deepest["stays_at"].notna()]
+    all_the_way = heads["seen"] & heads["head_class"].eq("symbolic") & heads["stays_at"].isna()
     found: list[tuple[int, int]] = []
     for group, most in (
         (deepest[deepest["head_class"] == "carried"], 3),
@@ -207,7 +207,9 @@ def telling_heads(run: SwapDepths, tau: float | None = None) -> list[tuple[int, 
 def _title(head: tuple[int, int], row: pd.Series) -> str:
     name = row["head_class"]
     words = class_words(name, row.get("input_class")) if isinstance(name, str) else "no score"
-    depth = "" if pd.isna(row["carry_depth"]) else f", carry depth {row['carry_depth']}"
+    depth = "" if pd.isna(row["stays_at"]) else ", carry depth not located"
+    if pd.notna(row["carry_depth"]):
+        depth = f", carry depth {row['carry_depth']}"
     return f"{head[0]}:{head[1]} {words}{depth}".replace(" at its layer,", "\nat its layer,")
 
 
@@ -215,17 +217,13 @@ def _curve(axes: Axes, curves: pd.DataFrame, head: tuple[int, int]) -> None:
     mine = (curves["layer"] == head[0]) & (curves["head"] == head[1])
     rows = curves[mine & (curves["own"] | (curves["depth"] < head[0]))].sort_values("depth")
     axes.axvline(head[0], color=INK, linewidth=0.8, linestyle=":", label="its own layer")
-    seen = rows["covered_share"] >= COVERED
+    rows = rows.set_index("depth").reindex(range(head[0] + 1))  # a depth that was not run breaks the line
     for name, hue in SCORE_COLOURS.items():
         score = f"{name}_score"
         look: dict[str, Any] = {"color": hue, "marker": CLASS_MARKERS[name], "markersize": 4}
-        known = rows[score].where(seen)
-        axes.plot(rows["depth"], known, linewidth=1.6, label=score.replace("_", " "), **look)
-        axes.plot(
-            rows["depth"][~seen], rows[score][~seen], linestyle="", markerfacecolor="white", alpha=0.6, **look
-        )
-        ends = (rows[f"{score}_{end}"].where(seen) for end in ("low", "high"))
-        axes.fill_between(rows["depth"], *ends, color=hue, alpha=0.12, linewidth=0)
+        axes.plot(rows.index, rows[score].astype(float), linewidth=1.6, label=score.replace("_", " "), **look)
+        ends = (rows[f"{score}_{end}"].astype(float) for end in ("low", "high"))
+        axes.fill_between(rows.index, *ends, color=hue, alpha=0.12, linewidth=0)
 
 
 def _null_band(axes: Axes, run: SwapDepths, head: tuple[int, int], tau: float | None) -> None:
@@ -267,7 +265,7 @@ def depth_ends(run: SwapDepths | Profile, tau: float | None = None) -> Figure:
 
 def _ends_in_the_plane(run: SwapDepths | Profile, heads: pd.DataFrame, null: pd.DataFrame) -> Figure:
     pure = heads[heads["head_class"].isin(["symbolic", "carried"])]
-    told = pure[pure["covered_share"] >= COVERED]
+    told = pure[pure[INPUT_SCORES[0]].notna()]
     kinds = [class_words(*pair) for pair in zip(told["head_class"], told["input_class"], strict=True)]
     groups = {
         "carried": "carried",
@@ -316,7 +314,6 @@ def _ends_by_layer(run: SwapDepths | Profile, heads: pd.DataFrame, null: pd.Data
         for axes, scores, title in zip(
             panels, (SCORES, INPUT_SCORES), ("blocks swapped at its own layer", "prompt permuted"), strict=True
         ):
-            seen = heads["covered_share"] >= COVERED if scores is INPUT_SCORES else heads["layer"] >= 0
             for score, (name, hue) in zip(scores, SCORE_COLOURS.items(), strict=True):
                 drawn = null.dropna(subset=[score])
                 if drawn["layer"].nunique() == len(heads):
@@ -331,7 +328,7 @@ def _ends_by_layer(run: SwapDepths | Profile, heads: pd.DataFrame, null: pd.Data
                         label=f"null's draws, {name}",
                     )
                 look = {"marker": CLASS_MARKERS[name], "markersize": 4, "linewidth": 1.6}
-                axes.plot(heads["layer"], heads[score].where(seen), color=hue, label=f"{name} score", **look)
+                axes.plot(heads["layer"], heads[score].astype(float), color=hue, label=f"{name} score", **look)
             axes.set(xlabel="layer", ylim=(-0.04, 1.04))
             axes.set_title(title, loc="left")
         panels[0].set_ylabel(f"score, {run.name}")
@@ -374,8 +371,8 @@ APART = 0.24
 def writer_graph(run: SwapDepths) -> Figure:
     """Positional heads on the left, the carried heads that were asked on the right, both at the height of their layer.
 
-    A line is as wide as the effect of silencing that one head; grey where the same layer's other heads do as much. Beside a
-    reader stands what silencing all positional heads below it does.
+    A line is drawn where silencing that one head takes more of the place than the same layer's other heads do, beyond doubt; it is
+    as wide as the effect. Beside a reader stands what silencing all positional heads below it does.
     """
     found = run.writers_summary()
     if not len(found):
@@ -383,7 +380,8 @@ def writer_graph(run: SwapDepths) -> Figure:
             NOBODY if "writers" in run.tables else "who writes a place was not asked: depths(..., writers=True)"
         )
     single = found[found["condition"] == ONE]
-    edges = set(run.writer_graph()[[*READER, "layer", "head"]].itertuples(index=False, name=None))
+    edges = run.writer_graph()
+    writing = set(edges[["layer", "head"]].itertuples(index=False, name=None))
     writers = single[["layer", "head"]].drop_duplicates().sort_values(["layer", "head"])
     left = {
         (layer, head): (-APART * place, float(layer))
@@ -394,24 +392,23 @@ def writer_graph(run: SwapDepths) -> Figure:
     right = {reader: (3.0, height) for reader, height in _spread(sorted(readers)).items()}
     tall = max(height for _, height in (*left.values(), *right.values()))
     with drawing(TEXT_WIDTH, max(3.2, 0.24 * tall + 1.6)) as (figure, [axes]):
-        for row in single.sort_values("effect").to_dict("records"):
+        for row in edges.to_dict("records"):
             reader, writer = (row[READER[0]], row[READER[1]]), (row["layer"], row["head"])
             (x0, y0), (x1, y1) = left[writer], right[reader]
-            told = (*reader, *writer) in edges
             axes.plot(
                 [x0, x1],
                 [y0, y1],
-                color=POSITIONAL if told else NULL,
+                color=POSITIONAL,
                 linewidth=max(0.4, WIDEST * max(row["effect"], 0.0)),
-                alpha=0.8 if told else 0.3,
-                zorder=2 if told else 1,
+                alpha=0.8,
+                zorder=2,
                 solid_capstyle="round",
                 gid="{}:{} to {}:{}".format(*writer, *reader),
             )
         axes.scatter(*zip(*left.values(), strict=True), marker="s", s=26, color=POSITIONAL, zorder=3)
         axes.scatter(*zip(*right.values(), strict=True), marker="P", s=44, color=CARRIED, zorder=3)
         for (layer, head), place in left.items():
-            if any((layer, head) == edge[2:] for edge in edges):
+            if (layer, head) in writing:
                 axes.annotate(
                     f"{layer}:{head}", place, (0, 5), textcoords="offset points", fontsize=SMALLEST, ha="center"
                 )
@@ -427,11 +424,12 @@ def writer_graph(run: SwapDepths) -> Figure:
         axes.set_ylabel("layer")
         axes.set_title(f"{run.name}: who writes the place that carried heads read?", loc="left")
         blank(axes)
-        lines = [
-            Line2D([], [], color=POSITIONAL, lw=3, label="takes more of the place than other heads there"),
-            Line2D([], [], color=NULL, lw=1.5, label="does not"),
-        ]
-        top_legend(figure, lines, ncols=2)
+        label = (
+            "takes more of the place than other heads there"
+            if len(edges)
+            else "no single head takes more than others there"
+        )
+        top_legend(figure, [Line2D([], [], color=POSITIONAL, lw=3 if len(edges) else 0, label=label)])
     return caption(figure, measured(run) + "; width: effect of silencing one head")
 
 

@@ -9,10 +9,12 @@ import pandas as pd
 from rotoscope.experiments.depths.writers_result import NOBODY, edges_of, empty_writers, summarise_writers
 from rotoscope.experiments.profile.caveats import NO_NULL, ONE_PROMPT, at_their_layer
 from rotoscope.runs.result import ScoredRun, Table
-from rotoscope.scores.classes import COVERED, purity_classes, where_covered
+from rotoscope.scores.classes import purity_classes
 from rotoscope.stats.aggregate import (
+    COVERED_PROMPTS,
     INDEX,
     SCORES,
+    covered_rows,
     head_table,
     permuted_rows,
     score_interval,
@@ -37,6 +39,11 @@ class SwapDepths(ScoredRun):
 
     prompts = Table("One row per (prompt, layer, head, tau, depth); `own` marks the papers' swaps.")
     null_prompts = Table("The same of every draw of the null.", optional=True)
+    paired_prompts = Table(
+        "Heads that stay in the permuted prompt, every block moved together with the block before it: one row per (prompt, layer, "
+        "head, tau).",
+        optional=True,
+    )
     writers = Table(
         "One row per (carried head, silenced heads, prompt): its scores with the prompt permuted, at the first tau. `draw` is -1 "
         "for positional heads, and counts the random ones beside them.",
@@ -53,17 +60,18 @@ class SwapDepths(ScoredRun):
     def curves(self) -> pd.DataFrame:
         """One row per (layer, head, tau, own, depth): means over prompts with intervals, and the class there.
 
-        `covered_share` is the share of the head's swap weight that the swaps run hold; under one half there is no class.
+        Only prompts count whose swaps hold at least half of the head's weight; `covered_share` is what they hold on all prompts.
         """
         rows = one_row_per_input(self.prompts, AT)
         numbers = [*SCORES, "covered_share", "swapped_mass"]
+        counted = covered_rows(rows, "covered_share", AT, rows["prompt"].nunique())
+        rows[SCORES] = rows[SCORES].where(counted)
         table = rows.groupby(AT, sort=True)[numbers].mean()
         table["prompts"] = rows.groupby(AT, sort=True)["positional_score"].count()
         table = table.reset_index()
         for score in SCORES:
             table[f"{score}_low"], table[f"{score}_high"] = score_interval(rows, score, AT)
-        seen = where_covered((table["positional_score"], table["symbolic_score"]), table["covered_share"])
-        table["depth_class"] = purity_classes(*seen, self.gamma)
+        table["depth_class"] = purity_classes(table["positional_score"], table["symbolic_score"], self.gamma)
         return table
 
     @cached_property
@@ -76,23 +84,26 @@ class SwapDepths(ScoredRun):
     @cached_property
     def scored(self) -> pd.DataFrame:
         """Per prompt the scores at the own layer, with those of the permuted prompt beside them where k = 0 was run."""
-        return _both_ends(self.prompts)
+        return _both_ends(self.prompts, paired=self.tables.get("paired_prompts"))
 
     @cached_property
     def turns(self) -> pd.DataFrame:
         """One row per (layer, head, tau): class, scores at the own layer and of the permuted prompt, and the carry depth.
 
-        `carry_depth` is the largest depth that was run below the own layer at which the head stays in place more than it
-        follows; missing for heads that stay in place at their own layer or are uniform, and for those that follow at every
-        depth.
+        `stays_at` is the largest depth below the own layer that was run and at which the head stays more than it follows; missing
+        for heads that stay at their own layer or are uniform, and for those that follow at every depth. It is the `carry_depth`
+        where the head follows at the next depth; without a run there, the carry depth was not located.
         """
         table = head_table(self.scored, self.gamma)
-        below = self.curves[~self.curves["own"] & (self.curves["covered_share"] >= COVERED)]
-        stays = below[below["positional_score"] > below["symbolic_score"]]
-        deepest = stays.groupby(INDEX)["depth"].max().rename("carry_depth")
+        known = self.curves[self.curves["positional_score"].notna()]
+        stays = ~known["own"] & (known["positional_score"] > known["symbolic_score"])
+        deepest = known[stays].groupby(INDEX)["depth"].max().rename("stays_at")
         table = table.merge(deepest, on=INDEX, how="left")
         follows = (table["symbolic_score"] >= table["positional_score"]) & (table["head_class"] != "uniform")
-        table["carry_depth"] = table["carry_depth"].where(follows).astype("Int64")
+        table["stays_at"] = table["stays_at"].where(follows).astype("Int64")
+        measured = pd.MultiIndex.from_frame(known[[*INDEX, "depth"]])
+        above = pd.MultiIndex.from_frame(table[INDEX].assign(depth=table["stays_at"].fillna(-2) + 1))
+        table["carry_depth"] = table["stays_at"].where(above.isin(measured))
         return table
 
     @property
@@ -102,12 +113,12 @@ class SwapDepths(ScoredRun):
 
     def turning(self, tau: float | None = None) -> pd.DataFrame:
         """Heads that follow at their own layer and stay in place at a depth below, written layer:head, with both scores by
-        depth; those with the deepest carry depth first, carried heads before others."""
+        depth; those that stay deepest first, carried heads before others."""
         heads = self.at(tau)
-        heads = heads[heads["carry_depth"].notna()]
+        heads = heads[heads["stays_at"].notna()]
         heads = heads.assign(carried=heads["head_class"] == "carried")
         heads = heads.sort_values(
-            ["carried", "carry_depth", "layer", "head"], ascending=[False, False, True, True]
+            ["carried", "stays_at", "layer", "head"], ascending=[False, False, True, True]
         )
         curves = self.curves[self.curves["tau"] == self.tau_or_first(tau)].set_index(["layer", "head"])
         rows = []
@@ -117,12 +128,13 @@ class SwapDepths(ScoredRun):
                 "head": f"{key[0]}:{key[1]}",
                 "class": class_words(head["head_class"], head.get("input_class")),
             }
-            row["carry depth"] = head["carry_depth"]
+            row["follows"] = head["carried_by"] or ""
+            row["carry depth"] = "not located" if pd.isna(head["carry_depth"]) else str(head["carry_depth"])
             for point in curves.loc[[key]].to_dict("records"):
                 name = "own" if point["own"] else f"k = {point['depth']}"
                 row[name] = f"{point['positional_score']:.2f} / {point['symbolic_score']:.2f}"
             rows.append(row)
-        order = ["head", "class", "carry depth", *(f"k = {depth}" for depth in self.depths), "own"]
+        order = ["head", "class", "follows", "carry depth", *(f"k = {depth}" for depth in self.depths), "own"]
         table = pd.DataFrame(rows)
         return table[[name for name in order if name in table]]
 
@@ -149,10 +161,9 @@ class SwapDepths(ScoredRun):
     def by_leaning(self, tau: float | None = None) -> pd.DataFrame:
         """`at`, with the heads of a layer in the order in which they stay in place over all depths, the first most."""
         heads = self.at(tau)
-        seen = self.curves[self.curves["covered_share"] >= COVERED]
-        leaning = (
-            (seen["positional_score"] - seen["symbolic_score"]).groupby([seen[name] for name in INDEX]).mean()
-        )
+        curves = self.curves
+        leaning = curves["positional_score"] - curves["symbolic_score"]
+        leaning = leaning.groupby([curves[name] for name in INDEX]).mean()
         order = heads.join(leaning.rename("leaning"), on=INDEX)
         order = order.sort_values(["layer", "leaning"], ascending=[True, False], kind="stable")
         return order.drop(columns="leaning").reset_index(drop=True)
@@ -199,12 +210,13 @@ class SwapDepths(ScoredRun):
             found.append(ONE_PROMPT)
         found += at_their_layer(self.at(), "--at 0")
         table = self.curves
-        thin = table[~table["own"] & (table["tau"] == self.taus[0]) & (table["covered_share"] < COVERED)]
-        few = thin[["layer", "head"]].drop_duplicates()
-        if len(few):
+        thin = table[~table["own"] & (table["tau"] == self.taus[0]) & table["positional_score"].isna()]
+        few = len(thin[["layer", "head"]].drop_duplicates())
+        if few:
+            heads = "1 head has" if few == 1 else f"{few} heads have"
             found.append(
-                f"the swaps that were run hold less than half of the weight of {len(few)} heads: nothing is said about "
-                "them at those depths; run more swaps (--swaps)"
+                f"{heads} no verdict at some depths: the swaps that were run hold half of their weight on fewer than "
+                f"{COVERED_PROMPTS} prompts; run more swaps (--swaps)"
             )
         if "writers" in self.tables and not len(self.writers):
             found.append(NOBODY)
@@ -215,10 +227,12 @@ class SwapDepths(ScoredRun):
         return f"SwapDepths({self.name!r}: depths {', '.join(map(str, self.depths))} and own; {counts})"
 
 
-def _both_ends(rows: pd.DataFrame, *, permuted: bool = False) -> pd.DataFrame:
+def _both_ends(
+    rows: pd.DataFrame, *, permuted: bool = False, paired: pd.DataFrame | None = None
+) -> pd.DataFrame:
     """Scores at the own layer, and of the permuted prompt beside them; heads that were not `permuted` have none."""
     own = rows[rows["own"]].drop(columns=["own", "depth", "covered_share"])
     first = permuted_rows(rows)
     if len(first):
-        return with_permuted(own, first)
+        return with_permuted(own, first, paired)
     return unpermuted(own) if permuted else own

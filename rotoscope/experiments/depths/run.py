@@ -11,7 +11,13 @@ import pandas as pd
 
 from rotoscope.experiments.depths.result import SwapDepths
 from rotoscope.experiments.depths.settings import DepthsSettings
-from rotoscope.experiments.depths.swaps import Swapping, null_scores, swap_at_depths
+from rotoscope.experiments.depths.swaps import (
+    Swapping,
+    null_scores,
+    paired_scores,
+    staying_heads,
+    swap_at_depths,
+)
 from rotoscope.experiments.depths.writers import Writers, plan_gates, positional_heads, readers_of
 from rotoscope.experiments.depths.writers_result import empty_writers
 from rotoscope.experiments.profile.examples import examples
@@ -52,7 +58,8 @@ def depths(
     """What every head follows when two blocks change places at the input of some layer.
 
     `at` names the depths: 0 is the prompt itself, "own" each head's own layer (the papers' score), "all" every layer. The
-    heaviest `swaps` of each prompt are run. With `writers` the carried heads are then asked who writes the place they read:
+    most telling `swaps` of each prompt are run, and for heads that stay in the prompt also paired swaps, which tell a place
+    from the block before. With `writers` the carried heads are then asked who writes the place they read:
     positional heads below them are silenced, and random ones beside (`writers_summary` and `writer_graph` of the result).
     Other settings are fields of `DepthsSettings`; everything else is as for `rs.profile`.
     """
@@ -61,7 +68,7 @@ def depths(
     subject = load(subject)
     check_null(subject, wanted.null)
     layers = int(subject.model.config.get_text_config().num_hidden_layers)
-    asked = wanted.depths(layers)
+    depths_below = wanted.depths(layers)
     seed = shown.settings.get("seed", 0) if seed is None else seed
     SEED.check("seed", seed)
     described = subject_settings(subject, shown) | wanted.stored() | {"seed": seed}
@@ -72,16 +79,20 @@ def depths(
     reader = HeadReader(subject.model)
     run.record.warnings += reader.warnings
     _check_size(reader, shown, wanted, out)
-    runs = Reruns(reader, enters=any(asked))
+    runs = Reruns(reader, enters=any(depths_below))
     most = most_tokens(subject, wanted)
     halving = Halving(run.record.warnings)
-    swapping = Swapping(asked, wanted.swaps, wanted.tau, most, halving=halving)
+    swapping = Swapping(depths_below, wanted.swaps, taus=wanted.tau, most_tokens=most, halving=halving)
     work = batches(shown, "last", most)
     draws = range(wanted.null_draws if wanted.null == "random" else 0)
+    single = batches(shown, "last", 1)  # prompt by prompt: a stopped run has less to do again
     with progress_bar("swapping", (1 + len(draws)) * len(shown), show_progress) as bar:
-        for batch in batches(shown, "last", 1):  # prompt by prompt: a stopped run has less to do again
+        for batch in single:
             run.piece(f"real-{batch.first:06d}", partial(_scores, runs, batch, swapping))
             bar.advance()
+        stay = staying_heads(run.result.at()) if 0 in depths_below else frozenset()
+        for batch in single if stay else []:
+            run.piece(f"paired-{batch.first:06d}", partial(paired_scores, runs, batch, swapping, stay))
         missing = [draw for draw in draws if not run.done(f"random-{draw}")]
         bar.advance((len(draws) - len(missing)) * len(shown))
         real = run.result.prompts

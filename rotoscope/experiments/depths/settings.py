@@ -32,7 +32,7 @@ class DepthsSettings(Settings):
     at: tuple[str, ...] = ("0", OWN)
     """Depths: numbers of layers whose input is exchanged (0: the prompt itself), own (each head's own layer, always there), or
     all."""
-    swaps: int = 64
+    swaps: int = 160
     """How many swaps of a prompt are run, the heaviest first."""
     tau: tuple[float, ...] = (1e-4,)
     """Temperature of the swap weights; several are possible."""

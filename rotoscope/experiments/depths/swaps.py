@@ -5,7 +5,10 @@ change places. Between the two lies the curve that says where a place was writte
 the prompt for each swap and depth scores all heads from that layer on.
 
 Which swaps matter is known beforehand: their weights come from the unswapped run. The heaviest in the mean over all heads
-are run, and every head is told which share of its own weight they cover.
+are run, and `covered_share` is the share of its own weight that they hold for a head.
+
+A head that stays in place may follow a place, or the block before, which stays as well when single blocks change places.
+Paired swaps tell the two apart: every block moves together with the block before it.
 """
 
 from __future__ import annotations
@@ -23,13 +26,14 @@ from rotoscope.measures.batches import Batch, Halving
 from rotoscope.measures.null import Null
 from rotoscope.models.layer import LayerReading
 from rotoscope.models.rerun import Beginning, Reruns
+from rotoscope.runs.result import Tables
 from rotoscope.scores.attention import log_normaliser
 from rotoscope.scores.blocks import BlockLogits, Blocks, block_spread
 from rotoscope.scores.classes import purity_classes
 from rotoscope.scores.swap_pairs import cosines
 from rotoscope.scores.swaps import score_swaps
 from rotoscope.shapes import Bool, Float, Int, Tensor
-from rotoscope.stats.aggregate import INDEX, SCORES
+from rotoscope.stats.aggregate import INDEX, INPUT_SCORES, SCORES, permuted_rows
 
 Scale = Callable[[LayerReading], LayerReading]
 
@@ -40,8 +44,10 @@ class Swapping:
 
     depths: tuple[int, ...] = (0,)
     """The layers whose input is exchanged; 0 is the prompt itself."""
-    swaps: int = 64
-    """How many swaps of a prompt are run, the heaviest first."""
+    swaps: int = 160
+    """How many swaps of a prompt are run."""
+    paired: bool = False
+    """Whether every block moves together with the block before it."""
     taus: tuple[float, ...] = (1e-4,)
     most_tokens: int = 1024
     """How many tokens run through the model together."""
@@ -78,18 +84,18 @@ class _Layer:
     ) -> Float[Tensor, "heads swaps taus"]:
         """The weights of some swaps: of a swap alone |D_a - D_b| decides, and the largest is known."""
         first, second = self.attention[:, pairs].unbind(-1)
-        seen = first + second > 0
+        visible = first + second > 0
         widest = self.attention.amax(1) - self.attention.amin(1)
         lack = widest[:, None] - (first - second).abs()
         tau = torch.tensor(taus, dtype=lack.dtype, device=lack.device)
-        return self.largest[:, None] * (lack[..., None] / -tau).exp() * seen[..., None]
+        return self.largest[:, None] * (lack[..., None] / -tau).exp() * visible[..., None]
 
 
 def swap_at_depths(runs: Reruns, batch: Batch, swapping: Swapping, scale: Scale | None = None) -> pd.DataFrame:
     """Scores of every head on every prompt of a batch, at every depth up to its own layer and at its own (`own`).
 
     One row per (prompt, layer, head, tau, depth). Rows at the own layer are the papers' scores over all swaps; the others are
-    means over the swaps that were run, and `covered_share` says how much of the head's weight these hold.
+    means over the swaps that were run, and `covered_share` is the share of the head's weight these hold.
     """
     return pd.concat(
         [_one_prompt(runs, batch, k, swapping, scale) for k in range(len(batch.prompts))], ignore_index=True
@@ -106,16 +112,22 @@ def _one_prompt(runs: Reruns, batch: Batch, k: int, swapping: Swapping, scale: S
 def choose_swaps(
     runs: Reruns, batch: Batch, k: int, swapping: Swapping, scale: Scale | None = None
 ) -> ChosenSwaps:
-    """The heaviest swaps of one prompt of a batch; from then on nothing is run above the last head that is asked about."""
+    """The swaps of one prompt of a batch; from then on nothing is run above the last head that is asked about."""
     query = batch.queries[-1]
     tokens, blocks = batch.tokens[k : k + 1, : query + 1], batch.blocks_for(query)
-    layers, weight = _closed_form(runs, tokens, blocks, swapping, scale)
+    pairs = swappable(len(blocks), paired=swapping.paired)
+    layers, weight = _closed_form(runs, tokens, blocks, swapping, scale, pairs)
     chosen = heaviest(weight, swapping.swaps)
-    pairs = list(itertools.combinations(range(len(blocks)), 2))
     # Swaps that begin at the same place keep the same beginning.
-    order = sorted(chosen.tolist(), key=pairs.__getitem__)
+    order = [pairs[swap] for swap in sorted(chosen.tolist())]
     runs.last = max(layers)
-    return ChosenSwaps(batch, k, tokens, blocks, layers, order, pairs)
+    return ChosenSwaps(batch, k, tokens, blocks, layers, order)
+
+
+def swappable(blocks: int, *, paired: bool = False) -> list[tuple[int, int]]:
+    """The pairs of blocks that can change places; paired, both need a block before them, and these must not overlap."""
+    pairs = itertools.combinations(range(blocks), 2)
+    return [(a, b) for a, b in pairs if not paired or (a > 0 and b > a + 1)]
 
 
 @dataclass(frozen=True)
@@ -128,27 +140,28 @@ class ChosenSwaps:
     tokens: Int[Tensor, "one n"]
     blocks: Blocks
     layers: dict[int, _Layer]
-    order: list[int]
     pairs: list[tuple[int, int]]
 
     def scores(self, runs: Reruns, kept: Beginning, swapping: Swapping) -> pd.DataFrame:
         """Run the swaps at every depth; one row per (layer, head, tau, depth)."""
         n = self.tokens.shape[1]
+        first = [moved_blocks(self.blocks, *pair, swapping.paired).spans[0][0] for pair in self.pairs]
         for depth in (depth for depth in swapping.depths if depth <= runs.last):
-            for part in _together(self.order, self.pairs, self.blocks, n, swapping.most_tokens):
-                swapping.halving.each(part, n, partial(self._run, runs, kept, depth))
+            for part in _batched(self.pairs, first, n, swapping.most_tokens):
+                swapping.halving.each(part, n, partial(self._run, runs, kept, depth, swapping.paired))
         return self.rows(swapping)
 
-    def _run(self, runs: Reruns, kept: Beginning, depth: int, part: list[int]) -> None:
+    def _run(
+        self, runs: Reruns, kept: Beginning, depth: int, paired: bool, pairs: list[tuple[int, int]]
+    ) -> None:
         """Some of the swaps at one depth."""
-        pairs = [self.pairs[s] for s in part]
-        swaps = Swaps.of(self.blocks, pairs, self.tokens.shape[1], runs.reader.device)
+        swaps = Swaps.of(self.blocks, pairs, self.tokens.shape[1], runs.reader.device, paired=paired)
         _run(runs, kept, depth, swaps, self.layers)
 
     def rows(self, swapping: Swapping) -> pd.DataFrame:
         """The papers' scores, and those at the depths that were run."""
-        run = torch.tensor([self.pairs[s] for s in self.order])
-        return _rows(self.batch, self.k, self.layers, run, swapping)
+        pairs = torch.tensor(self.pairs, dtype=torch.long).reshape(-1, 2)
+        return _rows(self.batch, self.k, self.layers, pairs, swapping)
 
     def begun_again(self, runs: Reruns) -> tuple[ChosenSwaps, Beginning]:
         """The same swaps with the same weights, compared with what the model attends to now, and the prompt run by it."""
@@ -159,27 +172,34 @@ class ChosenSwaps:
 
 
 def _closed_form(
-    runs: Reruns, tokens: Tensor, blocks: Blocks, swapping: Swapping, scale: Scale | None
+    runs: Reruns,
+    tokens: Tensor,
+    blocks: Blocks,
+    swapping: Swapping,
+    scale: Scale | None,
+    pairs: list[tuple[int, int]],
 ) -> tuple[dict[int, _Layer], Float[Tensor, "swaps"]]:
     """What the papers' swaps give, exactly, and the weight of every swap in the sum over heads (at the first tau)."""
-    found: dict[int, _Layer] = {}
+    read: dict[int, _Layer] = {}
     weight = torch.zeros(len(blocks) * (len(blocks) - 1) // 2, dtype=torch.float64)
+    columns = torch.tensor([_column(a, b, len(blocks)) for a, b in pairs], dtype=torch.long)
 
     def visit(layer: LayerReading) -> None:
-        here = (layer if scale is None else scale(layer)).at(0)
-        real = here.real()
+        heads_of_query = (layer if scale is None else scale(layer)).at(0)
+        real = heads_of_query.real()
         heads = [h for h in range(real.shape[1]) if swapping.asks(layer.layer, h)]
         if not heads:
             return
         taus = swapping.taus
-        scores = score_swaps(here, real, blocks, taus, sink=here.sinks, variants=False, detail=True)
+        sinks = heads_of_query.sinks
+        scores = score_swaps(heads_of_query, real, blocks, taus, sink=sinks, variants=False, detail=True)
         assert scores.detail is not None
         weight.add_(scores.detail.weight[0, heads, :, 0].double().sum(0).cpu())
         precise = real.double()
-        own = BlockLogits(here.gather, blocks, real.device).own(precise)
-        attention = (own - log_normaliser(precise, here.sinks)[..., None]).exp()[0]
+        own = BlockLogits(heads_of_query.gather, blocks, real.device).own(precise)
+        attention = (own - log_normaliser(precise, sinks)[..., None]).exp()[0]
         missing = scores.missing[0, :, None]
-        found[layer.layer] = _Layer(
+        read[layer.layer] = _Layer(
             heads,
             scores.positional[0].masked_fill(missing, torch.nan),
             scores.symbolic[0].masked_fill(missing, torch.nan),
@@ -191,7 +211,12 @@ def _closed_form(
         )
 
     runs.reader.read(tokens, (tokens.shape[1] - 1,), visit)
-    return found, weight
+    return read, weight[columns]
+
+
+def _column(first: int, second: int, blocks: int) -> int:
+    """Where a swap stands among all swaps, ordered by first and then by second block."""
+    return first * (2 * blocks - first - 1) // 2 + second - first - 1
 
 
 def heaviest(weight: Float[Tensor, "swaps"], most: int) -> Int[Tensor, "chosen"]:
@@ -199,17 +224,25 @@ def heaviest(weight: Float[Tensor, "swaps"], most: int) -> Int[Tensor, "chosen"]
     return weight.sort(descending=True, stable=True).indices[:most]
 
 
-def _together(
-    order: list[int], pairs: list[tuple[int, int]], blocks: Blocks, n: int, most_tokens: int
-) -> list[list[int]]:
-    """Consecutive swaps whose ends fit a batch."""
-    parts: list[list[int]] = []
-    for swap in order:
-        if parts and (len(parts[-1]) + 1) * (n - blocks.spans[pairs[parts[-1][0]][0]][0]) <= most_tokens:
-            parts[-1].append(swap)
+def _batched(
+    pairs: list[tuple[int, int]], first: list[int], n: int, most_tokens: int
+) -> list[list[tuple[int, int]]]:
+    """Consecutive swaps whose ends, from the `first` position that changes on, fit a batch."""
+    parts: list[list[tuple[int, int]]] = []
+    start = 0
+    for pair, begins in zip(pairs, first, strict=True):
+        if parts and (len(parts[-1]) + 1) * (n - start) <= most_tokens:
+            parts[-1].append(pair)
         else:
-            parts.append([swap])
+            parts.append([pair])
+            start = begins
     return parts
+
+
+def moved_blocks(blocks: Blocks, first: int, second: int, paired: bool) -> Blocks:
+    """The two spans that change places: the blocks themselves, or each from the beginning of the block before it."""
+    spans = [(blocks.spans[block - paired][0], blocks.spans[block][1]) for block in (first, second)]
+    return Blocks(tuple(spans))
 
 
 @dataclass(frozen=True)
@@ -225,18 +258,34 @@ class Swaps:
     """Which entries of a slot are positions; of the two contents after the swap it is the other way round."""
 
     @classmethod
-    def of(cls, blocks: Blocks, pairs: Sequence[tuple[int, int]], n: int, device: torch.device) -> Swaps:
+    def of(
+        cls,
+        blocks: Blocks,
+        pairs: Sequence[tuple[int, int]],
+        n: int,
+        device: torch.device,
+        *,
+        paired: bool = False,
+    ) -> Swaps:
         longest = max(blocks.lengths)
+        moved = [moved_blocks(blocks, *pair, paired) for pair in pairs]
 
         def positions(spans: Sequence[Sequence[int]]) -> list[list[int]]:
             return [[min(start + o, stop - 1) for o in range(longest)] for start, stop in spans]
 
-        slots = [[(slot.start, slot.stop) for slot in blocks.slots(*pair)] for pair in pairs]
+        # Each block stands at the end of what moves with it.
+        slots = [
+            [
+                (slot.stop - blocks.lengths[block], slot.stop)
+                for slot, block in zip(two.slots(0, 1), pair[::-1], strict=True)
+            ]
+            for two, pair in zip(moved, pairs, strict=True)
+        ]
         own = [[blocks.spans[block] for block in pair] for pair in pairs]
         lengths = torch.tensor([[blocks.lengths[block] for block in pair] for pair in pairs], device=device)
         return cls(
-            first=min(blocks.spans[a][0] for a, _ in pairs),
-            orders=torch.tensor([blocks.exchange(*pair, n) for pair in pairs], device=device),
+            first=min(two.spans[0][0] for two in moved),
+            orders=torch.tensor([two.exchange(0, 1, n) for two in moved], device=device),
             before=torch.tensor([positions(spans) for spans in own], device=device),
             after=torch.tensor([positions(spans) for spans in slots], device=device),
             inside=torch.arange(longest, device=device) < lengths[..., None],
@@ -252,20 +301,20 @@ class Swaps:
 
     def _difference(self, logits: Tensor, positions: Tensor, inside: Tensor) -> Tensor:
         heads = logits.shape[1]
-        taken = logits.gather(2, positions.flatten(1)[:, None].expand(-1, heads, -1))
-        entries = taken.unflatten(2, positions.shape[1:]).masked_fill(~inside[:, None], -torch.inf)
+        entries = logits.gather(2, positions.flatten(1)[:, None].expand(-1, heads, -1))
+        entries = entries.unflatten(2, positions.shape[1:]).masked_fill(~inside[:, None], -torch.inf)
         first, second = (entries.logsumexp(-1) - inside.sum(-1)[:, None].to(entries).log()).unbind(-1)
         return first - second
 
 
 def _run(runs: Reruns, kept: Beginning, depth: int, swaps: Swaps, layers: dict[int, _Layer]) -> None:
     """Run some swaps at one depth and note both cosines for every head from there on, once all layers were there."""
-    found: dict[int, tuple[Tensor, Tensor]] = {}
+    both_cosines: dict[int, tuple[Tensor, Tensor]] = {}
 
     def note(number: int, logits: Tensor) -> None:
         if number in layers:
             before = layers[number].before.to(logits)
-            found[number] = cosines(swaps.after_swap(logits), swaps.before_swap(before))
+            both_cosines[number] = cosines(swaps.after_swap(logits), swaps.before_swap(before))
 
     ends = swaps.orders[:, swaps.first :]
     if depth == 0:
@@ -273,8 +322,8 @@ def _run(runs: Reruns, kept: Beginning, depth: int, swaps: Swaps, layers: dict[i
     else:
         assert kept.states is not None
         runs.enter(kept, depth, swaps.first, kept.states[depth, 0, ends], note)
-    for number, both in found.items():
-        layers[number].after.setdefault(depth, []).append(both)
+    for number, pair in both_cosines.items():
+        layers[number].after.setdefault(depth, []).append(pair)
 
 
 def _rows(
@@ -287,8 +336,8 @@ def _rows(
         covered = weight.sum(1)
         scores = {-1: (layer.positional, layer.symbolic)}
         for depth, parts in layer.after.items():
-            both = (torch.cat(side).T[..., None].double() for side in zip(*parts, strict=True))
-            scores[depth] = tuple(((weight * cosine).sum(1) / covered) for cosine in both)  # type: ignore[assignment]
+            sides = (torch.cat(side).T[..., None].double() for side in zip(*parts, strict=True))
+            scores[depth] = tuple(((weight * cosine).sum(1) / covered) for cosine in sides)  # type: ignore[assignment]
         for depth, (positional, symbolic) in scores.items():
             own = depth < 0
             columns: dict[str, Any] = {
@@ -308,6 +357,19 @@ def _rows(
             tables.append(pd.DataFrame(columns))
     kinds = {"prompt": "int32", "input_id": "int32", "layer": "int16", "head": "int16", "depth": "int16"}
     return pd.concat(tables, ignore_index=True).astype(kinds).sort_values(["prompt", *INDEX, "own", "depth"])
+
+
+def staying_heads(heads: pd.DataFrame) -> frozenset[tuple[int, int]]:
+    """Heads that are pure symbolic at their layer and stay more than they follow with the prompt permuted."""
+    symbolic = heads["head_class"].isin(["symbolic", "carried"])
+    stays = heads[INPUT_SCORES[0]] > heads[INPUT_SCORES[1]]
+    return frozenset(heads.loc[symbolic & stays, ["layer", "head"]].itertuples(index=False, name=None))
+
+
+def paired_scores(runs: Reruns, batch: Batch, swapping: Swapping, heads: frozenset[tuple[int, int]]) -> Tables:
+    """Scores of some heads on a batch, every block of the prompt moved together with the block before it."""
+    rows = swap_at_depths(runs, batch, replace(swapping, depths=(0,), heads=heads, paired=True))
+    return {"paired_prompts": permuted_rows(rows)}
 
 
 def null_scores(
@@ -338,10 +400,10 @@ def symbolic_heads(rows: pd.DataFrame, tau: float, gamma: float) -> frozenset[tu
 def null_rows(null: Null, work: list[Batch], swapping: Swapping) -> list[pd.DataFrame]:
     """One draw of the null on every batch."""
     runs = Reruns(null.reader, factors=null.factors, enters=any(swapping.depths))
-    found = []
+    tables = []
     for batch in work:
         rows = swap_at_depths(runs, batch, swapping, lambda layer, batch=batch: null.transform(layer, batch))  # type: ignore[misc]
         rows.insert(0, "draw", null.draw)
         rows.insert(0, "null_name", null.name)
-        found.append(rows)
-    return found
+        tables.append(rows)
+    return tables

@@ -50,15 +50,15 @@ Gates = dict[frozenset[Head], list[Silenced]]
 def readers_of(run: SwapDepths, most: int) -> dict[Head, int]:
     """Carried heads, those with most attention at stake first, each with the layer below which its place was written.
 
-    That is the first depth that was run above its carry depth: there it follows already. Its own layer, if there is none.
+    That is the first depth that was run above the last at which it stays: there it follows already. Its own layer, if there is none.
     """
     heads = run.at()
     carried = heads[heads["head_class"] == "carried"].sort_values(
         "swapped_mass", ascending=False, kind="stable"
     )
     found = {}
-    for layer, head, carry in carried[["layer", "head", "carry_depth"]].head(most).itertuples(index=False):
-        above = (depth for depth in run.depths if carry < depth < layer)
+    for layer, head, stays_at in carried[["layer", "head", "stays_at"]].head(most).itertuples(index=False):
+        above = (depth for depth in run.depths if stays_at < depth < layer)
         found[int(layer), int(head)] = min(above, default=int(layer))
     return found
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rotoscope.scores.classes import where_covered
+from rotoscope.scores.classes import COVERED
 from rotoscope.stats.aggregate import SCORES
 from rotoscope.stats.intervals import mean_interval
 from rotoscope.stats.verdict import BEYOND, Figure, verdicts
@@ -57,14 +57,12 @@ def edges_of(summary: pd.DataFrame) -> pd.DataFrame:
 def _of_reader(rows: pd.DataFrame) -> pd.DataFrame:
     """All conditions of one reader: one family of verdicts."""
     about = {name: int(rows[name].iloc[0]) for name in READER}
-    enough = np.full(len(rows), rows["covered_share"].mean())
-    positional, symbolic = where_covered((rows["positional_score"], rows["symbolic_score"]), enough)
+    rows = rows[rows["covered_share"] >= COVERED]
+    if rows.empty:
+        return pd.DataFrame()
     keys = [*WHERE, "draw"]
     # One row per set of silenced heads, one column per input.
-    stays, follows = (
-        rows.assign(score=score).groupby([*keys, "input_id"], sort=False)["score"].mean().unstack()
-        for score in (positional, symbolic)
-    )
+    stays, follows = (rows.groupby([*keys, "input_id"], sort=False)[score].mean().unstack() for score in SCORES)
     leaning = (follows - stays) / 2
     condition, layer, _, draw = (leaning.index.get_level_values(name) for name in keys)
     [untouched] = leaning.index[condition == NONE]

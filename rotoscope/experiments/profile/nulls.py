@@ -107,7 +107,9 @@ def _permuted_key(draw: int) -> str:
 
 
 def swapping_of(wanted: ProfileSettings, subject: Subject, halving: Halving) -> Swapping:
-    return Swapping((0,), wanted.input_swaps, wanted.tau, most_tokens(subject, wanted), halving=halving)
+    return Swapping(
+        (0,), wanted.input_swaps, taus=wanted.tau, most_tokens=most_tokens(subject, wanted), halving=halving
+    )
 
 
 def permuted(runs: Reruns, batch: Batch, swapping: Swapping) -> Tables:

@@ -42,6 +42,10 @@ class Profile(ScoredRun):
         "The same prompts with their own words permuted: one row per (prompt, layer, head, tau).",
         made_with="input_swaps",
     )
+    paired_prompts = Table(
+        "Of heads that stay there, every block moved together with the block before it: one row per (prompt, layer, head, tau).",
+        optional=True,
+    )
     answers = Table("What the model itself answered; empty if the task expects nothing.", optional=True)
     known_heads = Table(
         "Previous-token, induction and other known scores: one row per (layer, head).", made_with="known=True"
@@ -52,7 +56,7 @@ class Profile(ScoredRun):
     @cached_property
     def scored(self) -> pd.DataFrame:
         """`prompts`, with the scores of the permuted prompt beside them where they were measured."""
-        return with_permuted(self.prompts, self.tables.get("input_prompts"))
+        return with_permuted(self.prompts, self.tables.get("input_prompts"), self.tables.get("paired_prompts"))
 
     @cached_property
     def heads(self) -> pd.DataFrame:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rotoscope.errors import RotoscopeError
+from rotoscope.experiments.depths.swaps import paired_scores, staying_heads
 from rotoscope.experiments.known_heads import scores_of_heads, usual_prompts
 from rotoscope.experiments.profile.examples import examples
 from rotoscope.experiments.profile.nulls import null_passes, permuted, swapping_of
@@ -114,6 +115,9 @@ def profile(
             ):  # prompt by prompt: a stopped run has less to do again
                 run.piece(f"input-{batch.first:06d}", partial(permuted, runs, batch, swapping))
                 bar.advance()
+            stay = staying_heads(run.result.at())
+            for batch in batches(shown, wanted.positions, 1) if stay else []:
+                run.piece(f"paired-{batch.first:06d}", partial(paired_scores, runs, batch, swapping, stay))
     if wanted.examples:
         first = batches(shown[:1], wanted.positions, most)[0]
         run.piece("examples", lambda: examples(reader, first, subject.tokenizer))

@@ -35,9 +35,8 @@ function headCard(k) {
   const variant = (front, label) => missing(value(front + "positional_score")) ? null : line(label + ": positional; symbolic",
     ["positional_score", "symbolic_score"].map((score) => fixed(value(front + score), 3) + interval(front + score)).join("; "), EXPLAINED[label], front + "scores");
   const stability = value("class_stability");
-  const unsure = value("input_class") < 0 ? " (too few swaps run)" : "";
   const permuted = missing(value("covered_share")) ? [] : [
-    ...(value("covered_share") > 0 ? [score("positional", "prompt permuted: positional" + unsure, "input_positional_score"), score("symbolic", "prompt permuted: symbolic" + unsure, "input_symbolic_score")] : []),
+    ...(missing(value("input_positional_score")) ? [] : [score("positional", "prompt permuted: positional", "input_positional_score"), score("symbolic", "prompt permuted: symbolic", "input_symbolic_score")]),
     line("swaps run in the prompt", Math.round(100 * value("covered_share")) + " % of its weight" + (value("input_class") < 0 ? ", no verdict" : ""), EXPLAINED.covered, "covered_share"),
     value("input_class") < 0 ? null : line("class with the prompt permuted", el("b", { class: "class-" + CLASSES[value("input_class")] }, CLASSES[value("input_class")]), null, "input_class"),
     missing(value("carry_depth")) ? null : line("carry depth", value("carry_depth"), EXPLAINED.carry, "carry_depth"),

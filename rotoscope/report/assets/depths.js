@@ -24,10 +24,10 @@ function depthMap() {
   const words = (name, where, positional, symbolic, rest) => name + " " + classWords(headIndex(name)) + "<br>" + where + ": positional " + number(positional) + ", symbolic " + number(symbolic) + rest;
   const z = [], thin = [], text = [];
   names.forEach((name, r) => {
-    const cells = tab.depths.map((_, c) => r * count + c), enough = (c) => covered(c) >= tab.least_covered;
-    z.push(cells.map((c) => missing(p(c)) || !enough(c) ? null : p(c) - s(c)));
-    thin.push(cells.map((c) => missing(p(c)) || enough(c) ? null : 0));
-    text.push(cells.map((c, d) => missing(p(c)) ? "" : words(name, "k = " + tab.depths[d], p(c), s(c), "<br>swaps run hold " + Math.round(100 * covered(c)) + " % of its weight")));
+    const cells = tab.depths.map((_, c) => r * count + c), enough = (c) => !missing(p(c));
+    z.push(cells.map((c) => enough(c) ? p(c) - s(c) : null));
+    thin.push(cells.map((c) => missing(covered(c)) || enough(c) ? null : 0));
+    text.push(cells.map((c, d) => missing(covered(c)) ? "" : words(name, "k = " + tab.depths[d], p(c), s(c), "<br>swaps run hold " + Math.round(100 * covered(c)) + " % of its weight")));
   });
   const across = tab.depths.map((_, c) => c), rows = names.map((_, r) => r);
   const ofOwn = (column) => names.map((name) => overviewNow[column][headIndex(name)]);
@@ -73,15 +73,14 @@ function depthPoints(name) {
 }
 
 function depthCurves() {
-  const name = depthHead(), { layer, x, covered, whole } = depthPoints(name), least = run().tabs.depths.least_covered;
+  const name = depthHead(), { layer, x, whole } = depthPoints(name);
+  const mode = x.every((depth, c) => c === 0 || depth - x[c - 1] <= 1) ? "lines+markers" : "markers"; // no line over depths that were not run
   const traces = ["positional", "symbolic"].flatMap((kind) => {
     const y = whole(kind + "_score"), low = whole(kind + "_score_low"), high = whole(kind + "_score_high");
-    const enough = (values) => values.map((v, c) => covered[c] >= least ? v : null), few = y.map((v, c) => covered[c] >= least ? null : v);
-    const ends = enough(low).some((v) => !missing(v)) ? { error_y: { type: "data", symmetric: false, thickness: 0.8, width: 2, array: y.map((v, c) => Math.max(0, high[c] - v)), arrayminus: y.map((v, c) => Math.max(0, v - low[c])) } } : {};
+    const ends = low.some((v) => !missing(v)) ? { error_y: { type: "data", symmetric: false, thickness: 0.8, width: 2, array: y.map((v, c) => Math.max(0, high[c] - v)), arrayminus: y.map((v, c) => Math.max(0, v - low[c])) } } : {};
     const hover = "k = %{x}<br>" + kind + " %{y:.3f}<extra></extra>";
     return [
-      { type: "scatter", mode: "lines+markers", name: kind, x, y: enough(y), connectgaps: false, line: { color: COLOURS[kind], width: 2 }, marker: { size: 7, symbol: SYMBOLS[kind] }, ...ends, hovertemplate: hover },
-      ...(few.every(missing) ? [] : [{ type: "scatter", mode: "markers", name: kind + ", too few swaps", x, y: few, marker: { size: 7, symbol: SYMBOLS[kind] + "-open", color: COLOURS[kind] }, hovertemplate: hover }]),
+      { type: "scatter", mode, name: kind, x, y, connectgaps: false, line: { color: COLOURS[kind], width: 2 }, marker: { size: 7, symbol: SYMBOLS[kind] }, ...ends, hovertemplate: hover },
     ];
   });
   return { traces, layout: {
@@ -111,7 +110,7 @@ function drawDepths(panel) {
   depths.curves = picture("depth-curve", "Both scores of one head by the depth of the swap", depthCurves, () => {
     const { x, covered, whole } = depthPoints(depthHead()), columns = ["positional_score", "symbolic_score"];
     return { names: ["head", "depth", ...columns, "covered_share"], rows: x.map((depth, c) => [depthHead(), depth, ...columns.map((column) => whole(column)[c]), covered[c]]) };
-  }, { size: "middle", note: "dotted: its own layer; bars: 95 % over prompts; hollow: under half of its weight was run" });
+  }, { size: "middle", note: "dotted: its own layer; bars: 95 % over prompts" });
   const taus = heads().taus;
   if (taus.length > 1) panel.append(el("div", { class: "bar" }, chooser("τ", taus.map(short), state.tau, (k) => { state.tau = k; show(); })));
   panel.append(el("div", { class: "pair lead" }, depths.map.root, el("div", {}, depths.title, depths.curves.root,
