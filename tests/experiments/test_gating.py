@@ -7,7 +7,8 @@ import torch
 import rotoscope as rs
 from rotoscope.errors import RotoscopeError, RunError
 from rotoscope.experiments.gate import run as module
-from rotoscope.experiments.gate.run import Condition, bands, parse_heads, parse_planes, random_controls
+from rotoscope.experiments.gate.run import Condition, bands, with_controls
+from rotoscope.experiments.selection import parse_heads, parse_planes
 from rotoscope.models.gate import Gate, gated
 from rotoscope.models.reader import HeadReader
 from rotoscope.tasks.prompt import Prompt, Prompts, from_tokens
@@ -103,9 +104,10 @@ def test_selections() -> None:
     for wrong in ("9", "a-b", "angle x", "3-99"):
         with pytest.raises(RotoscopeError):
             parse_planes(wrong, reader)
-    assert parse_heads("2:1,0:3", reader, None) == ((2, 1), (0, 3))
+    for words in ("2:1,0:3", "L2H1, l0h3", "2.1,0.3", [(2, 1), (0, 3)], ["2:1", "L0H3"]):
+        assert parse_heads(words, reader, None) == ((2, 1), (0, 3))
     assert len(parse_heads("all", reader, None)) == 12
-    for wrong in ("7:0", "1:x", "positional"):
+    for wrong in ("7:0", "1:x", "positional", "nosuch", "L1", "-1:0", "1:2:3", [(1,)], [(0, -1)]):
         with pytest.raises(RotoscopeError):
             parse_heads(wrong, reader, None)
     assert [band[0] for band in bands(reader, 4)] == [1, 3, 5, 7]
@@ -116,16 +118,17 @@ def test_selections() -> None:
 def test_controls_come_from_the_same_layers() -> None:
     reader = HeadReader(tiny("llama"))
     chosen = Condition("x", "keep", "listed", (1,), ((0, 0), (0, 1), (2, 3)))
-    drawn = list(random_controls(chosen, reader, 20, seed=0))
+    assert next(with_controls(chosen, reader, 20, seed=0)) == chosen
+    drawn = list(with_controls(chosen, reader, 20, seed=0))[1:]
     assert all(sorted(layer for layer, _ in one.heads) == [0, 0, 2] for one in drawn)
     assert all(len(set(one.heads)) == 3 for one in drawn)
     assert len({one.heads for one in drawn}) > 5
     alone = Condition("x", "silence", "listed", (), ((1, 2),))
-    assert {one.heads for one in random_controls(alone, reader, 20, seed=0)} == {
+    assert {one.heads for one in list(with_controls(alone, reader, 20, seed=0))[1:]} == {
         ((1, head),) for head in (0, 1, 3)
     }
     whole = Condition("x", "keep", "all", (1,), parse_heads("all", reader, None))
-    assert list(random_controls(whole, reader, 3, seed=0)) == []
+    assert list(with_controls(whole, reader, 3, seed=0)) == [whole]
 
 
 @pytest.fixture

@@ -101,7 +101,7 @@ def flow() -> SimpleNamespace:
 def gating() -> Gating:
     """Two bands kept and removed, at a loss that tells which it was."""
     rows = [
-        {"condition": f"{action} {first}", "action": action, "head_group": "all", "control": False, "first_id": first,
+        {"condition": f"{action} {first}", "action": action, "head_group": "all", "control": False, "draw": -1, "first_id": first,
          "last_id": first + 1, "gated_heads": 3, "source": source, "prompt": 0, "loss": loss + first, "accuracy": 0.0}
         for source in ("task", "text")
         for action, loss in (("keep", 1.0), ("remove", 5.0))

@@ -317,7 +317,7 @@ def test_canonical_and_theory_and_gating() -> None:
     theory = strict(run_payload(TheoryRun(RunRecord(), {"statements": statements})))["tabs"]["theory"]
     assert theory["verdicts"] == {"holds": 1, "false as printed": 1}
     conditions = pd.DataFrame({
-        "condition": ["a", "a"], "action": "remove", "head_group": "all", "control": False, "first_id": 1, "last_id": 2,
+        "condition": ["a", "a"], "action": "remove", "head_group": "all", "control": False, "draw": -1, "first_id": 1, "last_id": 2,
         "gated_heads": 3, "source": "x", "prompt": [0, 1], "loss": [1.0, 3.0], "accuracy": [0.0, 1.0],
     })  # fmt: skip
     gating = strict(run_payload(Gating(RunRecord(settings={"model": "m"}), {"conditions": conditions})))

@@ -8,38 +8,35 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from rotoscope.experiments.plan.result import summarised
+from rotoscope.experiments.plan.result import MEASURES, summarised
 from rotoscope.runs.result import SavedRun, Table
 from rotoscope.stats.intervals import mean_interval
 from rotoscope.stats.verdict import Figure, verdicts
 
+UNGATED = "nothing gated"
 KEYS = ["condition", "action", "head_group", "control", "first_id", "last_id", "gated_heads", "source"]
 
 
 class Gating(SavedRun):
-    """A gating run: what a model loses without frequencies in its heads, beside random heads there."""
+    """A gating run: what a model loses without frequencies in its heads, beside random heads of the same layers."""
 
     kind = "gating"
+
+    conditions = Table("One row per (condition, source, prompt): loss and accuracy under the gate.")
+    gated_heads = Table("Scores of every head before and under the gate, where one was closed.", optional=True)
 
     @property
     def sweep(self) -> bool:
         """Whether every band was gated in turn, rather than one gate closed."""
         settings = self.run.settings
-        one = settings.get("keep") is not None or settings.get("remove") is not None or settings.get("silence")
-        one = one or settings.get("heads_of_class") is not None
-        return not one if "bands" in settings else not settings.get("scores")
-
-    conditions = Table("One row per (condition, source, prompt): loss and accuracy under the gate.")
-    gated_heads = Table(
-        "Scores of every head before and under the gate, where they were asked for.",
-        optional=True,
-    )
+        named = [settings.get(name) for name in ("keep", "remove", "silence", "heads_of_class")]
+        return all(value in (None, False) for value in named)
 
     @cached_property
     def summary(self) -> pd.DataFrame:
         """One row per condition and source: mean loss and accuracy with 95 % intervals over prompts.
 
-        Random controls of one condition are one row: their draws are averaged per prompt.
+        Random controls of one condition are one row, with the range in which 95 % of the draws lie.
         """
         return summarised(self.conditions, KEYS)
 
@@ -48,23 +45,27 @@ class Gating(SavedRun):
         """What every gate changes, beside random heads of the same layers: one row per condition, source and measure.
 
         `effect` is the mean over prompts of the loss (or accuracy) under the gate minus that without, with its 95 % interval;
-        the null is the same of every random group, and the verdict that of `rotoscope.stats.verdicts`.
+        the null is the same of every random group, and the verdict that of `rotoscope.stats.verdicts`, on the random groups' prompts.
         """
-        keys = ["condition", "head_group", "source"]
         rows, figures = [], []
-        untouched = self.conditions[self.conditions["condition"] == "nothing gated"]
-        before = untouched.set_index(["source", "prompt"])
-        for key, group in self.conditions.drop(untouched.index).groupby(keys, sort=False):
-            for measure, most in (("loss", np.inf), ("accuracy", 1.0)):
+        ungated = self.conditions[self.conditions["condition"] == UNGATED]
+        before = ungated.set_index(["source", "prompt"])
+        keys = ["condition", "head_group", "source"]
+        for key, group in self.conditions.drop(ungated.index).groupby(keys, sort=False):
+            for measure, most in MEASURES.items():
                 wide = group.pivot(index="prompt", columns="draw", values=measure)
-                change = wide.sub(before.loc[key[2]][measure], axis=0)
-                own = change.pop(-1).to_numpy(dtype=float)
-                [low], [high] = mean_interval(own[:, None], (-most, most))
-                error = own.std(ddof=1) / np.sqrt(len(own)) if len(own) > 1 else np.nan
+                changes = wide.sub(before.loc[key[2]][measure], axis=0)
+                effects = changes[-1].to_numpy(dtype=float)
+                [low], [high] = mean_interval(effects[:, None], (-most, most))
+                paired = changes.dropna()
+                error = paired[-1].std(ddof=1) / np.sqrt(len(paired))
                 heads = int(group.loc[~group["control"], "gated_heads"].iloc[0])
-                about = dict(zip(keys, key, strict=True)) | {"gated_heads": heads, "measure": measure}
-                rows.append(about | {"effect": own.mean(), "low": low, "high": high, "prompts": len(own)})
-                figures.append(Figure(float(own.mean()), error, change.mean().tolist(), measure == "accuracy"))
+                labels = dict(zip(keys, key, strict=True)) | {"gated_heads": heads, "measure": measure}
+                rows.append(
+                    labels | {"effect": effects.mean(), "low": low, "high": high, "prompts": len(effects)}
+                )
+                value, *draws = paired.mean().tolist()
+                figures.append(Figure(value, error, draws, measure == "accuracy"))
         beside = pd.DataFrame([asdict(verdict) for verdict in verdicts(figures)])
         return pd.concat([pd.DataFrame(rows), beside], axis=1)
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from rotoscope.errors import RotoscopeError
-from rotoscope.experiments.profile.settings import head_pairs
+from rotoscope.experiments.selection import head_pairs
 from rotoscope.settings import Settings, count, listed
 
-ENOUGH_DRAWS = 5
-"""Random groups beside a class that is silenced: as many as a verdict takes (`rotoscope.stats.verdicts`)."""
+HeadClass = Literal["positional", "symbolic", "carried", "uniform", "mixed"]
+Group = Literal["all", "positional", "symbolic", "carried", "uniform", "mixed"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,50 +37,50 @@ class GateSettings(Settings):
     silence: bool = False
     """Silence the chosen heads whole."""
     heads: str = "all"
-    """all, a class (positional, symbolic, uniform, mixed), or layer:head as in 12:0,3:4."""
-    heads_of_class: Literal["positional", "symbolic", "carried", "uniform", "mixed"] | None = None
+    """all, a class (positional, symbolic, uniform, mixed), or layer:head as in 18:6,20:4."""
+    heads_of_class: HeadClass | None = None
     """Silence all heads of this class, and judge what is lost beside random heads of the same layers."""
     bands: int = 8
     """Sweep: how many bands the frequencies are cut into."""
-    groups: tuple[Literal["all", "positional", "symbolic", "carried", "uniform", "mixed"], ...] = (
-        "all",
-        "positional",
-        "symbolic",
-    )
+    groups: tuple[Group, ...] = ("all", "positional", "symbolic")
     """Sweep: whose heads are gated, all or those of a class; a class without heads is left out."""
-    controls: int = 2
-    """Random groups of as many heads from the same layers, beside every group but all; with heads_of_class 5, which a verdict
-    takes."""
+    controls: int = 20
+    """Random groups of as many heads from the same layers, beside every group but all; in a sweep each on a quarter of the
+    prompts, at least two."""
     scores: bool = True
     """One gate: also score every head under it."""
 
     @classmethod
     def plain(cls, changes: dict[str, Any]) -> dict[str, Any]:
         """Frequency ids and heads as lists will do in Python."""
-        found = super().plain(changes)
+        fields = super().plain(changes)
         for name in ("keep", "remove"):
-            if not isinstance(found.get(name, ""), str | None):
-                found[name] = listed(name, found[name]) or "none"
-        if found.get("heads_of_class") is not None:
-            found.setdefault("controls", ENOUGH_DRAWS)
-        if not isinstance(found.get("heads", ""), str):
-            found["heads"] = ",".join(f"{layer}:{head}" for layer, head in head_pairs(found["heads"]))
-        return found
+            if not isinstance(fields.get(name, ""), str | None):
+                fields[name] = listed(name, fields[name]) or "none"
+        if not isinstance(fields.get("heads", ""), str):
+            fields["heads"] = ",".join(f"{layer}:{head}" for layer, head in head_pairs(fields["heads"]))
+        return fields
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if (self.keep is not None) + (self.remove is not None) + self.silence > 1:
             raise RotoscopeError("say one of: keep (--keep), remove (--remove), silence (--silence)")
-        others = self.keep is not None or self.remove is not None or self.silence or self.heads != "all"
-        if self.heads_of_class is not None and others:
+        by_heads = self.keep is not None or self.remove is not None or self.silence or self.heads != "all"
+        if self.heads_of_class is not None and by_heads:
             raise RotoscopeError(
                 "--heads-of-class silences whole heads: give it without keep, remove, silence and heads"
             )
 
     @property
+    def action(self) -> str | None:
+        """What one gate does: keep, remove or silence; None in a sweep."""
+        if self.silence or self.heads_of_class is not None:
+            return "silence"
+        if self.keep is not None:
+            return "keep"
+        return None if self.remove is None else "remove"
+
+    @property
     def case(self) -> str:
         """Whether one gate is closed or every band in turn."""
-        one = (
-            self.keep is not None or self.remove is not None or self.silence or self.heads_of_class is not None
-        )
-        return "one gate" if one else "a sweep"
+        return "a sweep" if self.action is None else "one gate"

@@ -166,26 +166,29 @@ class Planner(ABC, Generic[P]):
 
     def plan(self, show_progress: bool | None) -> P:
         """Rank, choose and judge; what an earlier try has finished is read back."""
-        run, names = self.run, self._rankings
+        run, settings = self.run, self.settings
+        names = [name for name in settings.rankings if name != RANDOM]
+        draws = settings.random_draws if RANDOM in settings.rankings else 0
         least, *between, most = self.budgets
         if not between:
             raise RotoscopeError(
                 f"at no budget would some of the {len(self.units)} {self.unit_columns[-1].replace('_', ' ')}s be kept and others "
                 "dropped, so rankings could not be compared: give another --keep, --planes or --frontier"
             )
-        points = 2 + len(names) * len(between)
-        check_losses(self.subject, self.judging_prompts, points, run.folder)
-        with progress_bar("planning", points + len(names), show_progress) as bar:
+        check_losses(self.subject, self.judging_prompts, 2 + (len(names) + draws) * len(between), run.folder)
+        with progress_bar("planning", 2 + len(names) * (1 + len(between)) + draws, show_progress) as bar:
             for count in (least, most):
                 run.piece(f"{ANY}-{count}", partial(self._point, ANY, NO_DRAW, self._unranked, count))
                 bar.advance()
-            for name, draw in names:
-                label = f"{name}-{draw + 1}"
-                ranked = run.piece(f"ranking-{label}", partial(self._ranking, name, draw))["scores"]
+            for name in names:
+                ranked = run.piece(f"ranking-{name}", partial(self._ranking, name))["scores"]
                 bar.advance()
                 for count in between:
-                    run.piece(f"point-{label}-{count}", partial(self._point, name, draw, ranked, count))
+                    run.piece(f"point-{name}-{count}", partial(self._point, name, NO_DRAW, ranked, count))
                     bar.advance()
+            for draw in range(draws):
+                run.piece(f"{RANDOM}-{draw}", partial(self._random_choice, draw, between))
+                bar.advance()
         run.piece(PLAN, self._decision)
         self.export()
         reader = self.reader
@@ -193,16 +196,6 @@ class Planner(ABC, Generic[P]):
             subject=describe(self.subject, reader, run.record.settings["fingerprint"]),
             proof=Proof(len(reader.proof), max(reader.proof, default=None), reader.way),
         )
-
-    @property
-    def _rankings(self) -> list[tuple[str, int]]:
-        """Every ranking, random ones draw by draw."""
-        draws = range(self.settings.random_draws)
-        return [
-            (name, draw)
-            for name in self.settings.rankings
-            for draw in (draws if name == RANDOM else (NO_DRAW,))
-        ]
 
     @property
     def _unranked(self) -> pd.DataFrame:
@@ -215,13 +208,15 @@ class Planner(ABC, Generic[P]):
         groups = ordered.groupby(self.within) if self.within else ordered.groupby(np.zeros(len(ordered)))
         return units.assign(place=groups.cumcount().reindex(units.index))
 
-    def _ranking(self, name: str, draw: int) -> Tables:
-        if name == RANDOM:
-            generator = np.random.default_rng((self.settings.seed, draw))
-            ranked = self.placed(generator.random(len(self.units)))
-        else:
-            ranked = self.rank(name)
-        return {"scores": ranked.assign(ranking=name, draw=draw)}
+    def _ranking(self, name: str) -> Tables:
+        return {"scores": self.rank(name).assign(ranking=name, draw=NO_DRAW)}
+
+    def _random_choice(self, draw: int, counts: Sequence[int]) -> Tables:
+        """A random ranking, and what it loses at every budget."""
+        generator = np.random.default_rng((self.settings.seed, draw))
+        ranked = self.placed(generator.random(len(self.units))).assign(ranking=RANDOM, draw=draw)
+        points = [self._point(RANDOM, draw, ranked, count)["points"] for count in counts]
+        return {"scores": ranked, "points": pd.concat(points, ignore_index=True)}
 
     def _point(self, name: str, draw: int, ranked: pd.DataFrame, count: int) -> Tables:
         """Loss and accuracy with so many units kept. Random choices choose nothing, and are judged on fewer prompts."""

@@ -6,17 +6,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from rotoscope.errors import RotoscopeError
+from rotoscope.experiments.selection import head_pairs
 from rotoscope.measures.measure import Measure, find_measure, measure_path
 from rotoscope.settings import TAU, Bounds, Settings, check_tau, count, each, each_tau, listed, share
-
-
-def head_pairs(heads: Any) -> list[tuple[int, int]]:
-    """(layer, head) pairs from "12:0,3:4" or from a list of pairs."""
-    try:
-        pairs = [part.split(":") for part in heads.split(",")] if isinstance(heads, str) else list(heads)
-        return [(int(layer), int(head)) for layer, head in pairs]
-    except (TypeError, ValueError) as problem:
-        raise RotoscopeError(f"'{heads}': heads are written layer:head, as in 12:0,3:4") from problem
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +44,7 @@ class ProfileSettings(Settings):
     frequencies: bool = False
     """Score every rotation plane of every head by itself, too, at the last query."""
     heads: str | None = None
-    """With frequencies: only of these heads, written layer:head as in 12:0,3:4."""
+    """With frequencies: only of these heads, written layer:head as in 18:6,20:4."""
     null: Literal["none", "random", "gaussian"] = "random"
     """What stands beside every figure: a randomly initialised model, Gaussian keys, or nothing."""
     null_draws: int = 5
