@@ -127,6 +127,7 @@ def make_nulls(
             yield _random(
                 draw,
                 _initialise(subject, own, subject.device),
+                reader,
                 real,
                 calibration,
                 halving or Halving(),
@@ -135,9 +136,16 @@ def make_nulls(
             yield Null(name, draw, reader, _noisy(own), [1.0])
 
 
-def _random(draw: int, model: Any, real: pd.DataFrame, calibration: list[Batch], halving: Halving) -> Null:
+def _random(
+    draw: int,
+    model: Any,
+    subject_reader: HeadReader,
+    real: pd.DataFrame,
+    calibration: list[Batch],
+    halving: Halving,
+) -> Null:
     """A fresh model, its logits rescaled; it is of the subject's class, whose reading was proven already."""
-    reader = HeadReader(model, prove=False)
+    reader = HeadReader(model, like=subject_reader)
     kept: dict[tuple[int, int], list[LayerReading]] = {}
     free = MOST_KEPT
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,14 @@ from rotoscope.errors import ModelError
 from rotoscope.models.offloading import scratch_folder
 from rotoscope.models.sanitize import read_json, room_for_file
 from rotoscope.models.weight_check import cache_folder, check_complete, folded, same_random_numbers
-from rotoscope.models.zoo import file_hash
+from rotoscope.models.zoo import digest_of, file_hash
 from rotoscope.runs.files import disk_errors
 
 CONVERSION = 3  # raise when a newer conversion must not reuse older copies
 SIZES = ("block_count", "embedding_length", "attention.head_count")
 """What every GGUF file of a language model says, under its architecture's name."""
+CHECKSUMS = "checksums.json"
+"""In a copy: the SHA-256 of its weights, by their file."""
 INCOMPLETE = "incomplete.json"
 """In a copy of a file that lacks tensors: what is wrong with it. Such copies are made for those who ask for them."""
 
@@ -31,10 +34,20 @@ def converted(file: Path, *, allow_missing: bool = False) -> tuple[Path, list[st
     whole = cache_folder() / "gguf" / f"{file_hash(file)[:24]}-{CONVERSION}"
     partial = whole.with_name(f"{whole.name}-incomplete")
     folder = partial if allow_missing and not (whole / "config.json").exists() else whole
-    if not (folder / "config.json").exists():
+    if not _is_sound(folder):
+        shutil.rmtree(folder, ignore_errors=True)
         folder = _make(file, whole, partial, allow_missing=allow_missing)
     noted = read_json(folder / INCOMPLETE)["warnings"] if (folder / INCOMPLETE).is_file() else []
     return folder, noted
+
+
+def _is_sound(folder: Path) -> bool:
+    """Whether a copy is there, its weights as they were written."""
+    try:
+        checksums = json.loads((folder / CHECKSUMS).read_text(encoding="utf-8"))
+        return all(file_hash(folder / name) == checksum for name, checksum in checksums.items())
+    except (OSError, ValueError, AttributeError):
+        return False
 
 
 def _make(file: Path, whole: Path, partial: Path, *, allow_missing: bool) -> Path:
@@ -42,11 +55,13 @@ def _make(file: Path, whole: Path, partial: Path, *, allow_missing: bool) -> Pat
         warnings = _convert(file, scratch, allow_missing=allow_missing)
         if warnings:
             (scratch / INCOMPLETE).write_text(json.dumps({"warnings": warnings}), encoding="utf-8")
+        checksums = {weights.name: digest_of(weights) for weights in scratch.glob("*.safetensors")}
+        (scratch / CHECKSUMS).write_text(json.dumps(checksums), encoding="utf-8")
         folder = partial if warnings else whole
         try:
             scratch.rename(folder)
         except OSError:
-            if not (folder / "config.json").exists():  # another process may have been faster
+            if not _is_sound(folder):  # another process may have been faster
                 raise
     return folder
 

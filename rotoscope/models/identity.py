@@ -229,11 +229,12 @@ def _code_of(hook: Callable[..., Any]) -> str:
         return repr(hook)
     around = [cell.cell_contents for cell in getattr(function, "__closure__", None) or ()]
     arguments = [hook.args, hook.keywords] if isinstance(hook, partial) else []
-    return f"{function.__qualname__} {_instructions(code)} {around!r} {function.__defaults__!r} {arguments!r}"
+    return f"{function.__qualname__} {instructions(code)} {around!r} {function.__defaults__!r} {arguments!r}"
 
 
-def _instructions(code: CodeType) -> str:
+def instructions(code: CodeType) -> str:
+    """What a function does: its byte code with names and constants, those of functions inside it as well."""
     constants = [
-        _instructions(value) if isinstance(value, CodeType) else repr(value) for value in code.co_consts
+        instructions(value) if isinstance(value, CodeType) else repr(value) for value in code.co_consts
     ]
     return f"{code.co_code.hex()} {code.co_names} {constants}"

@@ -26,18 +26,22 @@ from rotoscope.models.chunks import Chunks, Pass, chunk_size, same_in_chunks
 from rotoscope.models.devices import alone, one_thread
 from rotoscope.models.layer import LayerReading, Rotation, dead_planes, find_layouts
 from rotoscope.models.offloading import check_whole, computes_on, offloads, put_back
+from rotoscope.models.proofs import Reading, recall, remember
 from rotoscope.models.rope import context_length
 from rotoscope.models.sites import (
     Call,
     Projected,
+    RotaryTableSite,
     Site,
     attending,
     blocks_around,
     find_sites,
     looks_both_ways,
+    names_of,
     precise,
     readable_attention,
     short_tables,
+    sites_of,
 )
 from rotoscope.models.weight_check import Watch, check_buffers, check_finite, check_logits, watched
 from rotoscope.scores.attention import attention_weights
@@ -67,48 +71,115 @@ CALLED: Any = object()
 """The mask that a module was called with."""
 
 
+def check_readable(model: Any) -> None:
+    """Refuse a model that is not whole, holds NaN, or does not attend as its weights say."""
+    if getattr(model, STOPPED, False):
+        raise UnprovenError(
+            "planes of this model have been stopped (stop_planes), and what would be read are its heads as they were before: load "
+            "the model again"
+        )
+    check_whole(model)
+    check_buffers(model)
+
+
 class HeadReader:
     """Reads the heads of one model. Making it proves, layer by layer, that the reading is right."""
 
-    def __init__(self, model: Any, *, prove: bool = True, seed: int = 0) -> None:
-        if getattr(model, STOPPED, False):
-            raise UnprovenError(
-                "planes of this model have been stopped (stop_planes), and what would be read are its heads as they were before: load "
-                "the model again"
-            )
-        check_whole(model)
-        check_buffers(model)
+    def __init__(
+        self,
+        model: Any,
+        *,
+        prove: bool | None = None,
+        identity: str = "",
+        like: HeadReader | None = None,
+        seed: int = 0,
+    ) -> None:
+        """`identity` is the model's; where it was proven before, it is not proven again unless `prove` is True.
+
+        `like` reads a model of the same class and configuration: what it has learned holds for this one.
+        """
+        check_readable(model)
         self.model = model
         self.device = computes_on(model)
         self.offloads = offloads(model)
         """Whether weights are brought in for the time of a call, and have to be taken out again where one is cut short."""
-        generator = torch.Generator().manual_seed(seed)
-        vocabulary = int(model.config.get_text_config().vocab_size)
-        length = min(PROOF_TOKENS, self.positions or PROOF_TOKENS)
-        self.proof_tokens = torch.randint(0, vocabulary, (1, length), generator=generator).to(self.device)
-        self.proof: list[float] = []
-        self.direct = True
-        """Whether queries and keys come out of the forward pass itself; else modules are called again."""
-        self.both_ways = False
-        """Whether a position attends to later ones too, as in an encoder: then only the last can be asked for."""
+        self._modules = list(model.modules())
+        self.proof_tokens = self._random_tokens(seed)
         self._chunks: bool | None = None
         """Whether a prompt reads the same in chunks; None until that was tried."""
-        with self.ready():
-            self.sites = find_sites(model, self.proof_tokens)
-            self.blocks = blocks_around(model, self.sites)
-            eager: list[Call] = []
-            if prove:
-                with attending(model, "eager"):
-                    eager = self._calls()
-            calls = self._calls()
-            unrotated = [_again(site, call, model) for site, call in zip(self.sites, calls, strict=True)]
-            self.head_counts = [projected.query.shape[1] for projected in unrotated]
-            self.key_head_counts = [projected.key.shape[1] for projected in unrotated]
-            self.layouts = find_layouts(self.sites, calls)
-            self.dead_planes = list(map(dead_planes, unrotated, self.layouts))
-            """For every layer, the frequency ids that add nothing to any logit."""
-            for k, site in enumerate(self.sites):
-                self._prove(site, calls[k], eager[k] if prove else None)
+        recalled = recall(model, identity) if identity and prove is None else None
+        if like is not None:
+            recalled = replace(like.reading, proof=[])
+        if recalled is not None:
+            self.sites = sites_of(model, recalled.modules, from_table=recalled.from_table)
+            self._take(recalled)
+        else:
+            with self.ready():
+                self._learn(prove=prove is not False)
+            if identity and self.proof:
+                remember(model, identity, self.reading)
+        self.blocks = blocks_around(model, self.sites)
+
+    def _learn(self, *, prove: bool) -> None:
+        """Find the attention modules, how their heads rotate, and prove it, unless that is not asked for."""
+        self.sites = find_sites(self.model, self.proof_tokens)
+        self.blocks = blocks_around(self.model, self.sites)
+        eager: list[Call] = []
+        if prove:
+            with attending(self.model, "eager"):
+                eager = self._calls()
+        calls = self._calls()
+        unrotated = [_again(site, call, self.model) for site, call in zip(self.sites, calls, strict=True)]
+        layouts = find_layouts(self.sites, calls)
+        self._take(
+            Reading(
+                modules=names_of(self.model, self.sites),
+                from_table=isinstance(self.sites[0], RotaryTableSite),
+                layouts=layouts,
+                head_counts=[projected.query.shape[1] for projected in unrotated],
+                key_head_counts=[projected.key.shape[1] for projected in unrotated],
+                dead_planes=list(map(dead_planes, unrotated, layouts)),
+                direct=True,
+                both_ways=False,
+                proof=[],
+            )
+        )
+        for k, site in enumerate(self.sites):
+            self._prove(site, calls[k], eager[k] if prove else None)
+
+    def _take(self, reading: Reading) -> None:
+        self._names, self._from_table = reading.modules, reading.from_table
+        self.layouts = reading.layouts
+        self.head_counts, self.key_head_counts = reading.head_counts, reading.key_head_counts
+        self.dead_planes = reading.dead_planes
+        """For every layer, the frequency ids that add nothing to any logit."""
+        self.direct = reading.direct
+        """Whether queries and keys come out of the forward pass itself; else modules are called again."""
+        self.both_ways = reading.both_ways
+        """Whether a position attends to later ones too, as in an encoder: then only the last can be asked for."""
+        self.proof = reading.proof
+
+    @property
+    def reading(self) -> Reading:
+        """What was learned of the model."""
+        return Reading(
+            modules=self._names,
+            from_table=self._from_table,
+            layouts=self.layouts,
+            head_counts=self.head_counts,
+            key_head_counts=self.key_head_counts,
+            dead_planes=self.dead_planes,
+            direct=self.direct,
+            both_ways=self.both_ways,
+            proof=self.proof,
+        )
+
+    def _random_tokens(self, seed: int) -> Tensor:
+        """The tokens of the proof [1, n]."""
+        generator = torch.Generator().manual_seed(seed)
+        vocabulary = int(self.model.config.get_text_config().vocab_size)
+        length = min(PROOF_TOKENS, self.positions or PROOF_TOKENS)
+        return torch.randint(0, vocabulary, (1, length), generator=generator).to(self.device)
 
     @property
     def warnings(self) -> list[str]:
@@ -221,14 +292,14 @@ class HeadReader:
             self._without_dropout(),
             torch.no_grad(),
             one_thread(self._small),
-            readable_attention(self.model),
+            readable_attention(self.model, self._modules),
         ):
             yield
 
     @contextmanager
     def _without_dropout(self) -> Iterator[None]:
-        was, training = self.model.training, {module for module in self.model.modules() if module.training}
-        if training:  # walking through a large model takes as long as a layer of it
+        was, training = self.model.training, {module for module in self._modules if module.training}
+        if training:
             self.model.eval()
         try:
             yield
@@ -237,7 +308,7 @@ class HeadReader:
                 put_back(self.model)
             if training:
                 self.model.train(was)
-                for module in self.model.modules():
+                for module in self._modules:
                     module.training = module in training
 
     def _run(

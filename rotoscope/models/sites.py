@@ -316,12 +316,12 @@ def _never_attended(module: nn.Module) -> str:
 
 
 @contextmanager
-def readable_attention(model: Any) -> Iterator[None]:
+def readable_attention(model: Any, modules: Sequence[Any] | None = None) -> Iterator[None]:
     """Kernels that hide their mask (flash, flex) and compiled code make room for SDPA or eager attention, and come back.
 
-    The model is this thread's alone meanwhile.
+    The model is this thread's alone meanwhile. `modules` are those of the model, where somebody knows them.
     """
-    with alone(model), uncompiled(model):
+    with alone(model), uncompiled(modules or list(model.modules())):
         before = model.config._attn_implementation
         if before not in ("sdpa", "eager") and not before.startswith("rotoscope_"):
             before = "sdpa" if getattr(model, "_supports_sdpa", False) else "eager"
@@ -330,10 +330,10 @@ def readable_attention(model: Any) -> Iterator[None]:
 
 
 @contextmanager
-def uncompiled(model: Any) -> Iterator[None]:
+def uncompiled(modules: Sequence[Any]) -> Iterator[None]:
     """Run what was compiled in place (`model.compile()`) as it was written."""
     with ExitStack() as stack:
-        for module in model.modules():
+        for module in modules:
             if getattr(module, "_compiled_call_impl", None) is not None:
                 stack.enter_context(replaced(module, "_compiled_call_impl", None))
         yield
@@ -381,10 +381,21 @@ def find_sites(model: Any, tokens: Tensor) -> list[Site]:
     return [InterfaceSite(module, layer) for layer, module in enumerate(modules)]
 
 
-def blocks_around(model: Any, sites: list[Site]) -> list[Any]:
-    """The decoder block around each attention module: what enters it is the residual stream."""
+def names_of(model: Any, sites: Sequence[Site]) -> list[str]:
+    """The names of the attention modules in a model."""
     names = {id(module): name for name, module in model.named_modules()}
-    return [model.get_submodule(names[id(site.module)].rpartition(".")[0]) for site in sites]
+    return [names[id(site.module)] for site in sites]
+
+
+def sites_of(model: Any, names: Sequence[str], *, from_table: bool) -> list[Site]:
+    """The sites whose names are known already."""
+    kind = RotaryTableSite if from_table else InterfaceSite
+    return [kind(model.get_submodule(name), layer) for layer, name in enumerate(names)]
+
+
+def blocks_around(model: Any, sites: Sequence[Site]) -> list[Any]:
+    """The decoder block around each attention module: what enters it is the residual stream."""
+    return [model.get_submodule(name.rpartition(".")[0]) for name in names_of(model, sites)]
 
 
 def precise(site: Site, call: Call) -> tuple[Site, Call]:

@@ -111,20 +111,24 @@ def folded(problem: BaseException) -> str:
 def _log(problem: BaseException) -> Path | None:
     """Write the whole error down, in place of the one before; nowhere, where that is not possible."""
     place = cache_folder() / LOG
-    text = "".join(traceback.format_exception(problem))
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        handle, scratch = tempfile.mkstemp(prefix=f".{LOG}-", dir=place.parent)
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as stream:
-                stream.write(text)
-            os.replace(scratch, place)
-        except OSError:
-            Path(scratch).unlink(missing_ok=True)
-            raise
+        write_whole(place, "".join(traceback.format_exception(problem)))
     except OSError:
         return None
     return place
+
+
+def write_whole(place: Path, text: str) -> None:
+    """A text file that is there as a whole or not at all, whoever else writes it."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    handle, scratch = tempfile.mkstemp(prefix=f".{place.name}-", dir=place.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as stream:
+            stream.write(text)
+        os.replace(scratch, place)
+    except OSError:
+        Path(scratch).unlink(missing_ok=True)
+        raise
 
 
 # NaN and infinity stop a run where they first show, with the layer and the weights they come from.

@@ -10,13 +10,12 @@ import hashlib
 import importlib.util
 import json
 import os
-import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from rotoscope.errors import ModelError
-from rotoscope.models.weight_check import cache_folder, folded
+from rotoscope.models.weight_check import cache_folder, folded, write_whole
 
 FOLDER = "ROTOSCOPE_MODELS"
 """The environment variable that names the folder with model files."""
@@ -135,19 +134,16 @@ def file_hash(path: Path) -> str:
         known = json.loads(note.read_text(encoding="utf-8"))
         if known["file"] == place and known["stamp"] == stamp:
             return str(known["sha256"])
-    with path.open("rb") as stream:
-        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    digest = digest_of(path)
     with suppress(OSError):  # a cache that cannot be written costs time only
-        _remember(note, {"file": place, "stamp": stamp, "sha256": digest})
+        write_whole(note, json.dumps({"file": place, "stamp": stamp, "sha256": digest}))
     return digest
 
 
-def _remember(note: Path, content: dict[str, object]) -> None:
-    note.parent.mkdir(parents=True, exist_ok=True)
-    handle, scratch = tempfile.mkstemp(dir=note.parent)
-    with os.fdopen(handle, "w", encoding="utf-8") as stream:
-        json.dump(content, stream)
-    os.replace(scratch, note)
+def digest_of(path: Path) -> str:
+    """The SHA-256 of a file, computed now."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _from_hub(name: str) -> Path:

@@ -117,6 +117,10 @@ def test_converted_copy_is_found_again(tmp_path: Path, monkeypatch: pytest.Monke
         (tmp_path / name).write_bytes(content)
         assert rs.load(tmp_path / name, device="cpu").name == name[0]
     assert made == ["a.gguf", "c.gguf"]
+    for copied in (tmp_path / "cache" / "gguf").glob("*/model.safetensors"):
+        copied.write_bytes(copied.read_bytes()[:-8] + b"damaged!")
+    assert rs.load(tmp_path / "b.gguf", device="cpu").name == "b"
+    assert made == ["a.gguf", "c.gguf", "b.gguf"]
 
 
 @pytest.mark.parametrize("start", [None, False, True])

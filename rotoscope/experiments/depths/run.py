@@ -76,7 +76,7 @@ def depths(
     if run.finished is not None:
         return run.finished
     run.record.warnings += subject.caveats
-    reader = HeadReader(subject.model)
+    reader = HeadReader(subject.model, identity=described["fingerprint"])
     run.record.warnings += reader.warnings
     _check_size(reader, shown, wanted, out)
     runs = Reruns(reader, enters=any(depths_below))

@@ -77,7 +77,7 @@ def profile(
         return run.finished
 
     run.record.warnings += subject.caveats
-    reader = HeadReader(subject.model, prove=wanted.prove)
+    reader = HeadReader(subject.model, prove=wanted.prove, identity=described["fingerprint"])
     run.record.warnings += reader.warnings
     if wanted.known:
         reader.check_predicts("leave --known out")

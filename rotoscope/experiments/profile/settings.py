@@ -61,8 +61,9 @@ class ProfileSettings(Settings):
     """Also score every head as what people know (previous-token, induction, copying, ... heads), and count kinds by class."""
     batch_tokens: int | None = None
     """Most tokens that run through the model together; what a killed run has to do again. By default 1,024 on a CPU."""
-    prove: bool = True
-    """Check that the model's own attention is rebuilt; leave it on unless you time things."""
+    prove: bool | None = None
+    """Check that the model's own attention is rebuilt. By default a model that was proven before is not proven again; true proves
+    it, false never does."""
 
     @classmethod
     def plain(cls, changes: dict[str, Any]) -> dict[str, Any]:
