@@ -13,7 +13,7 @@ import pandas as pd
 
 from benchmarks.measure import Report
 from rotoscope.experiments.profile.result import Profile
-from rotoscope.report.write import write_report
+from rotoscope.report.page import write_report
 from rotoscope.runs.record import RunRecord, SubjectRecord
 
 LAYERS, HEADS, PLANES, PROMPTS = 80, 64, 64, 2

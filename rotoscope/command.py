@@ -10,15 +10,23 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import os
 import re
+import shutil
+import sys
+import textwrap
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
-from cyclopts import CoercionError, Parameter, Token, convert
+from cyclopts import App, CoercionError, CycloptsError, Parameter, Token, convert
+from cyclopts.config import Env, Toml
 
+from rotoscope import __version__
 from rotoscope.errors import RotoscopeError
-from rotoscope.settings import Bounds, Output, Settings, nearest
+from rotoscope.settings import Bounds, Settings, nearest
 
 Given = dict[str, Any]
 KEPT = ("ROTOSCOPE_CACHE", "ROTOSCOPE_MODELS", "ROTOSCOPE_API_KEY")
@@ -147,11 +155,6 @@ def flags(function: Callable[..., int]) -> list[str]:
     return [name for name in inspect.signature(function).parameters if name != "tokens"]
 
 
-def makes_run(function: Callable[..., int]) -> bool:
-    """Whether a command makes a run in a folder of its own."""
-    return any(bundle.kind is Output for bundle in getattr(function, "bundles", {}).values())
-
-
 def usual(function: Callable[..., int]) -> dict[str, Any]:
     """What each setting of a command is where it is not given."""
     found = {name: one.default for name, one in inspect.signature(function).parameters.items()}
@@ -195,3 +198,127 @@ def check_file(content: Mapping[str, Any], name: str, commands: Mapping[str, Cal
                     f"{name} sets '{key}' for {table}, which has no such setting: {nearest(key, known)}"
                     f"see rotoscope {table} --help"
                 )
+
+
+# An application of commands: settings files, environment variables, and errors as sentences.
+
+
+NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
+"""How torch says it: of a GPU, of a CPU, of a CPU on Windows."""
+ENVIRONMENT = "ROTOSCOPE_"
+
+
+def make_app(commands: Mapping[str, Callable[..., int]]) -> App:
+    """A command line with these commands."""
+    app = App(
+        name="rotoscope",
+        help=(
+            "Does an attention head attend by position or by symbol? Exact scores for every head of a RoPE model.\n\n"
+            "Example: rotoscope profile smollm2 --pairs 32 --prompts 16 --out runs/first"
+        ),
+        help_epilogue=(
+            "Settings come from flags, then ROTOSCOPE_COMMAND_SETTING environment variables, then --config FILE.toml."
+        ),
+        version=__version__,
+        version_flags=["--version"],
+        suppress_keyboard_interrupt=False,
+        default_parameter=Parameter(
+            consume_multiple=True, negative_iterable="", show_env_var=False, json_list=False
+        ),
+    )
+    for name, run in commands.items():
+        app.command(run, name=name)
+    app.meta.group_parameters = "Common"
+    app.meta.suppress_keyboard_interrupt = False
+
+    @app.meta.default
+    def launch(
+        *tokens: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
+        config: Annotated[Path | None, Parameter(help="A TOML file with one table per command.")] = None,
+    ) -> int | None:
+        """Read the settings file, then run the command."""
+        check_environment(os.environ, commands)
+        sources = [Env(ENVIRONMENT)]
+        if config is not None:
+            check_file(_read(config), config.name, commands)
+            sources.append(Toml(config, must_exist=True))  # type: ignore[arg-type]
+        app.config = sources
+        code: int | None = app(tokens, exit_on_error=False, print_error=False, result_action="return_value")
+        return code
+
+    return app
+
+
+def check_line(app: App, tokens: list[str]) -> dict[str, Any]:
+    """Refuse a command line that is wrong, as far as that can be told without running it; what it sets, by name."""
+    before, app.config = app.config, [Env(ENVIRONMENT)]
+    try:
+        _check_text(tokens)
+        run, bound, _ = app.parse_args(tokens, exit_on_error=False, print_error=False)
+    except CycloptsError as problem:
+        raise RotoscopeError(" ".join(str(problem).split())) from problem
+    finally:
+        app.config = before
+    check_settings(run, dict(bound.arguments))
+    return dict(bound.arguments)
+
+
+def _read(config: Path) -> dict[str, object]:
+    if not config.is_file():
+        raise RotoscopeError(f"no such settings file: {config}")
+    try:
+        return tomllib.loads(config.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as problem:
+        raise RotoscopeError(f"the settings file {config} cannot be read ({problem})") from problem
+
+
+def run_line(app: App, tokens: list[str]) -> int:
+    """Run a command line; anything wrong with the input is one sentence on standard error and exit code 2."""
+    try:
+        _check_text(tokens)
+        code = app.meta(tokens, exit_on_error=False, print_error=False, result_action="return_value")
+        return int(code or 0)
+    except (RotoscopeError, CycloptsError) as problem:
+        complain(str(problem))
+    except KeyboardInterrupt:
+        complain("stopped; what is finished is kept, and the same command goes on from there")
+        return 130
+    except (MemoryError, RuntimeError) as problem:
+        if not isinstance(problem, MemoryError) and not any(word in str(problem).lower() for word in NO_MEMORY):
+            raise
+        place = "the device is out of memory" if "cuda" in str(problem).lower() else "out of memory"
+        complain(f"{place}: use fewer or shorter prompts, smaller batches, a smaller model or another --device")
+    except UnicodeEncodeError as problem:
+        complain(
+            f"{problem.object!a} is no UTF-8, and not all that we use can do with that; choose another name"
+        )
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 0
+    except OSError as problem:  # a name too long, a place that may not be read or written, a full disk
+        files = [str(file) for file in (problem.filename, problem.filename2) if file is not None]
+        complain(
+            f"{' and '.join(files) or 'standard output or a file'} cannot be used ({problem.strerror or problem})"
+        )
+    return 2
+
+
+def _check_text(tokens: list[str]) -> None:
+    """Refuse what is no text: Parquet and safetensors take names in UTF-8 only, and so do terminals."""
+    for token in tokens:
+        try:
+            token.encode()
+        except UnicodeEncodeError as problem:
+            words = f"{token!a} is no UTF-8, which all names and values must be; rename it"
+            raise RotoscopeError(words) from problem
+        if "\0" in token:
+            raise RotoscopeError(f"{token!a} holds a zero byte, which no name and no value can")
+
+
+def complain(message: str) -> None:
+    """Write a sentence to standard error; a name and a password in an address are left out."""
+    text = re.sub(r"://[^/\s]*@", "://***@", f"rotoscope: {' '.join(message.splitlines())}")
+    if sys.stderr.isatty():
+        width = shutil.get_terminal_size().columns
+        text = textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False)
+    print(text, file=sys.stderr)

@@ -45,3 +45,22 @@ def _surface(file: Path) -> dict[str, tuple[str, str]]:
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }
+
+
+WRITERS = {
+    "report": "rotoscope.report:write_report",
+    "dataset": "rotoscope.lab.sequences:save_dataset",
+}
+"""Methods of results and samples that write what a folder below theirs knows how to write."""
+
+
+def writer(name: str) -> Callable[..., Any]:
+    """The function behind such a method, imported now."""
+    write: Callable[..., Any] = resolve(WRITERS[name])
+    return write
+
+
+def resolve(path: str) -> Any:
+    """The object that "module:name" names; the module is imported now."""
+    module, _, name = path.partition(":")
+    return getattr(import_module(module), name)

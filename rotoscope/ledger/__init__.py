@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from rotoscope.experiments.registry import Experiment, ResultKind
 from rotoscope.lazy import attach
 
 if TYPE_CHECKING:
@@ -13,3 +14,18 @@ if TYPE_CHECKING:
     from rotoscope.ledger.verdicts import Finding as Finding
 
 __getattr__, __dir__, __all__ = attach(__name__, __file__)
+
+EXPERIMENT = Experiment(
+    name="reproduce",
+    question="Which claims of both papers hold?",
+    command="command:reproduce",
+    kinds=(
+        ResultKind(
+            name="ledger",
+            result="result:Ledger",
+            title="The ledger of both papers",
+            tabs={"ledger": "result:ledger_tab"},
+            tabled=("ledger",),
+        ),
+    ),
+)

@@ -6,6 +6,7 @@ from functools import cached_property
 
 import pandas as pd
 
+from rotoscope.experiments.page_data import PageRun, Tab, verdict_tab
 from rotoscope.runs.result import SavedRun
 
 PAPERS = {"p1": "P1", "p2": "P2", "ours": "this project"}
@@ -55,3 +56,9 @@ class Ledger(SavedRun):
 
     def __repr__(self) -> str:
         return f"Ledger({self._counted()})"
+
+
+def ledger_tab(page_run: PageRun) -> Tab | None:
+    """The claims with their verdicts."""
+    front = ("id", "verdict", "paper", "place", "statement", "paper_value", "our_value", "null_value")
+    return verdict_tab(page_run, "ledger", "Claims", front)

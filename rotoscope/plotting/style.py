@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from io import BytesIO
@@ -307,3 +307,9 @@ def _footer(figure: Figure, shown: bool) -> Iterator[None]:
         figure.set_figheight(height)
         for text in hidden:
             text.set(visible=True, in_layout=True)
+
+
+def named_figures(run: Any, *figures: Callable[[Any], Figure]) -> Iterator[tuple[str, Figure]]:
+    """Figures of a run, each with its function's name for its file."""
+    for draw in figures:
+        yield draw.__name__, draw(run)

@@ -43,10 +43,10 @@ def report(
     with says_loading():
         from rich.markup import escape
 
+        from rotoscope.experiments.page_data import PAGE
         from rotoscope.experiments.show import show_written
-        from rotoscope.report.attention import PAGE
-        from rotoscope.report.compare import payloads_of, side_of
-        from rotoscope.report.write import write_page
+        from rotoscope.report.page import write_page
+        from rotoscope.report.payload import payloads_of, side_of
         from rotoscope.terminal import new_console, say, show_next
 
     file = out or runs[0] / "report.html"

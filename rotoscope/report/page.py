@@ -10,12 +10,17 @@ import re
 from collections.abc import Sequence
 from functools import cache
 from importlib import resources
+from pathlib import Path
 from string import Template
 from typing import Any
 
 from rotoscope import __version__
 from rotoscope.errors import RotoscopeError
+from rotoscope.experiments.page_data import PAGE
 from rotoscope.plotting import palette
+from rotoscope.report.payload import payloads_of, side_of
+from rotoscope.runs.files import replace_file
+from rotoscope.runs.result import SavedRun
 
 STYLE = "page.css"
 SCRIPTS = (
@@ -47,6 +52,23 @@ PALETTE = {
     "block": palette.BLOCK,
 }
 """What the script draws with."""
+
+
+def write_report(path: str | Path, *runs: str | Path | SavedRun) -> Path:
+    """Write the page of one run, or of two with a comparison; returns the file."""
+    if not 1 <= len(runs) <= 2:
+        raise RotoscopeError(f"a report is about one run or two, not {len(runs)}")
+    return write_page(path, payloads_of([side_of(run, PAGE // len(runs)) for run in runs]))
+
+
+def write_page(path: str | Path, payloads: Sequence[dict[str, Any]]) -> Path:
+    """Write the page of payloads that are there already."""
+    file = Path(path)
+    if file.is_dir():
+        raise RotoscopeError(f"{file} is a folder; name a file, such as {file / 'report.html'}")
+    page = render_page(payloads)
+    replace_file(file, lambda scratch: scratch.write_text(page, encoding="utf-8", newline="\n"))
+    return file
 
 
 def render_page(payloads: Sequence[dict[str, Any]], *, live: str | None = None, home: str | None = None) -> str:

@@ -16,26 +16,19 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from rotoscope.errors import RotoscopeError
+from rotoscope.experiments.registry import ResultKind, kind_declaration, result_kinds
 from rotoscope.runs.files import WITH_SETTINGS, checksum, plain
 from rotoscope.runs.find import folders_in, holds_run
 from rotoscope.runs.folder import LOG, PIECES
 from rotoscope.runs.record import RUN, RunRecord
 from rotoscope.runs.run import DONE
 from rotoscope.scores.classes import CLASSES, purity_classes
-from rotoscope.sweeps.result import ITEM
 
 DEPTH = 3
 MOST_FOLDERS = 5_000
 """Folders looked into: whoever serves a whole disk is told, and does not wait for ever."""
-PICTURES = (
-    "plane",
-    "depth_map",
-    "plane_over_training",
-    "training_accuracy",
-    "accuracy",
-    "one_hop_accuracy",
-    "gate_bands",
-)
+ITEM_NOTE = "item.json"
+"""How the item of a sweep that has ended is known."""
 MOST_SIGNS = 80
 """Of a name in the list; the run's page has it whole."""
 READ = (".json", ".jsonl", ".parquet")
@@ -112,7 +105,8 @@ def picture(root: Path, folder: Path) -> Path | None:
         drawn = {file.stem: file for file in sorted(folder.glob("*.png"), reverse=True)}
     except OSError:
         return None
-    for name in (*PICTURES, *sorted(drawn)):
+    first = [kind.picture for _, kind in result_kinds().values() if kind.picture]
+    for name in (*first, *sorted(drawn)):
         file = inside(root, drawn[name]) if name in drawn else None
         if file is not None and file.is_file():
             return file
@@ -181,16 +175,6 @@ def _stated(written: object) -> str:
 
 MOST_BYTES = 16_000_000
 MOST_ROWS = 500_000
-CLASSED = {
-    "profile": "heads.parquet",
-    "depths": "turns.parquet",
-    "dynamics": "scores.parquet",
-    "training": "scores.parquet",
-}
-"""Where the classes of heads stand, by kind of run; those of a training are made from its scores."""
-ANSWERED = {"dynamics": "accuracy.parquet", "training": "metrics.parquet"}
-"""Where a training's accuracy stands; that of other runs is in their answers."""
-ANSWERS = "answers.parquet"
 
 
 def damage_of(folder: Path, run: RunRecord) -> str:
@@ -216,9 +200,11 @@ def _checksum(file: Path, changed: int, size: int) -> str:
 
 def classes_of(folder: Path, run: RunRecord) -> dict[str, int]:
     """How many heads of each class there are at the first tau, classes without any left out."""
-    file, taus = CLASSED.get(run.kind), run.settings.get("tau")
-    look = _last_classes if run.kind in ANSWERED else _classes
-    counted: dict[Any, Counter[Any]] = (_seen(folder, file, run, look) if file else None) or {}
+    kind, taus = kind_declaration(run.kind), run.settings.get("tau")
+    if kind is None or not kind.classes:
+        return {}
+    count = _last_classes if kind.by_step else _classes
+    counted: dict[Any, Counter[Any]] = _seen(folder, f"{kind.classes}.parquet", run, count) or {}
     first = taus[0] if isinstance(taus, list) and taus and isinstance(taus[0], float) else None
     counts = counted.get(first) or next(iter(counted.values()), Counter())
     return {name: counts[name] for name in CLASSES if counts[name]}
@@ -226,9 +212,10 @@ def classes_of(folder: Path, run: RunRecord) -> dict[str, int]:
 
 def accuracy_of(folder: Path, run: RunRecord) -> float | None:
     """How often the model itself answered rightly; of a training, at its end, in the mean over hops."""
-    look = _last_accuracy if run.kind in ANSWERED else _accuracy
-    found: float | None = _seen(folder, ANSWERED.get(run.kind, ANSWERS), run, look)
-    return found
+    kind = kind_declaration(run.kind) or ResultKind(run.kind, "")
+    mean = _last_accuracy if kind.by_step else _accuracy
+    accuracy: float | None = _seen(folder, f"{kind.accuracy}.parquet", run, mean)
+    return accuracy
 
 
 def _classes(file: Path) -> dict[Any, Counter[Any]]:
@@ -361,7 +348,7 @@ def how_far(
     """How far an unfinished run is, in words, and as a share where its settings or its log say how long it will be; `rows` are its
     evaluations, where they have been read."""
     if isinstance(items := settings.get("items"), dict) and items:  # of a sweep
-        ended = sum((folder / Path(str(name)).name / ITEM).is_file() for name in items)
+        ended = sum((folder / Path(str(name)).name / ITEM_NOTE).is_file() for name in items)
         return f"{ended} of {len(items)} items ended", ended / len(items)
     rows, steps = progress_of(folder) if rows is None else rows, settings.get("steps")
     listed = [one for one in steps if type(one) is int] if isinstance(steps, list) else []

@@ -32,9 +32,9 @@ try:
 except ImportError as _missing:
     raise RotoscopeError("showing runs in a browser needs: pip install 'rotoscope[report]'") from _missing
 
-from rotoscope.report.attention import SERVED
-from rotoscope.report.compare import Side, payloads_of, side_of
+from rotoscope.experiments.page_data import SERVED
 from rotoscope.report.page import asset, hashes, page_style, render_page
+from rotoscope.report.payload import Side, payloads_of, side_of
 from rotoscope.report.run_index import Found, find_runs, is_recent, picture, progress_of, run_folder
 from rotoscope.report.run_list import (
     LOCAL,

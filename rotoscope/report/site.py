@@ -28,7 +28,6 @@ from typing import Any
 from rotoscope import __version__
 from rotoscope.errors import RunError
 from rotoscope.progress import progress_bar
-from rotoscope.report.compare import Side, comparison, side_of
 from rotoscope.report.page import (
     EMPTY,
     PALETTE,
@@ -41,6 +40,7 @@ from rotoscope.report.page import (
     plotly_script,
     spared,
 )
+from rotoscope.report.payload import Side, comparison, side_of
 from rotoscope.report.run_index import Found, find_runs, picture, run_folder
 from rotoscope.report.run_list import Links, rows, runs_page
 from rotoscope.runs.files import disk_errors, plain

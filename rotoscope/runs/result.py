@@ -3,22 +3,35 @@
 from __future__ import annotations
 
 import copy
-from importlib import import_module
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Self, overload
+from typing import ClassVar, NamedTuple, Self, overload
 
 import pandas as pd
 
 from rotoscope.errors import RotoscopeError, RunError
+from rotoscope.lazy import writer
 from rotoscope.runs.files import checksum, listed, read_table, write_table
 from rotoscope.runs.folder import ASIDE, PIECES, Place
 from rotoscope.runs.record import RUN, RunRecord
 
-if TYPE_CHECKING:
-    pass
-
-
 Tables = dict[str, pd.DataFrame]
+
+
+class SummaryTable(NamedTuple):
+    """A table that is made from a run's tables to be read: in the terminal, and on the page."""
+
+    title: str
+    make: Callable[[], pd.DataFrame]
+    needs: tuple[str, ...] = ()
+    """Stored tables without which it cannot be made."""
+
+
+class NextStep(NamedTuple):
+    """A question that is open, and a command."""
+
+    why: str
+    command: str
 
 
 class SavedRun:
@@ -68,6 +81,30 @@ class SavedRun:
         """What a reader must know before trusting the numbers, as far as the tables tell."""
         return []
 
+    def summaries(self) -> list[SummaryTable]:
+        """The tables that one reads first, the most important one in front."""
+        return []
+
+    def available_summaries(self) -> list[SummaryTable]:
+        """Those of them that this run has the tables for."""
+        return [table for table in self.summaries() if set(table.needs) <= set(self.tables)]
+
+    def next_steps(self) -> list[NextStep]:
+        """The questions that the run leaves open, with the commands that answer them."""
+        return []
+
+    def sentences(self) -> list[str]:
+        """What came out, in a few sentences."""
+        return []
+
+    def head_rows(self) -> pd.DataFrame | None:
+        """The heads of the run with their scores, for one table over many runs; None where it has none."""
+        stored = getattr(type(self), "heads", None)
+        if isinstance(stored, Table) and stored.name not in self.tables:
+            return None
+        heads = getattr(self, "heads", None)
+        return heads if isinstance(heads, pd.DataFrame) else None
+
     def store(self, folder: Path) -> None:
         """Write all tables, then the record, into a folder."""
         stored = self.stored_tables()
@@ -100,8 +137,7 @@ class SavedRun:
 
     def report(self, path: str | Path) -> Path:
         """Write the run as one HTML page to look at, to send and to keep; it works offline."""
-        write_report = import_module("rotoscope.report").write_report
-        return Path(write_report(path, self))
+        return Path(writer("report")(path, self))
 
 
 # A run's tables as attributes that say what their rows are.

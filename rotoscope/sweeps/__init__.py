@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from rotoscope.experiments.registry import Experiment, ResultKind
 from rotoscope.lazy import attach
 
 if TYPE_CHECKING:
@@ -14,3 +15,20 @@ if TYPE_CHECKING:
     from rotoscope.sweeps.settings import SweepSettings as SweepSettings
 
 __getattr__, __dir__, __all__ = attach(__name__, __file__)
+
+EXPERIMENT = Experiment(
+    name="sweep",
+    question="What does every item of a grid of settings give?",
+    command="command:sweep",
+    sweepable=False,
+    kinds=(
+        ResultKind(
+            name="sweep",
+            result="result:Sweep",
+            title="The sweep {name}",
+            tabs={"tables": "page:sweep_tab"},
+            tabled=("items", "heads", "classes"),
+            so_far="page:items_so_far",
+        ),
+    ),
+)

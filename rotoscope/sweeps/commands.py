@@ -1,7 +1,6 @@
 """The commands that can be swept, and an item as the command line that would make it by hand.
 
-An item is run by the very code that its command runs. The command line lies below this room, so it is asked for by name, when
-it is needed.
+An item is run by the very code that its command runs.
 """
 
 from __future__ import annotations
@@ -11,14 +10,16 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from importlib import import_module
 from typing import Any, NoReturn
 
+from rotoscope.command import check_line, make_app, run_line, usual
 from rotoscope.errors import RotoscopeError
+from rotoscope.experiments.commands import experiment_commands
+from rotoscope.experiments.registry import experiments
 from rotoscope.settings import nearest
 
 OUT = "out"
-"""Commands whose folder is no run."""
+"""The setting of a command that names the folder of its run."""
 
 
 @dataclass(frozen=True)
@@ -32,12 +33,10 @@ class Swept:
     @cached_property
     def settings(self) -> dict[str, Any]:
         """What can be set, each with what it is where it is not set."""
-        run = command_line().COMMANDS[self.name]
-        several = [
-            name for name, one in inspect.signature(run).parameters.items() if one.kind is one.VAR_POSITIONAL
-        ]
-        found: dict[str, Any] = import_module("rotoscope.command").usual(run)
-        return {name: value for name, value in found.items() if name not in (*self.kept, *several)}
+        run = experiment_commands()[self.name]
+        parameters = inspect.signature(run).parameters.items()
+        several = [name for name, parameter in parameters if parameter.kind is parameter.VAR_POSITIONAL]
+        return {name: value for name, value in usual(run).items() if name not in (*self.kept, *several)}
 
     def line(self, given: Mapping[str, Any], out: str | os.PathLike[str]) -> list[str]:
         """The words of the command line that makes a run with these settings."""
@@ -52,29 +51,28 @@ class Swept:
             if not value:
                 return [f"--no-{flag}"] if self.settings[name] is True else []
             return [f"--{flag}"]
-        several = value if isinstance(value, list | tuple) else [value]
-        for one in several:
-            if isinstance(one, bool) or not isinstance(one, str | int | float):
-                raise RotoscopeError(f"{name} must be a text, a number or a list of them, found {one!r}")
-        return [f"--{flag}={one}" for one in several]
+        values = value if isinstance(value, list | tuple) else [value]
+        for part in values:
+            if isinstance(part, bool) or not isinstance(part, str | int | float):
+                raise RotoscopeError(f"{name} must be a text, a number or a list of them, found {part!r}")
+        return [f"--{flag}={part}" for part in values]
 
     def understood(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """What the command would understand, every value of its kind; settings that are wrong are refused, and nothing is run."""
-        found: dict[str, Any] = command_line().check_line(self.line(given, OUT))
-        return {name: value for name, value in found.items() if name != OUT}
+        values = check_line(make_app({self.name: experiment_commands()[self.name]}), self.line(given, OUT))
+        return {name: value for name, value in values.items() if name != OUT}
 
 
-def command_line() -> Any:
-    """The command line, whose room lies below this one."""
-    return import_module("rotoscope.cli")
+def run_words(words: list[str]) -> int:
+    """Run an item's command line in this process; its exit code."""
+    return run_line(make_app(experiment_commands()), words)
 
 
 def swept(name: str, refuse: Callable[[str], NoReturn]) -> Swept:
     """A command by its name; one that does not exist, or makes no run, is refused."""
-    known = command_line().COMMANDS
-    makes_run = import_module("rotoscope.command").makes_run
-    can = [one for one, run in known.items() if makes_run(run)]
+    can = [each.name for each in experiments().values() if each.sweepable]
     if name not in can:
-        said = f"{name} makes no run" if name in known else f"there is no command '{name}'"
-        refuse(f"{said}: {nearest(name, can)}{', '.join(can)} can be swept")
+        refuse(
+            f"no command that makes runs is called '{name}': {nearest(name, can)}{', '.join(can)} can be swept"
+        )
     return Swept(name)

@@ -22,8 +22,7 @@ from typing import Any, Self
 import pandas as pd
 
 from rotoscope.errors import RotoscopeError, RunError
-from rotoscope.experiments.train.dynamics_result import Dynamics
-from rotoscope.lab.result import Training
+from rotoscope.experiments.registry import open as open_run
 from rotoscope.runs.files import disk_errors, make_folder, plain
 from rotoscope.runs.record import RUN, RunRecord
 from rotoscope.runs.result import SavedRun, Table, Tables
@@ -187,7 +186,9 @@ class Sweep(SavedRun):
             rows[-1].pop("inputs")
             if outcome.state == FINISHED:
                 rows[-1][FINGERPRINT] = _fingerprints(item)
-                problems += heads.add_item(name, item, _heads, with_model=True)
+                problems += heads.add_item(
+                    name, item, lambda place: open_run(place).head_rows(), with_model=True
+                )
         items = pd.DataFrame(rows).astype({"seconds": float})
         items.insert(0, ITEM_COLUMN, items["folder"])
         tables: Tables = {"items": _plain(items)}
@@ -211,7 +212,7 @@ class Sweep(SavedRun):
         found, known = _Joined(_places(self.run)), set[str]()
 
         def table_of(place: Path) -> pd.DataFrame | None:
-            run = _opened(place)
+            run: SavedRun = open_run(place)
             known.update(run.tables)
             table = run.tables.get(name, getattr(run, name, None) if hasattr(type(run), name) else None)
             return table if isinstance(table, pd.DataFrame) else None
@@ -325,30 +326,6 @@ def _plain(table: pd.DataFrame) -> pd.DataFrame:
         if known.map(type).nunique() > 1:
             table[name] = known.astype(str).reindex(table.index)
     return table
-
-
-def _opened(place: Path) -> SavedRun:
-    from rotoscope.experiments.registry import open as open_run
-
-    found: SavedRun = open_run(place)
-    return found
-
-
-def _heads(place: Path) -> pd.DataFrame | None:
-    """The heads of a run, where it has some; of a training those at its end."""
-    run = _opened(place)
-    if isinstance(run, Training):
-        if "scores" not in run.tables or not len(run.tables["scores"]):
-            return None
-        scores = Dynamics.of_training(run).at()
-        return scores[scores["step"] == scores["step"].max()]
-    stored = getattr(type(run), "heads", None)
-    if isinstance(stored, Table) and stored.name not in run.tables:
-        return None
-    heads = getattr(run, "heads", None)
-    if not isinstance(heads, pd.DataFrame):
-        return None
-    return heads
 
 
 def _model(place: Path) -> dict[str, str]:

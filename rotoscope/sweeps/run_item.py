@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TextIO
 
 from rotoscope.errors import RotoscopeError
-from rotoscope.sweeps.commands import command_line
+from rotoscope.sweeps.commands import run_words
 from rotoscope.sweeps.inputs import input_hashes
 from rotoscope.sweeps.lock import only_process
 from rotoscope.sweeps.result import FAILED, FINISHED, Outcome, close, open_again
@@ -57,7 +57,7 @@ def _run_and_note(words: Sequence[str], folder: Path, began: float) -> Outcome:
 
 def _run(words: list[str]) -> int:
     try:
-        command_line().main(words)
+        return run_words(words)
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     except BaseException:  # a mistake of ours must not stop the other items

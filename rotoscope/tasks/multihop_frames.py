@@ -11,7 +11,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from importlib import import_module
 from pathlib import Path
 from statistics import fmean
 from typing import Any, overload
@@ -19,6 +18,7 @@ from typing import Any, overload
 import torch
 
 from rotoscope.errors import TaskError
+from rotoscope.lazy import writer
 from rotoscope.shapes import Int, Tensor
 from rotoscope.tasks.prompt import Dice, Prompt, Prompts
 
@@ -105,8 +105,9 @@ class MultiHops(Sequence[MultiHop]):
         The last `test` sequences make the test split, `validation` before them the validation split, and the others
         train. `overwrite` replaces a dataset that is there, never anything else. Returns the files.
         """
-        save_dataset = import_module("rotoscope.lab.sequences").save_dataset
-        files: list[Path] = save_dataset(self, folder, validation=validation, test=test, overwrite=overwrite)
+        files: list[Path] = writer("dataset")(
+            self, folder, validation=validation, test=test, overwrite=overwrite
+        )
         return files
 
     @property

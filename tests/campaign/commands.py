@@ -58,9 +58,9 @@ REWRITTEN = ("profile", "train", "theory", "model")
 
 
 def prepare(place: Path, stock: Path) -> Case:
-    from rotoscope.cli import COMMANDS
+    from rotoscope.cli import commands
 
-    flags = {name: _flags(function) for name, function in COMMANDS.items()}
+    flags = {name: _flags(function) for name, function in commands().items()}
     names = sorted(flags)
     pristine = _furnish(place / "world", stock)
     os.chdir(place / "world")

@@ -97,8 +97,7 @@ class _Kind:
     def judge(self, *, forged: bool, by_command: bool, draw_payload: bool) -> str | None:
         """What is wrong with how the damage was answered. A forged description may change what it likes, quietly."""
         from rotoscope.errors import RotoscopeError
-        from rotoscope.report.payload import run_payload
-        from rotoscope.report.reported_run import reported_run
+        from rotoscope.report.payload import page_run, run_payload
         from rotoscope.runs.record import RunRecord
 
         try:
@@ -123,7 +122,7 @@ class _Kind:
         except Exception as problem:
             return f"doctor, traceback: {where(problem)}"
         try:
-            reported = reported_run(self.folder)
+            reported = page_run(self.folder)
             if not forged and not reported.problems and (told := self._differs(reported)):
                 return f"report, silently changed: {told}"
             if by_command or draw_payload:

@@ -137,7 +137,7 @@ def test_nothing_runs_outside_the_fence(tmp_path: Path) -> None:
 
 def test_every_command_has_a_small_example() -> None:
     """What odd flags are added to: a new command is tried as soon as it is there."""
-    from rotoscope.cli import COMMANDS
+    from rotoscope.cli import commands
     from tests.campaign.commands import BASES
 
-    assert {base[0] for base in BASES.values()} == set(COMMANDS) <= set(BASES)
+    assert {base[0] for base in BASES.values()} == set(commands()) <= set(BASES)

@@ -15,13 +15,16 @@ import pytest
 from cyclopts.config import Env, Toml
 from rich.console import Console
 
-from rotoscope.cli import COMMANDS, app, check_line
-from rotoscope.command import flags
+from rotoscope.cli import app as make_app
+from rotoscope.cli import commands
+from rotoscope.command import check_line, flags
 from rotoscope.errors import RotoscopeError
 from rotoscope.settings import Bounds, Settings
 from tests.cli.world import ASK, EITHER, GATE, GATE_SWEEP, PROFILE, World
 from tests.settings_kinds import settings_kinds
 
+COMMANDS = commands()
+app = make_app()
 NUMBERS = (int, float)
 CANDIDATES = (2, 3, 5, 0.25, 0.75, 64, 1000)
 MEANINGLESS = {
@@ -209,7 +212,7 @@ def test_what_a_flag_cannot_hold_is_refused(command: str) -> None:
     for flag in flags_of(command).values():
         for text in flag.invalid():
             with pytest.raises(RotoscopeError) as refusal:
-                check_line([command, *positional(command), flag.spelled, text])
+                check_line(app, [command, *positional(command), flag.spelled, text])
             sentence = str(refusal.value)
             assert flag.spelled in sentence or flag.name in sentence, sentence
             assert "\n" not in sentence

@@ -5,12 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
 
 from rotoscope import cli
+from rotoscope.command import make_app
 
 PROGRAM = """
 import re, resource, sys
@@ -23,7 +23,7 @@ rotoscope.cli.main(sys.argv[1:])
 
 def test_a_cpu_without_memory(run, monkeypatch: pytest.MonkeyPatch) -> None:
     """More bytes than any machine can address: torch says no in its own words."""
-    monkeypatch.setattr(cli, "app", SimpleNamespace(meta=lambda *words, **how: torch.empty(10**15)))
+    monkeypatch.setattr(cli, "app", lambda: make_app({"profile": lambda: int(torch.empty(10**15)[0])}))
     code, _, problem = run("profile")
     assert (code, problem) == (
         2,

@@ -6,12 +6,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 import rotoscope as rs
 from rotoscope import cli
+from rotoscope.command import check_line, make_app
 from rotoscope.lab.checkpoints import word_tokenizer as letters_only
 from tests.cli.world import LETTER
 from tests.disk import full_disk
@@ -83,10 +83,10 @@ def test_a_variable_that_is_no_setting(run, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_out_of_memory_is_one_sentence(run, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object, **__: object) -> None:
+    def fail() -> int:
         raise RuntimeError("CUDA out of memory. Tried to allocate 16.00 GiB.")
 
-    monkeypatch.setattr(cli, "app", SimpleNamespace(meta=fail))
+    monkeypatch.setattr(cli, "app", lambda: make_app({"doctor": fail}))
     refused(run("doctor"), "the device is out of memory: use fewer or shorter prompts")
 
 
@@ -200,5 +200,5 @@ def test_places_that_may_not_be_read_or_written(run, tmp_path: Path) -> None:
 def test_percentages_are_understood_also_where_pydantic_is_there() -> None:
     """The command line's library then checks every value again, against the annotation."""
     pytest.importorskip("pydantic")
-    found = cli.check_line(["plan", "cache", "letter", "--keep", "25%", "--frontier", "10%", "0.5"])
+    found = check_line(cli.app(), ["plan", "cache", "letter", "--keep", "25%", "--frontier", "10%", "0.5"])
     assert (found["keep"], found["frontier"]) == (0.25, (0.1, 0.5))

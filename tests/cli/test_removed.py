@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rotoscope.cli import COMMANDS, main, removed
+from rotoscope.cli import commands, main, removed
 
 LINES = [
     *((command, answer) for command, answer in removed.COMMANDS.items()),
@@ -23,4 +23,4 @@ def test_the_answer_names_what_to_use(line: str, answer: str, capsys: pytest.Cap
 
 
 def test_only_what_is_gone_is_listed() -> None:
-    assert not removed.COMMANDS.keys() & COMMANDS.keys()
+    assert not removed.COMMANDS.keys() & commands().keys()

@@ -17,13 +17,16 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from rotoscope.cli import COMMANDS, app, main
+from rotoscope.cli import app as make_app
+from rotoscope.cli import commands, main
 from rotoscope.experiments.show import MOST_ROWS, draw_all, show_table
 from rotoscope.progress import progress_bar, says_loading
 from rotoscope.terminal import as_flags, in_lines, new_console, show_next
 from tests.cli import world as lines
 from tests.cli.world import Outcome, World, with_flags
 
+COMMANDS = commands()
+app = make_app()
 LINES = {
     "profile": with_flags(lines.PROFILE, "--null random --null-draws 2 --input-swaps 4 --known"),
     "profile text": lines.PROFILE_TEXT,

@@ -11,9 +11,9 @@ import pytest
 
 import rotoscope as rs
 from rotoscope.errors import RotoscopeError, RunError
-from rotoscope.experiments.gallery import figures_of
 from rotoscope.experiments.profile import across_tasks
 from rotoscope.experiments.profile.across_tasks import Agreement, profile_tasks, variance_components
+from rotoscope.experiments.registry import figures_of
 from rotoscope.tasks.prompt import Prompts, from_tokens
 from tests.figures.drawn import footer, ticks
 from tests.models.test_load import word_tokenizer

@@ -19,9 +19,9 @@ from rotoscope.experiments.depths.figures import (
     writer_graph,
 )
 from rotoscope.experiments.depths.writers_result import empty_writers
-from rotoscope.experiments.gallery import figures_of
 from rotoscope.experiments.profile.figures import layer_map
 from rotoscope.experiments.profile.plane import plane
+from rotoscope.experiments.registry import figures_of
 from rotoscope.plotting.palette import CARRIED, POSITIONAL, SYMBOLIC
 from tests.figures.drawn import footer, image, line, names, points, ticks
 from tests.swap_depths import CURVES, as_profile, swap_depths

@@ -12,8 +12,14 @@ from matplotlib.figure import Figure
 
 import rotoscope as rs
 from rotoscope.errors import RotoscopeError, RunError
-from rotoscope.experiments.figures import all_figures
-from rotoscope.experiments.profile.figures import by_position, depth, layer_map, swap_traces, vectors
+from rotoscope.experiments.profile.figures import (
+    by_position,
+    depth,
+    layer_map,
+    profile_figures,
+    swap_traces,
+    vectors,
+)
 from rotoscope.experiments.profile.frequency_figures import (
     frequency_grid,
     frequency_norms,
@@ -176,7 +182,7 @@ def test_missing_heads_are_left_empty() -> None:
 
 
 def test_every_figure_of_a_full_profile_can_be_written(full: rs.Profile, tmp_path: Path) -> None:
-    made = dict(all_figures(full))
+    made = dict(profile_figures(full))
     assert list(made) == [
         "plane", "layer_map", "depth", "swap_traces", "vectors", "frequency_summary", "frequency_profiles",
         "frequency_norms", "head_paths", "frequency_grid",

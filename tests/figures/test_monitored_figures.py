@@ -7,6 +7,7 @@ import pytest
 from matplotlib.collections import PolyCollection
 
 from rotoscope.experiments import figures as draw
+from rotoscope.experiments.train.figures import training_figures
 from tests.figures.drawn import footer, line, ticks
 from tests.monitored import monitored
 
@@ -54,7 +55,7 @@ def test_accuracy_without_hops_is_on_the_prompts() -> None:
 
 
 def test_figures_there_are() -> None:
-    names = lambda run: [name for name, _ in draw.training_figures(run)]  # noqa: E731
+    names = lambda run: [name for name, _ in training_figures(run)]  # noqa: E731
     some = ["plane_over_training", "scores_over_training", "purity_over_training", "separation_over_training"]
     assert names(monitored([0, 300], 1, 3)) == [*some, "training_accuracy"]
     assert names(monitored([0, 300], 1, 3, accuracy=False)) == some

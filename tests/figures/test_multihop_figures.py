@@ -14,6 +14,7 @@ from rotoscope.experiments.paper_tables import TABLE_1
 from rotoscope.experiments.roles.geometry import Geometry
 from rotoscope.experiments.roles.result import Roles
 from rotoscope.experiments.train.dynamics_result import Dynamics
+from rotoscope.experiments.train.figures import training_figures
 from rotoscope.plotting.palette import CLASS_COLOURS, LINE_COLOURS, TASK_COLOURS
 from rotoscope.scores.classes import AT_ITS_LAYER
 from tests.figures.drawn import footer, image, line, names, points, ticks
@@ -94,14 +95,14 @@ def test_a_run_in_which_nothing_happened_has_no_panels_without_a_point(number: D
     """As long as nothing is learned and no head has moved, there is nothing to wait for and one picture of the plane."""
     first = {name: table[table["step"] <= 100] for name, table in number.tables.items()}
     run = Dynamics(number.run, first)
-    made = dict(draw.training_figures(run))
+    made = dict(training_figures(run))
     assert "waiting" not in made
     assert len(made["plane_over_training"].axes) == 2  # and the bar of colours
     assert "no number of hops learned" in draw.waiting(run).axes[0].texts[0].get_text()
 
 
 def test_every_figure_of_a_run_has_its_name(number: Dynamics) -> None:
-    assert [name for name, _ in draw.training_figures(number)] == [
+    assert [name for name, _ in training_figures(number)] == [
         "plane_over_training", "scores_over_training", "purity_over_training", "separation_over_training",
         "training_accuracy", "waiting",
     ]  # fmt: skip

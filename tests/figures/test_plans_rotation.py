@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 import rotoscope as rs
-from rotoscope.experiments.gallery import figures_of
 from rotoscope.experiments.plan.figures import plan_frontier, rotation_map
 from rotoscope.experiments.plan.result import RotationPlan
+from rotoscope.experiments.registry import figures_of
+from rotoscope.report.page import write_report
 from rotoscope.report.payload import run_payload
-from rotoscope.report.write import write_report
 from tests.experiments.test_rotation_plan import SMALL, random_subject
 
 

@@ -15,7 +15,7 @@ import torch
 
 import rotoscope as rs
 from rotoscope.cli import main
-from rotoscope.report.write import write_report
+from rotoscope.report.page import write_report
 from rotoscope.stats.aggregate import SCORES
 from tests.report.browser import SETTINGS, Watched, chromium
 from tests.tiny_models import tiny, tokens

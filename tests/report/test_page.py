@@ -17,9 +17,8 @@ import rotoscope as rs
 from benchmarks.page import synthetic
 from rotoscope.errors import RotoscopeError, RunError
 from rotoscope.plotting import palette
-from rotoscope.report.page import render_page
+from rotoscope.report.page import render_page, write_report
 from rotoscope.report.payload import run_payload
-from rotoscope.report.write import write_report
 from rotoscope.runs.record import SubjectRecord
 
 EVIL = "</script><script>alert('1')</script> \"quoted\" & <img src=x onerror=alert(2)> 🎲 \u2028"

@@ -21,12 +21,12 @@ from rotoscope.experiments.canonical.result import Canonical
 from rotoscope.experiments.gate.result import Gating
 from rotoscope.experiments.lengths.result import Lengths
 from rotoscope.experiments.lengths.run import stored_lengths
+from rotoscope.experiments.page_data import clean, packed, table
 from rotoscope.experiments.profile.examples import shares_of
-from rotoscope.experiments.registry import RESULTS, resolve
+from rotoscope.experiments.registry import result_class, result_kinds
 from rotoscope.experiments.theory.result import TheoryRun
 from rotoscope.experiments.train.dynamics_result import Dynamics
 from rotoscope.lab.result import Training
-from rotoscope.report.columns import clean, packed, table
 from rotoscope.report.payload import run_payload
 from rotoscope.runs.files import write_table
 from rotoscope.runs.record import RunRecord, described_checksum
@@ -325,19 +325,19 @@ def test_canonical_and_theory_and_gating() -> None:
     assert summary["columns"][summary["names"].index("loss")] == [2]
 
 
-@pytest.mark.parametrize("kind", sorted(RESULTS))
+@pytest.mark.parametrize("kind", sorted(result_kinds()))
 def test_every_kind_survives_having_nothing(kind: str) -> None:
-    payload = strict(run_payload(resolve(RESULTS[kind])(RunRecord(), {})))
+    payload = strict(run_payload(result_class(kind)(RunRecord(), {})))
     assert payload["kind"] == kind
     assert payload["title"]
 
 
-@pytest.mark.parametrize("kind", sorted(RESULTS))
+@pytest.mark.parametrize("kind", sorted(result_kinds()))
 def test_every_kind_survives_foreign_tables(kind: str) -> None:
     names = ("prompts", "heads", "scores", "accuracy", "metrics", "statements", "conditions", "use", "attention",
              "agreement", "answers", "predicted", "classes", "ledger", "frontier", "selection", "plan", "points", "losses", "items")  # fmt: skip
     foreign = {name: pd.DataFrame({"x": [1.0, math.inf, math.nan], "s": ["a", None, "c"]}) for name in names}
-    payload = strict(run_payload(resolve(RESULTS[kind])(RunRecord(), foreign)))
+    payload = strict(run_payload(result_class(kind)(RunRecord(), foreign)))
     assert payload["problems"]
 
 

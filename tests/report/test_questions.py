@@ -13,8 +13,8 @@ import pytest
 import rotoscope as rs
 from rotoscope.cli import app
 from rotoscope.experiments.profile.examples import after_swap
+from rotoscope.report.page import write_report
 from rotoscope.report.site import write_site
-from rotoscope.report.write import write_report
 from tests.report.browser import Watched
 
 
@@ -105,7 +105,7 @@ def test_what_should_i_run_next(reader: Any, typed: rs.Profile, tmp_path: Path) 
     for command in commands:
         program, *words = shlex.split(command)
         assert program == "rotoscope"
-        app.parse_args(words, print_error=False, exit_on_error=False)
+        app().parse_args(words, print_error=False, exit_on_error=False)
     assert page.acted == 0
 
 

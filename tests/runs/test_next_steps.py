@@ -118,7 +118,7 @@ def test_every_command_is_one_that_the_command_line_takes(permuted: bool) -> Non
     ]
     assert len(named) == 5
     for command in [*(step.command for step in next_steps(found)), *named]:
-        app.parse_args(shlex.split(command)[1:], print_error=False, exit_on_error=False)
+        app().parse_args(shlex.split(command)[1:], print_error=False, exit_on_error=False)
 
 
 @pytest.mark.parametrize("same", [["smollm2"], ["smollm2", "--device-map", "balanced"]])
@@ -128,4 +128,4 @@ def test_every_next_command_loads_the_model_alike(same: list[str]) -> None:
     asked = [*next_steps(profile(1.0, null=False), same), *next_steps(profile(1.0, permuted=True), same)]
     assert {shlex.split(step.command)[1] for step in asked} >= {"profile", "gate", "depths"}
     for step in asked:
-        app.parse_args(shlex.split(step.command)[1:], print_error=False, exit_on_error=False)
+        app().parse_args(shlex.split(step.command)[1:], print_error=False, exit_on_error=False)

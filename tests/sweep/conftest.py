@@ -88,7 +88,7 @@ def in_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Light:
 def light(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Light:
     """The same in this process."""
     monkeypatch.setattr(driver, "pool", at_once)
-    monkeypatch.setattr(one_item, "command_line", lambda: Commands)
+    monkeypatch.setattr(one_item, "run_words", Commands.main)
     return _sweeps(tmp_path, monkeypatch)
 
 

@@ -31,14 +31,14 @@ class Commands:
     """What the command line is to an item."""
 
     @staticmethod
-    def main(words: list[str]) -> None:
+    def main(words: list[str]) -> int:
         given = dict(word.removeprefix("--").partition("=")[::2] for word in words[1:])
         try:
             light_run(Path(given.pop("out")), given)
         except RotoscopeError as problem:
             print(f"rotoscope: {problem}", file=sys.stderr)
-            sys.exit(2)
-        sys.exit(0)
+            return 2
+        return 0
 
 
 def light_run(folder: Path, given: dict[str, Any]) -> None:
@@ -65,7 +65,7 @@ def piece(given: dict[str, Any], k: int) -> pd.DataFrame:
 
 def light_item(words: Sequence[str], folder: Path) -> Outcome:
     """What a process does with an item; processes import this by its name."""
-    one_item.command_line = lambda: Commands
+    one_item.run_words = Commands.main
     return one_item.run_item(words, folder)
 
 

@@ -29,7 +29,7 @@ PATIENCE_S = 600.0
 
 def light_on_node(*what: Any) -> Any:
     """What a task does, with light runs; nodes import this by its name."""
-    one_item.command_line = lambda: Commands
+    one_item.run_words = Commands.main
     return on_ray.run_on_node(*what)
 
 

@@ -54,7 +54,7 @@ def test_the_reason_is_that_of_the_last_try(light: Light, monkeypatch: pytest.Mo
         def main(words: list[str]) -> None:
             raise KeyError("a mistake of ours")
 
-    monkeypatch.setattr(one_item, "command_line", lambda: Mistaken)
+    monkeypatch.setattr(one_item, "run_words", Mistaken.main)
     assert list(light(grid, retry_failed=True).failed["error"]) == ["KeyError: 'a mistake of ours'"]
 
 
@@ -133,13 +133,14 @@ def test_several_runs_of_one_item_are_told_apart(light: Light, monkeypatch: pyte
 
     class Several:
         @staticmethod
-        def main(words: list[str]) -> None:
+        def main(words: list[str]) -> int:
             given = dict(word.removeprefix("--").partition("=")[::2] for word in words[1:])
             out = Path(given.pop("out"))
             for seed in (0, 1):
                 light_run(out / f"seed-{seed}", {**given, "seed": seed})
+            return 0
 
-    monkeypatch.setattr(one_item, "command_line", lambda: Several)
+    monkeypatch.setattr(one_item, "run_words", Several.main)
     found = light(TWO)
     assert set(found.heads["run"]) == {"seed-0", "seed-1"}
     assert len(found.heads) == 2 * 2 * PIECES * HEADS

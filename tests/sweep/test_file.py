@@ -108,9 +108,9 @@ WRONG: dict[str, tuple[str, str]] = {
     "no command": ("[grid]\nseed = [0]\n", "sweep.toml: it names no command"),
     "a command that is no text": (GOOD.replace('"profile"', "3"), "sweep.toml, line 1: command must be a text, found 3"),
     "unknown command": (
-        GOOD.replace("profile", "profil"), "sweep.toml, line 1: there is no command 'profil': did you mean 'profile'?",
+        GOOD.replace("profile", "profil"), "sweep.toml, line 1: no command that makes runs is called 'profil': did you mean 'profile'?",
     ),
-    "a command that makes no run": (GOOD.replace("profile", "serve"), "sweep.toml, line 1: serve makes no run: "),
+    "a command that makes no run": (GOOD.replace("profile", "serve"), "sweep.toml, line 1: no command that makes runs is called 'serve': "),
     "twice in an axis": (GOOD.replace("[0, 1]", "[0, 0]"), "sweep.toml, line 3: the axis 'seed' has 0 twice"),
     "the same item twice": (
         GOOD.replace("seed = [0, 1]", "tau = [1, 1.0]"), "sweep.toml: the items tau1-",

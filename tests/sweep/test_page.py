@@ -10,13 +10,13 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from rotoscope.report import sweeps
-from rotoscope.report.columns import MOST_ROWS
+from rotoscope.experiments.page_data import MOST_ROWS
 from rotoscope.report.payload import run_payload
-from rotoscope.report.sweeps import classes_by_item
 from rotoscope.runs.files import CHECKSUM
 from rotoscope.runs.record import described_checksum
+from rotoscope.sweeps import page as sweeps
 from rotoscope.sweeps import run_item as one_item
+from rotoscope.sweeps.page import classes_by_item
 from tests.sweep import light as stand_in
 from tests.sweep.conftest import Light
 

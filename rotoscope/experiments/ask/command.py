@@ -81,7 +81,7 @@ def ask(
 
 
 def _show(console: Any, result: OneHopRun, folder: Path, draw: bool) -> int:
-    from rotoscope.experiments.paper_tables import TABLE_3, beside_table_3
+    from rotoscope.experiments.paper_tables import beside_table_3
     from rotoscope.experiments.paper_tables import screening as screened
     from rotoscope.experiments.show import end, show_table
     from rotoscope.terminal import say
@@ -100,7 +100,7 @@ def _show(console: Any, result: OneHopRun, folder: Path, draw: bool) -> int:
         )
     say(console, f"\nP2's screening rule: {verdict}", markup=False)
     then = [["reproduce", "p2", "--one-hop", folder]]
-    return end(console, result, folder, draw=draw, printed=TABLE_3, then=then)
+    return end(console, result, folder, draw=draw, then=then)
 
 
 def _body(given: str | None) -> dict[str, Any] | None:

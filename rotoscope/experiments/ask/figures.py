@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import cycle
 
 import pandas as pd
 from matplotlib.figure import Figure
 
 from rotoscope.experiments.ask.result import OneHopRun
+from rotoscope.experiments.paper_tables import TABLE_3
 from rotoscope.plotting.palette import NULL
 from rotoscope.plotting.palette import TASK_COLOURS as HUES
 from rotoscope.plotting.style import (
@@ -70,3 +72,8 @@ def one_hop_accuracy(run: OneHopRun, printed: pd.DataFrame | None = None) -> Fig
         figure,
         f"{run.name}; {runs} runs, {questions} questions per point; Wilson 95 % intervals over questions",
     )
+
+
+def one_hop_figures(run: OneHopRun) -> Iterator[tuple[str, Figure]]:
+    """Accuracy by length, with P2's Table 3 behind it."""
+    yield "one_hop_accuracy", one_hop_accuracy(run, TABLE_3)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rotoscope.runs.result import SavedRun, Table
+from rotoscope.runs.result import SavedRun, SummaryTable, Table
 from rotoscope.tasks.onehop import Question, Status
 
 KEYS = ("task", "length", "run", "question")
@@ -120,6 +120,11 @@ class OneHopRun(SavedRun):
                     }
                 )
         return pd.DataFrame(rows).sort_values(["task", "scoring", "length"], ignore_index=True)
+
+    def summaries(self) -> list[SummaryTable]:
+        """Accuracy by length."""
+        title = "Accuracy by length; free: the model's own answer, restricted: the likeliest candidate"
+        return [SummaryTable(title, self.accuracy, ("answers",))]
 
     def statuses(self) -> pd.DataFrame:
         """How many answers were single words, several words, malformed, or not given because of the length."""

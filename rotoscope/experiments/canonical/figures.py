@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -188,3 +188,17 @@ def canonical_scores(found: Canonical) -> Figure:
         axes[0].set_ylabel("score (τ = 1e-4)")
         shared_legend(figure, axes[-1])
     return caption(figure, _caption(found))
+
+
+def canonical_figures(run: Canonical) -> Iterator[tuple[str, Figure]]:
+    """Every figure of trained toy heads."""
+    draws = {
+        "accuracy": canonical_accuracy,
+        "steps": canonical_steps,
+        "positions": canonical_positions,
+        "scores": canonical_scores,
+    }
+    for name, draw in draws.items():
+        yield name, draw(run)
+    if len(run.vectors):
+        yield "vectors", canonical_vectors(run)

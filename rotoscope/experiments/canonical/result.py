@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from rotoscope.runs.result import SavedRun, Table
+from rotoscope.runs.result import SavedRun, SummaryTable, Table
 
 
 class Canonical(SavedRun):
@@ -48,6 +48,16 @@ class Canonical(SavedRun):
                 row[f"{name}_trend"] = float(ranks.corr(distance)) if ranks.nunique() > 1 else None
             rows.append(row)
         return pd.DataFrame(rows)
+
+    def summaries(self) -> list[SummaryTable]:
+        """Final accuracy, scores, and where along the sequence accuracy is lost."""
+        accuracy = "Accuracy at the end of training by angle, mean over seeds (theta = 0: NoPE)"
+        trends = "Does accuracy rise or fall away from the middle? (rank correlations)"
+        return [
+            SummaryTable(accuracy, lambda: self.table().reset_index(), ("accuracy",)),
+            SummaryTable("Scores of the trained heads", lambda: self.scores, ("scores",)),
+            SummaryTable(trends, self.position_trends, ("positions",)),
+        ]
 
     def __repr__(self) -> str:
         return f"Canonical({', '.join(self.experiments)}; {self.accuracy['step'].max()} steps)"

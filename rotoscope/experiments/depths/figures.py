@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,6 +39,7 @@ from rotoscope.plotting.style import (
     drawing,
     drawing_many,
     every,
+    named_figures,
     shared_legend,
     token_text,
     top_legend,
@@ -450,3 +451,13 @@ def _all_below(found: pd.DataFrame, reader: tuple[int, int]) -> str:
     row = rows.iloc[0]
     sign = ", beyond" if row["verdict"] == BEYOND else ""
     return f": all {row['silenced']} below {row['effect']:.2f} (controls {row['null_value']:.2f}{sign})"
+
+
+def depth_figures(run: SwapDepths) -> Iterator[tuple[str, Figure]]:
+    """Every figure of swaps at depths; at the heads' own layers alone there is nothing to draw against depth."""
+    if run.depths:
+        yield from named_figures(run, depth_map, depth_curves)
+    if 0 in run.depths:
+        yield from named_figures(run, depth_ends)
+    if len(run.writers_summary()):
+        yield from named_figures(run, writer_graph)

@@ -8,7 +8,7 @@ import pandas as pd
 
 from rotoscope.experiments.depths.writers_result import NOBODY, edges_of, empty_writers, summarise_writers
 from rotoscope.experiments.profile.caveats import NO_NULL, ONE_PROMPT, at_their_layer
-from rotoscope.runs.result import ScoredRun, Table
+from rotoscope.runs.result import ScoredRun, SummaryTable, Table
 from rotoscope.scores.classes import purity_classes
 from rotoscope.stats.aggregate import (
     COVERED_PROMPTS,
@@ -178,6 +178,10 @@ class SwapDepths(ScoredRun):
         if len(self.null_prompts):
             tables["null_prompts"] = _both_ends(self.null_prompts, permuted=0 in self.depths)
         return statistics(tables, self.tau_or_first(tau), self.gamma)
+
+    def summaries(self) -> list[SummaryTable]:
+        """Means over layers; the heads that turn and their writers stand in tabs of their own."""
+        return [SummaryTable("Means over the heads of a layer by depth", self.layers, ("prompts",))]
 
     def writers_summary(self) -> pd.DataFrame:
         """What silencing positional heads does to the place every asked head reads, beside random heads of the same layers.

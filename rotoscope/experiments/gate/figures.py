@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from matplotlib.figure import Figure
 
 from rotoscope.experiments.gate.result import UNGATED, Gating
 from rotoscope.plotting.palette import GATE_COLOURS, SLATE
-from rotoscope.plotting.style import TEXT_WIDTH, caption, drawing_grid, shared_legend
+from rotoscope.plotting.style import TEXT_WIDTH, caption, drawing_grid, named_figures, shared_legend
 
 MARKERS = {"all": "o", "positional": "s", "symbolic": "D"}
 
@@ -53,3 +55,9 @@ def gate_bands(gating: Gating) -> Figure:
         f"{gating.name}; {settings['task']}, {settings['prompts']} prompts, {settings['passages']} passages; bars: 95 % intervals over "
         f"prompts{note}",
     )
+
+
+def gate_figures(gating: Gating) -> Iterator[tuple[str, Figure]]:
+    """Of a sweep over bands; one gate is a table."""
+    if gating.sweep:
+        yield from named_figures(gating, gate_bands)

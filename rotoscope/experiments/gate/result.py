@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from rotoscope.experiments.plan.result import MEASURES, summarised
-from rotoscope.runs.result import SavedRun, Table
+from rotoscope.runs.result import SavedRun, SummaryTable, Table
 from rotoscope.stats.intervals import mean_interval
 from rotoscope.stats.verdict import Figure, verdicts
 
@@ -68,6 +68,15 @@ class Gating(SavedRun):
                 figures.append(Figure(value, error, draws, measure == "accuracy"))
         beside = pd.DataFrame([asdict(verdict) for verdict in verdicts(figures)])
         return pd.concat([pd.DataFrame(rows), beside], axis=1)
+
+    def summaries(self) -> list[SummaryTable]:
+        """What every gate changes, and losses by condition."""
+        effects = "What every gate changes, beside random heads of the same layers"
+        losses = "Loss and accuracy by condition, with 95 % intervals over prompts"
+        return [
+            SummaryTable(losses, lambda: self.summary, ("conditions",)),
+            SummaryTable(effects, lambda: self.effects, ("conditions",)),
+        ]
 
     def __repr__(self) -> str:
         return f"Gating({self.name!r}: {self.conditions['condition'].nunique()} conditions)"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from rotoscope.plotting.style import (
     caption,
     drawing,
     drawing_grid,
+    named_figures,
     plain_steps,
     shared_legend,
     top_legend,
@@ -177,3 +179,11 @@ def _prediction_key(tasks: list[str]) -> list[Line2D]:
 def _reach(value: float, low: float, high: float) -> list[list[float]]:
     """How far an interval reaches below and above a value."""
     return [[max(value - low, 0)], [max(high - value, 0)]]
+
+
+def length_figures(run: Lengths) -> Iterator[tuple[str, Figure]]:
+    """Every figure of accuracy and heads by length."""
+    yield from named_figures(run, length_accuracy)
+    if "heads" in run.tables:
+        yield from named_figures(run, length_discrepancy, length_attention)
+    yield from named_figures(run, length_prediction)

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from rotoscope.experiments.ask.result import wilson
-from rotoscope.runs.result import SavedRun, Table
+from rotoscope.runs.result import SavedRun, SummaryTable, Table
 from rotoscope.stats.aggregate import little_at_stake
 from rotoscope.stats.intervals import INTERVAL
 
@@ -138,6 +138,24 @@ class Lengths(SavedRun):
         ends = [_expected(row, others) for _, row in found.iterrows()]
         found["expected_low"], found["expected_high"] = zip(*ends, strict=True) if ends else ((), ())
         return found.drop(columns=["training", "trained_steps"])
+
+    def summaries(self) -> list[SummaryTable]:
+        """Accuracy by length, where it falls, and what the heads do there."""
+        predicted = "Predicted and measured lengths at which accuracy falls below a level"
+        exponents = "Per head, the power of the length with which its discrepancy and its gap change"
+        quantiles = "Discrepancy by class at training length: mean, worst query, 10 %, 50 %, 90 % of them"
+        return [
+            SummaryTable("Accuracy by length, all hop counts together", self._curve_by_model, ("accuracy",)),
+            SummaryTable(predicted, self.predictions, ("predicted",)),
+            SummaryTable("Does the discrepancy of a head decay with length?", self.decay, ("heads",)),
+            SummaryTable(exponents, self.exponents, ("heads",)),
+            SummaryTable(quantiles, self.discrepancies, ("heads",)),
+        ]
+
+    def _curve_by_model(self) -> pd.DataFrame:
+        """The curve with a column per model."""
+        wide = self.curve().pivot(index="length", columns="model", values="accuracy")
+        return wide.reset_index().rename_axis(columns=None)
 
     def _errors(self, seed: int) -> pd.DataFrame:
         """Predictions with what they are off, and the training that every model comes from."""

@@ -5,6 +5,7 @@
 
 from typing import TYPE_CHECKING
 
+from rotoscope.experiments.registry import Experiment, ResultKind
 from rotoscope.lazy import attach
 
 if TYPE_CHECKING:
@@ -19,3 +20,29 @@ if TYPE_CHECKING:
     from rotoscope.experiments.plan.rotation_plan import rotation as rotation
 
 __getattr__, __dir__, __all__ = attach(__name__, __file__)
+
+EXPERIMENT = Experiment(
+    name="plan",
+    question="Which key heads need the whole cache, and which planes their rotation?",
+    command="command:plan",
+    kinds=(
+        ResultKind(
+            name="cache-plan",
+            result="result:CachePlan",
+            title="Key heads of {name} that keep everything",
+            figures="figures:cache_figures",
+            tabs={"plan": "page:plan_tab"},
+            tabled=("points",),
+            comparison="page:CacheComparison",
+        ),
+        ResultKind(
+            name="rotation-plan",
+            result="result:RotationPlan",
+            title="Planes of {name} that rotate",
+            figures="figures:rotation_figures",
+            tabs={"plan": "page:plan_tab"},
+            tabled=("points",),
+            comparison="page:RotationComparison",
+        ),
+    ),
+)

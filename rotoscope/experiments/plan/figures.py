@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -92,3 +93,15 @@ def rotation_map(plan: RotationPlan) -> Figure:
         figure.colorbar(image, ax=axes, label=label, ticks=range(heads + 1), fraction=0.04, pad=0.02)
     by = "" if plan.ranking == ANY else f", by {plan.ranking}"
     return caption(figure, f"{plan.name}; {plan.decision()}{by}")
+
+
+def cache_figures(plan: CachePlan) -> Iterator[tuple[str, Figure]]:
+    """Losses by the share that is kept, and which key heads keep everything."""
+    yield "cache_frontier", plan_frontier(plan)
+    yield "cache_map", cache_map(plan)
+
+
+def rotation_figures(plan: RotationPlan) -> Iterator[tuple[str, Figure]]:
+    """Losses by the planes that rotate, and which they are."""
+    yield "rotation_frontier", plan_frontier(plan)
+    yield "rotation_map", rotation_map(plan)

@@ -12,7 +12,7 @@ nothing).
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from rotoscope.experiments.profile.settings import ProfileSettings
 from rotoscope.models.loading import load
 from rotoscope.plotting.palette import AMBER, INK, NULL, ROSE, SKY, VIOLET
 from rotoscope.plotting.style import TEXT_WIDTH, caption, drawing, shared_legend
-from rotoscope.runs.result import SavedRun, Table, Tables
+from rotoscope.runs.result import SavedRun, SummaryTable, Table, Tables
 from rotoscope.runs.run import Run
 from rotoscope.shapes import Float
 from rotoscope.stats.aggregate import HEAD, SCORES
@@ -102,6 +102,10 @@ class Agreement(SavedRun):
         if self.pairs["p_value"].isna().all():
             found.append("no null: every layer has one head, and there is nothing to shuffle")
         return found
+
+    def summaries(self) -> list[SummaryTable]:
+        """The class of every head on each task."""
+        return [SummaryTable("The class of every head on each task", self.classes, ("heads",))]
 
     def __repr__(self) -> str:
         pairs = ", ".join(f"{row.task} and {row.other_task} {row.share:.0%}" for row in self.pairs.itertuples())
@@ -338,3 +342,8 @@ def task_agreement(run: Agreement) -> Figure:
         f"{run.name}; {prompts}\ngrey: where 95 % of labels shuffled among the heads of a layer lie; negative estimates of a "
         "variance are drawn as none",
     )
+
+
+def agreement_figures(run: Agreement) -> Iterator[tuple[str, Figure]]:
+    """Agreement between tasks."""
+    yield "task_agreement", task_agreement(run)

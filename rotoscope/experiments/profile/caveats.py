@@ -5,11 +5,12 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from rotoscope.experiments.prompt_settings import OWN, PromptSettings
+from rotoscope.runs.result import NextStep
 
 if TYPE_CHECKING:
     from rotoscope.experiments.profile.result import Profile
@@ -140,13 +141,6 @@ HEAD, CLASS = "{head}", "{class}"
 """Stand in commands about a head for its name and its class."""
 
 
-class Step(NamedTuple):
-    """A question that is open, and a command."""
-
-    why: str
-    command: str
-
-
 def model_argument(run: RunRecord) -> str | None:
     """The model as a command takes it: a place, a hub id or an embedded name; None for one that was in memory."""
     source = {} if run.subject is None else run.subject.source
@@ -177,7 +171,7 @@ def asked_again(run: RunRecord, command: str, *more: str) -> str | None:
     return shlex.join(["rotoscope", command, *words, *more])
 
 
-def head_steps(run: RunRecord) -> list[Step]:
+def head_steps(run: RunRecord) -> list[NextStep]:
     """Commands about one head, whose name and class are to be put in."""
     task, answers = str(run.settings.get("task")), "answers" in run.tables
     gates = {
@@ -194,18 +188,18 @@ def head_steps(run: RunRecord) -> list[Step]:
         other = shlex.join(["rotoscope", "profile", model, "--task", OTHER[task]])
         steps.insert(-2, ("Is it the same on another task?", other))
     return [
-        Step(why, command.replace(shlex.quote(HEAD), HEAD).replace(shlex.quote(CLASS), CLASS))
+        NextStep(why, command.replace(shlex.quote(HEAD), HEAD).replace(shlex.quote(CLASS), CLASS))
         for why, command in steps
         if command
     ]
 
 
-def next_steps(profile: Profile, same: Sequence[str] = ()) -> list[Step]:
+def next_steps(profile: Profile, same: Sequence[str] = ()) -> list[NextStep]:
     """The first few questions that a profile leaves open; `same` is the model and the prompts as somebody typed them."""
     return list(_steps(profile, same))[:MOST]
 
 
-def _steps(profile: Profile, same: Sequence[str]) -> Iterator[Step]:
+def _steps(profile: Profile, same: Sequence[str]) -> Iterator[NextStep]:
     for why, command, *more in _questions(profile):
         line = (
             shlex.join(["rotoscope", command, *same, *more])
@@ -216,7 +210,7 @@ def _steps(profile: Profile, same: Sequence[str]) -> Iterator[Step]:
         if command == "profile" and more[0] == "--task" and model is not None:  # on other prompts
             line = shlex.join(["rotoscope", command, model, *more])
         if line is not None:
-            yield Step(why, line)
+            yield NextStep(why, line)
 
 
 def _questions(profile: Profile) -> Iterator[tuple[str, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,15 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from rotoscope.experiments.profile.plane import class_labels, measured
+from rotoscope.experiments.depths.figures import depth_ends
+from rotoscope.experiments.profile.frequency_figures import (
+    frequency_grid,
+    frequency_norms,
+    frequency_profiles,
+    frequency_summary,
+    head_paths,
+)
+from rotoscope.experiments.profile.plane import class_labels, measured, plane
 from rotoscope.experiments.profile.result import Profile
 from rotoscope.plotting.palette import BLOCK, CLASS_COLOURS, INK, NULL, QUERY, SCORE_COLOURS, SWAPPED
 from rotoscope.plotting.style import (
@@ -27,6 +36,7 @@ from rotoscope.plotting.style import (
     drawing_grid,
     every,
     median_band,
+    named_figures,
     shade,
     token_text,
     top_legend,
@@ -224,3 +234,35 @@ def vectors(profile: Profile) -> Figure:
         measured(profile)
         + "; first prompt\nplane whose logits vary most over the swapped tokens; red: direction of the query",
     )
+
+
+ANSWERS = 24
+"""Answers from which it makes sense to ask where the fact stood."""
+
+
+def profile_figures(profile: Profile) -> Iterator[tuple[str, Figure]]:
+    """Every figure that a profile has the data for, with the name of its file."""
+    yield from named_figures(profile, plane, layer_map, depth)
+    if "input_prompts" in profile.tables:
+        yield from named_figures(profile, depth_ends)
+    if len(profile.answers) >= ANSWERS and len(profile.by_position()) > 2:
+        yield from named_figures(profile, by_position)
+    if profile.has_examples:
+        tables = {swap_traces: profile.traces, vectors: profile.vectors}  # none where no head sees a swap
+        yield from named_figures(profile, *(draw for draw, table in tables.items() if len(table)))
+    if "prompt_frequencies" in profile.tables:
+        scored = set(profile.frequencies[["layer", "head"]].itertuples(index=False, name=None))
+        heads = {name: head for name, head in example_heads(profile).items() if head in scored}
+        heads = heads or {"first": min(scored)}
+        yield from named_figures(profile, frequency_summary)
+        for draw_heads in (frequency_profiles, frequency_norms, head_paths):
+            yield draw_heads.__name__, draw_heads(profile, heads)
+        yield from named_figures(profile, frequency_grid)
+
+
+def example_heads(profile: Profile) -> dict[str, tuple[int, int]]:
+    """The heads that stand as examples in the profile."""
+    if not profile.has_examples:
+        return {}
+    rows = profile.traces.drop_duplicates("example")
+    return {row.example: (int(row.layer), int(row.head)) for row in rows.itertuples()}

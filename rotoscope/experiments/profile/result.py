@@ -10,10 +10,10 @@ import pandas as pd
 
 from rotoscope.errors import RotoscopeError
 from rotoscope.experiments.known_heads import known_overview, known_table
-from rotoscope.experiments.profile.caveats import caveats
+from rotoscope.experiments.profile.caveats import caveats, next_steps
 from rotoscope.experiments.profile.examples import telling_heads, traces_of, vectors_of
 from rotoscope.experiments.profile.notebook import profile_html
-from rotoscope.runs.result import ScoredRun, Table
+from rotoscope.runs.result import NextStep, ScoredRun, SummaryTable, Table
 from rotoscope.stats.aggregate import (
     INDEX,
     LEAST_MASS,
@@ -194,6 +194,19 @@ class Profile(ScoredRun):
     def caveats(self) -> list[str]:
         """What a reader must know before trusting the scores."""
         return caveats(self)
+
+    def summaries(self) -> list[SummaryTable]:
+        """Heads of known kinds, and the model's answers."""
+        known = "Heads of known kinds by class, in brackets what shuffled classes give, * beyond that"
+        answers = "The model's answers by where the asked fact stands"
+        return [
+            SummaryTable(known, self.known_overview, ("known_heads",)),
+            SummaryTable(answers, self.by_position, ("answers",)),
+        ]
+
+    def next_steps(self) -> list[NextStep]:
+        """The first few questions that the profile leaves open."""
+        return next_steps(self) if "prompts" in self.tables else []
 
     def stored_tables(self) -> dict[str, pd.DataFrame]:
         """What a run folder holds: the tables per prompt, and those made from them, for other tools to read."""

@@ -13,7 +13,7 @@ from rotoscope.lab.checkpoints import describe_multihop, load_multihop, sequence
 from rotoscope.models.layer import LayerReading
 from rotoscope.models.loading import Subject
 from rotoscope.models.reader import HeadReader
-from rotoscope.runs.result import SavedRun, Table
+from rotoscope.runs.result import SavedRun, SummaryTable, Table
 from rotoscope.runs.run import Run
 from rotoscope.stats.aggregate import HEAD, dominant_planes, plane_weights, weighted_id
 from rotoscope.tasks.multihop_frames import MultiHops
@@ -59,6 +59,10 @@ class Geometry(SavedRun):
             "dominant_angle": top["angle"],
         }
         return pd.DataFrame(found).rename_axis(HEAD).reset_index()
+
+    def summaries(self) -> list[SummaryTable]:
+        """The frequencies in use."""
+        return [SummaryTable("Frequencies every head uses", self.weighted_ids, ("use",))]
 
     def __repr__(self) -> str:
         ids = ", ".join(f"{x:.0f}" for x in self.weighted_ids()["weighted_id"])

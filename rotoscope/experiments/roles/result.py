@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from rotoscope.runs.result import SavedRun, Table
+from rotoscope.runs.result import SavedRun, SummaryTable, Table
 
 ROLE = 0.9
 ARRIVED = 0.95
@@ -89,6 +89,15 @@ class Roles(SavedRun):
                 }
             )
         return pd.DataFrame(rows).astype({"readable_after": "Int64"})
+
+    def summaries(self) -> list[SummaryTable]:
+        """What every head does, and the way of the answer."""
+        needs = ("attention", "agreement")
+        roles = "What every head does, and the role it has earned"
+        return [
+            SummaryTable(roles, self.table, needs),
+            SummaryTable("When the answer arrives", self.arrivals, needs),
+        ]
 
     @property
     def answer_arrives(self) -> pd.Series:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rotoscope.experiments.page_data import PageRun, Tab, verdict_tab
 from rotoscope.runs.result import SavedRun, Table
 
 
@@ -17,3 +18,8 @@ class TheoryRun(SavedRun):
     def __repr__(self) -> str:
         counts = self.statements["verdict"].value_counts()
         return f"TheoryRun({', '.join(f'{number} {verdict}' for verdict, number in counts.items())})"
+
+
+def theory_tab(page_run: PageRun) -> Tab | None:
+    """The statements with their verdicts."""
+    return verdict_tab(page_run, "statements", "Statements", ("name", "verdict", "source", "claim", "figure"))

@@ -11,7 +11,7 @@ from rotoscope.errors import RunError
 from rotoscope.experiments.train.series import out_of_order
 from rotoscope.lab.result import LEARNED, Training, first_above
 from rotoscope.runs.folder import LOG
-from rotoscope.runs.result import SavedRun, Table
+from rotoscope.runs.result import SavedRun, SummaryTable, Table
 from rotoscope.runs.run import Journal, Run
 from rotoscope.scores.classes import AT_ITS_LAYER, GAMMA, purity_classes
 from rotoscope.stats.aggregate import little_at_stake
@@ -28,6 +28,9 @@ WAITING = [
     "as_many_positional_at",
     "last_symbolic_at",
 ]
+
+
+ENDS_WHERE = "Where every head ends, and since when it has been pure"
 
 
 class Dynamics(SavedRun):
@@ -116,6 +119,11 @@ class Dynamics(SavedRun):
         was not measured.
         """
         return _classed(self.scores, queries, tau, gamma)
+
+    def last_step(self, *, tau: float | None = None) -> pd.DataFrame:
+        """The scores of the last step that was scored, with classes."""
+        scores = self.at(tau=tau)
+        return scores[scores["step"] == scores["step"].max()]
 
     def purity(self, gammas: tuple[float, ...] = GAMMAS, queries: str | None = None) -> pd.DataFrame:
         """How many heads are in each class, by step and tolerance, and how many of those have little at stake.
@@ -224,6 +232,14 @@ class Dynamics(SavedRun):
         ranks = [both[n].corr(both["accuracy"]) if both[n].nunique() > 1 else np.nan for n in names]
         return pd.DataFrame({"heads": names, "rank_correlation": ranks}).assign(steps=len(both))
 
+    def summaries(self) -> list[SummaryTable]:
+        """Where every head ends."""
+        return (
+            [SummaryTable(ENDS_WHERE, self.pure_from, ("scores",))]
+            if len(self.tables.get("scores", ()))
+            else []
+        )
+
     def __repr__(self) -> str:
         final = self.at()[lambda t: t["step"] == t["step"].max()]
         little = final["little_at_stake"]
@@ -233,6 +249,18 @@ class Dynamics(SavedRun):
         )
         words = "unknown" if little.isna().all() else "in brackets"
         return f"Dynamics({len(self.steps)} steps up to {self.steps[-1]}; at the end {counts}; little at stake: {words})"
+
+
+class WatchedTraining(Training):
+    """A training run as `rs.open` gives it, with what its heads became."""
+
+    def head_rows(self) -> pd.DataFrame | None:
+        """The heads at the end of training, where they were watched."""
+        return Dynamics.of_training(self).last_step() if len(self.tables.get("scores", ())) else None
+
+    def summaries(self) -> list[SummaryTable]:
+        """Where every head ended."""
+        return Dynamics(self.run, self.tables).summaries()
 
 
 def _classed(table: pd.DataFrame, queries: str | None, tau: float | None, gamma: float) -> pd.DataFrame:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from matplotlib.ticker import MaxNLocator
 
 from rotoscope.experiments.profile.plane import class_labels, corners
 from rotoscope.experiments.train.dynamics_result import GAMMAS, Dynamics
+from rotoscope.lab.result import Training
 from rotoscope.plotting.palette import CLASS_COLOURS, CLASS_MARKERS, HOP_COLOURS, INK, NULL, SCORE_COLOURS
 from rotoscope.plotting.style import (
     COLUMN_WIDTH,
@@ -26,6 +27,7 @@ from rotoscope.plotting.style import (
     drawing,
     drawing_many,
     every,
+    named_figures,
     shared_legend,
     top_legend,
 )
@@ -289,3 +291,19 @@ def waiting(*runs: Dynamics, gamma: float = GAMMA) -> Figure:
         if kinds:
             top_legend(figure, list(kinds.values()), list(kinds))
     return caption(figure, f"pure at gamma = {gamma:g}; {COUNTED}")
+
+
+def training_figures(run: Dynamics) -> Iterator[tuple[str, Figure]]:
+    """Every figure of a model in training."""
+    yield from named_figures(run, plane_over_training)
+    if len(run.steps) > 1:
+        yield from named_figures(run, scores_over_training, purity_over_training, separation_over_training)
+    if run.accuracy is not None and run.accuracy["step"].nunique() > 1:
+        yield from named_figures(run, training_accuracy)
+    if run.has_hops and (run.learned().notna().any() or run.pure_from()["first_pure"].notna().any()):
+        yield from named_figures(run, waiting)
+
+
+def figures_of_training(run: Training) -> Iterator[tuple[str, Figure]]:
+    """Those of what was watched in a training."""
+    yield from training_figures(Dynamics.of_training(run))

@@ -6,7 +6,7 @@ while every unrestricted seed, three at least, has learned it. What lies between
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -22,7 +22,7 @@ from rotoscope.lab.settings import UNRESTRICTED, TrainSettings
 from rotoscope.plotting.palette import CLASS_COLOURS, HOP_COLOURS
 from rotoscope.plotting.style import COLUMN_WIDTH, TEXT_WIDTH, caption, drawing_grid, top_legend
 from rotoscope.runs.record import RunRecord
-from rotoscope.runs.result import SavedRun, Table
+from rotoscope.runs.result import SavedRun, SummaryTable, Table
 from rotoscope.scores.classes import AT_ITS_LAYER
 from rotoscope.settings import BASE
 
@@ -78,6 +78,14 @@ class Restrictions(SavedRun):
             for kind in AT_ITS_LAYER[:2]:
                 wide[f"{kind}_heads"] = counts.get(kind, 0) / wide["seeds"]
         return wide.reset_index()
+
+    def summaries(self) -> list[SummaryTable]:
+        """Accuracy by hops, and what follows from it."""
+        accuracy = "Accuracy by hops with some frequencies only, and the heads at the end"
+        return [
+            SummaryTable(accuracy, self.table, ("accuracy",)),
+            SummaryTable("What fails and what is learned", self.by_hops, ("accuracy",)),
+        ]
 
     def sentences(self) -> list[str]:
         """What can be said of each restriction, with the figures; nothing where nothing can."""
@@ -233,3 +241,8 @@ def restricted_accuracy(run: Restrictions) -> Figure:
         f"{s['layers']} layers, {s['steps']:,} steps of {s['batch']}, {seeds} seeds; heads with these frequency ids only (1 is the "
         "fastest); bars: means, dotted: chance",
     )
+
+
+def restriction_figures(run: Restrictions) -> Iterator[tuple[str, Figure]]:
+    """Accuracy under every restriction."""
+    yield "restricted_accuracy", restricted_accuracy(run)

@@ -9,19 +9,15 @@ import json
 from collections.abc import Callable
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from rotoscope.report.columns import table
+from rotoscope.experiments.page_data import PageRun, Tab, table
 from rotoscope.report.run_index import inside, leads_out
 from rotoscope.runs.record import RunRecord
 from rotoscope.scores.classes import CLASSES
 from rotoscope.stats.aggregate import SCORES
 from rotoscope.sweeps.result import ITEM, ITEM_COLUMN, Sweep, runs_in
-
-if TYPE_CHECKING:
-    from rotoscope.report.reported_run import ReportedRun
 
 WITHIN = ("queries", "tau")
 """What an item can have several of: each has classes of its own."""
@@ -33,25 +29,25 @@ NOTE = (
 )
 
 
-def sweep_tables(found: ReportedRun) -> list[dict[str, Any]]:
+def sweep_tab(page_run: PageRun) -> Tab | None:
     """The items by state, each of them, and the classes of their heads, where there are heads with classes."""
-    if "items" not in found.tables:
-        return []
-    items = found.tables["items"]
-    classes = found.tables.get("classes")
-    if classes is None and "heads" in found.tables:
-        classes = found.attempt("the classes by item", partial(classes_by_item, found.tables["heads"]))
+    if "items" not in page_run.tables:
+        return None
+    items = page_run.tables["items"]
+    classes = page_run.tables.get("classes")
+    if classes is None and "heads" in page_run.tables:
+        classes = page_run.attempt("the classes by item", partial(classes_by_item, page_run.tables["heads"]))
     wanted: list[tuple[str, str, Callable[[], pd.DataFrame]]] = [
         ("Items by state", "", partial(_by_state, items)),
         ("The items", "", partial(items.drop, columns="folder", errors="ignore")),
     ]
     if classes is not None and len(classes):
-        wanted.append(("Classes of heads by item", NOTE, partial(_placed, classes, items, found.run)))
+        wanted.append(("Classes of heads by item", NOTE, partial(_placed, classes, items, page_run.run)))
     made = []
     for title, note, make in wanted:
-        rows = found.attempt(f"'{title}'", make)
+        rows = page_run.attempt(f"'{title}'", make)
         made += [table(rows, title, note, most=None)] if rows is not None and len(rows) else []
-    return made
+    return {"tables": made}
 
 
 def classes_by_item(heads: pd.DataFrame) -> pd.DataFrame:

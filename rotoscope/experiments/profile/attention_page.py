@@ -10,14 +10,10 @@ import numpy as np
 import pandas as pd
 
 from rotoscope.errors import RunError
+from rotoscope.experiments.page_data import PAGE, PageRun, clean
 from rotoscope.experiments.profile.examples import blocks_shown, bytes_of, moved_by
-from rotoscope.report.columns import clean
-from rotoscope.report.reported_run import ReportedRun
 from rotoscope.stats.aggregate import HEAD
 
-PAGE, SERVED = 4_700_000, 40_000_000
-"""Letters for all that is said of heads, in a page that is sent around and in one that a server on the same machine gives.
-Attention has what the rest leaves, and two fifths at most; the drawing script takes five million letters more."""
 NOUNS = {
     "binding": "fact",
     "groups": "fact",
@@ -30,12 +26,12 @@ NOUNS = {
 """What is swapped, by task; elsewhere single tokens."""
 
 
-def shown_tab(found: ReportedRun, places: pd.DataFrame, room: int = PAGE) -> dict[str, Any]:
+def shown_tab(page_run: PageRun, places: pd.DataFrame, room: int = PAGE) -> dict[str, Any]:
     """The first prompt, and what every head made of it, in so many letters; or why there is nothing to show."""
-    if not {"attention", "shown_prompt"} <= set(found.tables):
-        return {"why": _why(found)}
-    prompt = found.tables["shown_prompt"]
-    rows = {(row.layer, row.head): row for row in found.tables["attention"].itertuples()}
+    if not {"attention", "shown_prompt"} <= set(page_run.tables):
+        return {"why": _why(page_run)}
+    prompt = page_run.tables["shown_prompt"]
+    rows = {(row.layer, row.head): row for row in page_run.tables["attention"].itertuples()}
     pairs = list(places[HEAD].itertuples(index=False, name=None))
     if not set(pairs) <= set(rows):
         raise RunError(f"it has {len(set(pairs) & set(rows))} of {len(pairs)} heads")
@@ -79,21 +75,21 @@ def _check(prompt: pd.DataFrame, heads: list[Any], n: int) -> None:
             raise RunError(f"the swaps of head {head.layer}:{head.head} are not between its blocks")
 
 
-def noun_of(found: ReportedRun) -> str:
+def noun_of(page_run: PageRun) -> str:
     """What is swapped, in a word."""
-    sizes = found.run.settings.get("task_settings")
+    sizes = page_run.run.settings.get("task_settings")
     finer = sizes.get("granularity") if isinstance(sizes, dict) else None
     if finer in ("symbol", "token"):
         return str(finer)
-    prompt = found.tables.get("shown_prompt", pd.DataFrame({"block": []}))
+    prompt = page_run.tables.get("shown_prompt", pd.DataFrame({"block": []}))
     single = prompt.loc[prompt["block"] >= 0, "block"].is_unique
-    return NOUNS.get(str(found.run.settings.get("task")), "token" if single else "block")
+    return NOUNS.get(str(page_run.run.settings.get("task")), "token" if single else "block")
 
 
-def _why(found: ReportedRun) -> str:
-    if not found.complete:
+def _why(page_run: PageRun) -> str:
+    if not page_run.complete:
         return "attention is kept when the run is finished"
-    if found.run.settings.get("examples") is False:
+    if page_run.run.settings.get("examples") is False:
         return "the run was made with --no-examples: no attention was kept"
     return "the run has no attention of every head"
 

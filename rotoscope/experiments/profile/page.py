@@ -11,10 +11,11 @@ import pandas as pd
 
 from rotoscope.errors import RunError
 from rotoscope.experiments.depths.result import SwapDepths
+from rotoscope.experiments.page_data import PageRun, clean, column, columns, packed
+from rotoscope.experiments.profile.attention_page import noun_of, shown_tab
+from rotoscope.experiments.profile.caveats import head_steps, with_missing_caveats
 from rotoscope.experiments.profile.result import Profile
-from rotoscope.report.attention import PAGE, noun_of, shown_tab
-from rotoscope.report.columns import clean, column, columns, packed
-from rotoscope.report.reported_run import ReportedRun
+from rotoscope.runs.result import NextStep
 from rotoscope.scores.attention import KNOWN
 from rotoscope.scores.classes import CLASSES, GAMMA, pure_regions
 from rotoscope.stats.aggregate import (
@@ -52,24 +53,26 @@ SMALL = 3_000_000
 """Bytes of frequency scores up to which two bytes a score are spent, and intervals are kept."""
 
 
-def heads_tab(found: ReportedRun, room: int = PAGE) -> dict[str, Any] | None:
-    """Everything about heads; parts that cannot be made are left out with a sentence in `found.problems`."""
-    profile = (SwapDepths if found.kind == "depths" else Profile)(found.run, found.tables)
-    least_mass = found.attempt("the least mass", lambda: getattr(profile, "least_mass", LEAST_MASS))
+def heads_tab(page_run: PageRun) -> dict[str, Any] | None:
+    """Everything about heads; parts that cannot be made are left out with a sentence in `page_run.problems`."""
+    profile = page_run.opened()
+    least_mass = page_run.attempt("the least mass", lambda: getattr(profile, "least_mass", LEAST_MASS))
     least_mass = LEAST_MASS if least_mass is None else least_mass
-    heads = found.attempt("the heads", lambda: _heads(profile, least_mass))
+    heads = page_run.attempt("the heads", lambda: _heads(profile, least_mass))
     if heads is None or heads.empty:
         if heads is not None:
-            found.problems.append("the run has no heads yet")
+            page_run.problems.append("the run has no heads yet")
         return None
-    gamma = found.attempt("the tolerance gamma", lambda: profile.gamma)
+    gamma = page_run.attempt("the tolerance gamma", lambda: profile.gamma)
     gamma = GAMMA if gamma is None else gamma
     places = heads[["layer", "head"]].drop_duplicates().sort_values(["layer", "head"])
-    nulls = found.attempt("the null", lambda: _nulls(profile))
-    own = own_measures(found.tables["prompts"]) if isinstance(profile, Profile) else []
+    nulls = page_run.attempt("the null", lambda: _nulls(profile))
+    own = own_measures(page_run.tables["prompts"]) if isinstance(profile, Profile) else []
     own = [name for name in own if name in heads]
     taus = [float(tau) for tau in dict.fromkeys(heads["tau"])]
-    at = [found.attempt(f"the heads at tau = {tau:g}", partial(_at, heads, places, tau, own)) for tau in taus]
+    at = [
+        page_run.attempt(f"the heads at tau = {tau:g}", partial(_at, heads, places, tau, own)) for tau in taus
+    ]
     tab: dict[str, Any] = {
         "taus": [tau for tau, one in zip(taus, at, strict=True) if one],
         "gamma": gamma,
@@ -80,7 +83,7 @@ def heads_tab(found: ReportedRun, room: int = PAGE) -> dict[str, Any] | None:
         "at": [one for one in at if one],
         "permuted": "input_class" in heads,
         "measures": own,
-        "noun": found.attempt("what is swapped", lambda: noun_of(found)) or "token",
+        "noun": page_run.attempt("what is swapped", lambda: noun_of(page_run)) or "token",
         "density_cells": CELLS,
         "null": None if nulls is None or nulls.empty else str(nulls["null_name"].iloc[0]),
     }
@@ -88,18 +91,22 @@ def heads_tab(found: ReportedRun, room: int = PAGE) -> dict[str, Any] | None:
         return None
     for tau, one in zip(tab["taus"], tab["at"], strict=True):
         if nulls is not None and len(nulls):
-            one |= found.attempt("the null", partial(_null_at, nulls, tau, one, own)) or {}
-        if "prompts" in found.tables:
-            one["statistics"] = found.attempt("the summary figures", partial(_statistics, profile, tau))
-    tables = found.tables
+            one |= page_run.attempt("the null", partial(_null_at, nulls, tau, one, own)) or {}
+        if "prompts" in page_run.tables:
+            one["statistics"] = page_run.attempt("the summary figures", partial(_statistics, profile, tau))
+    tables = page_run.tables
     for name, title, make in (
         ("frequencies", "the frequencies", lambda: _frequencies(tables, tab["taus"])),
         ("known", "the known scores", lambda: _known(tables.get("known_heads"), places)),
         ("accuracy", "the answers", lambda: _accuracy(tables.get("answers"), getattr(profile, "chance", None))),
     ):
-        tab[name] = found.attempt(title, make)
-    left = min(room - len(json.dumps(tab, separators=(",", ":"))), 2 * room // 5)
-    tab["shown"] = found.attempt("the prompt", lambda: shown_tab(found, places, left))
+        tab[name] = page_run.attempt(title, make)
+    left = min(page_run.room - len(json.dumps(tab, separators=(",", ":"))), 2 * page_run.room // 5)
+    tab["shown"] = page_run.attempt("the prompt", lambda: shown_tab(page_run, places, left))
+    steps: list[NextStep] = page_run.attempt("what to run next", lambda: head_steps(page_run.run)) or []
+    tab["next"] = [step._asdict() for step in steps]
+    stable = pd.DataFrame({"stable": tab["at"][0].get("stable", [])})
+    tab["warnings"] = with_missing_caveats(page_run.run.warnings, tab["null"], stable)
     return tab
 
 

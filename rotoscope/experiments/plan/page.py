@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
 
 import pandas as pd
 
-from rotoscope.experiments.plan.result import ANY, PLAN, CachePlan, Plan, RotationPlan
+from rotoscope.experiments.page_data import PageRun, Tab, curve, table
+from rotoscope.experiments.plan.result import ANY, PLAN
 from rotoscope.experiments.plan.settings import RANDOM, SOURCES
-from rotoscope.report.columns import curve, table
-from rotoscope.report.reported_run import ReportedRun
-
-Tab = dict[str, Any]
 
 
-def plan_tab(found: ReportedRun) -> Tab | None:
+def plan_tab(page_run: PageRun) -> Tab | None:
     """Loss against the budget, by source and ranking."""
-    if "points" not in found.tables or not len(found.tables["points"]):
+    if "points" not in page_run.tables or not len(page_run.tables["points"]):
         return None
-    plans: dict[str, type[Plan]] = {kind.kind: kind for kind in (CachePlan, RotationPlan)}
-    plan = plans[found.run.kind](found.run, found.tables)
-    done = bool({"heads", "plan"} & set(found.tables))
-    sentences = found.attempt("what was decided", plan.sentences) if done else None
-    tables = (found.attempt("the tables of the plan", plan.overview) if done else None) or []
+    plan = page_run.opened()
+    done = bool({"heads", "plan"} & set(page_run.tables))
+    sentences = page_run.attempt("what was decided", plan.sentences) if done else None
+    tables = (page_run.attempt("the tables of the plan", plan.overview) if done else None) or []
     return {
         "panels": panels_of(with_ends(plan.frontier), plan.budget_column),
         "x": plan.budget_words,
@@ -61,16 +59,6 @@ def panels_of(rows: pd.DataFrame, x: str) -> list[Tab]:
 UNTESTED = "Each plan has its own intervals; no difference between the two is tested."
 OTHER_MODEL = "The plans were made for two models that are not the same."
 Pair = tuple[Any, Any]
-
-
-def plans_compared(first: Plan, second: Plan) -> Tab | None:
-    """What the page shows of two plans; nothing where they are not of one kind."""
-    make = MADE.get(type(first))
-    if make is None or type(first) is not type(second):
-        return None
-    found = make((first, second))
-    said = [plan.sentences() for plan in (first, second)]
-    return found | {"y": "loss", "said": {"first": said[0][0], "second": said[1][0]}}
 
 
 def _frontiers(plans: Pair) -> Tab:
@@ -113,10 +101,41 @@ def _rotations(plans: Pair) -> Tab:
     return _frontiers(plans) | {"words": words, "tables": tables}
 
 
-MADE: dict[type[Plan], Callable[[Pair], Tab]] = {
-    CachePlan: _caches,
-    RotationPlan: _rotations,
-}
+@dataclass(frozen=True)
+class PlanComparison(ABC):
+    """A finished plan, for a comparison with another of its kind."""
+
+    plan: Any
+
+    @classmethod
+    def of(cls, page_run: PageRun) -> Self | None:
+        """None for a plan that is not finished."""
+        return cls(page_run.opened()) if page_run.complete else None
+
+    def beside(self, other: PlanComparison) -> Tab:
+        """What the page shows of two plans."""
+        plans = (self.plan, other.plan)
+        tab = self.content(plans)
+        first, second = (plan.sentences()[0] for plan in plans)
+        words = tab.pop("words")
+        return {"plan": tab | {"y": "loss", "said": {"first": first, "second": second}}, "words": words}
+
+    @staticmethod
+    @abstractmethod
+    def content(plans: Pair) -> Tab:
+        """Curves, tables and sentences about two plans."""
+
+
+class CacheComparison(PlanComparison):
+    """A finished cache plan."""
+
+    content = staticmethod(_caches)
+
+
+class RotationComparison(PlanComparison):
+    """A finished rotation plan."""
+
+    content = staticmethod(_rotations)
 
 
 def _in_common(

@@ -1,15 +1,29 @@
-"""Tables as the page stores them: column by column, rounded, without anything JSON does not know."""
+"""What a page is made from: a run and its tables, and tables as the page stores them.
+
+A page stores columns rounded, without anything that JSON does not know.
+"""
 
 from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from rotoscope.errors import RunError
+from rotoscope.experiments.registry import ResultKind, kind_declaration
+from rotoscope.lazy import resolve
+from rotoscope.runs.record import RunRecord
+from rotoscope.runs.result import SavedRun, SummaryTable, Tables
+
+PAGE, SERVED = 4_700_000, 40_000_000
+"""Letters for all that is said of heads, in a page that is sent around and in one that a server on the same machine gives.
+Attention has what the rest leaves, and two fifths at most; the drawing script takes five million letters more."""
+Tab = dict[str, Any]
 DIGITS = 4
 MOST_ROWS = 500
 """Rows of a table that is only shown as a table; the run folder has them all."""
@@ -87,3 +101,72 @@ def packed(values: np.ndarray, bits: int) -> dict[str, Any]:
         codes = np.where(np.isfinite(values), np.rint((values - low) / step), steps + 1)
     raw = codes.astype("<u2" if bits == 16 else "u1").tobytes()
     return {"bits": bits, "low": low, "step": step, "data": base64.b64encode(raw).decode("ascii")}
+
+
+@dataclass
+class PageRun:
+    """A run's description and its tables; of one that is not finished, the tables so far."""
+
+    name: str
+    run: RunRecord
+    tables: Tables = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    """What cannot be shown, and why."""
+    running: list[str] = field(default_factory=list)
+    """How far a run is that is being written; empty otherwise."""
+    room: int = PAGE
+    """Letters that its page may take."""
+
+    @property
+    def kind(self) -> str:
+        return self.run.kind
+
+    @property
+    def complete(self) -> bool:
+        return self.run.complete
+
+    @property
+    def declaration(self) -> ResultKind:
+        """What the registry says of this kind of run."""
+        declaration = kind_declaration(self.kind)
+        if declaration is None:
+            raise RunError(f"'{self.name}' is a run of kind '{self.kind}', which this version does not know")
+        return declaration
+
+    def attempt(self, what: str, make: Callable[[], Any]) -> Any:
+        """What `make` gives, or None and a sentence why: a run being written may lack the tables for it."""
+        try:
+            return make()
+        except Exception as problem:  # a description that fits its checksum may still be a stranger's
+            lines = str(problem).strip().splitlines()
+            self.problems.append(
+                f"{what} cannot be shown ({type(problem).__name__}: {lines[0] if lines else ''})"
+            )
+            return None
+
+    def opened(self) -> Any:
+        """The run as its own class."""
+        result: type[SavedRun] = resolve(self.declaration.result)
+        return result(self.run, self.tables)
+
+    def summary_tables(self, summaries: Iterable[SummaryTable], titles: Iterable[str] = ()) -> list[Tab]:
+        """Those summaries that can be made, are not empty and have a title that is not among `titles`."""
+        tables = []
+        for title, make, needs in summaries:
+            if title in titles or not set(needs) <= set(self.tables):
+                continue
+            frame = self.attempt(f"'{title}'", make)
+            if frame is not None and len(frame):
+                tables.append(table(frame, title))
+        return tables
+
+
+def verdict_tab(page_run: PageRun, name: str, title: str, front: Sequence[str]) -> Tab | None:
+    """A table with a verdict in every row; the columns `front` come first."""
+    if name not in page_run.tables:
+        return None
+    rows = page_run.tables[name]
+    first = [column for column in front if column in rows]
+    order = [*first, *(column for column in rows if column not in first)]
+    counts = {str(verdict): int(number) for verdict, number in rows["verdict"].value_counts().items()}
+    return {"verdicts": counts, "statements": table(rows[order], title, most=None), "front": len(first)}
