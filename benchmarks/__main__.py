@@ -27,7 +27,7 @@ if __name__ == "__main__":
     canonical.main()
     multihop.main()
     monitor.main()
-    plans.main()
+    plans.bars()
     sweep.main()
     page.main()
     command_line.main()

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import rotoscope as rs
-from benchmarks import gpu, gpu_study, growth, long_prompts, monitor, sweep
+from benchmarks import gpu, gpu_study, growth, long_prompts, monitor, plans, sweep
 from benchmarks.llama import Shape
 from tests.test_watched_trainings import EXAMPLES, script
 
@@ -166,3 +166,16 @@ def test_all_parts_run_beside_one_another(
         f"{part}.{kind}" for part in ("twins", "letter", "language") for kind in ("log", "tar")
     }
     assert capsys.readouterr().out.count(": ended with 0 after") == 3
+
+
+def test_a_cache_plan_at_many_shares(
+    stand_in: rs.Subject, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sizes = {"prompts": 1, "window": 4, "sinks": 1, "length": 8, "pairs": 5, "passage": 20, "random_draws": 1}
+    plan = plans.frontier(stand_in, tmp_path / "run", frontier=(0.5,), rankings=("far_task", "random"), **sizes)
+    assert set(plan.points["ranking"]) == {"far_task", "random", "any"}
+    assert set(plan.points["source"]) == {"repeats", "lookup", "text"}
+    printed = capsys.readouterr().out
+    assert "loss on lookup by the share of key heads" in printed
+    assert plan.sentences()[0] in printed
+    assert (tmp_path / "run" / "plan.json").is_file()

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import rotoscope as rs
 from rotoscope.errors import RotoscopeError, RunError, TaskError
-from rotoscope.experiments.plan.cache_plan import CachePlanner, head_path, key_heads
+from rotoscope.experiments.plan.cache_plan import CachePlanner, cache_prompts, head_path, key_heads
 from rotoscope.experiments.plan.planner import path_gradients, path_points
+from rotoscope.experiments.plan.result import CachePlan
 from rotoscope.experiments.plan.settings import CacheSettings
 from rotoscope.measures.batches import Halving
 from rotoscope.measures.losses import measure_losses
@@ -25,10 +25,18 @@ from rotoscope.models.reader import HeadReader
 from rotoscope.models.stream import KeyHead, Streaming, mixed, streaming
 from rotoscope.tasks.prompt import Prompt, Prompts
 from tests.models.test_load import word_tokenizer
+from tests.plans import cache_plan
 from tests.tiny_models import tiny
 
 SMALL = {"window": 4, "sinks": 1, "prompts": 2, "length": 8, "sources": ("repeats",), "random_draws": 2}
-PLANNED: dict[str, Any] = {**SMALL, "rankings": ("far_task", "gradient", "random"), "frontier": (0.5,)}
+PLANNED: dict[str, Any] = {
+    **SMALL,
+    "rankings": ("far_task", "random"),
+    "frontier": (0.5,),
+    "show_progress": False,
+}
+EVERYONE = [(layer, head) for layer in range(3) for head in range(2)]
+NAMES = pytest.mark.parametrize("name", ["far_task", "gradient", "gradient_rounds"])
 
 
 @pytest.fixture(scope="module")
@@ -36,34 +44,26 @@ def subject() -> rs.Subject:
     return rs.load((tiny("llama"), word_tokenizer()), name="small")
 
 
-def ranked_on(subject: rs.Subject, count: int = 3) -> Prompts:
-    return rs.tasks.repeats(subject, 8, count, seed=3)
+@pytest.fixture(scope="module")
+def planned(subject: rs.Subject, tmp_path_factory: pytest.TempPathFactory) -> tuple[CachePlan, Path]:
+    folder = tmp_path_factory.mktemp("plan") / "run"
+    return rs.plan.cache(subject, **PLANNED, keep=0.5, out=folder), folder
 
 
-def planner(subject: rs.Subject, shown: Prompts | None = None, **changes: Any) -> CachePlanner:
+def planner(subject: rs.Subject, prompts: Prompts, **changes: Any) -> CachePlanner:
     """Thirds of the prompts are for ranking, choosing and judging."""
-    prompts = rs.tasks.repeats(subject, 8, 9, seed=3) if shown is None else shown
     settings = CacheSettings.make(**{**SMALL, "prompts": len(prompts) // 3, **changes})
     described = {"model": subject.name, "fingerprint": subject.fingerprint, **settings.stored()}
-    run = rs.runs.Run(rs.experiments.CachePlan, described)
+    run = rs.runs.Run(CachePlan, described)
     return CachePlanner(run, subject, HeadReader(subject.model), settings, {"repeats": prompts})
 
 
-def head_gradients(
-    subject: rs.Subject, prompts: Prompts, streams: Collection[KeyHead] = ()
-) -> list[torch.Tensor]:
-    reader, plan = HeadReader(subject.model), Streaming(frozenset(EVERYONE), 4, 1)
-    path = head_path(reader, path_points(40), streams)
-    mixing = lambda mixes: mixed(reader, plan, dict(enumerate(mixes)))  # noqa: E731
-    return path_gradients(subject, reader, {"repeats": prompts}, path, mixing, 20)
-
-
-EVERYONE = [(layer, head) for layer in range(3) for head in range(2)]
+def repeats_planner(subject: rs.Subject) -> CachePlanner:
+    return planner(subject, rs.tasks.repeats(subject, 8, 9, seed=3))
 
 
 def loss_of(subject: rs.Subject, prompts: Prompts, streams: Collection[KeyHead]) -> float:
-    reader = HeadReader(subject.model)
-    with streaming(reader, Streaming(frozenset(streams), 4, 1)):
+    with streaming(HeadReader(subject.model), Streaming(frozenset(streams), 4, 1)):
         return float(measure_losses(subject, {"task": prompts}, Halving())["loss"].mean())
 
 
@@ -71,23 +71,21 @@ def loss_of(subject: rs.Subject, prompts: Prompts, streams: Collection[KeyHead])
 def test_gradients_along_the_path_add_up_to_what_streaming_costs(
     subject: rs.Subject, streams: Collection[KeyHead]
 ) -> None:
-    prompts = ranked_on(subject)
-    gradients = head_gradients(subject, prompts, streams)
+    prompts, plan = rs.tasks.repeats(subject, 8, 2, seed=3), Streaming(frozenset(EVERYONE), 4, 1)
+    reader = HeadReader(subject.model)
+    path = head_path(reader, path_points(20), streams)
+    mixing = lambda mixes: mixed(reader, plan, dict(enumerate(mixes)))  # noqa: E731
+    gradients = path_gradients(subject, reader, {"repeats": prompts}, path, mixing, 20)
     left = [head for head in EVERYONE if head not in streams]
     cost = loss_of(subject, prompts, EVERYONE) - loss_of(subject, prompts, streams)
     assert sum(float(gradients[layer][head]) for layer, head in left) == pytest.approx(cost, abs=2e-3)
     assert abs(cost) > 0.01
-
-
-def test_gradients_leave_the_model_as_it_was(subject: rs.Subject) -> None:
-    before = [weight.requires_grad for weight in subject.model.parameters()]
-    planner(subject).rank("gradient")
-    assert [weight.requires_grad for weight in subject.model.parameters()] == before
-    assert all(weight.grad is None for weight in subject.model.parameters())
+    weights = list(subject.model.parameters())
+    assert all(weight.requires_grad and weight.grad is None for weight in weights)
 
 
 def test_far_attention_is_the_models_own(subject: rs.Subject) -> None:
-    prompts = ranked_on(subject)
+    prompts = rs.tasks.repeats(subject, 8, 9, seed=3)[:3]
     total = np.zeros((3, 4))
     subject.model.set_attn_implementation("eager")
     try:
@@ -101,7 +99,7 @@ def test_far_attention_is_the_models_own(subject: rs.Subject) -> None:
     finally:
         subject.model.set_attn_implementation("sdpa")
     expected = (total / sum(len(prompt.queries) for prompt in prompts)).reshape(3, 2, 2).max(2)
-    ranked = planner(subject).rank("far_task")
+    ranked = repeats_planner(subject).rank("far_task")
     for (layer, head), number in zip(key_heads(ranked), ranked["number"], strict=True):
         assert number == pytest.approx(expected[layer, head], abs=1e-5)
 
@@ -115,16 +113,16 @@ def test_rounds_rank_those_that_are_left(subject: rs.Subject) -> None:
         first = (2, 1) if (0, 0) in streams else (1, 0)
         return np.array([100.0 if head == first else float(k) for k, head in enumerate(EVERYONE)])
 
-    ranked = planner(subject).rank_in_rounds(score).sort_values("place")
+    ranked = repeats_planner(subject).rank_in_rounds(score).sort_values("place")
     assert [len(streams) for streams in calls] == [0, 2, 3, 4, 5]
     assert all(before < after for before, after in itertools.pairwise(calls))
     assert key_heads(ranked)[0] == (2, 1)
     assert ranked["place"].tolist() == list(range(6))
 
 
-@pytest.mark.parametrize("name", ["far_task", "gradient", "gradient_rounds"])
+@NAMES
 def test_every_ranking_ranks_every_head(subject: rs.Subject, name: str) -> None:
-    ranked = planner(subject, rankings=(name,)).rank(name)
+    ranked = repeats_planner(subject).rank(name)
     assert key_heads(ranked) == EVERYONE
     assert sorted(ranked["place"]) == list(range(6))
     assert np.isfinite(ranked["number"]).all()
@@ -165,118 +163,88 @@ def looks_far() -> rs.Subject:
 
 
 def payloads(seed: int, count: int = 6) -> Prompts:
-    dice = np.random.default_rng(seed)
+    generator = np.random.default_rng(seed)
     items = []
     for _ in range(count):
-        token = int(dice.integers(PAYLOAD))
+        token = int(generator.integers(PAYLOAD))
         tokens = (FILLER, FILLER, token, *(FILLER,) * 16, ASK)
         items.append(Prompt(tokens, (len(tokens) - 1,), (token,)))
     return Prompts("repeats", tuple(items))
 
 
-@pytest.mark.parametrize("name", ["far_task", "gradient", "gradient_rounds"])
+@NAMES
 def test_the_one_head_that_looks_far_keeps_everything(name: str) -> None:
-    subject = looks_far()
-    ranked = planner(subject, payloads(0), rankings=(name,)).rank(name)
+    ranked = planner(looks_far(), payloads(0)).rank(name)
     assert key_heads(ranked.sort_values("place"))[0] == FAR
 
 
-def planned(subject: rs.Subject, prompts: Prompts, seed: int = 0) -> rs.experiments.CachePlan:
-    """A plan on prompts of our own."""
-    changes = {**PLANNED, "prompts": 6, "random_draws": 5, "keep": 0.25, "frontier": (0.25,), "seed": seed}
-    return planner(subject, prompts, **changes).plan(show_progress=False)
+def plan_of(subject: rs.Subject, prompts: Prompts, seed: int) -> CachePlan:
+    changes = {
+        "rankings": ("far_task", "gradient", "random"),
+        "random_draws": 20,
+        "keep": 0.25,
+        "frontier": (0.25,),
+    }
+    return planner(subject, prompts, **changes, seed=seed).plan(show_progress=False)
 
 
 def test_a_plan_keeps_the_head_that_is_needed_and_beats_random_choices() -> None:
-    found = planned(looks_far(), payloads(1, 18), seed=1)
-    kept = found.heads[~found.heads["streams"]]
-    assert [tuple(row) for row in kept[["layer", "key_head"]].to_numpy().tolist()] == [FAR]
-    row = found.against_random.iloc[0]
+    plan = plan_of(looks_far(), payloads(1, 18), seed=1)
+    assert key_heads(plan.heads[~plan.heads["streams"]]) == [FAR]
+    row = plan.against_random.iloc[0]
     assert row["loss"] < row["null_value"] - 0.5
-    table = found.table("repeats")
-    assert table.set_index("ranking").loc["plan", "25 %"] == pytest.approx(table.set_index("ranking").loc["plan", "100 %"], abs=1e-3)  # fmt: skip
+    losses = plan.table("repeats").set_index("ranking").loc["plan"]
+    assert losses["25 %"] == pytest.approx(losses["100 %"], abs=1e-3)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 4))])
 def test_a_random_model_gets_no_plan_that_is_better_than_random(seed: int) -> None:
-    model = tiny("llama", seed=seed, sharp=1.0)
-    subject = rs.load((model, word_tokenizer()), name="random")
-    prompts = rs.tasks.repeats(subject, 8, 18, seed=seed)
-    found = planned(subject, prompts, seed)
-    assert (found.against_random["verdict"] == "also in the null").all()
-    assert not (found.against_others["verdict"] == "the plan loses less").any()
-    assert "better than random" not in " ".join(found.sentences())
+    subject = rs.load((tiny("llama", seed=seed, sharp=1.0), word_tokenizer()), name="random")
+    plan = plan_of(subject, rs.tasks.repeats(subject, 8, 18, seed=seed), seed)
+    assert "beyond the null" not in set(plan.against_random["verdict"])
+    assert not (plan.against_others["verdict"] == "the plan loses less").any()
+    assert "better than random" not in " ".join(plan.sentences())
 
 
-def test_the_plan_is_chosen_on_prompts_that_are_not_shown(subject: rs.Subject) -> None:
-    """Whatever the shown prompts say."""
-    rows = []
-    for ranking, choosing, judging in (("gradient", 1.0, 9.0), ("far_task", 5.0, 2.0)):
-        for purpose, loss in (("choosing", choosing), ("judging", judging)):
-            about = {"ranking": ranking, "draw": -1, "kept_share": 0.5, "kept_heads": 3, "purpose": purpose}
-            rows += [
-                about | {"source": "repeats", "prompt": k, "loss": loss, "accuracy": 0.0} for k in range(2)
-            ]
-    plan = rs.plan.cache(subject, **PLANNED, show_progress=False)
-    plan.tables["points"] = pd.DataFrame(rows)
-    for name in ("chosen", "judged", "frontier", "against_random", "against_others"):
-        vars(plan).pop(name, None)
-    assert plan.chosen == {0.5: "gradient"}
-    own = plan.frontier[plan.frontier["ranking"] == "plan"]
-    assert own["loss"].tolist() == [9.0]
+def test_the_plan_is_chosen_on_prompts_that_are_not_shown() -> None:
+    """Whatever the judging prompts say: gradient loses least where the plan is chosen, and most where it is judged."""
+    plan = cache_plan()
+    points = plan.points
+    chosen = points["ranking"] == "gradient"
+    points.loc[chosen & (points["purpose"] == "choosing"), "loss"] = 0.0
+    points.loc[chosen & (points["purpose"] == "judging"), "loss"] = 9.0
+    assert set(plan.chosen.values()) == {"gradient"}
+    rows = plan.frontier[
+        plan.frontier["ranking"].isin(("plan", "gradient")) & (plan.frontier["kept_share"] == 0.25)
+    ]
+    assert set(rows["loss"]) == {9.0}
 
 
-def test_a_run_comes_back_and_goes_on(
-    subject: rs.Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_run_is_opened_exported_and_used(
+    planned: tuple[CachePlan, Path], subject: rs.Subject, tmp_path: Path
 ) -> None:
-    whole = rs.plan.cache(subject, **PLANNED, show_progress=False)
-    real, calls = measure_losses, 0
-
-    def dies(*args: Any, **kwargs: Any) -> Any:
-        nonlocal calls
-        calls += 1
-        if calls == 6:
-            raise KeyboardInterrupt
-        return real(*args, **kwargs)
-
-    monkeypatch.setattr("rotoscope.experiments.plan.planner.measure_losses", dies)
-    with pytest.raises(KeyboardInterrupt):
-        rs.plan.cache(subject, **PLANNED, out=tmp_path / "run", show_progress=False)
-    before, calls = calls, 100
-    found = rs.plan.cache(subject, **PLANNED, out=tmp_path / "run", show_progress=False)
-    again = calls - 100
-    assert again < 2 + 2 * 4 * 2  # what was finished was not measured again
-    assert before == 6
-    pd.testing.assert_frame_equal(found.points, whole.points)
-    opened = rs.open(tmp_path / "run")
-    assert isinstance(opened, rs.experiments.CachePlan)
-    pd.testing.assert_frame_equal(opened.heads, found.heads)
+    found, folder = planned
+    opened = rs.open(folder)
+    assert isinstance(opened, CachePlan)
     assert repr(opened).startswith("CachePlan('small'")
-    said = rs.report.run_payload(tmp_path / "run")["proof"]
-    assert said["layers rebuilt after a permutation"] == 3
-    assert said["largest difference of an attention weight"] < 1e-4
-
-
-def test_the_plan_file_says_who_streams(subject: rs.Subject, tmp_path: Path) -> None:
-    found = rs.plan.cache(subject, **PLANNED, keep=0.5, out=tmp_path / "run", show_progress=False)
-    plan = rs.plan.load_cache(tmp_path / "run")
-    assert plan == rs.plan.load_cache(tmp_path / "run" / "plan.json") == rs.plan.load_cache(found)
-    streams = found.heads[found.heads["streams"]]
-    assert set(plan.streaming) == {tuple(row) for row in streams[["layer", "key_head"]].to_numpy().tolist()}
+    assert rs.report.run_payload(folder)["proof"]["layers rebuilt after a permutation"] == 3
+    plan = rs.plan.load_cache(folder)
+    assert plan == rs.plan.load_cache(folder / "plan.json") == rs.plan.load_cache(opened)
+    assert set(plan.streaming) == set(key_heads(found.heads[found.heads["streams"]]))
     assert len(plan.streaming) == 3
-    content = json.loads((tmp_path / "run" / "plan.json").read_text())
-    assert content["fingerprint"] == subject.fingerprint
-    assert content["window"] == 4
-    folder = rs.plan.save_duo_attention(plan, tmp_path / "duo")
-    assert np.array_equal(np.loadtxt(folder / "full_attention_heads.tsv", delimiter="\t") == 0, plan.mask())
-    assert json.loads((folder / "config.json").read_text()) == {"sink_size": 1, "recent_size": 4}
+    content = json.loads((folder / "plan.json").read_text())
+    assert (content["fingerprint"], content["window"], content["plan"]) == (subject.fingerprint, 4, "cache")
+    duo = rs.plan.save_duo_attention(plan, tmp_path / "duo")
+    assert np.array_equal(np.loadtxt(duo / "full_attention_heads.tsv", delimiter="\t") == 0, plan.mask())
     assert found.memory_share(4096) == pytest.approx(0.5 + 0.5 * 5 / 4096)
+    other = rs.load((tiny("llama", seed=1), word_tokenizer()), name="other")
+    with pytest.raises(RunError, match="the plan was made for small"):
+        rs.plan.stream(other, plan)
 
 
-def test_a_model_streams_as_planned(subject: rs.Subject) -> None:
-    found = rs.plan.cache(subject, **PLANNED, keep=0.5, show_progress=False)
-    plan = rs.plan.load_cache(found)
-    prompts = ranked_on(subject)
+def test_a_model_streams_as_planned(planned: tuple[CachePlan, Path], subject: rs.Subject) -> None:
+    plan = rs.plan.load_cache(planned[0])
+    prompts = rs.tasks.repeats(subject, 8, 3, seed=3)
     expected = loss_of(subject, prompts, plan.streaming)
     undo = rs.plan.stream(subject, plan)
     during = float(measure_losses(subject, {"task": prompts}, Halving())["loss"].mean())
@@ -287,87 +255,112 @@ def test_a_model_streams_as_planned(subject: rs.Subject) -> None:
     assert abs(after - during) > 1e-4
 
 
-@pytest.mark.parametrize(("keep", "streams"), [(0.0, 6), (1.0, 0)])
-def test_all_or_none(subject: rs.Subject, keep: float, streams: int) -> None:
-    found = rs.plan.cache(subject, **{**PLANNED, "rankings": ("far_task",)}, keep=keep, show_progress=False)
-    assert int(found.heads["streams"].sum()) == streams
-    assert found.sentences()[0].endswith(", so there was nothing to choose.")
-    assert [title.split(" by ")[0] for title, _ in found.overview()] == ["loss on repeats"]
+# Shares: those that were asked for are measured, and where nothing is chosen nothing is compared.
 
 
-def test_a_window_that_forgets_nothing_is_refused(subject: rs.Subject) -> None:
-    with pytest.raises(
-        TaskError, match="7 of 7 tokens that repeats ask for, 7 tokens back, stand among the last 8"
-    ):
-        rs.plan.cache(subject, **{**PLANNED, "window": 8})
-    with pytest.raises(TaskError, match="stand among the last 4 or the first 6, so no head would forget them"):
-        rs.plan.cache(subject, **{**PLANNED, "sinks": 6})
-    rs.plan.cache(subject, **{**PLANNED, "window": 7, "sinks": 2}, show_progress=False)
+@pytest.mark.parametrize(("keep", "streams"), [(0.0, 6), (0.01, 6), (0.99, 0), (1.0, 0)])
+def test_where_all_heads_or_none_stream_nothing_is_chosen(
+    subject: rs.Subject, keep: float, streams: int
+) -> None:
+    plan = rs.plan.cache(subject, **PLANNED | {"prompts": 1}, keep=keep)
+    assert int(plan.heads["streams"].sum()) == streams
+    assert plan.ranking == "any"
+    assert plan.sentences()[0].endswith(", so there was nothing to choose.")
+    assert "nan" not in " ".join(plan.sentences())
+    assert not any("ranked on" in caveat for caveat in plan.caveats())
 
 
-@pytest.mark.parametrize("keep", ["125 %", "-1%", 1.2, "a quarter"])
-def test_no_such_share(subject: rs.Subject, keep: Any) -> None:
-    with pytest.raises(RotoscopeError, match="keep must be|is no share"):
-        rs.plan.cache(subject, **PLANNED, keep=keep)
+def test_shares_that_keep_as_many_heads_are_one_point(subject: rs.Subject) -> None:
+    """A third, and nearly a third: both are 2 of 6 heads, and the share that was asked for is measured."""
+    shares = (0.3333, 0.3334, 0.501, 0.502)
+    plan = rs.plan.cache(subject, **PLANNED | {"rankings": "far_task", "frontier": shares}, keep=1 / 3)
+    assert plan.budgets == [0.0, 1 / 3, 0.502, 1.0]
+    assert plan.points.groupby("kept_share")["kept_heads"].unique().explode().tolist() == [0, 2, 3, 6]
+    kept = plan.scores[plan.scores["place"] < 2]
+    assert set(key_heads(kept)) == set(key_heads(plan.heads[~plan.heads["streams"]]))
+    assert plan.sentences()[0].endswith("chosen by far_task, the only ranking that was asked for.")
+    assert not any("random choices" in title for title, _ in plan.overview())
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("changes", "words"),
     [
-        ({"plan": 3}, "does not say what its plan is about"),
-        ({"plan": "another"}, "a plan of another kind"),
-        ({"window": 0}, "a window of 0"),
-        ({"window": "4"}, "window is missing"),
-        ({"streaming": [[0, 9]]}, "not there"),
-        ({"streaming": [[0, 1], [0, 1]]}, "twice"),
-        ({"streaming": [[True, 1]]}, "not there"),
-        ({"key_heads": []}, "no numbers of heads"),
+        *(({"keep": keep}, "keep must be|is no share") for keep in ("125 %", "-1%", 1.2, "a quarter")),
+        ({"rankings": "random"}, "random rankings are what a plan is compared with"),
+        ({"sources": "text"}, "heads are ranked on repeats .--task., which is not among"),
     ],
 )
-def test_damaged_plans_are_refused(tmp_path: Path, change: dict[str, Any], words: str) -> None:
-    whole = {
-        "plan": "cache", "fingerprint": "0", "window": 4, "sinks": 1, "streaming": [[0, 1]], "key_heads": [2, 2],
-    }  # fmt: skip
-    file = tmp_path / "plan.json"
-    file.write_text(json.dumps(whole))
-    assert rs.plan.load_cache(file).streaming == ((0, 1),)
-    file.write_text(json.dumps(whole | change))
-    with pytest.raises(RunError, match=words):
-        rs.plan.load_cache(file)
-    file.write_text("{")
-    with pytest.raises(RunError, match="is no cache plan, or it is damaged"):
-        rs.plan.load_cache(file)
+def test_settings_that_cannot_be(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(RotoscopeError, match=words):
+        CacheSettings.make(**changes)
 
 
-def test_a_plan_for_another_model_is_refused(subject: rs.Subject) -> None:
-    plan = rs.plan.load_cache(rs.plan.cache(subject, **PLANNED, show_progress=False))
-    other = rs.load((tiny("llama", seed=1), word_tokenizer()), name="other")
-    with pytest.raises(RunError, match="the plan was made for small"):
-        rs.plan.stream(other, plan)
+def test_no_share_between_none_and_all(subject: rs.Subject) -> None:
+    with pytest.raises(RotoscopeError, match="at no budget would some of the 6 key heads be kept and others"):
+        rs.plan.cache(subject, **PLANNED | {"frontier": (0.01, 1.0)}, keep=0.01)
 
 
-def test_a_mask_is_a_rectangle() -> None:
-    with pytest.raises(RunError, match="a mask is a rectangle"):
-        rs.plan.StreamingPlan("0", 4, 1, (), (2, 3)).mask()
+# Prompts: what is asked lies where a streaming head has forgotten it.
 
 
-def test_lines_to_look_up(stand_in: rs.Subject) -> None:
-    """Other sources are judged as well, with their own sizes."""
-    how = {
-        "sources": ("repeats", "lookup", "text"),
-        "pairs": 5,
-        "passage": 20,
-        "prompts": 1,
-        "rankings": ("far_task",),
+@pytest.mark.parametrize(
+    ("window", "pairs"),
+    [
+        (32, (12, 16)),
+        *(pytest.param(w, p, marks=pytest.mark.slow) for w, p in [(256, (95, 110)), (512, (110, 110))]),
+    ],
+)
+def test_what_is_looked_up_is_forgotten(stand_in: rs.Subject, window: int, pairs: tuple[int, int]) -> None:
+    """Of every prompt: those that heads are ranked on, that rankings are chosen on, and that are judged."""
+    settings = CacheSettings.make(sources=("repeats", "lookup"), window=window, prompts=4)
+    sources = cache_prompts(stand_in, settings)
+    assert len(sources["lookup"]) == len(sources["repeats"]) == 12
+    assert pairs[0] <= sources["lookup"].settings["pairs"] <= pairs[1]
+    for prompts in sources.values():
+        for prompt in prompts:
+            for query, answer in zip(prompt.queries, prompt.answers, strict=True):
+                places = [k for k, token in enumerate(prompt.tokens[: query + 1]) if token == answer]
+                assert places
+                assert all(query - place >= window for place in places)
+                assert prompts.task == "repeats" or min(places) >= settings.sinks
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"window": 8}, "7 of 7 tokens that repeats ask for, 7 tokens back, stand among the last 8"),
+        ({"sinks": 6}, "stand among the last 4 or the first 6, so no head would forget them"),
+        ({"sources": ("repeats", "lookup"), "pairs": 4, "window": 32, "length": 64}, r"lines all stand among the last .*give more lines"),
+        ({"sources": "text", "task": "text", "passage": 12, "window": 11}, r"hold all of a prompt of 12 \(text\)"),
+    ],
+)  # fmt: skip
+def test_prompts_that_a_window_holds_are_refused(
+    stand_in: rs.Subject, changes: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(TaskError, match=words):
+        rs.plan.cache(stand_in, **PLANNED | changes)
+
+
+def test_another_text_under_the_same_name_is_another_run(subject: rs.Subject, tmp_path: Path) -> None:
+    def write(seed: int) -> Path:
+        words = np.random.default_rng(seed).integers(3, 128, 600)
+        (tmp_path / "words.txt").write_text(" ".join(f"w{k}" for k in words))
+        return tmp_path / "words.txt"
+
+    how = PLANNED | {
+        "sources": ("text",),
+        "task": "text",
+        "passage": 12,
+        "rankings": "far_task",
+        "out": tmp_path / "run",
     }
-    found = rs.plan.cache(stand_in, **{**PLANNED, **how}, show_progress=False)
-    assert set(found.points["source"]) == {"repeats", "lookup", "text"}
-    assert found.run.settings["task_settings"]["lookup"]["pairs"] == 5
-    assert [title.split(" by ")[0] for title, _ in found.overview()][:3] == [
-        "loss on repeats",
-        "loss on lookup",
-        "loss on text",
-    ]
+    first = rs.plan.cache(subject, text=write(0), **how)
+    assert first.run.settings["vocabulary"] == subject.model.config.vocab_size
+    assert rs.plan.cache(subject, text=str(write(0)), **how).run.settings == first.run.settings
+    with pytest.raises(RunError, match="prompts_hash"):
+        rs.plan.cache(subject, text=write(1), **how)
+    other = rs.plan.cache(subject, text=write(1), overwrite=True, **how)
+    assert not np.allclose(first.points["loss"], other.points["loss"])
 
 
 def test_a_model_of_another_language_is_told_what_it_can_be_judged_by() -> None:

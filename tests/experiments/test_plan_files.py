@@ -33,7 +33,7 @@ def subject() -> rs.Subject:
 
 def streaming_plan(subject: rs.Subject, **changes: Any) -> rs.plan.StreamingPlan:
     said = {
-        "fingerprint": subject.fingerprint, "window": 4, "sinks": 1, "streaming": ((1, 0),), "key_heads": (2, 2), "name": "tiny"
+        "fingerprint": subject.fingerprint, "window": 4, "sinks": 1, "streaming": ((1, 0),), "key_heads": (2, 2), "model": "tiny"
     }  # fmt: skip
     return rs.plan.StreamingPlan(**said | changes)  # type: ignore[arg-type]
 
@@ -95,6 +95,12 @@ def test_a_plan_of_another_kind_is_said_to_be_one(cache_file: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
+        ({"window": 0}, "a window of 0"),
+        ({"window": "4"}, "window is missing"),
+        ({"streaming": [[0, 9]]}, "not there"),
+        ({"streaming": [[0, 1], [0, 1]]}, "twice"),
+        ({"streaming": [[True, 1]]}, "not there"),
+        ({"key_heads": []}, "no numbers of heads"),
         ({"key_heads": [2**39, 2**39]}, "no numbers of heads"),
         ({"key_heads": [2**20, 2**20]}, "no numbers of heads"),
         ({"layers": [1]}, "not as many as key_heads"),
@@ -148,6 +154,11 @@ def test_planes_of_a_model_in_a_folder_are_stopped(subject: rs.Subject, tmp_path
         assert not torch.allclose(found(tokens()).logits, subject.model(tokens()).logits, atol=0.1)
     with pytest.raises(ModelError, match="no model called 'm-llama'"):
         rs.plan.stop_planes("m-llama", planes)
+
+
+def test_a_mask_is_a_rectangle() -> None:
+    with pytest.raises(RunError, match="a mask is a rectangle"):
+        StreamingPlan("0", 4, 1, (), (2, 3)).mask()
 
 
 def hybrid() -> Any:

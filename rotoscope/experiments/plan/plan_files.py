@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -38,11 +38,10 @@ LARGEST = 1_000_000
 """Bytes of a plan that is read; ours have a few thousand."""
 MOST, MOST_HEADS = 2**40, 2**20
 """No plan has larger numbers, and no model more key heads."""
-LAYERS = "layers"
 DUO, PATTERN, SIZES = "duo_attention", "full_attention_heads.tsv", "config.json"
 """A folder with DuoAttention's pattern, and its files."""
 SINKS, RECENT = "sink_size", "recent_size"
-FIELDS = {"fingerprint": str, "window": int, "sinks": int, "streaming": list, "key_heads": list}
+REQUIRED = {"fingerprint": str, "window": int, "sinks": int, "streaming": list, "key_heads": list}
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,7 @@ class StreamingPlan:
     """Layer and key head."""
     key_heads: tuple[int, ...]
     """How many every layer has."""
-    name: str = ""
+    model: str = ""
     layers: tuple[int, ...] = ()
     """The numbers under which other programs know these layers; where none are kept, they are the same."""
     keep: float | None = None
@@ -75,8 +74,8 @@ class StreamingPlan:
             sinks=settings["sinks"],
             streaming=tuple(zip(streams["layer"].tolist(), streams["key_head"].tolist(), strict=True)),
             key_heads=tuple(heads.groupby("layer").size().tolist()),
-            name=settings["model"],
-            layers=layer_tuple(plan.run.details.get(LAYERS, [])),
+            model=settings["model"],
+            layers=layer_tuple(plan.run.details.get("layers", [])),
             keep=plan.keep,
             ranking=plan.ranking,
             ranked_on=settings["task"],
@@ -85,7 +84,7 @@ class StreamingPlan:
     @classmethod
     def parse(cls, content: dict[str, Any]) -> StreamingPlan:
         """A plan from what its file says; ValueError where something is missing or could not be."""
-        for name, kind in FIELDS.items():
+        for name, kind in REQUIRED.items():
             if not isinstance(content.get(name), kind) or isinstance(content.get(name), bool):
                 raise ValueError(f"{name} is missing or of another kind")
         counts, pairs = content["key_heads"], content["streaming"]
@@ -97,39 +96,17 @@ class StreamingPlan:
             raise ValueError("streaming names key heads that are not there")
         if len({tuple(pair) for pair in pairs}) < len(pairs):
             raise ValueError("streaming names a key head twice")
-        layers = layer_tuple(content.get(LAYERS, []))
+        layers, keep = layer_tuple(content.get("layers", [])), content.get("keep")
         if layers and (len(layers) != len(counts) or list(layers) != sorted(set(layers))):
             raise ValueError("layers are not as many as key_heads, each once and in order")
-        keep = content.get("keep")
-        return cls(
-            fingerprint=content["fingerprint"],
-            window=content["window"],
-            sinks=content["sinks"],
-            streaming=tuple((layer, head) for layer, head in pairs),
-            key_heads=tuple(counts),
-            name=str(content.get("model", "")),
-            layers=layers,
-            keep=float(keep) if isinstance(keep, int | float) else None,
-            ranking=str(content.get("ranking", "")),
-            ranked_on=str(content.get("ranked_on", "")),
-        )
+        values: dict[str, Any] = {name: content[name] for name in ("fingerprint", "window", "sinks")}
+        values |= {name: str(content.get(name, "")) for name in ("model", "ranking", "ranked_on")}
+        values |= {"streaming": tuple(map(tuple, pairs)), "key_heads": tuple(counts), "layers": layers}
+        return cls(**values, keep=float(keep) if isinstance(keep, int | float) else None)
 
     def write(self, path: Path) -> None:
         """As `plan.json`."""
-        content = {
-            KIND: CACHE,
-            "model": self.name,
-            "fingerprint": self.fingerprint,
-            "keep": self.keep,
-            "window": self.window,
-            "sinks": self.sinks,
-            "ranking": self.ranking,
-            "ranked_on": self.ranked_on,
-            "key_heads": list(self.key_heads),
-            LAYERS: list(self.layers),
-            "streaming": [list(pair) for pair in self.streaming],
-        }
-        write_json(path, content)
+        write_json(path, {KIND: CACHE, **asdict(self)})
 
     def heads(self, context: int | None = None) -> Streaming:
         """For a running model; with a `context` as in a prompt that is compressed once it has been read."""
@@ -161,7 +138,7 @@ class StreamingPlan:
         """Refuse another model than the one the plan was made for."""
         if subject.fingerprint != self.fingerprint:
             raise RunError(
-                f"the plan was made for {self.name or 'another model'} (fingerprint {self.fingerprint}), and {subject.name} has other "
+                f"the plan was made for {self.model or 'another model'} (fingerprint {self.fingerprint}), and {subject.name} has other "
                 f"weights ({subject.fingerprint}); make a plan for it"
             )
 
@@ -206,7 +183,7 @@ def write_exports(run: Run[CachePlan], layers: Sequence[int] = ()) -> None:
 
     `layers` are the numbers under which they know the layers of the model (`layer_numbers`); the run keeps them.
     """
-    run.record.details[LAYERS] = list(layers)
+    run.record.details["layers"] = list(layers)
     plan = StreamingPlan.of(run.result)
     run.beside(PLAN_FILE, plan.write)
     if not plan.no_mask:
