@@ -5,7 +5,7 @@ It is shown eight cards, each with a letter and a number, and is asked one of tw
     c7 a2 k11 f3 b9 l1 h12 e5 k?   the number of card k: 11. A head can follow the letter, wherever its card lies.
     c7 a2 k11 f3 b9 l1 h12 e5 3!   the number of the third card from the end: 1. A head can count, whatever the cards are.
 
-transformers' own Trainer trains it, with two monitors among its callbacks: one asks lookups, the other asks places. Then a twin is
+transformers' own Trainer trains it, with a monitor among its callbacks that asks both. Then a twin is
 trained in the same way on answers that are drawn at random from the cards: there is nothing to learn but to name one of them.
 
     python examples/train_and_watch.py --out runs/cards
@@ -38,10 +38,10 @@ WORDS = ANSWER + NUMBERS
 
 def cards(count: int, kind: str, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Questions of a kind ("lookup" or "place") as token ids [count, 9], and their answers [count]."""
-    dice = torch.Generator().manual_seed(seed)
-    letters = torch.rand(count, LETTERS, generator=dice).argsort(1)[:, :CARDS]
-    numbers = torch.rand(count, NUMBERS, generator=dice).argsort(1)[:, :CARDS]
-    asked = torch.randint(CARDS, (count, 1), generator=dice)
+    generator = torch.Generator().manual_seed(seed)
+    letters = torch.rand(count, LETTERS, generator=generator).argsort(1)[:, :CARDS]
+    numbers = torch.rand(count, NUMBERS, generator=generator).argsort(1)[:, :CARDS]
+    asked = torch.randint(CARDS, (count, 1), generator=generator)
     question = LETTER_ASKED + letters.gather(1, asked) if kind == "lookup" else PLACE_ASKED + CARDS - 1 - asked
     tokens = torch.cat((letters * NUMBERS + numbers, question), dim=1)
     return tokens, ANSWER + numbers.gather(1, asked)[:, 0]
@@ -53,8 +53,8 @@ def training_data(count: int, answers: str, seed: int) -> list[dict[str, torch.T
     for k, kind in enumerate(KINDS):
         tokens, right = cards(count // 2, kind, seed=10 * seed + k)
         if answers == "random":
-            dice = torch.Generator().manual_seed(10 * seed + 2 + k)
-            drawn = torch.randint(CARDS, (len(tokens), 1), generator=dice)
+            generator = torch.Generator().manual_seed(10 * seed + 2 + k)
+            drawn = torch.randint(CARDS, (len(tokens), 1), generator=generator)
             right = ANSWER + tokens.gather(1, drawn)[:, 0] % NUMBERS
         whole = torch.cat((tokens, right[:, None]), dim=1)
         labels = torch.where(torch.arange(CARDS + 2) == CARDS + 1, whole, -100)
@@ -68,9 +68,9 @@ def held_out(kind: str, count: int) -> rs.tasks.Prompts:
     return replace(rs.tasks.from_tokens(tokens, answers=right.tolist()), task=kind, chance=1 / CARDS)
 
 
-def train(answers: str, wanted: argparse.Namespace) -> dict[str, rs.experiments.Dynamics]:
+def train(answers: str, chosen: argparse.Namespace) -> dict[str, rs.experiments.Dynamics]:
     """One training, watched; its runs by kind of question, which are also folders in OUT/ANSWERS."""
-    tf.set_seed(wanted.seed)
+    tf.set_seed(chosen.seed)
     model = tf.LlamaForCausalLM(
         tf.LlamaConfig(
             vocab_size=WORDS,
@@ -83,53 +83,41 @@ def train(answers: str, wanted: argparse.Namespace) -> dict[str, rs.experiments.
             eos_token_id=None,
         )
     )
-    folder = wanted.out / answers
-    monitors = [
-        rs.HeadMonitor(
-            held_out(kind, wanted.prompts),
-            every=wanted.every,
-            out=folder / kind,
-            null_draws=wanted.null_draws,
-            name=f"{answers} answers",
-            label=kind,
-            overwrite=True,
-        )
-        for kind in KINDS
-    ]
+    folder = chosen.out / answers
+    monitor = rs.HeadMonitor(
+        {kind: held_out(kind, chosen.prompts) for kind in KINDS},
+        every=chosen.every,
+        out=folder,
+        name=f"{answers} answers",
+        overwrite=True,
+    )
     arguments = tf.TrainingArguments(
         str(folder / "trainer"),
-        max_steps=wanted.steps,
+        max_steps=chosen.steps,
         per_device_train_batch_size=64,
         learning_rate=2e-3,
         warmup_steps=50,
-        logging_steps=wanted.every,
+        logging_steps=chosen.every,
         save_strategy="no",
         report_to=[],  # or "tensorboard", "trackio", "wandb": the heads' numbers are in their logs, too
-        seed=wanted.seed,
+        seed=chosen.seed,
         use_cpu=True,  # so small a model gains nothing from a GPU
         disable_tqdm=True,
     )
-    data = training_data(64 * wanted.steps, answers, wanted.seed)
-    tf.Trainer(model, arguments, train_dataset=data, callbacks=monitors).train()
+    data = training_data(64 * chosen.steps, answers, chosen.seed)
+    tf.Trainer(model, arguments, train_dataset=data, callbacks=[monitor]).train()
     return {kind: rs.open(folder / kind) for kind in KINDS}
 
 
 def leans(table: pd.DataFrame) -> pd.Series:
-    """How a head acts, from -1 (purely symbolic) to 1 (purely positional), by step, layer and head, and draw where there are any."""
-    index = [name for name in ("draw", "step", "layer", "head") if name in table]
-    rows = table.set_index(index)
+    """How a head acts, from -1 (purely symbolic) to 1 (purely positional), by step, layer and head."""
+    rows = table.set_index(["step", "layer", "head"])
     return rows["positional_score"] - rows["symbolic_score"]
 
 
-def moved(lookup: rs.experiments.Dynamics, place: rs.experiments.Dynamics) -> pd.DataFrame:
-    """By step, how much more a head leans to position when it is asked for a place than in a lookup: the mean over heads.
-
-    The null's random models are asked both questions as well: the least and the most of its draws.
-    """
-    heads = (leans(place.scores) - leans(lookup.scores)).groupby("step").mean()
-    null = (leans(place.null_scores) - leans(lookup.null_scores)).groupby(["step", "draw"]).mean()
-    ends = null.groupby("step").agg(["min", "max"])
-    return pd.DataFrame({"heads": heads, "null_low": ends["min"], "null_high": ends["max"]})
+def moved(lookup: rs.experiments.Dynamics, place: rs.experiments.Dynamics) -> pd.Series:
+    """By step, how much more a head leans to position when it is asked for a place than in a lookup: the mean over heads."""
+    return (leans(place.scores) - leans(lookup.scores)).groupby("step").mean()
 
 
 def told(answers: str, runs: dict[str, rs.experiments.Dynamics]) -> None:
@@ -137,16 +125,14 @@ def told(answers: str, runs: dict[str, rs.experiments.Dynamics]) -> None:
     print(f"Trained on {answers} answers")
     for kind, run in runs.items():
         assert run.accuracy is not None
-        heads, last = run.pure_from(), run.separation().iloc[-1]
+        heads = run.pure_from()
         pure = heads.dropna(subset=["first_pure"])
-        null = f"{last['pure_share_null_low']:.0%} to {last['pure_share_null_high']:.0%}"
-        print(f"  {kind}: accuracy {run.accuracy['accuracy'].iloc[-1]:.2f}; ", end="")
-        print(f"{len(pure)} of {len(heads)} heads pure (of the null's {null})")
+        print(
+            f"  {kind}: accuracy {run.accuracy['accuracy'].iloc[-1]:.2f}; {len(pure)} of {len(heads)} heads pure"
+        )
         for head in pure.itertuples():
             print(f"    {head.layer}:{head.head} {head.head_class}, first at step {head.first_pure}")
-    last = moved(**runs).iloc[-1]
-    null = f"{last['null_low']:+.2f} to {last['null_high']:+.2f}"
-    print(f"  the question moves heads by {last['heads']:+.2f} (those of the null by {null})")
+    print(f"  the question moves heads by {moved(**runs).iloc[-1]:+.2f}")
 
 
 def drawn(trainings: dict[str, dict[str, rs.experiments.Dynamics]]) -> Figure:
@@ -163,17 +149,10 @@ def drawn(trainings: dict[str, dict[str, rs.experiments.Dynamics]]) -> Figure:
                 middle.plot(leans(run.scores).unstack(["layer", "head"]), color=colour, lw=1)
                 middle.plot([], color=colour, label=f"asked for a {kind}")
             above.axhline(1 / CARDS, color=NULL, ls=":", lw=1)
-            null = pd.concat([leans(run.null_scores) for run in runs.values()]).groupby("step")
-            middle.fill_between(run.steps, null.min(), null.max(), color=NULL, alpha=0.4, lw=0, label="null")
-            found = moved(**runs)
-            below.plot(found["heads"], color=INK)
-            below.fill_between(found.index, found["null_low"], found["null_high"], color=NULL, alpha=0.4)
+            below.plot(moved(**runs), color=INK)
             below.set_xlabel("training step")
         shared_legend(figure, middle)
-    return caption(
-        figure,
-        f"{len(run.pure_from())} heads; dotted: chance; null: random models with logits as large, least to most",
-    )
+    return caption(figure, f"{len(run.pure_from())} heads; dotted: chance")
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -183,16 +162,13 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--every", type=int, default=25, help="steps between two looks at the heads")
     parser.add_argument("--prompts", type=int, default=64, help="prompts of each kind to score heads on")
-    parser.add_argument(
-        "--null-draws", type=int, default=3, choices=range(1, 10), help="random models beside the trained one"
-    )
     parser.add_argument("--seed", type=int, default=0)
-    wanted = parser.parse_args(arguments)
-    trainings = {answers: train(answers, wanted) for answers in wanted.answers}
+    chosen = parser.parse_args(arguments)
+    trainings = {answers: train(answers, chosen) for answers in chosen.answers}
     for answers, runs in trainings.items():
         told(answers, runs)
-    [file] = rs.figures.save(drawn(trainings), wanted.out / "cards", formats=["png"])
-    print(f"{file} is drawn; rotoscope serve {wanted.out} shows the runs")
+    [file] = rs.figures.save(drawn(trainings), chosen.out / "cards", formats=["png"])
+    print(f"{file} is drawn; rotoscope serve {chosen.out} shows the runs")
 
 
 if __name__ == "__main__":

@@ -65,39 +65,36 @@ def test_what_is_asked_was_not_trained_on() -> None:
 
 
 def test_a_question_moves_heads_only_if_they_act_otherwise() -> None:
-    def run(positional: list[float], null: list[float]) -> rs.experiments.Dynamics:
+    def run(positional: list[float]) -> rs.experiments.Dynamics:
         heads = pd.DataFrame({"step": 0, "layer": 0, "head": [0, 1], "positional_score": positional})
-        heads = heads.assign(symbolic_score=0.5)
-        drawn = pd.concat([heads.assign(positional_score=score, draw=k) for k, score in enumerate(null)])
-        record = rs.runs.RunRecord(kind="dynamics")
-        return rs.experiments.Dynamics(record, {"scores": heads, "null_scores": drawn})
+        return rs.experiments.Dynamics(
+            rs.runs.RunRecord(kind="dynamics"), {"scores": heads.assign(symbolic_score=0.5)}
+        )
 
-    [found] = cards.moved(run([0.0, 0.5], null=[0.2, 0.2]), run([1.0, 0.5], null=[0.2, 0.3])).itertuples()
-    assert (found.heads, found.null_low, found.null_high) == pytest.approx((0.5, 0.0, 0.1))
+    assert cards.moved(run([0.0, 0.5]), run([1.0, 0.5])).tolist() == [0.5]
 
 
 def test_cards_run_from_beginning_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    small = ["--steps", "1", "--every", "1", "--prompts", "2", "--null-draws", "1"]
+    small = ["--steps", "1", "--every", "1", "--prompts", "2"]
     cards.main([*small, "--answers", "random", "--out", str(tmp_path)])
     for kind in cards.KINDS:
         run = rs.open(tmp_path / "random" / kind)
-        assert (run.steps, run.task, run.run.settings["null_draws"]) == ([0, 1], kind, 1)
+        assert (run.steps, run.task) == ([0, 1], kind)
     assert (tmp_path / "cards.png").exists()
     assert "Trained on random answers\n  lookup: accuracy 0" in capsys.readouterr().out
 
 
 @pytest.mark.slow
 def test_heads_follow_the_question_when_it_is_learned_and_not_otherwise(tmp_path: Path) -> None:
-    """What docs/training.md says of the two trainings: the twin and the null do not show it."""
+    """What docs/training.md says of the two trainings: the twin does not show it."""
     cards.main(["--out", str(tmp_path)])
     for answers in ("right", "random"):
         runs = {kind: rs.open(tmp_path / answers / kind) for kind in cards.KINDS}
         learned = [run.accuracy["accuracy"].iloc[-1] >= 0.95 for run in runs.values()]
         assert learned == [answers == "right"] * 2
         last = cards.moved(**runs).iloc[-1]
-        assert (last["heads"] > 0.5) == (answers == "right")
-        assert (abs(last["heads"]) < 0.2) == (answers == "random")
-        assert max(abs(last["null_low"]), abs(last["null_high"])) < 0.2
+        assert (last > 0.5) == (answers == "right")
+        assert (abs(last) < 0.2) == (answers == "random")
 
 
 # SmolLM2, fine-tuned.

@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 
 from rotoscope.errors import ModelError, RotoscopeError
 from rotoscope.monitor.head_monitor import HeadMonitor
-from rotoscope.monitor.preserve_training_state import model_inside
+from rotoscope.monitor.training_process import model_inside
 
 NAMES = ("lightning.pytorch", "pytorch_lightning")
 
@@ -27,16 +27,16 @@ def _lightning() -> Any:
 
 
 class LightningHeadMonitor(_lightning().Callback):  # type: ignore[misc]
-    """Scores all heads of the transformers model in a LightningModule; `how` is that of `HeadMonitor`.
+    """Scores all heads of the transformers model in a LightningModule; `settings` are those of `HeadMonitor`.
 
     `model` says where the model is in the module; by default it is looked for, and there must be just one.
     """
 
     def __init__(
-        self, prompts: Any, every: Any = 500, *, model: Callable[[Any], Any] | None = None, **how: Any
+        self, prompts: Any, every: Any = 500, *, model: Callable[[Any], Any] | None = None, **settings: Any
     ) -> None:
         super().__init__()
-        self.monitor = HeadMonitor(prompts, every, **how)
+        self.monitor = HeadMonitor(prompts, every, **settings)
         self.find = model or _the_model
 
     def on_train_start(self, trainer: Any, module: Any) -> None:
@@ -63,17 +63,17 @@ class LightningHeadMonitor(_lightning().Callback):  # type: ignore[misc]
 
 def _the_model(module: Any) -> Any:
     """The transformers model in a module, as it stands there: compiled or wrapped."""
-    found = []
+    models = []
     for child in module.children():
         try:
             inside = model_inside(child)
         except (ModelError, AttributeError):
             continue
         if isinstance(inside, PreTrainedModel):
-            found.append(child)
-    if len(found) != 1:
+            models.append(child)
+    if len(models) != 1:
         raise ModelError(
-            f"a {type(module).__name__} holds {len(found)} transformers models; say which to monitor: "
+            f"a {type(module).__name__} holds {len(models)} transformers models; say which to monitor: "
             "LightningHeadMonitor(prompts, model=lambda module: module.…)"
         )
-    return found[0]
+    return models[0]

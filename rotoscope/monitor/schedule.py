@@ -67,6 +67,11 @@ class Schedule:
         """The training begins, or goes on, at this step."""
         self.first, self.began, self.spent, self.next_look = step, self.clock(), 0.0, step
 
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the training began, or went on."""
+        return self.clock() - self.began
+
     def due(self, step: int) -> bool:
         """Whether to look at a step; with a budget, whether to ask if there is time."""
         if self.share is not None:
@@ -81,7 +86,7 @@ class Schedule:
         """With a budget: whether another look fits it; if not, `next_look` is the step at which it should."""
         if self.share is None or step == self.first:
             return True
-        elapsed = self.clock() - self.began
+        elapsed = self.elapsed
         wait = (self.spent + self._last) / self.share - self._last - elapsed
         if wait <= 0:
             return True

@@ -23,7 +23,7 @@ from rotoscope.models.chunks import Pass
 from rotoscope.models.layer import LayerHeads
 from rotoscope.models.reader import HeadReader
 from rotoscope.models.sites import Call, Projected
-from rotoscope.monitor.preserve_training_state import model_inside, untouched
+from rotoscope.monitor.training_process import model_inside, preserved_training_state
 from rotoscope.scores.blocks import Blocks
 from rotoscope.scores.exclusion_principle import Taken, exclusion_from_factors, exclusion_of
 from rotoscope.settings import amount
@@ -62,7 +62,7 @@ class Favour:
                 f"queries need at least two tokens before them to compare, found {list(self.queries)}"
             )
         self.model = model_inside(model)
-        with untouched(self.model):
+        with preserved_training_state(self.model):
             self.reader = HeadReader(self.model)
         if not self.reader.direct or self.reader.both_ways:
             raise ModelError(

@@ -14,7 +14,7 @@ import torch
 import rotoscope as rs
 from benchmarks.multihop import swap_by_swap
 from rotoscope.errors import ModelError, RotoscopeError, RunError, TaskError
-from rotoscope.experiments.train.dynamics_result import Dynamics
+from rotoscope.experiments.train.dynamics_result import Dynamics, onset
 from rotoscope.experiments.train.watch import score_heads
 from rotoscope.lab.gptj import GPTJ, GPTJShape
 from rotoscope.lab.settings import TrainSettings
@@ -268,3 +268,31 @@ def test_other_queries_of_an_embedded_model() -> None:
     assert set(found.scores["queries"]) == {"path"}
     with pytest.raises(RunError, match="no heads were watched"):
         Dynamics.of_training(rs.lab.train("letter", "mini", steps=2, train_sequences=500, device="cpu"))
+
+
+@pytest.mark.parametrize(
+    ("holds", "step"),
+    [("0111111", 1), ("0101111111", 3), ("01111", None), ("1111110", 0), ("1111101111", None), ("", None)],
+)
+def test_an_onset_lasts(holds: str, step: int | None) -> None:
+    steps = onset(pd.Series([mark == "1" for mark in holds], dtype=bool))
+    assert steps == step if step is not None else np.isnan(steps)
+
+
+def test_heads_that_become_pure_to_stay_have_something_at_stake() -> None:
+    """Head 0:0 turns symbolic at step 2 and stays, 0:1 flickers, 1:0 has no mass, 1:1 turns positional at step 3."""
+    rows = []
+    for step in range(9):
+        symbolic = {(0, 0): step >= 2, (0, 1): step % 2 == 0, (1, 0): True, (1, 1): False}
+        for (layer, head), pure in symbolic.items():
+            scores = (0.0, 1.0) if pure else (1.0, 0.0) if (layer, head) == (1, 1) and step >= 3 else (0.5, 0.5)
+            rows.append((step, layer, head, *scores, 0.01 if (layer, head) == (1, 0) else 0.5))
+    columns = ["step", "layer", "head", "positional_score", "symbolic_score", "swapped_mass"]
+    table = pd.DataFrame(rows, columns=columns).assign(queries="last", tau=1e-4)
+    run = Dynamics(rs.runs.RunRecord(kind="dynamics"), {"scores": table})
+    expected = [(0, 0, "symbolic", 2), (1, 1, "positional", 3)]
+    assert list(run.onsets().itertuples(index=False, name=None)) == expected
+    assert set(run.onsets(least_mass=0.0)["head_class"]) == {"symbolic", "positional"}
+    counts = run.pure_counts().set_index(["step", "layer"])
+    assert counts.loc[(2, 0)].tolist() == [0, 2]
+    assert counts.loc[(8, 1)].tolist() == [1, 0]

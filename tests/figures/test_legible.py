@@ -99,7 +99,7 @@ FIGURES: dict[str, Callable[[Runs], Figure]] = {
     "purity_over_training": lambda run: draw.purity_over_training(run("number")),
     "separation_over_training": lambda run: draw.separation_over_training(run("number")),
     "separation_over_training of a monitor": lambda run: draw.separation_over_training(
-        monitored([0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024], draws=3)
+        monitored([0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024], draws=19)
     ),
     "training_accuracy without hops": lambda run: draw.training_accuracy(monitored([0, 300, 600])),
     "waiting": lambda run: draw.waiting(run("number")),

@@ -15,7 +15,7 @@ SELDOM = [0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024]
 
 
 def test_separation_beside_accuracy_and_null() -> None:
-    run = monitored([0, 300, 600], draws=3)
+    run = monitored([0, 300, 600], draws=19)
     figure = draw.separation_over_training(run)
     accuracy, apart, pure = figure.axes
     found = run.separation()
@@ -27,7 +27,7 @@ def test_separation_beside_accuracy_and_null() -> None:
     assert ends.min() == pytest.approx(found["separation_null_low"].min())
     assert ends.max() == pytest.approx(found["separation_null_high"].max())
     assert "6 heads" in footer(figure)
-    assert "null: 3 draws" in footer(figure)
+    assert "null: 19 draws" in footer(figure)
     bare = draw.separation_over_training(monitored([0, 300], accuracy=False))
     assert len(bare.axes) == 2
     assert "no null" in footer(bare)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import rotoscope as rs
-from rotoscope.monitor.preserve_training_state import model_inside
+from rotoscope.monitor.training_process import model_inside
 from tests.monitor.trained import TOKENS, equal, fresh, loop, prompt_tuned, sharded, trainer
 
 WAYS: dict[str, dict[str, Any]] = {

@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import torch
 import transformers as tf
 
 import rotoscope as rs
 from rotoscope.experiments.train.dynamics_result import Dynamics
+from rotoscope.monitor.watched_prompts import scalars
 from tests.disk import full_disk
 from tests.monitor.trained import STEPS, TOKENS, equal, fresh, loop, trainer
 
@@ -83,7 +85,7 @@ def test_a_plain_loop_is_watched(tmp_path: Path) -> None:
     assert equal(loop(fresh(), monitor), plain)
     assert monitor.result.steps == [0, 2, 4, 6]
     result = monitor.finish()
-    assert result is not None
+    assert isinstance(result, Dynamics)
     assert rs.open(tmp_path / "run").steps == result.steps
     assert result.run.subject is not None
     assert result.run.subject.architecture == "llama"
@@ -177,10 +179,10 @@ def test_the_reading_is_proven_once_and_again_when_modules_are_others() -> None:
     model, monitor = fresh(), monitored(every=1)
     for step in range(3):
         monitor.step(model, step)
-    assert monitor.look.proofs == 1
+    assert monitor.reader.proofs == 1
     model.model.layers[0].self_attn.q_proj = torch.nn.Linear(64, 64, bias=False)
     monitor.step(model, 3)
-    assert monitor.look.proofs == 2
+    assert monitor.reader.proofs == 2
 
 
 def test_the_null_is_scored_beside_the_model(tmp_path: Path) -> None:
@@ -214,6 +216,74 @@ def test_a_budget_spaces_the_points() -> None:
     loop(fresh(), monitor, steps=4)
     assert monitor.result.steps[0] == 0
     assert monitor.schedule.share == 0.02
+
+
+# Several sets of prompts, and measures of one's own.
+
+
+@rs.measure
+def last_key(heads: rs.LayerHeads) -> dict[str, torch.Tensor]:
+    """Attention of the query to itself."""
+    return {"last_key": heads.attention[..., -1]}
+
+
+def test_several_sets_have_a_run_each_and_one_proof(tmp_path: Path) -> None:
+    plain, model = fresh(), fresh()
+    trainer(tmp_path, plain).train()
+    sets = {"first": TOKENS, "second": TOKENS - 1}
+    monitor = rs.HeadMonitor(sets, every=2, out=tmp_path, measures=[last_key], strict=True)
+    done = trainer(tmp_path, model, monitor)
+    done.train()
+    assert equal(plain, model)
+    assert monitor.reader.proofs == 1
+    [row] = [row for row in done.state.log_history if row["step"] == 6 and "rotoscope/first/pure_heads" in row]
+    for name, tokens in sets.items():
+        alone = rs.profile(model, tokens=tokens, measures=[last_key], null="none", examples=False).at()
+        last = rs.open(tmp_path / name).at()[lambda rows: rows["step"] == 6]
+        for column in ("symbolic_score", "last_key"):
+            assert last[column].to_numpy() == pytest.approx(alone[column].to_numpy(), abs=1e-6)
+        assert row[f"rotoscope/{name}/last_key_max"] == pytest.approx(alone["last_key"].max())
+    assert set(monitor.results) == set(sets)
+    with pytest.raises(rs.RotoscopeError, match="a run for each of first, second"):
+        _ = monitor.result
+
+
+def test_a_stopped_training_goes_on_with_all_its_runs(tmp_path: Path) -> None:
+    sets = {"first": TOKENS, "second": TOKENS - 1}
+    model = loop(fresh(), rs.HeadMonitor(sets, every=1, out=tmp_path), steps=2)
+    again = rs.HeadMonitor(sets, every=1, out=tmp_path)
+    loop(model, again, steps=4, first=2)
+    runs = again.finish()
+    assert isinstance(runs, dict)
+    assert [run.steps for run in runs.values()] == [[0, 1, 2, 3, 4]] * 2
+
+
+@pytest.mark.parametrize(
+    ("prompts", "why"),
+    [({}, "holds no prompts"), ({"a b": TOKENS}, "letters, digits"), ({1: TOKENS}, "found 1")],
+)
+def test_sets_need_names_that_folders_can_have(prompts: Any, why: str) -> None:
+    with pytest.raises(rs.RotoscopeError, match=why):
+        rs.HeadMonitor(prompts)
+
+
+def test_pure_heads_in_the_log_have_something_at_stake_and_lie_beyond_layer_0() -> None:
+    scores = pd.DataFrame(
+        {"layer": [0, 1, 1, 2], "head": 0, "tau": 1e-4, "positional_score": [0.0, 0.0, 1.0, 0.0]}
+    )
+    scores = scores.assign(symbolic_score=1 - scores["positional_score"], swapped_mass=[0.9, 0.9, 0.9, 0.01])
+    numbers = scalars({"scores": scores}, [])
+    assert (numbers["symbolic_heads"], numbers["positional_heads"], numbers["pure_heads"]) == (1, 1, 2)
+    assert numbers["share_symbolic"] == 0.75
+
+
+def test_a_run_says_what_watching_took() -> None:
+    monitor = monitored()
+    loop(fresh(), monitor)
+    run = monitor.finish()
+    assert isinstance(run, Dynamics)
+    assert run.run.timings["monitor_s"] == pytest.approx(run.points["seconds"].sum())
+    assert "% of the training's" in repr(run)
 
 
 # What is wrong is said when training begins.
@@ -258,22 +328,16 @@ def test_a_folder_that_is_no_run_is_left_alone(tmp_path: Path) -> None:
 
 
 def breaks_at(monitor: rs.HeadMonitor, step: int) -> None:
-    monitor.look = _Breaking(monitor.look, step)  # type: ignore[assignment]
+    """Measuring fails from a step on."""
+    [watched] = monitor.watched.values()
+    measure = watched.measure
 
-
-class _Breaking:
-    """A look that fails from a step on."""
-
-    def __init__(self, look: Any, step: int) -> None:
-        self._look, self._step = look, step
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._look, name)
-
-    def __call__(self, subject: rs.Subject, step: int) -> Any:
-        if step >= self._step:
+    def broken(subject: rs.Subject, reader: Any, now: int) -> Any:
+        if now >= step:
             raise torch.OutOfMemoryError("no memory left")
-        return self._look(subject, step)
+        return measure(subject, reader, now)
+
+    watched.measure = broken  # type: ignore[method-assign]
 
 
 @pytest.fixture
@@ -311,7 +375,7 @@ def test_a_full_disk_ends_the_monitor_only(tmp_path: Path, said: pytest.LogCaptu
     again.begin(model, 1)
     again.step(model, 1)
     finished = again.finish()
-    assert finished is not None
+    assert isinstance(finished, Dynamics)
     assert finished.steps == [0, 1]
 
 

@@ -37,7 +37,7 @@ def tab_of(run: Any) -> dict[str, Any]:
 
 
 def test_pure_heads_and_the_null_are_those_of_the_run() -> None:
-    run = monitored([0, 300, 600, 900], draws=3)
+    run = monitored([0, 300, 600, 900], draws=19)
     (series,) = tab_of(run)["series"]
     pure = run.pure_from()
     assert series["first_pure"] == [None if pd.isna(step) else step for step in pure["first_pure"]]
@@ -47,7 +47,7 @@ def test_pure_heads_and_the_null_are_those_of_the_run() -> None:
     for name, values in series["separated"].items():
         np.testing.assert_allclose(values, found[name], atol=6e-5)
     assert "separation_null_high" in series["separated"]
-    assert "separation_null_high" not in tab_of(monitored([0, 300]))["series"][0]["separated"]
+    assert "separation_null_high" not in tab_of(monitored([0, 300], draws=18))["series"][0]["separated"]
 
 
 def test_a_language_model_stays_small() -> None:
@@ -157,7 +157,7 @@ def test_two_trainings_on_one_page(visit: Visit) -> None:
 
 
 def test_marks_lead_to_their_head_and_step(visit: Visit) -> None:
-    run = monitored([0, 300, 600, 900], draws=2)
+    run = monitored([0, 300, 600, 900], draws=19)
     page = visit(run).page
     assert page.inner_text("output") == "step 900"
     names = page.evaluate(f"{OVER}.data.filter((one) => one.showlegend !== false).map((one) => one.name)")

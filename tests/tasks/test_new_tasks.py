@@ -139,6 +139,12 @@ def test_repeats_swap_the_second_copy_too(stand_in: rs.Subject) -> None:
     assert [span[0] for span in first.blocks.spans] == [*range(1, 7)]
     assert [span[0] for span in both.blocks.spans] == [*range(1, 11)]  # up to the query at 11
     assert both.symbols[6:] == both.symbols[:4]
+    [bare] = rs.tasks.repeats(range(3, 40), 6, 1)
+    assert len(bare.tokens) == 11
+    assert set(bare.tokens) <= set(range(3, 40))
+    assert bare.tokens[6:] == bare.tokens[:5]
+    with pytest.raises(TaskError, match="needs a tokenizer"):
+        rs.tasks.repeats(range(3, 40), 6, 1, prefix="start")
     three = rs.tasks.repeats(stand_in, 6, 1, copies=3, block_length=2)[0]
     assert three.blocks.spans[-1] == (15, 17)  # one more would hold the query at 17
     held = three.blocks.spans[three.asked]

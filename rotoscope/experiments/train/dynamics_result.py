@@ -14,9 +14,13 @@ from rotoscope.runs.folder import LOG
 from rotoscope.runs.result import SavedRun, SummaryTable, Table
 from rotoscope.runs.run import Journal, Run
 from rotoscope.scores.classes import AT_ITS_LAYER, GAMMA, purity_classes
-from rotoscope.stats.aggregate import little_at_stake
+from rotoscope.stats.aggregate import LEAST_MASS, little_at_stake
 
 GAMMAS = (0.05, 0.1, 0.2)
+FEWEST_DRAWS = 19
+"""Draws of a null from which a band is made."""
+STABLE = 5
+"""Points after an onset at which its condition still holds."""
 MOVING = 200
 """Sampled weights that must have moved before anything is said about the order of steps."""
 PURE = ("positional", "symbolic")
@@ -150,11 +154,11 @@ class Dynamics(SavedRun):
     ) -> pd.DataFrame:
         """How far heads have separated, by step: the mean of `|positional - symbolic|` over heads, and the share of pure ones.
 
-        Where there is a null, `separation_null_low` and the like are the least and the most of its draws.
+        Where a null has at least 19 draws, `separation_null_low` and the like are the least and the most of them.
         """
         rows = self.at(queries=queries, tau=tau, gamma=gamma)
         found = _apart(rows, ["step"])
-        if len(self.null_scores) and len(rows):
+        if len(rows) and len(self.null_scores) and self.null_scores["draw"].nunique() >= FEWEST_DRAWS:
             asked = (rows["queries"].iloc[0], rows["tau"].iloc[0])
             draws = _apart(_classed(self.null_scores, *asked, gamma), ["step", "draw"]).groupby("step")
             for end, band in (("low", draws.min()), ("high", draws.max())):
@@ -187,6 +191,51 @@ class Dynamics(SavedRun):
             )
         table = pd.DataFrame(rows)
         return table.astype({"first_pure": "Int64", "pure_since": "Int64", "little_at_stake": "boolean"})
+
+    def pure_counts(
+        self, gamma: float = GAMMA, least_mass: float = LEAST_MASS, queries: str | None = None
+    ) -> pd.DataFrame:
+        """How many heads are pure positional and pure symbolic, by (step, layer).
+
+        Only heads count that have at least `least_mass` of their attention on what is swapped.
+        """
+        rows = self._pure(gamma, least_mass, queries).groupby(["step", "layer"])[list(PURE)].sum()
+        return rows.reset_index()
+
+    def onsets(
+        self,
+        stable: int = STABLE,
+        gamma: float = GAMMA,
+        least_mass: float = LEAST_MASS,
+        queries: str | None = None,
+    ) -> pd.DataFrame:
+        """Heads that become pure to stay, in the order in which they do: one row per (layer, head, head_class).
+
+        `onset` is the first step at which a head is pure, and has at least `least_mass` of its attention on what is swapped,
+        there and at the next `stable` points.
+        """
+        rows = self._pure(gamma, least_mass, queries).set_index(["step", "layer", "head"])
+        parts = []
+        for kind in PURE:
+            steps = rows[kind].unstack("step").apply(onset, axis=1, stable=stable).dropna().rename("onset")
+            parts.append(steps.reset_index().assign(head_class=kind))
+        table = pd.concat(parts).sort_values(["onset", "layer", "head"], ignore_index=True)
+        return table[["layer", "head", "head_class", "onset"]].astype({"onset": "int64"})
+
+    def _pure(self, gamma: float, least_mass: float, queries: str | None) -> pd.DataFrame:
+        """By (step, layer, head), whether it is pure of either kind with enough at stake."""
+        rows = self.at(queries=queries, gamma=gamma)
+        enough = ~little_at_stake(rows, least_mass).fillna(False).astype(bool)
+        kinds = {kind: (rows["head_class"] == kind) & enough for kind in PURE}
+        return rows[["step", "layer", "head"]].assign(**kinds)
+
+    @property
+    def cost(self) -> str:
+        """How long a monitor took; empty where the run has none."""
+        spent, training = (self.run.timings.get(name) for name in ("monitor_s", "training_s"))
+        if spent is None or not training:
+            return ""
+        return f"the monitor took {spent:.1f} s, {spent / training:.1%} of the training's {training:.0f} s"
 
     def learned(self, threshold: float = LEARNED) -> pd.Series:
         """For each number of hops, the first step at which accuracy reaches the threshold."""
@@ -248,7 +297,17 @@ class Dynamics(SavedRun):
             for name, rows in little.groupby(final["head_class"])
         )
         words = "unknown" if little.isna().all() else "in brackets"
-        return f"Dynamics({len(self.steps)} steps up to {self.steps[-1]}; at the end {counts}; little at stake: {words})"
+        cost = f"; {self.cost}" if self.cost else ""
+        return f"Dynamics({len(self.steps)} steps up to {self.steps[-1]}; at the end {counts}; little at stake: {words}{cost})"
+
+
+def onset(holds: pd.Series, stable: int = STABLE) -> float:
+    """The first step (index) at which something holds, there and at the next `stable` points; NaN where there is none."""
+    values = holds.sort_index().to_numpy(dtype=bool)
+    for k in range(len(values) - stable):
+        if values[k : k + stable + 1].all():
+            return float(holds.sort_index().index[k])
+    return math.nan
 
 
 class WatchedTraining(Training):

@@ -23,6 +23,7 @@ from rotoscope.runs.result import Tables
 from rotoscope.scores.swaps import swap_scores
 from rotoscope.settings import each_tau
 from rotoscope.shapes import Bool, Float, Tensor
+from rotoscope.stats.aggregate import own_measures
 from rotoscope.stats.intervals import mean_interval, per_input
 from rotoscope.tasks.multihop_frames import MultiHops
 from rotoscope.tasks.prompt import Prompts
@@ -157,7 +158,7 @@ def _table(mean: Tensor, spread: Tensor, queries: str, taus: tuple[float, ...]) 
 def averaged(rows: pd.DataFrame, queries: str, step: int) -> pd.DataFrame:
     """Scores per prompt, or per query, as one row per (layer, head, tau) of a step."""
     groups = rows.groupby(["layer", "head", "tau"])
-    table = groups[list(MEASURED)].mean()
+    table = groups[[*MEASURED, *own_measures(rows)]].mean()
     for name in MEASURED[:2]:
         table[name.replace("score", "spread")] = groups[name].std(ddof=0)
     by_input = (

@@ -1,4 +1,4 @@
-"""The model inside what trains it, and a look at it that leaves the training as it was."""
+"""A training around the monitor: the model inside what trains it, left as it was, and the processes that train it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,36 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
+from torch import distributed
 
 from rotoscope.errors import ModelError
 from rotoscope.models.offloading import split_over_processes
 from rotoscope.models.sites import replaced, uncompiled
 from rotoscope.models.subject import unwrapped
+
+
+def is_first() -> bool:
+    """Whether this process is the one that measures; the only one, where there is one."""
+    return not _several_processes() or distributed.get_rank() == 0
+
+
+def from_first(*numbers: int, device: torch.device) -> list[int]:
+    """The first process's numbers, in every process; all of them must ask."""
+    if not _several_processes():
+        return list(numbers)
+    device = device if distributed.get_backend() == "nccl" else torch.device("cpu")
+    broadcast = torch.tensor(numbers, dtype=torch.int64, device=device)
+    distributed.broadcast(broadcast, src=0)
+    return [int(number) for number in broadcast.tolist()]
+
+
+def _several_processes() -> bool:
+    return distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
+
+
+def model_device(model: Any) -> torch.device:
+    device: torch.device = next(model.parameters()).device
+    return device
 
 
 def model_inside(model: Any) -> Any:
@@ -49,9 +74,11 @@ def _refuse_prompt_learning(model: Any) -> None:
 
 
 @contextmanager
-def untouched(model: Any) -> Iterator[None]:
-    """Inside, the model runs as its weights are: not compiled, not in mixed precision. Afterwards everything is as before:
-    random numbers, and what was put in the place of methods. (Mode, gradients and attention are the reader's to keep.)"""
+def preserved_training_state(model: Any) -> Iterator[None]:
+    """Run the model as its weights are, not compiled and not in mixed precision, and restore everything afterwards.
+
+    Random numbers and replaced methods are restored here; mode, gradients and attention are the reader's to restore.
+    """
     devices = sorted({weight.device for weight in model.parameters() if weight.device.type == "cuda"}, key=str)
     kinds = {"cpu", *(device.type for device in devices)}
     with ExitStack() as stack:
