@@ -63,11 +63,10 @@ def test_two_cache_plans_over_each_other() -> None:
     )
     streams = [run.heads.set_index(["layer", "key_head"])["streams"] for run in (first, second)]
     differ = streams[0].index[streams[0] != streams[1]]
-    assert columns(apart).to_numpy().tolist() == [list(key) for key in differ]
-    assert columns(apart, "first")["plan"].tolist() == [
-        "streams" if streams[0][key] else "keeps everything" for key in differ
-    ]
-    assert (columns(apart, "first")["plan"] != columns(apart, "second")["plan"]).all()
+    assert columns(apart)[["layer", "key_head"]].to_numpy().tolist() == [list(key) for key in differ]
+    kept = [columns(apart, side)["key heads that keep everything"].tolist() for side in ("first", "second")]
+    assert kept[0] == [int(not streams[0][key]) for key in differ]
+    assert kept[1] == [1 - count for count in kept[0]]
 
 
 def test_a_plan_beside_itself_has_everything_in_common() -> None:
@@ -98,8 +97,9 @@ def test_two_rotation_plans() -> None:
     assert [line["y"] for line in panel["second"]] == [[3.05], [5.25]]
     assert found["words"][0].startswith("Of 3 planes that rotate under either plan, 1 (33%) rotate under both")
     assert found["words"][0].endswith("would share 0.5.")
-    [layers] = found["plan"]["tables"]
+    _, layers = found["plan"]["tables"]
     assert columns(layers).to_dict("records") == [{"layer": 0, "in both": 1}]
+    assert columns(layers, "second").to_dict("records") == [{"planes that rotate": 2}]
     assert "chosen by effect" in found["plan"]["said"]["first"]
     assert "chosen by norm" in found["plan"]["said"]["second"]
 

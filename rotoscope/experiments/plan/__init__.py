@@ -33,7 +33,7 @@ EXPERIMENT = Experiment(
             figures="figures:cache_figures",
             tabs={"plan": "page:plan_tab"},
             tabled=("points",),
-            comparison="page:CacheComparison",
+            comparison="page:PlanComparison",
         ),
         ResultKind(
             name="rotation-plan",
@@ -42,7 +42,7 @@ EXPERIMENT = Experiment(
             figures="figures:rotation_figures",
             tabs={"plan": "page:plan_tab"},
             tabled=("points",),
-            comparison="page:RotationComparison",
+            comparison="page:PlanComparison",
         ),
     ),
 )

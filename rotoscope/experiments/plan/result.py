@@ -35,6 +35,11 @@ class Plan(SavedRun, ABC):
 
     budget_column: ClassVar[str]
     budget_words: ClassVar[str]
+    unit_table: ClassVar[str]
+    unit_words: ClassVar[tuple[str, str]]
+    """What is kept or dropped, and what it does where it is kept."""
+    ranked_within: ClassVar[list[str]] = []
+    compared_by: ClassVar[list[str]] = ["layer"]
 
     points = Table("One row per (ranking, draw, budget, purpose, source, prompt): loss and accuracy.")
     scores = Table(
@@ -45,6 +50,10 @@ class Plan(SavedRun, ABC):
     @abstractmethod
     def budget(self) -> float:
         """How much was to be kept."""
+
+    @abstractmethod
+    def kept_units(self) -> pd.Series:
+        """Whether the plan keeps a unit, by its columns."""
 
     @abstractmethod
     def decision(self) -> str:
@@ -266,6 +275,8 @@ class CachePlan(Plan):
     kind = "cache-plan"
     budget_column = "kept_share"
     budget_words = "share of key heads that keep everything"
+    unit_table, unit_words = "heads", ("key heads", "keep everything")
+    compared_by: ClassVar = ["layer", "key_head"]
 
     heads = Table(
         "One row per key head: whether it streams under the plan, and its place in the ranking that was taken."
@@ -286,6 +297,9 @@ class CachePlan(Plan):
     def column_name(budget: float) -> str:
         """As many digits as keep any two shares apart."""
         return f"{100 * budget:.10g} %"
+
+    def kept_units(self) -> pd.Series:
+        return ~self.heads.set_index(["layer", "key_head"])["streams"].astype(bool)
 
     def memory_share(self, tokens: int) -> float:
         """The share of the key-value cache that is left at so many tokens."""
@@ -319,6 +333,8 @@ class RotationPlan(Plan):
     kind = "rotation-plan"
     budget_column = "planes"
     budget_words = "planes of a key head that rotate"
+    unit_table, unit_words = "plan", ("planes", "rotate")
+    ranked_within: ClassVar = ["layer", "key_head"]
 
     plan = Table(
         "One row per (layer, key head, frequency id): its angle, its rank (0 is kept first), whether it rotates."
@@ -335,6 +351,9 @@ class RotationPlan(Plan):
     def total(self) -> int:
         """How many planes a head has, in the layers with the most."""
         return int(self.plan["frequency_id"].max())
+
+    def kept_units(self) -> pd.Series:
+        return self.plan.set_index(["layer", "key_head", "frequency_id"])["rotates"]
 
     def heads_per_plane(self) -> pd.DataFrame:
         """How many key heads of a layer keep every frequency id: one row per layer, one column per id."""
