@@ -15,12 +15,15 @@ from benchmarks import (
     plans,
     swaps,
     sweep,
+    user_waits,
 )
 
 if __name__ == "__main__":
     if torch.cuda.is_available():
+        user_waits.main(["--device", "cuda"])
         gpu.main([])
         long_prompts.main([])
+    user_waits.main([])
     identity.main()
     swaps.main()
     depths.main()

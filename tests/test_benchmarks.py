@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import rotoscope as rs
-from benchmarks import gpu, gpu_study, growth, long_prompts, monitor, plans, sweep
+from benchmarks import gpu, gpu_study, growth, long_prompts, monitor, plans, sweep, user_waits
 from benchmarks.llama import Shape
 from tests.test_watched_trainings import EXAMPLES, script
 
@@ -179,3 +179,16 @@ def test_a_cache_plan_at_many_shares(
     assert "loss on lookup by the share of key heads" in printed
     assert plan.sentences()[0] in printed
     assert (tmp_path / "run" / "plan.json").is_file()
+
+
+def test_what_a_user_waits_for_is_split_into_its_parts(tmp_path: Path) -> None:
+    user_waits.main(["--tiny", "--out", str(tmp_path / "waits.json")])
+    rows = json.loads((tmp_path / "waits.json").read_text())
+    calls = ["first of all", "first", "second", "page"]
+    assert [row["call"] for row in rows] == 2 * calls
+    for row in rows:
+        assert row["ratio"] == pytest.approx(row["seconds"] / row["forward_s"])
+        used = {part for part, seconds in row["parts"].items() if seconds > 0}
+        assert (
+            {"examples", "page"} <= used if row["call"] == "page" else {"reading", "scoring", "tables"} <= used
+        )

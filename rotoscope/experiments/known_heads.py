@@ -191,7 +191,7 @@ def known_heads(
     else:
         shown = usual_prompts(subject, seed)
     check_prompts(shown)
-    reader = HeadReader(subject.model, identity=subject.fingerprint)
+    reader = subject.reader(identity=subject.fingerprint)
     reader.check_predicts("copying heads are told by what the model says")
     longest = max(len(prompt.tokens) for prompts in shown for prompt in prompts)
     what = f"one prompt of {longest:,} tokens, all of them queries,"

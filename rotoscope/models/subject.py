@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -55,6 +56,22 @@ class Subject:
         """What belongs into everything made with this model as it is now: its warnings, and hooks that somebody has put on it."""
         return [*self.warnings, *hook_warnings(self.model)]
 
+    def reader(self, *, prove: bool | None = None, identity: str = "") -> HeadReader:
+        """A reader of the model's heads, made and proven once, and again when its modules, buffers or settings are others.
+
+        `prove` and `identity` as for `HeadReader`.
+        """
+        parts = (_parts(self.model), prove is False)
+        if prove or self._readers.get("parts") not in (parts, (parts[0], False)):
+            self._readers["reader"] = HeadReader(self.model, prove=prove, identity=identity)
+            self._readers["parts"] = parts
+        kept: HeadReader = self._readers["reader"]
+        return kept
+
+    @cached_property
+    def _readers(self) -> dict[str, Any]:
+        return {}
+
     def sampled_weights(self) -> Float[Tensor, "weight"]:
         """The same few numbers of every matrix, for distances between checkpoints of one model.
 
@@ -76,6 +93,21 @@ class Subject:
         layers = getattr(config.get_text_config(), "num_hidden_layers", "unknown")
         dtype = str(self.model.dtype).removeprefix("torch.")
         return f"Subject({self.name!r}: {config.model_type}, {layers} layers, {self.device}, {dtype})"
+
+
+def _parts(model: Any) -> tuple[Any, ...]:
+    """What a reading rests on: modules with their code and hooks, rotary tables and other buffers, settings. Not the weights."""
+    modules = [
+        (name, id(module), id(getattr(module.forward, "__func__", module.forward)), len(module._forward_hooks),
+         len(module._forward_pre_hooks))
+        for name, module in model.named_modules()
+    ]  # fmt: skip
+    buffers = [
+        (name, id(buffer), 0 if buffer.is_inference() else buffer._version)
+        for name, buffer in model.named_buffers()
+    ]
+    marks = [name for name in vars(model) if name.startswith("rotoscope")]
+    return computes_on(model), model.dtype, modules, buffers, marks, str(model.config)
 
 
 def _sample(weight: Tensor, count: int) -> Float[Tensor, "weight"]:

@@ -28,7 +28,7 @@ def page_run(source: str | Path | SavedRun, room: int = PAGE) -> PageRun:
     """Read a run folder, finished or being written, or take a run that is in memory."""
     if isinstance(source, SavedRun):
         record = dataclasses.replace(source.run, kind=source.kind, complete=True)
-        return PageRun(record.name, record, dict(source.tables), room=room)
+        return PageRun(record.name, record, dict(source.page_tables()), room=room)
     folder = Path(source)
     record = RunRecord.read(folder)
     if result_class(record.kind) is None:

@@ -77,6 +77,10 @@ class SavedRun:
         """What a run folder holds."""
         return self.tables
 
+    def page_tables(self) -> Tables:
+        """What a page is made from."""
+        return self.tables
+
     def caveats(self) -> list[str]:
         """What a reader must know before trusting the numbers, as far as the tables tell."""
         return []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -93,31 +94,29 @@ def head_table(prompts: pd.DataFrame, gamma: float, least_mass: float = LEAST_MA
     come from `covered_prompts` prompts, those on which the swaps hold at least half of the head's weight; `covered_share`
     is the share they hold on all prompts. `carried_by` says whether a carried head follows its place or the block before (see `carried_by`).
     """
-    prompts = one_row_per_input(prompts, INDEX)
+    wide = WideScores(one_row_per_input(prompts, INDEX), INDEX)
     present = measure_columns(prompts)
-    groups = prompts.astype(dict.fromkeys(present, "float64")).groupby(INDEX, sort=True)
-    heads = groups[present].mean()
-    for score in SCORES:
-        heads[f"{score}_std"] = groups[score].std(ddof=1)
-    heads["prompts"] = groups["positional_score"].count()
+    columns = {name: wide.mean(name) for name in present}
+    columns |= {f"{score}_std": wide.deviation(score) for score in SCORES}
+    columns["prompts"] = wide.count("positional_score")
     for variant in ("centred", "equal_symbol"):  # which not every prompt has
         if f"{variant}_positional_score" in present:
-            heads[f"{variant}_prompts"] = groups[f"{variant}_positional_score"].count()
-    heads = heads.reset_index()
+            columns[f"{variant}_prompts"] = wide.count(f"{variant}_positional_score")
     for score in ALL_SCORES:
         if score in present:
-            heads[f"{score}_low"], heads[f"{score}_high"] = score_interval(prompts, score, INDEX)
+            columns[f"{score}_low"], columns[f"{score}_high"] = wide.interval(score)
+    heads = wide.rows.assign(**columns)
     permuted = permuted_scores({name: heads[name] for name in present})
     heads["head_class"] = purity_classes(heads["positional_score"], heads["symbolic_score"], gamma, permuted)
     if permuted is not None:
         heads["input_class"] = purity_classes(*permuted, gamma)
         heads["covered_share"] = heads["covered_share"].fillna(0.0)
-        heads["covered_prompts"] = groups[INPUT_SCORES[0]].count().to_numpy()
+        heads["covered_prompts"] = wide.count(INPUT_SCORES[0])
         heads["carried_by"] = carried_by(heads, gamma)
     heads["missing_reason"] = None
     heads.loc[heads["prompts"] == 0, "missing_reason"] = "the query sees no block in any prompt"
     heads["little_at_stake"] = little_at_stake(heads, least_mass)
-    return _with_agreement(heads, prompts, gamma)
+    return _with_agreement(heads, wide, gamma)
 
 
 def permuted_rows(rows: pd.DataFrame) -> pd.DataFrame:
@@ -200,34 +199,74 @@ def little_at_stake(heads: pd.DataFrame, least_mass: float = LEAST_MASS) -> pd.S
     return little
 
 
+class WideScores:
+    """Scores as arrays [prompts, rows], rows ordered as the index sorts them; NaN where a prompt has no such row."""
+
+    def __init__(self, prompts: pd.DataFrame, index: list[str]) -> None:
+        self.prompts = prompts
+        self.rows = prompts[index].drop_duplicates().sort_values(index, ignore_index=True)
+        self.inputs, self._prompt = np.unique(prompts["prompt"].to_numpy(), return_inverse=True)
+        self._row = prompts.groupby(index, sort=True).ngroup().to_numpy()
+
+    @cached_property
+    def _arrays(self) -> dict[str, np.ndarray]:
+        return {}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.prompts
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        if name not in self._arrays:
+            array = np.full((len(self.inputs), len(self.rows)), np.nan)
+            array[self._prompt, self._row] = self.prompts[name].to_numpy(dtype=float)
+            self._arrays[name] = array
+        return self._arrays[name]
+
+    def count(self, name: str) -> np.ndarray:
+        """On how many prompts each row has a value."""
+        return np.asarray((~np.isnan(self[name])).sum(0))
+
+    def mean(self, name: str) -> np.ndarray:
+        """Over the prompts with a value; NaN where there is none."""
+        count = self.count(name)
+        total = np.where(np.isnan(self[name]), 0.0, self[name]).sum(0)
+        return np.divide(total, count, out=np.full(len(total), np.nan), where=count > 0)
+
+    def deviation(self, name: str) -> np.ndarray:
+        """The standard deviation over prompts; NaN with fewer than two."""
+        count, apart = self.count(name), self[name] - self.mean(name)
+        squares = np.where(np.isnan(apart), 0.0, apart**2).sum(0)
+        return np.sqrt(np.divide(squares, count - 1, out=np.full(len(count), np.nan), where=count > 1))
+
+    def interval(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """The 95 % interval of a score's mean over prompts."""
+        return mean_interval(self[name], (-1.0 if name.startswith("centred") else 0.0, 1.0))
+
+
 def score_interval(prompts: pd.DataFrame, score: str, index: list[str]) -> tuple[np.ndarray, np.ndarray]:
     """The 95 % interval of a score's mean over prompts, for rows ordered as the index sorts them."""
-    return mean_interval(
-        wide_scores(prompts, score, index), (-1.0 if score.startswith("centred") else 0.0, 1.0)
-    )
+    return WideScores(prompts, index).interval(score)
 
 
 def wide_scores(prompts: pd.DataFrame, score: str, index: list[str]) -> np.ndarray:
     """[prompts, rows], rows ordered as the index sorts them."""
-    wide = prompts.pivot(index="prompt", columns=index, values=score).sort_index(axis=1)
-    return wide.to_numpy(dtype=float)
+    return WideScores(prompts, index)[score]
 
 
-def _with_agreement(heads: pd.DataFrame, prompts: pd.DataFrame, gamma: float) -> pd.DataFrame:
+def _with_agreement(heads: pd.DataFrame, wide: WideScores, gamma: float) -> pd.DataFrame:
     """On how many prompts a head has its class, and how often it keeps it when they are resampled."""
     heads[["class_share", "class_stability"]] = np.nan
     heads["stable"] = pd.array([pd.NA] * len(heads), dtype="boolean")
-    if prompts["prompt"].nunique() < 2:
+    if len(wide.inputs) < 2:
         return heads  # one prompt says nothing about the next
     scored = heads["prompts"] > 1
-    names = [name for name in CLASSED_BY if name in prompts]
-    wide = {name: wide_scores(prompts, name, INDEX) for name in names}
-    own = codes_of({name: heads[name] for name in names}, gamma)
-    known = ~np.isnan(wide["positional_score"])
-    alike = (codes_of(wide, gamma) == own) & known
+    scores = {name: wide[name] for name in CLASSED_BY if name in wide}
+    own = codes_of({name: heads[name] for name in scores}, gamma)
+    known = ~np.isnan(scores["positional_score"])
+    alike = (codes_of(scores, gamma) == own) & known
     heads.loc[scored, "class_share"] = (alike.sum(0) / np.maximum(known.sum(0), 1))[scored]
     times = resamples(len(known))
-    drawn = {name: resampled(scores, times) for name, scores in wide.items()}
+    drawn = {name: resampled(values, times) for name, values in scores.items()}
     kept = (codes_of(drawn, gamma) == own) & (times @ alike >= AGREED * (times @ known))
     stability = kept.mean(0)
     heads.loc[scored, "class_stability"] = stability[scored]
@@ -256,17 +295,14 @@ def resampled(wide: np.ndarray, times: np.ndarray) -> np.ndarray:
 
 def frequency_table(prompts: pd.DataFrame) -> pd.DataFrame:
     """One row per (layer, head, tau, frequency_id): means over prompts; of the two scores also spread and interval."""
-    prompts = one_row_per_input(prompts, [*FREQUENCY_INDEX, "angle"])
-    groups = prompts.astype(dict.fromkeys(FREQUENCY_MEASURES, "float64")).groupby(
-        [*FREQUENCY_INDEX, "angle"], sort=True
-    )
-    table = groups[FREQUENCY_MEASURES].mean()
+    index = [*FREQUENCY_INDEX, "angle"]
+    wide = WideScores(one_row_per_input(prompts, index), index)
+    columns = {name: wide.mean(name) for name in FREQUENCY_MEASURES}
     for score in SCORES:
-        table[f"{score}_std"] = groups[score].std(ddof=1)
-        ends = score_interval(prompts, score, [*FREQUENCY_INDEX, "angle"])
-        table[f"{score}_low"], table[f"{score}_high"] = ends
-    table["prompts"] = groups["positional_score"].count()
-    return table.reset_index()
+        columns[f"{score}_std"] = wide.deviation(score)
+        columns[f"{score}_low"], columns[f"{score}_high"] = wide.interval(score)
+    columns["prompts"] = wide.count("positional_score")
+    return wide.rows.assign(**columns)
 
 
 def plane_weights(planes: pd.DataFrame, by: list[str], scaling: float = 1.0) -> pd.Series:

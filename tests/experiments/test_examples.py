@@ -62,7 +62,8 @@ def test_every_swap_of_every_head_is_that_of_the_permuted_logits(name: str, bloc
         before = softmax(logits[head.head, everything, everything], sink)
         np.testing.assert_allclose(head.attention, before, rtol=1e-4, atol=1e-7)
         pairs = list(zip(head.first.tolist(), head.second.tolist(), strict=True))
-        assert sorted(pairs) == list(itertools.combinations(range(len(spans)), 2))
+        everything_kept = len(spans) < 7
+        assert len(set(pairs)) == (len(spans) * (len(spans) - 1) // 2 if everything_kept else 16)
         mean = [before[a:b].mean() for a, b in spans.spans]
         gaps = [abs(mean[a] - mean[b]) for a, b in pairs]
         np.testing.assert_allclose(gaps, sorted(gaps, reverse=True), atol=1e-7)
@@ -75,18 +76,22 @@ def test_every_swap_of_every_head_is_that_of_the_permuted_logits(name: str, bloc
 
 
 def test_few_swaps_of_many_are_the_heaviest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_MOVED", 12)
     rng = np.random.default_rng(0)
-    for blocks in (Blocks.tokens(40), Blocks.of([(k, k + 3) for k in range(0, 39, 3)], 40)):
-        shown, attention = module.Shown(blocks, 6), rng.random(41)
-        means = [attention[a:b].mean() for a, b in blocks.spans]
-        gap = {
-            pair: abs(means[pair[0]] - means[pair[1]]) for pair in itertools.combinations(range(len(blocks)), 2)
-        }
-        best = sorted(gap, key=lambda pair: -gap[pair])
-        found = shown.heaviest(attention)
-        assert len(found) == (6 if len(blocks) == 40 else 2)  # two numbers a swap, and six
-        assert [gap[pair] for pair in found] == [gap[pair] for pair in best[: len(found)]]
+    for blocks in (
+        Blocks.tokens(40),
+        Blocks.of([(k, k + 3) for k in range(0, 39, 3)], 40),
+        Blocks.of(UNEQUAL, 40),
+    ):
+        attention = rng.random((3, 41))
+        pairs = module.heaviest_swaps(torch.from_numpy(attention), blocks, 5).tolist()
+        for own, chosen in zip(attention, pairs, strict=True):
+            means = [own[a:b].mean() for a, b in blocks.spans]
+            gaps = {(i, j): abs(means[i] - means[j]) for i, j in itertools.combinations(range(len(blocks)), 2)}
+            assert [tuple(pair) for pair in chosen] == sorted(gaps, key=lambda pair: -gaps[pair])[:5]
+    monkeypatch.setattr(module, "MOST_MOVED", 12)
+    assert module.heaviest_swaps(
+        torch.ones(1, 41), Blocks.of([(k, k + 3) for k in range(0, 39, 3)], 40), 5
+    ).shape == (1, 2, 2)
 
 
 def test_a_byte_is_enough_for_a_share() -> None:

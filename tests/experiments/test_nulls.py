@@ -81,7 +81,7 @@ def test_a_quantised_model_has_no_random_null_and_says_so_first(tmp_path) -> Non
     model = tiny("llama")
     model.config.quantization_config = BitsAndBytesConfig(load_in_8bit=True)
     with pytest.raises(ModelError, match="is quantised, .* no random null for it; use --null gaussian"):
-        rs.profile(model, tokens=tokens(), out=tmp_path / "run")
+        rs.profile(model, tokens=tokens(), null="random", out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
     del model.config.quantization_config
     weight = model.model.layers[0].mlp.up_proj.weight
@@ -89,7 +89,7 @@ def test_a_quantised_model_has_no_random_null_and_says_so_first(tmp_path) -> Non
         weight.to(torch.float8_e4m3fn), requires_grad=False
     )
     with pytest.raises(ModelError, match="is quantised"):
-        rs.profile(model, tokens=tokens())
+        rs.profile(model, tokens=tokens(), null="random")
 
 
 def test_a_model_that_transformers_has_dequantised_has_a_random_null(tmp_path) -> None:
@@ -194,11 +194,15 @@ def test_one_draw_and_one_prompt_have_no_verdict() -> None:
     assert alone[["low", "high"]].isna().all(axis=None)
 
 
-def test_a_null_stands_beside_every_figure_unless_it_is_declined() -> None:
-    found = rs.profile(tiny("llama", num_hidden_layers=1), tokens=tokens(1, 8), examples=False)
-    assert found.null_name == "random"
-    assert found.nulls["draw"].unique().tolist() == [0, 1, 2, 3, 4]
-    assert found.statistics()["null_value"].notna().any()
+def test_a_null_stands_beside_every_figure_where_it_is_asked_for() -> None:
+    model = tiny("llama", num_hidden_layers=1)
+    profile = rs.profile(model, tokens=tokens(1, 8), null="random", null_draws=2)
+    assert profile.null_name == "random"
+    assert profile.nulls["draw"].unique().tolist() == [0, 1]
+    assert profile.statistics()["null_value"].notna().any()
+    plain = rs.profile(model, tokens=tokens(1, 8))
+    assert plain.null_name is None
+    assert "null='random'" in repr(plain)
 
 
 def test_resumed_run_with_more_prompts_is_refused(tmp_path) -> None:

@@ -295,3 +295,61 @@ def test_a_reading_within_a_reading() -> None:
     reader = HeadReader(model)
     with reader.ready():
         assert rs.profile(model, **SHOWN).heads.equals(rs.profile(tiny("llama"), **SHOWN).heads)
+
+
+def test_a_subject_is_proven_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+    init = HeadReader.__init__
+    monkeypatch.setattr(HeadReader, "__init__", lambda self, *a, **k: made.append(self) or init(self, *a, **k))
+    subject = rs.load(tiny("llama"))
+    first, second = (rs.profile(subject, **SHOWN) for _ in range(2))
+    assert len(made) == 1
+    pd.testing.assert_frame_equal(first.heads, second.heads)
+    rs.profile(subject, **SHOWN, prove=True)
+    subject.model.model.layers[1].self_attn = tiny("llama", seed=1).model.layers[1].self_attn
+    other = rs.profile(subject, **SHOWN)
+    assert len(made) == 3
+    assert not other.heads.equals(first.heads)
+
+
+def test_examples_are_made_when_they_are_needed(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, made = tiny("llama"), []
+    make = profiling.examples
+    monkeypatch.setattr(profiling, "examples", lambda *a: made.append(a) or make(*a))
+    shown = SHOWN | {"examples": True}
+    profile, later = rs.profile(model, **shown), rs.profile(model, **shown)
+    assert not made
+    profile.report(tmp_path / "page.html")
+    assert len(profile.attention) == 12
+    assert len(made) == 1
+    kept = rs.profile(model, **shown, out=tmp_path / "run")
+    pd.testing.assert_frame_equal(rs.open(tmp_path / "run").attention, profile.attention)
+    assert len(made) == 2
+    assert kept.has_examples
+    with torch.no_grad():
+        model.lm_head.weight += 1
+    assert not later.has_examples  # the model is another by now
+    assert len(made) == 2
+
+
+def test_texts_and_token_ids_as_prompts(stand_in: rs.Subject) -> None:
+    pair, quiet = (stand_in.model, stand_in.tokenizer), {"show_progress": False}
+    text = "The cat sat. The dog ran. The bird flew. Who ran? The"
+    expected = rs.profile(stand_in, rs.tasks.text(stand_in, text), **quiet).heads
+    for given in (
+        rs.profile(stand_in.model, text, tokenizer=stand_in.tokenizer, **quiet),
+        rs.profile(pair, [text], **quiet),
+    ):
+        pd.testing.assert_frame_equal(given.heads, expected)
+    words = rs.profile(pair, "one two three four", **quiet)
+    assert words.shown_prompt["block"].max() > 0
+    ids = tokens(2, 12)
+    expected = rs.profile(tiny("llama"), **SHOWN).heads
+    for given in (ids, ids.tolist(), ids.numpy()):
+        pd.testing.assert_frame_equal(rs.profile(tiny("llama"), given, **quiet).heads, expected)
+    with pytest.raises(TaskError, match=r"write rs\.profile\(model, text, tokenizer=tokenizer\)"):
+        rs.profile(tiny("llama"), "some text")
+    with pytest.raises(RotoscopeError, match="tau must be a number, found the text '1e-4': write tau=1e-4"):
+        rs.profile(tiny("llama"), **SHOWN, tau="1e-4")
+    with pytest.raises(RotoscopeError, match="prompts are made by rotoscope.tasks"):
+        rs.profile(tiny("llama"), {"a": 1})

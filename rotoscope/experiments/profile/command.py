@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from rotoscope.command import Given, command
 from rotoscope.errors import RotoscopeError
-from rotoscope.experiments.profile.settings import ProfileSettings
+from rotoscope.experiments.profile.settings import CommandSettings
 from rotoscope.experiments.prompt_settings import PromptSettings, Task
 from rotoscope.progress import says_loading
 from rotoscope.settings import ModelSettings, Output
@@ -19,7 +19,7 @@ def profile(
     *,
     task: tuple[Task, ...] | None = None,
     prompts: Annotated[Given, PromptSettings],
-    settings: Annotated[Given, ProfileSettings],
+    settings: Annotated[Given, CommandSettings],
     loading: Annotated[Given, ModelSettings],
     output: Output,
 ) -> int:
@@ -60,7 +60,7 @@ def _several(
     for name in prompts:
         if not set(meant.get(name, tasks)) & set(tasks):
             PromptSettings.check_meant([name], " and ".join(tasks))
-    wanted = ProfileSettings.make(**settings)
+    wanted = CommandSettings.make(**settings)
     given = {
         task: {name: value for name, value in prompts.items() if task in meant.get(name, tasks)}
         for task in tasks

@@ -8,7 +8,7 @@ the positions whose content moved. All others keep their attention up to a commo
 from __future__ import annotations
 
 from collections.abc import Collection
-from functools import cached_property
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from rotoscope.models.reader import HeadReader
 from rotoscope.runs.result import Tables
 from rotoscope.scores.attention import log_normaliser
 from rotoscope.scores.blocks import Blocks
-from rotoscope.shapes import Float, Int
+from rotoscope.shapes import Bool, Float, Int, Tensor
 
 CODES = 255
 TELLING_MASS = 0.1
@@ -143,14 +143,12 @@ def _vectors(prompt: pd.DataFrame, head: Any) -> pd.DataFrame:
     )
 
 
-# Every head on one prompt: its attention before and after swaps, and the vectors in the plane that decides it.
-#
-# What P1 draws for single heads (Fig. 1 and 3C), for all of them. How it is kept, see `experiments.profile.examples`.
+# How the two tables are made: all heads and swaps of a layer at once, on its device; fetched when all layers have been read.
 
 
-MOST_SWAPS, MOST_MOVED = 512, 8192
-"""Swaps that are kept of a head, and numbers for them: all swaps of 32 facts, or half of them where facts differ in length and
-those between two that change places move as well."""
+MOST_SWAPS, MOST_MOVED = 16, 8192
+"""Swaps that are kept of a head, and numbers for them: fewer swaps where facts differ in length, and those between two that
+change places move as well."""
 
 
 def examples(
@@ -162,21 +160,27 @@ def examples(
     swaps: int = MOST_SWAPS,
     transform: Transform | None = None,
 ) -> Tables:
-    """Tables `shown_prompt` and `attention`: the first prompt of a batch, and all heads on it, or those named.
+    """Tables `shown_prompt` and `attention`: the first prompt of a batch, and all heads on it, or those in `heads`.
 
     `transform` is what a null does to each layer before it is looked at.
     """
-    one = Batch(batch.first, batch.prompts[:1], batch.queries[-1:], batch.inputs[:1])
-    found = Shown(one.blocks_for(one.queries[0]), swaps)
-    rows: list[dict[str, Any]] = []
+    first = Batch(batch.first, batch.prompts[:1], batch.queries[-1:], batch.inputs[:1])
+    blocks = first.blocks_for(first.queries[0])
+    layers = None if heads is None else {layer for layer, _ in heads}
+    examined: list[LayerExamples] = []
 
     def visit(layer: LayerReading) -> None:
-        wanted = None if heads is None else sorted(head for at, head in heads if at == layer.layer)
-        if wanted is None or wanted:
-            rows.extend(found.rows(layer if transform is None else transform(layer, one), wanted))
+        if layers is None or layer.layer in layers:
+            examined.append(
+                layer_examples(layer if transform is None else transform(layer, first), blocks, swaps)
+            )
 
-    reader.read(one.tokens, one.queries, visit, size=None)
-    return {"shown_prompt": shown_prompt(one, tokenizer), "attention": pd.DataFrame(rows)}
+    reader.read(first.tokens, first.queries, visit, size=None)
+    rows = [row for layer in examined for row in layer.rows(blocks)]
+    if heads is not None:
+        chosen = set(heads)
+        rows = [row for row in rows if (row["layer"], row["head"]) in chosen]
+    return {"shown_prompt": shown_prompt(first, tokenizer), "attention": pd.DataFrame(rows)}
 
 
 def shown_prompt(batch: Batch, tokenizer: Any) -> pd.DataFrame:
@@ -198,129 +202,64 @@ def shown_prompt(batch: Batch, tokenizer: Any) -> pd.DataFrame:
     )
 
 
-class Shown:
-    """What is kept of the heads of a layer on a prompt with these blocks."""
+@dataclass(frozen=True)
+class LayerExamples:
+    """The heads of one layer on one prompt, on the layer's device."""
 
-    def __init__(self, blocks: Blocks, swaps: int) -> None:
-        self.blocks, self.swaps = blocks, swaps
-        self.moves: dict[tuple[int, int], tuple[np.ndarray, np.ndarray]] = {}
+    layer: int
+    attention: Float[Tensor, "heads n"]
+    swapped: Float[Tensor, "heads n"]
+    """Attention after the heaviest swap."""
+    sink: Float[Tensor, "heads"]
+    """Attention on a sink that is no token."""
+    pairs: Int[Tensor, "heads swaps 2"]
+    moved: Float[Tensor, "heads swaps entries"]
+    """Attention after each swap where content may have moved."""
+    has_moved: Bool[Tensor, "heads swaps entries"] | None
+    """Where it has; None for everywhere."""
+    plane: Int[Tensor, "heads"] | None
+    """The plane whose logits vary most over the blocks; None for a layer that does not rotate."""
+    query: Float[Tensor, "heads 2"] | None
+    keys: Float[Tensor, "heads positions 2"] | None
+    angles: tuple[float, ...]
 
-    def rows(self, layer: LayerReading, heads: list[int] | None) -> list[dict[str, Any]]:
-        """A row of `attention` for every head, or for those named."""
-        query = layer.at(0)
-        chosen = list(range(query.heads)) if heads is None else heads
-        real = query.real()[0].double()
-        sink = None if query.sinks is None else query.sinks[0].double()
-        log_z = log_normaliser(real, sink)
-        before = (real - log_z[:, None]).exp().cpu().numpy()
-        drawn = np.zeros(query.heads) if sink is None else (sink - log_z).exp().cpu().numpy()
-        swaps = {head: self.heaviest(before[head]) for head in chosen}
-        after = self._moved(query, log_z.cpu().numpy(), before, drawn, swaps)
-        vectors = self._vectors(layer, query) if layer.layout.planes else None
-        rows = []
-        for head in chosen:
-            moved, factor = after[head]
-            swapped = before[head] * factor
-            swapped[self._move(*swaps[head][0])[0]] = moved[0]
-            about = {
-                "layer": layer.layer,
-                "head": head,
-                "attention": before[head].astype(np.float32),
-                "attention_swapped": swapped.astype(np.float32),
-                "sink": float(drawn[head]),
-                "first": np.array([a for a, _ in swaps[head]], dtype=np.int32),
-                "second": np.array([b for _, b in swaps[head]], dtype=np.int32),
-                "moved": bytes_of(np.concatenate(moved)),
-            }
-            rows.append(about | (NO_PLANE if vectors is None else vectors[head]))
-        return rows
-
-    def heaviest(self, attention: Float[np.ndarray, "n"]) -> list[tuple[int, int]]:
-        """The swaps with the largest difference in attention between their blocks, per token, largest first."""
-        mean = np.add.reduceat(attention[self._positions], self._starts) / self.blocks.lengths
-        order = np.argsort(-mean, kind="stable")
-        high, low = self._candidates
-        gaps = mean[order[high]] - mean[order[low]]
-        best = np.argsort(-gaps, kind="stable")[: self.swaps]
-        pairs = np.sort(np.stack((order[high[best]], order[low[best]]), axis=1), axis=1)
-        found = [(int(a), int(b)) for a, b in pairs]
-        numbers = np.cumsum([len(self._move(*pair)[0]) for pair in found])
-        return found[: max(1, int((numbers <= MOST_MOVED).sum()))]
-
-    @cached_property
-    def _positions(self) -> Int[np.ndarray, "positions"]:
-        return np.array(self.blocks.positions)
-
-    @cached_property
-    def _starts(self) -> Int[np.ndarray, "blocks"]:
-        return np.cumsum([0, *self.blocks.lengths[:-1]])
-
-    @cached_property
-    def _candidates(self) -> tuple[Int[np.ndarray, "pairs"], Int[np.ndarray, "pairs"]]:
-        """Ranks between which the heaviest swaps lie: a pair of ranks i from the top and j from the bottom has (i + 1)(j + 1)
-        - 1 others that weigh no less."""
-        m = len(self.blocks)
-        pairs = [
-            (i, m - 1 - j) for i in range(m - 1) for j in range(min(m - 1 - i, max(1, self.swaps // (i + 1))))
-        ]
-        high, low = np.array(pairs).T
-        return high, low
-
-    def _move(self, first: int, second: int) -> tuple[np.ndarray, np.ndarray]:
-        if (first, second) not in self.moves:
-            self.moves[first, second] = moved_by(self.blocks, first, second)
-        return self.moves[first, second]
-
-    def _moved(
-        self,
-        query: LayerHeads,
-        log_z: Float[np.ndarray, "heads"],
-        before: Float[np.ndarray, "heads n"],
-        drawn: Float[np.ndarray, "heads"],
-        swaps: dict[int, list[tuple[int, int]]],
-    ) -> dict[int, tuple[list[np.ndarray], float]]:
-        """For every head and swap, the attention after it on the positions whose content moved; and by what factor the heaviest
-        swap changes all the others. `drawn` is what goes to a sink that is no token."""
-        moves = {head: [self._move(*pair) for pair in pairs] for head, pairs in swaps.items()}
-        ends = {head: np.cumsum([len(p) for p, _ in found]) for head, found in moves.items()}
-        longest = max(int(end[-1]) for end in ends.values())
-        entries = np.zeros((2, query.heads, longest), dtype=np.int64)
-        for head, found in moves.items():
-            for k in range(2):
-                entries[k, head, : ends[head][-1]] = np.concatenate([move[k] for move in found])
-        positions, contents = torch.from_numpy(entries).to(query.keys.device)
-        logits = query.entries(positions, contents)[0].double().cpu().numpy()
-        made = {}
-        for head, end in ends.items():
-            starts = np.concatenate(([0], end[:-1]))
-            # Summed, since one less what moved would lose its digits where nearly all of it moves.
-            stays = np.ones((len(end), before.shape[1]))
-            stays[np.repeat(np.arange(len(end)), np.diff(end, prepend=0)), entries[0, head, : end[-1]]] = 0
-            rest = stays @ before[head] + drawn[head]
-            after, factors = _normalised(logits[head, : end[-1]] - log_z[head], rest, starts)
-            made[head] = np.split(after, end[:-1]), float(factors[0])
-        return made
-
-    def _vectors(self, layer: LayerReading, query: LayerHeads) -> list[dict[str, Any]]:
-        """Of every head: the plane whose logits vary most over the blocks, the query and the keys in it, un-rotated."""
-        positions = torch.tensor(self.blocks.positions, device=layer.keys.device)
-        seen, keys = (part[:, positions] for part in query.by_plane())  # [heads, positions, planes, 2]
-        plane = (seen * keys).sum(-1).std(1).argmax(-1)
-        heads = torch.arange(len(plane), device=plane.device)
-        still = keys[heads, :, plane].float().cpu().numpy()
-        pairs = layer.query.flatten(1, 2)[0, :, 0, : 2 * layer.layout.planes].unflatten(-1, (-1, 2))
-        own = pairs[heads, plane].float().cpu().numpy()
-        angles = layer.layout.angles.tolist()
+    def rows(self, blocks: Blocks) -> list[dict[str, Any]]:
+        """A row of `attention` for every head."""
+        attention, swapped, sink, pairs = (
+            part.cpu().numpy() for part in (self.attention.float(), self.swapped.float(), self.sink, self.pairs)
+        )
+        codes = bytes_of(self.moved.cpu().numpy())
+        real = None if self.has_moved is None else self.has_moved.cpu().numpy()
+        planes = self._planes(len(attention))
         return [
             {
-                "frequency_id": plane[h].item() + 1,
-                "angle": float(angles[plane[h]]),
-                "query_re": float(own[h, 0]),
-                "query_im": float(own[h, 1]),
-                "key_re": still[h, :, 0],
-                "key_im": still[h, :, 1],
+                "layer": self.layer,
+                "head": head,
+                "attention": attention[head],
+                "attention_swapped": swapped[head],
+                "sink": float(sink[head]),
+                "first": pairs[head, :, 0].astype(np.int32),
+                "second": pairs[head, :, 1].astype(np.int32),
+                "moved": codes[head].ravel() if real is None else codes[head][real[head]],
+                **planes[head],
             }
-            for h in range(len(own))
+            for head in range(len(attention))
+        ]
+
+    def _planes(self, heads: int) -> list[dict[str, Any]]:
+        if self.plane is None or self.query is None or self.keys is None:
+            return [NO_PLANE] * heads
+        query, keys = self.query.cpu().numpy(), self.keys.cpu().numpy()
+        return [
+            {
+                "frequency_id": plane + 1,
+                "angle": self.angles[plane],
+                "query_re": float(query[head, 0]),
+                "query_im": float(query[head, 1]),
+                "key_re": keys[head, :, 0],
+                "key_im": keys[head, :, 1],
+            }
+            for head, plane in enumerate(self.plane.tolist())
         ]
 
 
@@ -330,13 +269,111 @@ NO_PLANE: dict[str, Any] = {"frequency_id": 0, "angle": 0.0, "query_re": 0.0, "q
 """A layer that does not rotate."""
 
 
-def _normalised(
-    logits: Float[np.ndarray, "moved"], rest: Float[np.ndarray, "swaps"], starts: Int[np.ndarray, "swaps"]
-) -> tuple[Float[np.ndarray, "moved"], Float[np.ndarray, "swaps"]]:
-    """For each swap the softmax of its logits, less the old normaliser, together with what was left to all other positions;
-    and what those are multiplied with."""
-    sizes = np.diff([*starts, len(logits)])
-    largest = np.maximum(np.maximum.reduceat(logits, starts), 0.0)
-    weights = np.exp(logits - np.repeat(largest, sizes))
-    whole = np.maximum(np.add.reduceat(weights, starts) + rest * np.exp(-largest), 1e-300)
-    return weights / np.repeat(whole, sizes), np.exp(-largest) / whole
+def layer_examples(layer: LayerReading, blocks: Blocks, swaps: int) -> LayerExamples:
+    """All heads of a layer on the first prompt: attention, and attention after the heaviest swaps of each."""
+    heads = layer.at(0)
+    real = heads.real()[0].double()
+    sink = None if heads.sinks is None else heads.sinks[0].double()
+    log_z = log_normaliser(real, sink)
+    before = (real - log_z[:, None]).exp()
+    drawn = torch.zeros_like(log_z) if sink is None else (sink - log_z).exp()
+    pairs = heaviest_swaps(before, blocks, swaps)
+    positions, contents = moved_entries(blocks, pairs)
+    logits = (
+        heads.entries(positions.flatten(1), contents.flatten(1))[0].double().unflatten(1, (pairs.shape[1], -1))
+    )
+    has_moved = None if blocks.equal_length else positions != contents
+    after, factor = _attention_after(logits - log_z[:, None, None], positions, has_moved, before, drawn)
+    swapped = before * factor[:, :1]
+    heaviest = (
+        after[:, 0]
+        if has_moved is None
+        else torch.where(has_moved[:, 0], after[:, 0], swapped.gather(1, positions[:, 0]))
+    )
+    plane, query, keys = _deciding_plane(layer, heads, blocks) if layer.layout.planes else (None, None, None)
+    return LayerExamples(
+        layer=layer.layer,
+        attention=before,
+        swapped=swapped.scatter(1, positions[:, 0], heaviest),
+        sink=drawn,
+        pairs=pairs,
+        moved=after,
+        has_moved=has_moved,
+        plane=plane,
+        query=query,
+        keys=keys,
+        angles=tuple(layer.layout.angles.tolist()),
+    )
+
+
+def heaviest_swaps(
+    attention: Float[Tensor, "heads n"], blocks: Blocks, swaps: int
+) -> Int[Tensor, "heads swaps 2"]:
+    """The swaps with the largest difference in attention between their blocks, per token, largest first.
+
+    Only pairs of ranks are compared that can be among them: a pair of rank i from the top and rank j from the bottom has
+    (i + 1)(j + 1) - 1 others that weigh no less.
+    """
+    m, start, stop = len(blocks), blocks.spans[0][0], blocks.spans[-1][1]
+    width = 2 * max(blocks.lengths) if blocks.equal_length else stop - start
+    swaps = max(1, min(swaps, MOST_MOVED // width, m * (m - 1) // 2))
+    places = blocks.on(attention.device)
+    sums = torch.nn.functional.pad(attention.cumsum(1), (1, 0))
+    mean = (sums[:, places.spans[1]] - sums[:, places.spans[0]]) / places.lengths
+    order = mean.argsort(dim=1, descending=True, stable=True)
+    ranks = [(i, m - 1 - j) for i in range(m - 1) for j in range(min(m - 1 - i, max(1, swaps // (i + 1))))]
+    high, low = torch.tensor(ranks, device=attention.device).unbind(1)
+    gaps = mean.gather(1, order[:, high]) - mean.gather(1, order[:, low])
+    best = gaps.argsort(dim=1, descending=True, stable=True)[:, :swaps]
+    return torch.stack((order[:, high].gather(1, best), order[:, low].gather(1, best)), -1).sort(-1).values
+
+
+def moved_entries(
+    blocks: Blocks, pairs: Int[Tensor, "heads swaps 2"]
+) -> tuple[Int[Tensor, "heads swaps entries"], Int[Tensor, "heads swaps entries"]]:
+    """Positions, and whose content stands there after each swap. Of blocks that differ in length these are all positions from
+    the first block to the last, most of which keep their content."""
+    spans = blocks.on(pairs.device).spans
+    (a, c), (b, d) = ((edge[pairs].unbind(-1)) for edge in spans)  # [a, b) changes places with [c, d)
+    a, b, c, d = (edge[..., None] for edge in (a, b, c, d))
+    if blocks.equal_length:
+        offset = torch.arange(blocks.lengths[0], device=pairs.device)
+        return torch.cat((a + offset, c + offset), -1), torch.cat((c + offset, a + offset), -1)
+    p = torch.arange(blocks.spans[0][0], blocks.spans[-1][1], device=pairs.device).expand(*pairs.shape[:2], -1)
+    contents = torch.where(p < a + d - c, p - a + c, torch.where(p < d - b + a, p - d + c + b - a, p - d + b))
+    return p, torch.where((p < a) | (p >= d), p, contents)
+
+
+def _attention_after(
+    logits: Float[Tensor, "heads swaps entries"],
+    positions: Int[Tensor, "heads swaps entries"],
+    has_moved: Bool[Tensor, "heads swaps entries"] | None,
+    before: Float[Tensor, "heads n"],
+    drawn: Float[Tensor, "heads"],
+) -> tuple[Float[Tensor, "heads swaps entries"], Float[Tensor, "heads swaps"]]:
+    """Attention where content moved, from its logits less the old normaliser, and by what factor a swap changes all the rest."""
+    stays = torch.ones(*positions.shape[:2], before.shape[1], dtype=before.dtype, device=before.device)
+    if has_moved is None:
+        stays.scatter_(2, positions, 0.0)
+    else:
+        logits = logits.masked_fill(~has_moved, -torch.inf)
+        stays.scatter_(2, positions, (~has_moved).to(before.dtype))
+    # Summed, since one less what moved would lose its digits where nearly all of it moves.
+    rest = (stays @ before[:, :, None])[..., 0] + drawn[:, None]
+    largest = logits.amax(-1).clamp(min=0.0)
+    weights = (logits - largest[..., None]).exp()
+    total = (weights.sum(-1) + rest * (-largest).exp()).clamp(min=1e-300)
+    return weights / total[..., None], (-largest).exp() / total
+
+
+def _deciding_plane(
+    layer: LayerReading, heads: LayerHeads, blocks: Blocks
+) -> tuple[Int[Tensor, "heads"], Float[Tensor, "heads 2"], Float[Tensor, "heads positions 2"]]:
+    """The plane whose logits vary most over the blocks, the query in it, and the keys, un-rotated."""
+    positions = blocks.on(layer.keys.device).positions
+    plane = heads.plane_logits[0, :, positions].std(1).argmax(-1)
+    index = torch.arange(len(plane), device=plane.device)
+    pairs = layer.query.flatten(1, 2)[0, :, 0, : 2 * layer.layout.planes].unflatten(-1, (-1, 2))
+    keys = layer.keys[0, :, positions, : 2 * layer.layout.planes].unflatten(-1, (-1, 2))
+    still = keys[index // heads.query.shape[2], :, plane]
+    return plane, pairs[index, plane].float(), still.float()

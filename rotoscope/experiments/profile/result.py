@@ -13,7 +13,7 @@ from rotoscope.experiments.known_heads import known_overview, known_table
 from rotoscope.experiments.profile.caveats import caveats, next_steps
 from rotoscope.experiments.profile.examples import telling_heads, traces_of, vectors_of
 from rotoscope.experiments.profile.notebook import profile_html
-from rotoscope.runs.result import NextStep, ScoredRun, SummaryTable, Table
+from rotoscope.runs.result import NextStep, ScoredRun, SummaryTable, Table, Tables
 from rotoscope.stats.aggregate import (
     INDEX,
     LEAST_MASS,
@@ -27,6 +27,15 @@ from rotoscope.stats.aggregate import (
 from rotoscope.stats.statistics import Summary, by_position, statistics, summarise
 
 
+class ExampleTable(Table):
+    """A table about the first prompt, made when it is needed."""
+
+    def __get__(self, run: Any, owner: type) -> Any:
+        if run is not None:
+            run.page_tables()
+        return super().__get__(run, owner)
+
+
 class Profile(ScoredRun):
     """Scores of all heads, per prompt and per head.
 
@@ -36,6 +45,8 @@ class Profile(ScoredRun):
     kind = "profile"
     derived = frozenset({"heads", "frequencies", "nulls"})
 
+    shown_prompt = ExampleTable("The first prompt, one row per token.", made_with="examples=True")
+    attention = ExampleTable(str(ScoredRun.attention.__doc__), made_with="examples=True")
     prompts = Table("One row per (prompt, layer, head, tau).")
     sinks = Table("Positions that draw attention whatever they say; empty if there are none.", optional=True)
     input_prompts = Table(
@@ -77,14 +88,27 @@ class Profile(ScoredRun):
         return self._of_examples("vectors", vectors_of)
 
     def _of_examples(self, name: str, make: Callable[..., pd.DataFrame]) -> pd.DataFrame:
-        if name in self.tables:  # of the ledger's stored runs
+        if name in self.page_tables():  # of the ledger's stored runs
             return self.tables[name]
         return make(self.shown_prompt, self.attention, telling_heads(self.at()))
 
     @property
     def has_examples(self) -> bool:
         """Whether there are traces and vectors to show."""
-        return bool({"traces", "attention"} & set(self.tables))
+        return bool({"traces", "attention"} & set(self.page_tables()))
+
+    later_examples: Callable[[], Tables] | None = None
+    """Makes the examples of a profile in memory, when a page or figure needs them."""
+
+    def page_tables(self) -> Tables:
+        """All tables, with the attention on the first prompt."""
+        make, self.later_examples = self.later_examples, None
+        if make is not None:
+            self.tables |= make()
+        return self.tables
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"later_examples": None}  # which holds the model
 
     @cached_property
     def frequencies(self) -> pd.DataFrame:
@@ -215,7 +239,7 @@ class Profile(ScoredRun):
             made["frequencies"] = self.frequencies
         if "null_prompts" in self.tables:
             made["nulls"] = self.nulls
-        return {**self.tables, **made}
+        return {**self.page_tables(), **made}
 
     def summary(self, tau: float | None = None) -> Summary:
         """Correlation of the two scores, medians by depth, class counts and how many of them have little at stake."""
@@ -241,4 +265,9 @@ class Profile(ScoredRun):
         return (
             f"Profile({self.name!r}: {found.heads} heads, {prompts} prompts, tau={self.taus[0]:g}: "
             f"{', '.join(found.counted.values())}; {found.stake_words})"
+            + (
+                ""
+                if self.null_name
+                else "; no null: rs.profile(..., null='random') compares with random models"
+            )
         )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rotoscope.errors import RotoscopeError
+from rotoscope.errors import BlockError, RotoscopeError, TaskError
 from rotoscope.experiments.depths.swaps import paired_scores, staying_heads
 from rotoscope.experiments.known_heads import scores_of_heads, usual_prompts
 from rotoscope.experiments.profile.examples import examples
@@ -38,36 +38,41 @@ from rotoscope.runs.run import Run
 from rotoscope.settings import SEED
 from rotoscope.tasks.multihop_frames import MultiHops
 from rotoscope.tasks.prompt import Prompts, from_tokens
+from rotoscope.tasks.text import text
 
 
 def profile(
     subject: Any,
-    prompts: Prompts | MultiHops | None = None,
+    prompts: Any = None,
     settings: ProfileSettings | None = None,
     *,
     tokens: Any = None,
-    blocks: Sequence[Sequence[int]] | None = None,
+    blocks: Any = None,
+    tokenizer: Any = None,
     seed: int | None = None,
     out: str | Path | None = None,
     overwrite: bool = False,
     show_progress: bool | None = None,
+    on_scores: Callable[[Profile], None] | None = None,
     **changes: Any,
 ) -> Profile:
     """Positional and symbolic scores of every head.
 
-    `subject` is what `rs.load` returns or takes, or a bare model together with `tokens` [prompts, n], a list, an array or
-    a tensor; then all token swaps of the last position are scored, or those of the given `blocks`.
+    `subject` is what `rs.load` returns or takes: a name, a model, or a pair (model, tokenizer). `prompts` come from
+    `rs.tasks`, or are a text or several, with the `tokenizer` of a bare model. Instead of prompts, `tokens` [prompts, n]
+    are a list, an array or a tensor. All token swaps before the last position are scored, or those of the `blocks`; a text
+    is cut into sentences where there are enough of them.
 
-    What is measured is said by `settings`, or by fields of `ProfileSettings` given as keywords, such as
-    `tau=[1e-4, 1e-2]`, `frequencies=True` (or a list of (layer, head) to score the planes of) or `null="none"`. The seeds
-    of the null's draws come from `seed`, by default that of the prompts.
+    `settings`, or fields of `ProfileSettings` as keywords, say what is measured: `tau=[1e-4, 1e-2]`, `frequencies=True` (or
+    a list of (layer, head)), `measures=[previous_token]`, `null="random"` for random models beside every figure, drawn with
+    seeds from `seed`, by default that of the prompts.
 
     With `out`, results are written as they come and a killed run goes on where it was. What cannot fit memory or disk is
-    refused before it begins.
+    refused before it begins. `on_scores` is called with the profile so far when the model has been scored, before nulls.
     """
     wanted = ProfileSettings.make(settings, **changes)
-    shown = as_prompts(prompts, tokens, blocks)
-    subject = load(subject)
+    subject = load((subject, tokenizer) if tokenizer is not None else subject)
+    shown = as_prompts(prompts, tokens, blocks, subject)
     check_null(subject, wanted.null)
     seed = shown.settings.get("seed", 0) if seed is None else seed
     SEED.check("seed", seed)
@@ -75,52 +80,25 @@ def profile(
     run = Run(Profile, described, out, overwrite=overwrite, device=subject.device.type)
     if run.finished is not None:
         return run.finished
-
-    run.record.warnings += subject.caveats
-    reader = HeadReader(subject.model, prove=wanted.prove, identity=described["fingerprint"])
-    run.record.warnings += reader.warnings
-    if wanted.known:
-        reader.check_predicts("leave --known out")
-    if not reader.predicts and any(answer is not None for prompt in shown for answer in prompt.answers):
-        run.record.warnings.append(f"no accuracy: {reader.no_answers}")
-    read_in = run.seconds
-    planes = _single_frequencies(wanted, subject, reader)
+    reader = _proven_reader(run, subject, shown, wanted, described["fingerprint"])
+    read_in, halving = run.seconds, Halving(run.record.warnings)
+    scoring = Scoring(wanted.tau, _single_frequencies(wanted, subject, reader), measures=wanted.own_measures)
     check_profile(reader, shown, wanted, out)
-    scoring = Scoring(wanted.tau, planes, measures=wanted.own_measures)
-    most = most_tokens(subject, wanted)
-    kept = kept_prompts(run, "real")
-    missing = batches(shown, wanted.positions, most, [None if k in kept else True for k in range(len(shown))])
-    halving = Halving(run.record.warnings)
-
-    def score(part: Batch) -> Tables:
-        return score_batch(reader, part, scoring, subject.tokenizer)
-
-    passes = 1 + (wanted.null_draws if wanted.null != "none" else 0)
-    with progress_bar("profiling", passes * len(shown), show_progress) as bar:
-        bar.advance(len(kept))
-        for batch in missing:
-            run.piece(piece_key("real", batch), partial(halving.over, batch, score))
-            bar.advance(len(batch))
-        run.arrange()
-        known = usual_prompts(subject, seed) if wanted.known else []
-        if known:
-            run.piece("known", lambda: {"known_heads": scores_of_heads(reader, known, subject.tokenizer)})
-        null_passes(run, subject, reader, wanted, shown, scoring, seed, bar, known, halving)
+    _score_prompts(run, subject, reader, wanted, shown, scoring, halving, show_progress)
+    if on_scores is not None:
+        on_scores(run.result)
+        run.arrange()  # what the result made of its tables is made again once there are more
+    known = usual_prompts(subject, seed) if wanted.known else []
+    if known:
+        run.piece("known", lambda: {"known_heads": scores_of_heads(reader, known, subject.tokenizer)})
+    if wanted.null != "none":
+        with progress_bar(f"{wanted.null} null", wanted.null_draws * len(shown), show_progress) as bar:
+            null_passes(run, subject, reader, wanted, shown, scoring, seed, bar, known, halving)
         run.arrange()
     if wanted.input_swaps:
-        runs, swapping = Reruns(reader), swapping_of(wanted, subject, halving)
-        with progress_bar("permuting", len(shown), show_progress) as bar:
-            for batch in batches(
-                shown, wanted.positions, 1
-            ):  # prompt by prompt: a stopped run has less to do again
-                run.piece(f"input-{batch.first:06d}", partial(permuted, runs, batch, swapping))
-                bar.advance()
-            stay = staying_heads(run.result.at())
-            for batch in batches(shown, wanted.positions, 1) if stay else []:
-                run.piece(f"paired-{batch.first:06d}", partial(paired_scores, runs, batch, swapping, stay))
+        _permute_prompts(run, subject, reader, wanted, shown, halving, show_progress)
     if wanted.examples:
-        first = batches(shown[:1], wanted.positions, most)[0]
-        run.piece("examples", lambda: examples(reader, first, subject.tokenizer))
+        _add_examples(run, subject, reader, wanted, shown, described["fingerprint"])
     return run.finish(
         subject=describe(subject, reader, described["fingerprint"]),
         proof=Proof(len(reader.proof), max(reader.proof, default=None), reader.way),
@@ -128,21 +106,126 @@ def profile(
     )
 
 
-def as_prompts(
-    prompts: Prompts | MultiHops | None, tokens: Any, blocks: Sequence[Sequence[int]] | None
-) -> Prompts:
-    """Prompts from whatever a user has: prompts, samples of a multi-hop task, or bare tokens."""
+def _proven_reader(
+    run: Run[Profile], subject: Subject, shown: Prompts, wanted: ProfileSettings, fingerprint: str
+) -> HeadReader:
+    """A reader of the subject whose reading is proven; what cannot be measured is refused."""
+    reader = subject.reader(prove=wanted.prove, identity=fingerprint)
+    run.record.warnings += [*subject.caveats, *reader.warnings]
+    if wanted.known:
+        reader.check_predicts("leave --known out")
+    if not reader.predicts and any(answer is not None for prompt in shown for answer in prompt.answers):
+        run.record.warnings.append(f"no accuracy: {reader.no_answers}")
+    return reader
+
+
+def _score_prompts(
+    run: Run[Profile],
+    subject: Subject,
+    reader: HeadReader,
+    wanted: ProfileSettings,
+    shown: Prompts,
+    scoring: Scoring,
+    halving: Halving,
+    show_progress: bool | None,
+) -> None:
+    """Every prompt that an earlier try has not scored, batch by batch."""
+    kept = kept_prompts(run, "real")
+    groups = [None if k in kept else True for k in range(len(shown))]
+
+    def score(part: Batch) -> Tables:
+        return score_batch(reader, part, scoring, subject.tokenizer)
+
+    with progress_bar("profiling", len(shown), show_progress) as bar:
+        bar.advance(len(kept))
+        for batch in batches(shown, wanted.positions, most_tokens(subject, wanted), groups):
+            run.piece(piece_key("real", batch), partial(halving.over, batch, score))
+            bar.advance(len(batch))
+    run.arrange()
+
+
+def _permute_prompts(
+    run: Run[Profile],
+    subject: Subject,
+    reader: HeadReader,
+    wanted: ProfileSettings,
+    shown: Prompts,
+    halving: Halving,
+    show_progress: bool | None,
+) -> None:
+    """Run the model on prompts with their own blocks permuted, prompt by prompt: a stopped run has less to do again."""
+    runs, swapping = Reruns(reader), swapping_of(wanted, subject, halving)
+    with progress_bar("permuting", len(shown), show_progress) as bar:
+        for batch in batches(shown, wanted.positions, 1):
+            run.piece(f"input-{batch.first:06d}", partial(permuted, runs, batch, swapping))
+            bar.advance()
+    stay = staying_heads(run.result.at())
+    for batch in batches(shown, wanted.positions, 1) if stay else []:
+        run.piece(f"paired-{batch.first:06d}", partial(paired_scores, runs, batch, swapping, stay))
+
+
+def _add_examples(
+    run: Run[Profile],
+    subject: Subject,
+    reader: HeadReader,
+    wanted: ProfileSettings,
+    shown: Prompts,
+    fingerprint: str,
+) -> None:
+    """Attention on the first prompt: written with a run that is kept, else made when a page or figure needs it."""
+    first = batches(shown[:1], wanted.positions, most_tokens(subject, wanted))[0]
+
+    def make() -> Tables:
+        if (
+            run.folder is None and subject.fingerprint != fingerprint
+        ):  # in memory, weights may have been changed since
+            return {}
+        return examples(reader, first, subject.tokenizer)
+
+    if run.folder is not None:
+        run.piece("examples", make)
+    else:
+        run.result.later_examples = make
+
+
+def as_prompts(prompts: Any, tokens: Any = None, blocks: Any = None, subject: Any = None) -> Prompts:
+    """Prompts from whatever a user has: prompts, samples of a multi-hop task, texts, or bare tokens."""
+    if isinstance(prompts, MultiHops):
+        prompts = prompts.prompts()
+    texts = [prompts] if isinstance(prompts, str) else prompts
+    if isinstance(texts, list | tuple) and texts and all(isinstance(one, str) for one in texts):
+        prompts, blocks = _texts(subject, list(texts), blocks), None
+    elif hasattr(prompts, "shape") or (isinstance(prompts, list | tuple) and not tokens):
+        prompts, tokens = None, prompts
     if prompts is None:
         if tokens is None:
-            raise RotoscopeError("give prompts (see rotoscope.tasks) or tokens [prompts, n]")
+            raise RotoscopeError(
+                "give prompts (see rotoscope.tasks), a text with a tokenizer, or tokens [prompts, n]"
+            )
         prompts = from_tokens(tokens, blocks)
     elif blocks is not None or tokens is not None:
         raise RotoscopeError("prompts bring their own tokens and blocks; give either those or tokens")
-    if isinstance(prompts, MultiHops):
-        prompts = prompts.prompts()
+    if not isinstance(prompts, Prompts):
+        raise RotoscopeError(
+            f"prompts are made by rotoscope.tasks, or are a text, several texts or token ids; found {type(prompts).__name__}"
+        )
     if len(prompts) == 0:
         raise RotoscopeError("no prompts were given")
     return prompts
+
+
+def _texts(subject: Any, texts: list[str], blocks: Any) -> Prompts:
+    """Texts cut into the blocks, by default into sentences where each text has enough of them, else into tokens."""
+    if getattr(subject, "tokenizer", None) is None:
+        raise TaskError(
+            "a text needs the model's tokenizer: write rs.profile(model, text, tokenizer=tokenizer), or give tokens"
+        )
+    if blocks is not None:
+        return text(subject, texts, blocks)
+    try:
+        return text(subject, texts, "sentence")
+    except BlockError:
+        return text(subject, texts, "token")
 
 
 def _single_frequencies(

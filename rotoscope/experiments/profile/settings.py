@@ -45,7 +45,7 @@ class ProfileSettings(Settings):
     """Score every rotation plane of every head by itself, too, at the last query."""
     heads: str | None = None
     """With frequencies: only of these heads, written layer:head as in 18:6,20:4."""
-    null: Literal["none", "random", "gaussian"] = "random"
+    null: Literal["none", "random", "gaussian"] = "none"
     """What stands beside every figure: a randomly initialised model, Gaussian keys, or nothing."""
     null_draws: int = 5
     """How often the null is drawn, each time with a seed of its own; a verdict on a figure takes at least 2, and 5 to say that
@@ -69,6 +69,12 @@ class ProfileSettings(Settings):
     def plain(cls, changes: dict[str, Any]) -> dict[str, Any]:
         """A single tau, positions as a list, and the heads in place of `frequencies=True` will do in Python."""
         found = dict(changes)
+        if isinstance(found.get("tau"), str):
+            raise RotoscopeError(
+                f"tau must be a number, found the text '{found['tau']}': write tau=1e-4 without quotes"
+            )
+        if "null_draws" in found and "null" not in found:
+            found["null"] = "random"
         if "tau" in found:
             found["tau"] = each_tau(found["tau"])
         if "measures" in found:
@@ -116,3 +122,11 @@ class ProfileSettings(Settings):
     def single_heads(self) -> list[tuple[int, int]] | None:
         """The heads whose frequencies are scored; None for all of them."""
         return None if self.heads is None else head_pairs(self.heads)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommandSettings(ProfileSettings):
+    """The same on a command line, where a null is drawn unless another is named."""
+
+    null: Literal["none", "random", "gaussian"] = "random"
+    """What stands beside every figure: a randomly initialised model, Gaussian keys, or nothing."""

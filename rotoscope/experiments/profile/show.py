@@ -11,7 +11,7 @@ from rich.markup import escape
 from rotoscope.command import Given
 from rotoscope.experiments.profile.caveats import next_steps
 from rotoscope.experiments.profile.run import profile
-from rotoscope.experiments.profile.settings import ProfileSettings
+from rotoscope.experiments.profile.settings import CommandSettings
 from rotoscope.experiments.prompt_settings import PromptSettings
 from rotoscope.experiments.prompts import make_prompts
 from rotoscope.experiments.show import end, show_summary, show_table
@@ -23,7 +23,7 @@ from rotoscope.terminal import as_flags, new_console, say
 
 def one_profile(model: str, prompts: Given, settings: Given, loading: Given, output: Output) -> int:
     """One run."""
-    wanted, sizes = ProfileSettings.make(**settings), PromptSettings.make(**prompts)
+    wanted, sizes = CommandSettings.make(**settings), PromptSettings.make(**prompts)
     with says_loading():
         subject = load(model, device=output.device, **loading)
     console = new_console()
