@@ -24,7 +24,7 @@ def cache_plan(prompts: int = 4, layers: int = 6, key_heads: int = 3) -> CachePl
     for source, share in itertools.product(settings.sources, (0.0, 0.1, 0.25, 0.5, 0.75, 1.0)):
         names = settings.rankings if 0 < share < 1 else ("any",)
         for k, name in enumerate(sorted(names, key=lambda one: (one == "random", one))):
-            for draw in range(5) if name == "random" else (-1,):
+            for draw in range(20) if name == "random" else (-1,):
                 for purpose in ("judging", "choosing"):
                     if purpose == "choosing" and (name in ("random", "any") or source != "repeats"):
                         continue
@@ -58,7 +58,7 @@ def cache_plan(prompts: int = 4, layers: int = 6, key_heads: int = 3) -> CachePl
     return CachePlan(RunRecord(kind="cache-plan", settings=about, complete=True), tables)
 
 
-def planes_plan(losses: dict[str, float], draws: int = 5, prompts: int = 6) -> RotationPlan:
+def planes_plan(losses: dict[str, float], draws: int = 20, prompts: int = 6) -> RotationPlan:
     """Losses at 2 of 8 planes; random draws lose 5 to 5.4, and prompts differ by a tenth."""
     rows = []
     for ranking, loss in {**losses, "random": 5.0}.items():
@@ -66,7 +66,7 @@ def planes_plan(losses: dict[str, float], draws: int = 5, prompts: int = 6) -> R
             for purpose in ("judging",) if ranking == "random" else ("choosing", "judging"):
                 labels = {"ranking": ranking, "draw": draw, "planes": 2, "purpose": purpose, "source": "text"}
                 for prompt in range(prompts):
-                    value = loss + 0.1 * max(draw, 0) + 0.1 * (prompt % 2)
+                    value = loss + 0.02 * max(draw, 0) + 0.1 * (prompt % 2)
                     rows.append(labels | {"prompt": prompt, "loss": value, "accuracy": 0.5})
     plan = pd.DataFrame({"layer": 0, "key_head": 0, "frequency_id": range(1, 9), "rank": range(8)})
     settings = {"planes": 2, "model": "m", "fingerprint": "f", "sources": ["text"], "prompts": prompts}

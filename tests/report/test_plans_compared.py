@@ -93,8 +93,8 @@ def test_two_rotation_plans() -> None:
         plan.tables["plan"] = plan.plan.assign(rotates=plan.plan["frequency_id"].isin(kept))
     found = compared(first, second)
     [panel] = found["plan"]["panels"]
-    assert [line["y"] for line in panel["first"]] == [[2.05], [5.25]]
-    assert [line["y"] for line in panel["second"]] == [[3.05], [5.25]]
+    assert [line["y"] for line in panel["first"]] == [[2.05], [5.24]]
+    assert [line["y"] for line in panel["second"]] == [[3.05], [5.24]]
     assert found["words"][0].startswith("Of 3 planes that rotate under either plan, 1 (33%) rotate under both")
     assert found["words"][0].endswith("would share 0.5.")
     _, layers = found["plan"]["tables"]
