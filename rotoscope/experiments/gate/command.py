@@ -41,8 +41,8 @@ def gate(
     classes
         A profile run of the same model to take the classes from. By default the task's own prompts are profiled.
     """
-    wanted, sizes = GateSettings.make(**settings), PromptSettings.make(**(USUAL | prompts))
-    wanted.check_meant(settings, wanted.case)
+    gates, sizes = GateSettings.make(**settings), PromptSettings.make(**(USUAL | prompts))
+    gates.check_meant(settings, gates.case)
     with says_loading():
         from rotoscope.experiments.gate.run import gate as close_gate
         from rotoscope.experiments.profile.result import Profile
@@ -53,20 +53,17 @@ def gate(
 
         subject = load(model, device=output.device, **loading)
     console = new_console()
-    shown = make_prompts(subject, sizes, given=prompts, usual="repeats")
-    known = None if classes is None else Profile.open(classes)
-    if (
-        known is not None
-        and known.run.subject is not None
-        and known.run.subject.fingerprint != subject.fingerprint
-    ):
-        raise RotoscopeError(f"{classes} is a profile of another model ({known.name})")
+    task_prompts = make_prompts(subject, sizes, given=prompts, usual="repeats")
+    profile = None if classes is None else Profile.open(classes)
+    profiled = None if profile is None else profile.run.subject
+    if profile is not None and profiled is not None and profiled.fingerprint != subject.fingerprint:
+        raise RotoscopeError(f"{classes} is a profile of another model ({profile.name})")
     folder = output.folder(Path(model).stem, "gate")
-    place: dict[str, Any] = {"out": folder, "overwrite": output.overwrite}
-    result = close_gate(subject, shown, wanted, classes=known, seed=sizes.seed, **place)
+    options: dict[str, Any] = {"out": folder, "overwrite": output.overwrite}
+    result = close_gate(subject, task_prompts, gates, classes=profile, seed=sizes.seed, **options)
     columns = ["condition", "head_group", "control", "gated_heads", "source"]
-    numbers = ["loss", "loss_low", "loss_high", "accuracy"]
-    title = "loss and accuracy, 95 % intervals over prompts"
+    numbers = ["loss", "loss_low", "loss_high", "accuracy", "draws"]
+    title = "loss and accuracy, 95 % intervals over prompts; of random heads, 95 % of the draws"
     show_table(console, result.summary[columns + numbers], title, folder / "summary.csv")
     if not result.sweep:
         effects = result.effects.rename(columns={"null_value": "random_heads"})
@@ -74,11 +71,9 @@ def gate(
         show_table(console, effects[["source", "measure", *EFFECT]], title, folder / "effects.csv")
         for reason in dict.fromkeys(reason for reason in effects["reason"] if reason):
             say(console, reason, markup=False)
-    moved = result.gated_heads
-    for kind in ("positional", "symbolic") if len(moved) else ():
-        before, after = moved[f"{kind}_score"].median(), moved[f"{kind}_score_gated"].median()
+    scores = result.gated_heads
+    for kind in ("positional", "symbolic") if len(scores) else ():
+        before, after = scores[f"{kind}_score"].median(), scores[f"{kind}_score_gated"].median()
         say(console, f"median {kind} score over heads: {before:.2f} before, {after:.2f} gated")
-    then = (
-        [] if classes is not None else [["profile", model, *as_flags({"task": shown.task} | prompts | loading)]]
-    )
-    return end(console, result, folder, draw=output.figures, then=then)
+    profiling = ["profile", model, *as_flags({"task": task_prompts.task} | prompts | loading)]
+    return end(console, result, folder, draw=output.figures, then=[profiling] if classes is None else [])

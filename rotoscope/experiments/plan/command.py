@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from rotoscope.command import Given, command
 from rotoscope.errors import RotoscopeError
@@ -42,12 +42,12 @@ def plan(
     model
         "smollm2", a folder, a .gguf file, or a hub id.
     """
-    given = {"cache": cache, "rotation": rotation}
-    for other, flags in given.items():
-        if other != decision and flags:
-            flag = next(iter(flags)).replace("_", "-")
-            raise RotoscopeError(f"--{flag} means something for plan {other} only, not for plan {decision}")
-    wanted = DECISIONS[decision].make(**judged, **given[decision])
+    flags = {"cache": cache, "rotation": rotation}
+    for name in flags.keys() - {decision}:
+        for flag in flags[name]:
+            words = flag.replace("_", "-")
+            raise RotoscopeError(f"--{words} means something for plan {name} only, not for plan {decision}")
+    settings = DECISIONS[decision].make(**judged, **flags[decision])
     with says_loading():
         from rotoscope.experiments import plan as plans
         from rotoscope.experiments.show import end, show_table
@@ -57,8 +57,7 @@ def plan(
         subject = load(model, device=output.device, **loading)
     console = new_console()
     folder = output.folder(Path(model).stem, decision, "plan")
-    place: dict[str, Any] = {"out": folder, "overwrite": output.overwrite}
-    result = getattr(plans, decision)(subject, wanted, **place)
+    result = getattr(plans, decision)(subject, settings, out=folder, overwrite=output.overwrite)
     for number, (title, table) in enumerate(result.overview()):
         show_table(console, table, title, folder / f"table-{number}.csv")
     say(console, "")
