@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from rotoscope.models.attention_hooks import MASK_BYTES, ROOM, SMALLEST, overhearing
+from rotoscope.models.interventions import AttentionInput, changing
 from rotoscope.models.layer import LayerReading, Layout, Rotation
 from rotoscope.models.sites import Call, Projected, Site, looks_both_ways, short_tables, visible_under
 from rotoscope.models.weight_check import Watch, check_logits, watched
@@ -29,6 +29,12 @@ if TYPE_CHECKING:
     from rotoscope.models.reader import HeadReader
 
 
+ROOM = 2**30
+"""Bytes that the masks of one call may take."""
+MASK_BYTES = 8
+"""What a pair of positions takes in masks that are made of one another."""
+SMALLEST = 64
+"""Positions that are looked at together, at least."""
 WEIGHT_BYTES = 12
 """What a pair of positions takes of a head's attention, in float32 with copies."""
 WINDOWS = ("sliding_window", "attention_chunk_size")
@@ -106,7 +112,7 @@ class Chunks:
                 entering, called = partial(self._entering, site.layer), partial(self._called, site.layer)
                 stack.callback(block.register_forward_pre_hook(entering, with_kwargs=True).remove)
                 stack.callback(site.module.register_forward_pre_hook(called, with_kwargs=True).remove)
-            stack.enter_context(overhearing(reader.model, reader.sites, self._given))
+            stack.enter_context(changing(reader.model, reader.sites, self._given))
             stack.enter_context(short_tables(reader.sites, self.n))
             stack.enter_context(watched(reader.blocks, self.watch))
             for first in range(0, self.n, size):
@@ -138,7 +144,8 @@ class Chunks:
     def _called(self, layer: int, module: Any, args: Any, kwargs: Any) -> None:
         self.calls[layer] = Call.bind(module, args, kwargs)
 
-    def _given(self, layer: int, seen: Projected, value: Tensor, mask: Any) -> tuple[Tensor, Tensor, Any]:
+    def _given(self, seen: AttentionInput) -> AttentionInput:
+        layer, mask = seen.layer, seen.mask
         site = self.reader.sites[layer]
         self.tables.setdefault(layer, []).append(site.rotation(self.calls.pop(layer)))
         rows = [q for q in self.shared.queries if self.first <= q < self.stop]
@@ -151,7 +158,7 @@ class Chunks:
             self.seen.setdefault(layer, []).append(torch.cat((known, later), dim=1))
         if self.stop == self.n and self.visit is not None:
             self.visit(self._layer(layer, seen))
-        return seen.key, value, mask
+        return seen
 
     def _layer(self, layer: int, seen: Projected) -> LayerReading:
         """A layer at all queries, over the keys of the whole prompt."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -17,19 +18,18 @@ import torch
 from transformers import AttentionInterface, AttentionMaskInterface
 
 from rotoscope.errors import UnprovenError
+from rotoscope.models.interventions import (
+    Attend,
+    AttentionInput,
+    Hook,
+    attend_from_table,
+    attend_through,
+    check_as_made,
+    intervening,
+)
 from rotoscope.models.layer import Layout
 from rotoscope.models.reader import STOPPED, HeadReader
-from rotoscope.models.sites import (
-    Call,
-    RotaryTableSite,
-    Site,
-    attending,
-    own_attention,
-    readable_attention,
-    registered,
-    replaced,
-)
-from rotoscope.models.stream import check_as_made
+from rotoscope.models.sites import Call, RotaryTableSite, Site, own_attention, readable_attention
 from rotoscope.shapes import Bool, Float, Tensor
 
 KeyHead = tuple[int, int]
@@ -119,6 +119,11 @@ class Turning:
         """What the module attends with instead."""
         return self.stop(query), key if self.cached else self.stop(key)
 
+    def hook(self, inputs: AttentionInput, attend: Attend) -> Tensor:
+        """The module's own attention, over what the turning makes of its queries and keys."""
+        query, key = self.attended(inputs.query, inputs.key)
+        return attend(replace(inputs, query=query, key=key))
+
 
 class Mixing(Turning):
     """Planes between rotating and stopped: their logits are `alpha` times the ones and 1 - alpha times the others.
@@ -199,46 +204,12 @@ def stopped_turnings(reader: HeadReader, which: Which) -> list[Turning]:
 @contextmanager
 def turning(reader: HeadReader, turnings: Sequence[Turning]) -> Iterator[None]:
     """A context in which modules attend with what `turnings` make of their queries and keys."""
-    model = reader.model
-    by_module = {id(one.site.module): one for one in turnings}
-    with readable_attention(model), ExitStack() as stack:
+    hooks = {one.site.layer: one.hook for one in turnings}
+    with readable_attention(reader.model), ExitStack() as stack:
         for one in turnings:
-            module = one.site.module
-            stack.callback(module.register_forward_pre_hook(one.called, with_kwargs=True).remove)
-            if isinstance(one.site, RotaryTableSite):
-                stack.enter_context(replaced(module, "_attn", partial(_attend_from_table, module._attn, one)))
-        if any(not isinstance(one.site, RotaryTableSite) for one in turnings):
-            mask = AttentionMaskInterface._global_mapping[model.config._attn_implementation]
-            attend = partial(_attend, by_module.get, own_attention(model))
-            name = stack.enter_context(registered(_by_id(attend), mask))
-            stack.enter_context(attending(model, name))
+            stack.callback(one.site.module.register_forward_pre_hook(one.called, with_kwargs=True).remove)
+        stack.enter_context(intervening(reader.model, reader.sites, hooks))
         yield
-
-
-def _by_id(attend: Any) -> Any:
-    """Modules are known by their identity while a context is open."""
-
-    def attending_module(module: Any, *args: Any, **kwargs: Any) -> tuple[Tensor, Any]:
-        return attend(id(module), module, *args, **kwargs)  # type: ignore[no-any-return]
-
-    return attending_module
-
-
-def _attend(
-    found: Any, inner: Any, name: Any, module: Any, query: Tensor, key: Tensor, *args: Any, **kwargs: Any
-) -> tuple[Tensor, Any]:
-    """The module's own attention, over what a turning makes of its queries and keys."""
-    one: Turning | None = found(name)
-    if one is None:
-        return inner(module, query, key, *args, **kwargs)  # type: ignore[no-any-return]
-    if kwargs.get("scaling") is None:
-        kwargs["scaling"] = query.shape[-1] ** -0.5  # of the head as it is, however its dimensions are doubled
-    return inner(module, *one.attended(query, key), *args, **kwargs)  # type: ignore[no-any-return]
-
-
-def _attend_from_table(inner: Any, one: Turning, query: Tensor, key: Tensor, *args: Any, **kwargs: Any) -> Any:
-    """GPT-J and CodeGen attend in a method of their own."""
-    return inner(*one.attended(query, key), *args, **kwargs)
 
 
 def stop_for_good(reader: HeadReader, which: Which) -> None:
@@ -252,13 +223,15 @@ def stop_for_good(reader: HeadReader, which: Which) -> None:
         module.rotoscope_turning = one
         module.register_forward_pre_hook(_noting, with_kwargs=True)
         if isinstance(one.site, RotaryTableSite):
-            vars(module)["_attn"] = partial(_attend_from_table, module._attn, one)
+            vars(module)["_attn"] = partial(
+                attend_from_table, module, module._attn, one.hook, one.site.layer, False
+            )
     setattr(model, STOPPED, True)
     if any(not isinstance(one.site, RotaryTableSite) for one in turnings):
         with readable_attention(model):
             inner = model.config._attn_implementation
             name = f"{STOPPED}_{inner}"
-            attend = partial(_attend_for_good, own_attention(model))
+            attend = partial(attend_through, _turning_of, own_attention(model), False)
             AttentionInterface.register(name, attend)
             AttentionMaskInterface.register(name, AttentionMaskInterface._global_mapping[inner])
         model.set_attn_implementation(name)
@@ -268,5 +241,7 @@ def _noting(module: Any, args: Any, kwargs: Any) -> Any:
     return module.rotoscope_turning.called(module, args, kwargs)
 
 
-def _attend_for_good(inner: Any, module: Any, *args: Any, **kwargs: Any) -> tuple[Tensor, Any]:
-    return _attend(lambda _: getattr(module, "rotoscope_turning", None), inner, None, module, *args, **kwargs)
+def _turning_of(module: Any) -> tuple[int, Hook] | None:
+    """The hook of a module whose planes were stopped for good: it goes with the module, also into a copy."""
+    one = getattr(module, "rotoscope_turning", None)
+    return None if one is None else (one.site.layer, one.hook)

@@ -21,9 +21,9 @@ from typing import Any
 import torch
 
 from rotoscope.errors import TaskError, UnprovenError
-from rotoscope.models.attention_hooks import overhearing
 from rotoscope.models.chunks import Chunks, Pass, chunk_size, same_in_chunks
 from rotoscope.models.devices import alone, one_thread
+from rotoscope.models.interventions import AttentionInput, changing
 from rotoscope.models.layer import LayerReading, Rotation, dead_planes, find_layouts
 from rotoscope.models.offloading import check_whole, computes_on, offloads, put_back
 from rotoscope.models.proofs import Reading, recall, remember
@@ -336,13 +336,13 @@ class HeadReader:
         def returned(site: Site, module: Any, args: Any, kwargs: Any, output: Any) -> None:
             on_call(site, Call.bind(module, args, kwargs))  # type: ignore[misc]
 
-        def given(layer: int, seen: Projected, value: Tensor, mask: Any) -> tuple[Tensor, Tensor, Any]:
-            site = self.sites[layer]
+        def given(seen: AttentionInput) -> AttentionInput:
+            site = self.sites[seen.layer]
             if seen.key.device.type == "cpu":  # elsewhere the states that come of them are looked at
                 for numbers in (seen.query, seen.key):
-                    watch.look(numbers, NO_NUMBERS.format(layer=layer), site.module)
-            on_given(site, calls.pop(layer), seen, mask)  # type: ignore[misc]
-            return seen.key, value, mask
+                    watch.look(numbers, NO_NUMBERS.format(layer=seen.layer), site.module)
+            on_given(site, calls.pop(seen.layer), seen, seen.mask)  # type: ignore[misc]
+            return seen
 
         options: dict[str, Any] = {"use_cache": False}
         positions = torch.tensor(
@@ -365,7 +365,7 @@ class HeadReader:
                 for hook in hooks:
                     stack.callback(hook.remove)
             if on_given is not None:
-                stack.enter_context(overhearing(self.model, self.sites, given))
+                stack.enter_context(changing(self.model, self.sites, given))
             stack.enter_context(short_tables(self.sites, tokens.shape[1]))
             stack.enter_context(watched(self.blocks, watch))
             output = self.model(tokens, **options)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -21,9 +21,10 @@ from typing import Any
 import torch
 
 from rotoscope.errors import TaskError, UnprovenError
-from rotoscope.models.attention_hooks import Later, overhearing
+from rotoscope.models.chunks import MASK_BYTES, ROOM, SMALLEST
+from rotoscope.models.interventions import Attend, AttentionInput, intervening
 from rotoscope.models.reader import HeadReader, Visit
-from rotoscope.models.sites import Call, Projected, looks_both_ways, replaced, short_tables
+from rotoscope.models.sites import Call, looks_both_ways, replaced, short_tables
 from rotoscope.models.weight_check import check_finite
 from rotoscope.scores.attention import attention_weights
 from rotoscope.shapes import Bool, Float, Int, Tensor
@@ -116,29 +117,33 @@ class Reruns:
     def _noting(self, kept: Beginning, first: int | None, on_logits: OnLogits | None) -> Iterator[None]:
         """A context in which modules attend over what was kept before `first`; without it, what they attend over is kept."""
 
-        def given(layer: int, seen: Projected, value: Tensor, mask: Any) -> tuple[Tensor, Tensor, Any]:
-            key = seen.key
+        def hook(inputs: AttentionInput, attend: Attend) -> Tensor:
+            layer = inputs.layer
             if first is None:
-                mask = _form(mask, key.shape[2])
-                kept.given[layer] = key, value, mask
+                inputs = replace(inputs, mask=_form(inputs.mask, inputs.key.shape[2]))
+                kept.given[layer] = inputs.key, inputs.value, inputs.mask
             else:
                 *before, mask = kept.given[layer]
-                front = (part[:, :, :first].expand(len(key), -1, -1, -1) for part in before)
-                key, value = (torch.cat(pair, dim=2) for pair in zip(front, (key, value), strict=True))
-                mask = None if mask is None else mask[:, :, first:]
+                front = (part[:, :, :first].expand(len(inputs.key), -1, -1, -1) for part in before)
+                end = (inputs.key, inputs.value)
+                key, value = (torch.cat(pair, dim=2) for pair in zip(front, end, strict=True))
+                inputs = replace(
+                    inputs, key=key, value=value, mask=None if mask is None else mask[:, :, first:]
+                )
             if on_logits is not None:
-                on_logits(layer, self._logits(layer, seen, key, mask))
+                on_logits(layer, self._logits(inputs))
             if layer == self.last:
                 raise _Enough
-            if mask is None and first and not looks_both_ways(self.reader.sites[layer].module):
-                return key, value, Later(first)
-            return key, value, mask
+            if inputs.mask is None and first and not looks_both_ways(self.reader.sites[layer].module):
+                return attend_causally(inputs, attend, first)
+            return attend(inputs)
 
-        with overhearing(self.reader.model, self.reader.sites, given):
+        with intervening(self.reader.model, self.reader.sites, hook):
             yield
 
-    def _logits(self, layer: int, seen: Projected, key: Tensor, mask: Tensor | None) -> Tensor:
+    def _logits(self, seen: AttentionInput) -> Tensor:
         """The real logits of the last position, in float32 or better."""
+        layer, key, mask = seen.layer, seen.key, seen.mask
         factor, query = self.factors[layer] if len(self.factors) > 1 else self.factors[0], seen.query[:, :, -1]
         width = torch.promote_types(query.dtype, torch.float32)
         grouped = query.to(width).unflatten(1, (key.shape[1], -1))  # [batch, key_heads, group, d]
@@ -182,6 +187,27 @@ class Reruns:
         except (RuntimeError, ValueError, TypeError, IndexError):
             self.keeps = False
         return max(difference, _apart(whole, end)) if self.keeps else difference
+
+
+def attend_causally(inputs: AttentionInput, attend: Attend, first: int) -> Float[Tensor, "batch n heads d"]:
+    """Queries at the end of a prompt, from position `first` on, see what does not come later; some queries after the others,
+    so that no mask is larger than there is room for."""
+    n, end = inputs.key.shape[2], inputs.query.shape[2]
+    size = max(SMALLEST, ROOM // (MASK_BYTES * n))
+    parts = []
+    for begin in range(0, end, size):
+        rows = torch.arange(begin, min(begin + size, end), device=inputs.key.device) + first
+        stop = first + min(begin + size, end)
+        seen = torch.arange(stop, device=inputs.key.device) <= rows[:, None]
+        part = replace(
+            inputs,
+            query=inputs.query[:, :, begin : begin + size],
+            key=inputs.key[:, :, :stop],
+            value=inputs.value[:, :, :stop],
+            mask=seen[None, None],
+        )
+        parts.append(attend(part))
+    return torch.cat(parts, dim=1)
 
 
 def _form(mask: Any, n: int) -> Tensor | None:

@@ -18,8 +18,8 @@ from typing import Any, Literal, Self
 import torch
 
 from rotoscope.errors import ModelError, RotoscopeError
-from rotoscope.models.attention_hooks import overhearing
 from rotoscope.models.chunks import Pass
+from rotoscope.models.interventions import AttentionInput, changing
 from rotoscope.models.layer import LayerHeads
 from rotoscope.models.reader import HeadReader
 from rotoscope.models.sites import Call, Projected
@@ -94,16 +94,17 @@ class Favour:
         def called(module: Any, args: Any, kwargs: Any) -> None:
             calls[id(module)] = Call.bind(module, args, kwargs)
 
-        def given(layer: int, seen: Projected, value: Tensor, mask: Any) -> tuple[Tensor, Tensor, Any]:
-            if layer in self.layers:
-                self._look(layer, calls.pop(id(self.reader.sites[layer].module)), seen, mask)
-            return seen.key, value, mask
+        def given(seen: AttentionInput) -> AttentionInput:
+            if seen.layer in self.layers:
+                call = calls.pop(id(self.reader.sites[seen.layer].module))
+                self._look(seen.layer, call, seen, seen.mask)
+            return seen
 
         with ExitStack() as stack:
             for layer in self.layers:
                 module = self.reader.sites[layer].module
                 stack.callback(module.register_forward_pre_hook(called, with_kwargs=True).remove)
-            stack.enter_context(overhearing(self.model, self.reader.sites, given))
+            stack.enter_context(changing(self.model, self.reader.sites, given))
             self._open = stack.pop_all()
         return self
 

@@ -87,5 +87,5 @@ def preserved_training_state(model: Any) -> Iterator[None]:
             stack.enter_context(torch.autocast(kind, enabled=False))
         if "_original_forward" in vars(model):  # accelerate has put autocast around it
             stack.enter_context(replaced(model, "forward", model._original_forward))
-        stack.enter_context(uncompiled(model))
+        stack.enter_context(uncompiled(list(model.modules())))
         yield

@@ -9,7 +9,7 @@ from rotoscope.errors import RotoscopeError, RunError
 from rotoscope.experiments.gate import run as module
 from rotoscope.experiments.gate.run import Condition, bands, with_controls
 from rotoscope.experiments.selection import parse_heads, parse_planes
-from rotoscope.models.gate import Gate, gated
+from rotoscope.models.interventions import Gate, gated
 from rotoscope.models.reader import HeadReader
 from rotoscope.tasks.prompt import Prompt, Prompts, from_tokens
 from tests.models.test_load import word_tokenizer

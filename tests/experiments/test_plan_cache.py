@@ -22,7 +22,7 @@ from rotoscope.experiments.plan.settings import CacheSettings
 from rotoscope.measures.batches import Halving
 from rotoscope.measures.losses import measure_losses
 from rotoscope.models.reader import HeadReader
-from rotoscope.models.stream import KeyHead, Streaming, mixed, streaming
+from rotoscope.models.streaming import KeyHead, Streaming, mixed, streaming
 from rotoscope.tasks.prompt import Prompt, Prompts
 from tests.models.test_load import word_tokenizer
 from tests.plans import cache_plan

@@ -21,7 +21,7 @@ from rotoscope.experiments.depths.swaps import Swapping
 from rotoscope.experiments.depths.writers import Silenced, Writers, plan_gates, readers_of
 from rotoscope.experiments.depths.writers_result import ALL, LAYER, NONE, ONE, empty_writers, summarise_writers
 from rotoscope.measures.batches import batches
-from rotoscope.models.gate import gated
+from rotoscope.models.interventions import gated
 from rotoscope.models.reader import HeadReader
 from rotoscope.runs.record import RunRecord
 from rotoscope.runs.run import Run

@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import AttentionInterface, AttentionMaskInterface
 
-from rotoscope.models.gate import Gate, gated
+from rotoscope.models.interventions import Gate, gated
 from rotoscope.models.reader import HeadReader
 from tests.tiny_models import tiny, tokens
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from rotoscope.errors import NumberError, UnprovenError
-from rotoscope.models import attention_hooks as overhearing
-from rotoscope.models.gate import Gate, gated
+from rotoscope.models import rerun
+from rotoscope.models.interventions import Gate, gated
 from rotoscope.models.reader import HeadReader
 from rotoscope.models.rerun import Reruns
 from rotoscope.scores.attention import attention_weights
@@ -56,8 +56,8 @@ def test_no_mask_of_all_pairs_is_made(name: str, monkeypatch: pytest.MonkeyPatch
     assert [mask for _, _, mask in kept.given.values()] == [None] * runs.reader.layers
     whole: list[torch.Tensor] = []
     runs.again(kept, FIRST, changed[:, FIRST:], lambda _, logits: whole.append(logits))
-    monkeypatch.setattr(overhearing, "SMALLEST", 3)
-    monkeypatch.setattr(overhearing, "ROOM", 0)
+    monkeypatch.setattr(rerun, "SMALLEST", 3)
+    monkeypatch.setattr(rerun, "ROOM", 0)
     rows: list[int] = []
     plain = torch.nn.functional.scaled_dot_product_attention
 

@@ -12,11 +12,11 @@ from transformers import AttentionInterface
 from transformers.masking_utils import eager_mask
 
 from rotoscope.errors import ModelError
-from rotoscope.models.gate import Gate, gated
+from rotoscope.models.interventions import Gate, gated
 from rotoscope.models.partial_rope import stop_for_good
 from rotoscope.models.reader import HeadReader
 from rotoscope.models.sites import attending_by, registered, replaced
-from rotoscope.models.stream import Streaming, mixed, stream, streaming
+from rotoscope.models.streaming import Streaming, mixed, stream, streaming
 from tests.tiny_models import ARCHITECTURES, tiny, tokens, typical_first
 
 WINDOW, SINKS, SHOWN = 3, 2, tokens(1, 14)

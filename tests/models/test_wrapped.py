@@ -14,7 +14,7 @@ import torch
 
 import rotoscope as rs
 from rotoscope.errors import ModelError
-from rotoscope.models.gate import Gate, gated
+from rotoscope.models.interventions import Gate, gated
 from rotoscope.models.reader import HeadReader
 from tests.models.test_load import word_tokenizer
 from tests.tiny_models import tiny, tokens

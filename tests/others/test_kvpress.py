@@ -15,7 +15,7 @@ from rotoscope.experiments.plan.plan_files import StreamingPlan, save_duo_attent
 from rotoscope.measures.batches import Halving
 from rotoscope.measures.losses import measure_losses
 from rotoscope.models.reader import HeadReader
-from rotoscope.models.stream import streaming
+from rotoscope.models.streaming import streaming
 from tests.others.environment import ROOT, python_of
 
 

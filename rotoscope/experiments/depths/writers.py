@@ -18,7 +18,7 @@ from rotoscope.experiments.depths.result import SwapDepths
 from rotoscope.experiments.depths.swaps import ChosenSwaps, Swapping, choose_swaps
 from rotoscope.experiments.depths.writers_result import ALL, LAYER, NONE, ONE
 from rotoscope.measures.batches import Batch
-from rotoscope.models.gate import Gate, gated
+from rotoscope.models.interventions import Gate, gated
 from rotoscope.models.reader import HeadReader
 from rotoscope.models.rerun import Reruns
 from rotoscope.runs.result import Tables

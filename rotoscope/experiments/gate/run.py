@@ -29,7 +29,7 @@ from rotoscope.lab.checkpoints import own_task
 from rotoscope.measures.batches import Halving, batches
 from rotoscope.measures.losses import check_losses, measure_losses
 from rotoscope.measures.scoring import Scoring, score_batch
-from rotoscope.models.gate import Gate, gated, silence
+from rotoscope.models.interventions import Gate, gated, silence
 from rotoscope.models.loading import Subject, load
 from rotoscope.models.reader import HeadReader
 from rotoscope.progress import progress_bar

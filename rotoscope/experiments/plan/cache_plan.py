@@ -39,7 +39,7 @@ from rotoscope.measures.batches import batches
 from rotoscope.models.layer import LayerReading
 from rotoscope.models.loading import Subject, load
 from rotoscope.models.reader import HeadReader
-from rotoscope.models.stream import KeyHead, Streaming, mixed, streaming
+from rotoscope.models.streaming import KeyHead, Streaming, mixed, streaming
 from rotoscope.runs.result import Tables
 from rotoscope.runs.run import Run
 from rotoscope.shapes import Float, Tensor

@@ -23,11 +23,12 @@ import torch
 
 from rotoscope.errors import RotoscopeError, RunError
 from rotoscope.experiments.plan.result import CachePlan, RotationPlan
+from rotoscope.models.interventions import check_as_made
 from rotoscope.models.loading import Subject, load
 from rotoscope.models.partial_rope import Which, stop_for_good
 from rotoscope.models.reader import HeadReader
-from rotoscope.models.stream import Streaming, check_as_made
-from rotoscope.models.stream import stream as stream_heads
+from rotoscope.models.streaming import Streaming
+from rotoscope.models.streaming import stream as stream_heads
 from rotoscope.runs.files import plain, replace_file, write_json, write_text
 from rotoscope.runs.run import Run
 from rotoscope.shapes import Int, Tensor

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -19,24 +19,12 @@ import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 from transformers.masking_utils import eager_mask
 
-from rotoscope.errors import ModelError
+from rotoscope.models.interventions import Attend, AttentionInput, check_as_made, intervening
 from rotoscope.models.reader import HeadReader
-from rotoscope.models.sites import (
-    RotaryTableSite,
-    Site,
-    attending_by,
-    own_attention,
-    readable_attention,
-    registered,
-    replaced,
-)
+from rotoscope.models.sites import readable_attention
 from rotoscope.shapes import Bool, Float, Int, Tensor
 
 KeyHead = tuple[int, int]
-OURS = "rotoscope_"
-"""How ways to attend are called that we put in place: a gate, say, which knows heads by their numbers."""
-LEARNED_SINKS = "s_aux"
-"""What attention functions are given for every query head of a layer: its heads cannot be handed over by themselves."""
 
 
 @dataclass(frozen=True)
@@ -100,10 +88,6 @@ class Streaming:
         return sorted(head for at, head in self.heads if at == layer)
 
 
-Attend = Callable[..., tuple[Tensor, Any]]
-"""Some heads of a layer, by the numbers of their key heads: queries, keys, values and a mask in, what they write out."""
-
-
 class _Masks:
     """The masks of a running model: where their queries and keys stand, and what they become for a head that streams.
 
@@ -143,50 +127,63 @@ class _Masks:
         return Places.seen(mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2)
 
 
-class _Streams:
-    """One layer's heads, some of which stream."""
-
-    def __init__(self, masks: _Masks, layer: int) -> None:
-        self.masks = masks
-        self.heads = masks.streaming.of(layer)
-
-    def attend(
-        self, attend: Attend, key_heads: int, group: int, mask: Tensor, *, apart: bool
-    ) -> tuple[Tensor, Any]:
-        """What all heads of the layer write, heads that stream `apart` from the others where that can be; heads are axis 2 of it."""
-        if not self.heads:
-            return attend(list(range(key_heads)), mask)
-        if len(self.heads) == key_heads:
-            return attend(self.heads, self.masks.hide(mask))
-        if not apart:
-            every = mask.expand(-1, key_heads * group, -1, -1).clone()
-            every[:, _query_heads(self.heads, group)] = self.masks.hide(mask)
-            return attend(list(range(key_heads)), every)
-        others = [head for head in range(key_heads) if head not in set(self.heads)]
-        parts = [attend(others, mask)[0], attend(self.heads, self.masks.hide(mask))[0]]
-        order = torch.tensor(_query_heads([*others, *self.heads], group)).argsort()
-        return torch.cat(parts, dim=2)[:, :, order.to(parts[0].device)], None
+def _attend_streaming(
+    masks: _Masks, heads: list[int], inputs: AttentionInput, attend: Attend
+) -> Float[Tensor, "batch n heads d"]:
+    """What all heads of a layer write. Heads that stream are handed over apart from the others, where they can be."""
+    key_heads, group = inputs.key.shape[1], inputs.query.shape[1] // inputs.key.shape[1]
+    mask = _shown(inputs)
+    if not heads:
+        return attend(replace(inputs, mask=mask[..., : inputs.key.shape[2]]))
+    hidden = masks.hide(mask)
+    if len(heads) == key_heads:
+        return attend(replace(inputs, mask=hidden[..., : inputs.key.shape[2]]))
+    if inputs.nested or inputs.sinks is not None:
+        every = mask.expand(-1, key_heads * group, -1, -1).clone()
+        every[:, _query_heads(heads, group)] = hidden
+        return attend(replace(inputs, mask=every[..., : inputs.key.shape[2]]))
+    rest = [head for head in range(key_heads) if head not in set(heads)]
+    parts = [attend(_part(inputs, part, mask)) for part, mask in ((rest, mask), (heads, hidden))]
+    order = torch.tensor(_query_heads([*rest, *heads], group)).argsort()
+    return torch.cat(parts, dim=2)[:, :, order.to(parts[0].device)]
 
 
-class _Mixed(_Streams):
+def _attend_mixed(
+    masks: _Masks, mix: Float[Tensor, "key_heads"], inputs: AttentionInput, attend: Attend
+) -> Float[Tensor, "batch n heads d"]:
     """Every key head between streaming (0) and keeping everything (1), for gradients."""
+    mask, n = _shown(inputs), inputs.key.shape[2]
+    full, streamed = (attend(replace(inputs, mask=part[..., :n])) for part in (mask, masks.hide(mask)))
+    share = mix.repeat_interleave(inputs.query.shape[1] // inputs.key.shape[1])[:, None].to(full)
+    return streamed + share * (full - streamed)
 
-    def __init__(self, masks: _Masks, layer: int, mix: Float[Tensor, "key_heads"]) -> None:
-        super().__init__(masks, layer)
-        self.mix = mix
 
-    def attend(
-        self, attend: Attend, key_heads: int, group: int, mask: Tensor, *, apart: bool
-    ) -> tuple[Tensor, Any]:
-        everyone = list(range(key_heads))
-        full, streamed = attend(everyone, mask)[0], attend(everyone, self.masks.hide(mask))[0]
-        share = self.mix.repeat_interleave(group)[:, None].to(full)
-        return streamed + share * (full - streamed), None
+def _part(inputs: AttentionInput, heads: list[int], mask: Tensor) -> AttentionInput:
+    """What some key heads attend with, and their query heads."""
+    asking = _query_heads(heads, inputs.query.shape[1] // inputs.key.shape[1])
+    return replace(
+        inputs,
+        query=inputs.query[:, asking],
+        key=inputs.key[:, heads],
+        value=inputs.value[:, heads],
+        mask=mask[..., : inputs.key.shape[2]],
+    )
 
 
 def _query_heads(key_heads: list[int], group: int) -> list[int]:
     """The query heads of some key heads."""
-    return [head * group + one for head in key_heads for one in range(group)]
+    return [head * group + k for head in key_heads for k in range(group)]
+
+
+def _shown(inputs: AttentionInput) -> Tensor:
+    """The mask of a call; where there is none, the one of positions that follow each other."""
+    if isinstance(inputs.mask, Tensor):
+        return inputs.mask
+    query, queries, keys = inputs.query, inputs.query.shape[2], inputs.key.shape[2]
+    later = torch.ones(queries, keys, dtype=torch.bool, device=query.device).triu(keys - queries + 1)
+    return torch.zeros(queries, keys, dtype=query.dtype, device=query.device).masked_fill(
+        later, torch.finfo(query.dtype).min
+    )[None, None]
 
 
 @contextmanager
@@ -196,7 +193,8 @@ def streaming(reader: HeadReader, plan: Streaming) -> Iterator[None]:
     It may be nested with gates and with readings.
     """
     masks = _Masks(plan)
-    with _attending(reader, {site.layer: _Streams(masks, site.layer) for site in reader.sites}, masks):
+    hooks = {site.layer: partial(_attend_streaming, masks, plan.of(site.layer)) for site in reader.sites}
+    with readable_attention(reader.model), intervening(reader.model, reader.sites, hooks, masks.make):
         yield
 
 
@@ -208,90 +206,11 @@ def stream(reader: HeadReader, plan: Streaming) -> Callable[[], None]:
     return stack.close
 
 
-def check_as_made(model: Any, what: str) -> None:
-    """Refuse to change for good how a model attends that does not attend as it was made, or it could not be undone."""
-    tables = any(hasattr(m, "embed_positions") and "_attn" in vars(m) for m in model.modules())
-    if model.config._attn_implementation.startswith(OURS) or tables:
-        raise ModelError(
-            "this model attends in another way than it was made with already (its heads stream, its planes are stopped, or a gate is "
-            f"closed): undo that, or load the model again, before {what}"
-        )
-
-
 @contextmanager
 def mixed(reader: HeadReader, plan: Streaming, mix: Mapping[int, Float[Tensor, "key_heads"]]) -> Iterator[None]:
     """A context in which every key head of layer l writes mix[l] of what it does with all keys, and the rest of what it does
     when it streams: by its gradient one learns, of all heads at once, what streaming costs."""
     masks = _Masks(plan)
-    layers = {site.layer: _Mixed(masks, site.layer, mix[site.layer]) for site in reader.sites}
-    with _attending(reader, layers, masks):
+    hooks = {site.layer: partial(_attend_mixed, masks, mix[site.layer]) for site in reader.sites}
+    with readable_attention(reader.model), intervening(reader.model, reader.sites, hooks, masks.make):
         yield
-
-
-@contextmanager
-def _attending(reader: HeadReader, layers: Mapping[int, _Streams], masks: _Masks) -> Iterator[None]:
-    """The model with the attention of some layers replaced, under masks that are always there."""
-    with readable_attention(reader.model), ExitStack() as stack:
-        by_module: dict[int, _Streams] = {}
-        for site in reader.sites:
-            if isinstance(site, RotaryTableSite):
-                nested = "_attn" in vars(site.module)
-                attend = partial(_attend_from_table, site.module._attn, layers[site.layer], nested)
-                stack.enter_context(replaced(site.module, "_attn", attend))
-            else:
-                by_module[id(site.module)] = layers[site.layer]
-        if by_module:
-            nested = reader.model.config._attn_implementation.startswith(OURS)
-            attend = partial(_attend, by_module, own_attention(reader.model), nested)
-            name = stack.enter_context(registered(attend, masks.make))
-            for config in _configs(reader.model, reader.sites):
-                stack.enter_context(attending_by(config, name))
-        yield
-
-
-def _configs(model: Any, sites: list[Site]) -> list[Any]:
-    """Every configuration that says how the modules of a model attend, once."""
-    owners = (model, *(site.module for site in sites))
-    return list({id(owner.config): owner.config for owner in owners}.values())
-
-
-def _attend(
-    layers: Mapping[int, _Streams], inner: Attend, nested: bool,
-    module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any, *args: Any, **kwargs: Any,
-) -> tuple[Tensor, Any]:  # fmt: skip
-    """A module's own attention, heads that stream apart from the others."""
-    group = query.shape[1] // key.shape[1]
-
-    def some(heads: list[int], seen: Tensor) -> tuple[Tensor, Any]:
-        seen = seen[..., : key.shape[2]]
-        if len(heads) == key.shape[1]:
-            return inner(module, query, key, value, seen, *args, **kwargs)
-        asking = _query_heads(heads, group)
-        return inner(module, query[:, asking], key[:, heads], value[:, heads], seen, *args, **kwargs)
-
-    apart = kwargs.get(LEARNED_SINKS) is None and not nested
-    return layers[id(module)].attend(some, key.shape[1], group, _shown(mask, query, key), apart=apart)
-
-
-def _attend_from_table(
-    inner: Any, layer: _Streams, nested: bool, query: Tensor, key: Tensor, value: Tensor, mask: Any = None
-) -> tuple[Tensor, Any]:
-    """GPT-J and CodeGen attend in a method of their own; heads are axis 1 of what it returns."""
-
-    def some(heads: list[int], seen: Tensor) -> tuple[Tensor, Any]:
-        seen = seen[..., : key.shape[2]]
-        return inner(query[:, heads], key[:, heads], value[:, heads], seen)[0].transpose(1, 2), None
-
-    shown = _shown(mask, query, key)
-    return layer.attend(some, key.shape[1], 1, shown, apart=not nested)[0].transpose(1, 2), None
-
-
-def _shown(mask: Any, query: Tensor, key: Tensor) -> Tensor:
-    """The mask of a call; where there is none, the one of positions that follow each other."""
-    if isinstance(mask, Tensor):
-        return mask
-    queries, keys = query.shape[2], key.shape[2]
-    later = torch.ones(queries, keys, dtype=torch.bool, device=key.device).triu(keys - queries + 1)
-    return torch.zeros(queries, keys, dtype=query.dtype, device=key.device).masked_fill(
-        later, torch.finfo(query.dtype).min
-    )[None, None]
