@@ -12,8 +12,25 @@ import rotoscope as rs
 from tests.models.test_load import word_tokenizer
 from tests.tiny_models import tiny
 
-WORDS = " ".join(f"w{3 + k * k % 97}" for k in range(400))
 DROPOUT = {"hidden_dropout": 0.5, "attention_dropout": 0.5}
+SMALL: dict[str, Any] = {"sources": "repeats", "length": 8, "prompts": 1, "show_progress": False}
+MEASURES: dict[str, Callable[[rs.Subject], Any]] = {
+    "cache": lambda subject: (
+        rs.plan.cache(
+            subject, rankings=("far_task", "gradient"), frontier=0.5, window=4, sinks=1, **SMALL
+        ).points
+    ),
+    "rotation": lambda subject: (
+        rs.plan.rotation(
+            subject, rankings=("effect", "norm"), budgets=1, planes=1, path_points=1, **SMALL
+        ).points
+    ),
+    "gate": lambda subject: (
+        rs.gate(
+            subject, rs.tasks.repeats(subject, 8, 2), silence=True, heads="0:0", scores=False, controls=2
+        ).conditions
+    ),
+}
 
 
 def drops(training: bool) -> rs.Subject:
@@ -23,42 +40,12 @@ def drops(training: bool) -> rs.Subject:
     return rs.load((model, word_tokenizer()), name="drops")
 
 
-def cache(subject: rs.Subject, text: str) -> Any:
-    how: dict[str, Any] = {"sources": ("repeats",), "length": 8, "window": 4, "sinks": 1, "prompts": 2}
-    plan = rs.plan.cache(
-        subject, rankings=("far_task", "gradient"), frontier=(0.5,), show_progress=False, **how
-    )
-    return plan.points
-
-
-def rotation(subject: rs.Subject, text: str) -> Any:
-    how: dict[str, Any] = {
-        "sources": ("repeats",),
-        "length": 8,
-        "prompts": 2,
-        "planes": 1,
-        "budgets": (1,),
-    }
-    plan = rs.plan.rotation(subject, rankings=("effect", "norm"), path_points=1, show_progress=False, **how)
-    return plan.points
-
-
-def gate(subject: rs.Subject, text: str) -> Any:
-    prompts = rs.tasks.repeats(subject, 8, 2)
-    return rs.gate(subject, prompts, silence=True, heads="0:0", scores=False, show_progress=False).conditions
-
-
-@pytest.mark.parametrize("measure", [cache, rotation, gate])
-def test_losses_are_those_without_dropout(
-    measure: Callable[[rs.Subject, str], Any], tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    text = tmp_path_factory.mktemp("text") / "words.txt"
-    text.write_text(WORDS)
+@pytest.mark.parametrize("name", MEASURES)
+def test_losses_are_those_without_dropout(name: str) -> None:
     resting, training = drops(False), drops(True)
     before = [module.training for module in training.model.modules()]
-    assert any(before)
-    assert not all(before)
-    expected, found = measure(resting, str(text)), measure(training, str(text))
+    assert set(before) == {True, False}
+    expected, found = MEASURES[name](resting), MEASURES[name](training)
     assert np.allclose(found["loss"], expected["loss"], atol=1e-5)
     assert [module.training for module in training.model.modules()] == before
     assert not any(module.training for module in resting.model.modules())

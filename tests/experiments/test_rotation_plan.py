@@ -224,17 +224,11 @@ def test_a_plan_that_was_killed_goes_on(tmp_path: Path, monkeypatch: pytest.Monk
     assert len(calls) == before
 
 
-def test_opened_again(planned: Planned) -> None:
-    _, plan, folder = planned
-    opened = rs.open(folder)
-    assert isinstance(opened, RotationPlan)
-    assert opened.sentences() == plan.sentences()
-    assert [title for title, _ in opened.overview()] == [title for title, _ in plan.overview()]
-
-
 def test_ranks_as_a_file(planned: Planned) -> None:
     subject, plan, folder = planned
-    loaded = rs.plan.load_rotation(folder)
+    opened, loaded = rs.open(folder), rs.plan.load_rotation(folder)
+    assert isinstance(opened, RotationPlan)
+    assert opened.sentences() == plan.sentences()
     assert torch.equal(loaded.rank, rs.plan.load_rotation(folder / "rotation.safetensors").rank)
     assert tuple(loaded.rank.shape) == (2, 2, 8)
     assert (loaded.planes, loaded.ranking, loaded.fingerprint) == (2, plan.ranking, subject.fingerprint)
