@@ -72,4 +72,4 @@ def there_and_back(seed: int = 0) -> str:
 
 def settings(text: Any) -> dict[str, Any]:
     """A plan that judges by such a text."""
-    return {"sources": ("text",), "text": text, "passage": 12, "prompts": 6}
+    return {"sources": ("text",), "text": text, "passage": 12, "prompts": 6, "show_progress": False}

@@ -63,7 +63,7 @@ def test_a_key_head_that_needs_one_plane_gets_that_plane(tmp_path: Path) -> None
         planes_needed(),
         planes=1,
         budgets=(1,),
-        rankings=("effect", "norm", "random"),
+        rankings=("effect", "norm"),
         **settings(tmp_path / "text"),
     )
     assert plan.ranking == "effect"

@@ -101,7 +101,7 @@ def gate(
     settings = GateSettings.make(settings, **changes)
     check_answers(prompts)
     subject = load(subject)
-    reader = HeadReader(subject.model, identity=subject.fingerprint)
+    reader = subject.reader(identity=subject.fingerprint)
     reader.check_predicts("a gate is judged by what the model answers")
     classes = _classes(subject, prompts, settings, show_progress) if classes is None else classes
     make = one_gate if settings.case == "one gate" else sweep

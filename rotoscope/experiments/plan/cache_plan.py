@@ -76,7 +76,7 @@ def cache(
     run.record.warnings += subject.caveats
     if run.finished is not None:
         return run.finished
-    reader = HeadReader(subject.model, identity=subject.fingerprint)
+    reader = subject.reader(identity=subject.fingerprint)
     reader.check_predicts("a plan is judged by what the model says next")
     return CachePlanner(run, subject, reader, settings, prompts).plan(show_progress)
 

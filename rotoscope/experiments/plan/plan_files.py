@@ -226,7 +226,7 @@ def stream(subject: Any, plan: str | Path | CachePlan | StreamingPlan, *, contex
     subject, streaming = load(subject), load_cache(plan)
     streaming.check(subject)
     check_as_made(subject.model, "its heads can stream")
-    reader = HeadReader(subject.model)
+    reader = subject.reader()
     streaming.check_heads(reader)
     return stream_heads(reader, streaming.heads(context))
 

@@ -63,7 +63,7 @@ def rotation(
     settings = RotationSettings.make(settings, **changes)
     subject = load(subject)
     prompts = source_prompts(subject, settings, PROMPT_SIZES)
-    reader = HeadReader(subject.model, identity=subject.fingerprint)
+    reader = subject.reader(identity=subject.fingerprint)
     check_planes(reader, subject.name, settings.planes)
     described = plan_settings(subject, settings, prompts)
     run = Run(RotationPlan, described, out, overwrite=overwrite, device=subject.device.type)
