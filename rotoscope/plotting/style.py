@@ -108,9 +108,18 @@ def drawing_many(
 
 @contextmanager
 def drawing(
-    width: float, height: float, rows: int = 1, columns: int = 1, **sharing: Any
+    width: float, height: float, rows: int = 1, columns: int = 1, ax: Any = None, **sharing: Any
 ) -> Iterator[tuple[Figure, np.ndarray]]:
-    """A figure and its axes in one row or one column."""
+    """A figure and its axes in one row or one column, or the axes of somebody's own figure."""
+    if ax is not None:
+        axes = np.atleast_1d(np.asarray(ax, dtype=object)).ravel()
+        if len(axes) != rows * columns or not all(isinstance(one, Axes) for one in axes):
+            raise RotoscopeError(
+                f"this figure has {rows * columns} panel(s): ax must be as many matplotlib axes"
+            )
+        with styled():
+            yield axes[0].figure, axes
+        return
     with drawing_grid(width, height, rows, columns, **sharing) as (figure, axes):
         yield figure, axes.ravel()
 

@@ -353,3 +353,23 @@ def test_texts_and_token_ids_as_prompts(stand_in: rs.Subject) -> None:
         rs.profile(tiny("llama"), **SHOWN, tau="1e-4")
     with pytest.raises(RotoscopeError, match="prompts are made by rotoscope.tasks"):
         rs.profile(tiny("llama"), {"a": 1})
+
+
+def test_heads_by_name_and_by_what_is_at_stake() -> None:
+    profile = rs.profile(tiny("llama"), **SHOWN)
+    row = profile.at().query("layer == 1 and head == 2").iloc[0]
+    for head in (profile.head(1, 2), profile["1:2"], profile["L1H2"], profile["1.2"], profile[1, 2]):
+        pd.testing.assert_series_equal(head, row, check_names=False)
+    heads = profile.at().assign(head_class=["symbolic", "mixed", "positional"] * 4)
+    profile.heads[["head_class"]] = heads[["head_class"]]
+    stake = heads["symbolic_score"] * heads["swapped_mass"]
+    expected = stake[heads["head_class"] == "symbolic"].nlargest(3)
+    top = profile.top("symbolic", 3)
+    assert (top["symbolic_score"] * top["swapped_mass"]).tolist() == pytest.approx(expected.tolist())
+    assert len(profile.top("positional", 9)) == 4
+    with pytest.raises(RotoscopeError, match="'symbol' is no class of heads: choose positional, symbolic"):
+        profile.top("symbol")
+    with pytest.raises(RotoscopeError, match="there is no head 9:9: layers go from 0 to 2, heads from 0 to 3"):
+        profile["9:9"]
+    with pytest.raises(RotoscopeError, match="heads are written layer:head"):
+        profile["head 3"]

@@ -358,3 +358,14 @@ def test_answers_by_place_are_the_tables(found: rs.Profile) -> None:
     ):
         np.testing.assert_allclose(bars(axes), table[["place", column]])
     assert table["accuracy"].tolist() == [1, 0, 0, 0]
+
+
+@pytest.mark.parametrize(("name", "panels"), [("plane", 1), ("depth", 2), ("layer_map", 3)])
+def test_figures_are_drawn_into_axes_of_ones_own(name: str, panels: int, full: rs.Profile) -> None:
+    figure = Figure()
+    axes = figure.subplots(1, 3)
+    own = axes[:panels] if panels > 1 else axes[0]
+    assert getattr(rs.figures, name)(full, ax=own) is figure
+    assert [bool(ax.collections or ax.images or ax.lines) for ax in axes] == [k < panels for k in range(3)]
+    with pytest.raises(RotoscopeError, match=f"this figure has {panels} panel"):
+        getattr(rs.figures, name)(full, ax=[axes[0]] * (panels + 1))

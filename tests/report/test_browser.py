@@ -386,3 +386,16 @@ def test_the_ledger_has_a_tab(visit: Visit, tmp_path: Path) -> None:
     assert ledger.rows["command"][0] in page.inner_text("#panel tr.more")
     row.press("Enter")
     assert page.locator("#panel tr.more").count() == 0
+
+
+def test_the_page_in_a_notebooks_frame(browser: Any, profile: rs.Profile, tmp_path: Path) -> None:
+    html = profile.show()._repr_html_()
+    assert len(html) < 3_000_000
+    (tmp_path / "notebook.html").write_text(f"<!doctype html><body>{html}", encoding="utf-8")
+    page = browser.new_page(viewport={"width": 1280, "height": 800})
+    watched = Watched(page)
+    page.goto((tmp_path / "notebook.html").as_uri())
+    page.frame_locator("iframe").locator("#panel .plot").first.wait_for()
+    assert not watched.errors
+    assert not watched.outside
+    page.close()

@@ -44,9 +44,9 @@ from rotoscope.plotting.style import (
 )
 
 
-def depth(profile: Profile, tau: float | None = None) -> Figure:
+def depth(profile: Profile, tau: float | None = None, ax: Any = None) -> Figure:
     """Median and middle half of both scores per layer; grey: the null."""
-    with drawing(TEXT_WIDTH, 3.0, 1, 2, sharey=True) as (figure, axes):
+    with drawing(TEXT_WIDTH, 3.0, 1, 2, ax=ax, sharey=True) as (figure, axes):
         for ax, (score, hue) in zip(axes, SCORE_COLOURS.items(), strict=True):
             if profile.null_name is not None:
                 median_band(
@@ -57,7 +57,7 @@ def depth(profile: Profile, tau: float | None = None) -> Figure:
             ax.set_title(f"{score} score", loc="left")
             under(ax, ncols=2)
         axes[0].set_ylabel("median over heads, middle half")
-    return caption(figure, measured(profile, tau))
+    return figure if ax is not None else caption(figure, measured(profile, tau))
 
 
 def by_position(profile: Profile, bins: int = 8) -> Figure:
@@ -82,12 +82,12 @@ def by_position(profile: Profile, bins: int = 8) -> Figure:
 # Layer x head maps: both scores, and the class, of every head where it stands.
 
 
-def layer_map(profile: Profile, tau: float | None = None) -> Figure:
+def layer_map(profile: Profile, tau: float | None = None, ax: Any = None) -> Figure:
     """Positional score, symbolic score and class of every head, layers upward (P1 Fig. 1)."""
     heads = profile.at(tau)
     layers, width = heads["layer"].max() + 1, heads["head"].max() + 1
     tall = min(max(1.6, 0.14 * layers), 7.0)
-    with drawing(TEXT_WIDTH, tall + 1.4, 1, 3, sharey=True) as (figure, (left, middle, right)):
+    with drawing(TEXT_WIDTH, tall + 1.4, 1, 3, ax=ax, sharey=True) as (figure, (left, middle, right)):
         upward: dict[str, Any] = {"aspect": "auto", "origin": "lower"}
         for axes, (score, hue) in zip((left, middle), SCORE_COLOURS.items(), strict=True):
             grid = _grid(heads, f"{score}_score")
@@ -104,7 +104,7 @@ def layer_map(profile: Profile, tau: float | None = None) -> Figure:
         for axes in (left, middle, right):
             _ticks(axes, int(layers), int(width), tall)
         left.set_ylabel("layer")
-    return caption(figure, measured(profile, tau))
+    return figure if ax is not None else caption(figure, measured(profile, tau))
 
 
 def _grid(heads: pd.DataFrame, column: str) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import cycle
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -25,10 +26,10 @@ from rotoscope.plotting.style import (
 )
 
 
-def frequency_summary(profile: Profile, tau: float | None = None) -> Figure:
+def frequency_summary(profile: Profile, tau: float | None = None, ax: Any = None) -> Figure:
     """Both scores against frequency id: median over all heads and middle half, with the null."""
     real, null = _at(profile, tau)
-    with drawing(TEXT_WIDTH, 3.0, 1, 2, sharey=True) as (figure, axes):
+    with drawing(TEXT_WIDTH, 3.0, 1, 2, ax=ax, sharey=True) as (figure, axes):
         for ax, (score, hue) in zip(axes, SCORE_COLOURS.items(), strict=True):
             for rows, colour, label in ((null, NULL, f"{profile.null_name} null"), (real, hue, profile.name)):
                 if len(rows):
@@ -38,7 +39,7 @@ def frequency_summary(profile: Profile, tau: float | None = None) -> Figure:
             ax.set_title(f"{score} score, one frequency kept", loc="left")
             under(ax, ncols=2)
         axes[0].set_ylabel("median over heads, middle half")
-    return caption(figure, measured(profile, tau))
+    return figure if ax is not None else caption(figure, measured(profile, tau))
 
 
 def frequency_profiles(profile: Profile, heads: dict[str, tuple[int, int]], tau: float | None = None) -> Figure:

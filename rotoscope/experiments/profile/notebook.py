@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 from html import escape
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from rotoscope.experiments.profile.caveats import with_missing_caveats
@@ -12,6 +16,37 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from rotoscope.experiments.profile.result import Profile
+
+FRAME = (
+    '<iframe srcdoc="{document}" sandbox="allow-scripts allow-downloads" width="100%" height="{height}" '
+    'style="border:0" title="rotoscope report"></iframe>'
+)
+UNPACK = """<script>
+const bytes = Uint8Array.from(atob("{packed}"), (letter) => letter.charCodeAt(0));
+new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text().then((page) => {{
+  document.open(); document.write(page); document.close();
+}});
+</script>"""
+"""The page is packed, so that a notebook with it stays small; the frame unpacks it when it is shown."""
+
+
+class Frame:
+    """HTML that a notebook shows as it is."""
+
+    def __init__(self, html: str) -> None:
+        self.html = html
+
+    def _repr_html_(self) -> str:
+        return self.html
+
+
+def notebook_frame(profile: Profile, height: int) -> Frame:
+    """The page of a profile in an isolated frame; nothing is fetched from anywhere."""
+    with TemporaryDirectory() as folder:
+        page = profile.report(Path(folder) / "page.html").read_bytes()
+    packed = base64.b64encode(gzip.compress(page, 9, mtime=0)).decode("ascii")
+    return Frame(FRAME.format(document=escape(UNPACK.format(packed=packed)), height=height))
+
 
 SIDE, EDGE = 200, 24
 MOST_POINTS = 1500

@@ -70,14 +70,14 @@ PALE, FULL = 0.3, 0.9
 """How strongly heads with little and with something at stake are drawn."""
 
 
-def plane(profile: Profile, tau: float | None = None) -> Figure:
+def plane(profile: Profile, tau: float | None = None, ax: Any = None) -> Figure:
     """Every head by its two scores (P1 Fig. 1): (1, 0) positional, (0, 1) symbolic, (1, 1) uniform.
 
-    Heads with little at stake are faded; the null is a grey area.
+    Heads with little at stake are faded; the null is a grey area. With `ax`, matplotlib axes of your own are drawn into.
     """
     heads, summary = profile.at(tau), profile.summary(tau)
     handles: list[Patch | Line2D] = []
-    with drawing(COLUMN_WIDTH, 6.0) as (figure, [axes]):
+    with drawing(COLUMN_WIDTH, 6.0, ax=ax) as (figure, [axes]):
         corners(axes, profile.gamma)
         corner_words(axes, profile.gamma, carried="carried" in summary.classes)
         if profile.null_name is not None:
@@ -116,7 +116,7 @@ def plane(profile: Profile, tau: float | None = None) -> Figure:
         )
         stakes = textwrap.fill(f"{summary.stake_words} (faded)", 50)
         under(axes, handles=handles, title=stakes, alignment="left")
-    return OneSquare().fit(caption(figure, measured(profile, tau)))
+    return figure if ax is not None else OneSquare().fit(caption(figure, measured(profile, tau)))
 
 
 def _strength(heads: pd.DataFrame) -> np.ndarray:

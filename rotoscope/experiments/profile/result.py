@@ -12,9 +12,13 @@ from rotoscope.errors import RotoscopeError
 from rotoscope.experiments.known_heads import known_overview, known_table
 from rotoscope.experiments.profile.caveats import caveats, next_steps
 from rotoscope.experiments.profile.examples import telling_heads, traces_of, vectors_of
-from rotoscope.experiments.profile.notebook import profile_html
+from rotoscope.experiments.profile.notebook import notebook_frame, profile_html
+from rotoscope.experiments.selection import head_pairs
 from rotoscope.runs.result import NextStep, ScoredRun, SummaryTable, Table, Tables
+from rotoscope.scores.classes import CLASSES
+from rotoscope.settings import either
 from rotoscope.stats.aggregate import (
+    HEAD,
     INDEX,
     LEAST_MASS,
     MEASURES,
@@ -187,6 +191,37 @@ class Profile(ScoredRun):
         if wanted not in self.taus:
             raise RotoscopeError(f"this profile has tau = {self.taus}, not {wanted}")
         return self.heads[self.heads["tau"] == wanted].reset_index(drop=True)
+
+    def top(self, kind: str = "symbolic", count: int = 5, tau: float | None = None) -> pd.DataFrame:
+        """The heads of a class with the largest product of their score and their attention on what is swapped."""
+        if kind not in CLASSES:
+            raise RotoscopeError(f"'{kind}' is no class of heads: choose {either(CLASSES)}")
+        heads = self.at(tau)
+        members = heads[heads["head_class"] == kind]
+        score = {"positional": "positional_score", "mixed": None, "uniform": None}.get(kind, "symbolic_score")
+        stake = members["swapped_mass"] * (1.0 if score is None else members[score])
+        return members.loc[stake.nlargest(count).index].reset_index(drop=True)
+
+    def head(self, layer: int, head: int, tau: float | None = None) -> pd.Series:
+        """Everything about one head, by its layer and number, both counted from 0."""
+        heads = self.at(tau)
+        rows = heads[(heads["layer"] == layer) & (heads["head"] == head)]
+        if rows.empty:
+            last = heads[HEAD].max()
+            raise RotoscopeError(
+                f"there is no head {layer}:{head}: layers go from 0 to {last['layer']}, heads from 0 to {last['head']}"
+            )
+        row: pd.Series = rows.iloc[0]
+        return row.rename(f"{layer}:{head}")
+
+    def __getitem__(self, name: Any) -> pd.Series:
+        """A head by its name: "18:6", "L18H6", "18.6" or (18, 6)."""
+        [(layer, head)] = head_pairs([name])
+        return self.head(layer, head)
+
+    def show(self, height: int = 720) -> Any:
+        """The whole page inside a notebook, in a frame of its own that works offline."""
+        return notebook_frame(self, height)
 
     def statistics(self, tau: float | None = None) -> pd.DataFrame:
         """The summary figures with 95 % intervals over prompts, what the null gives, and a verdict on each.

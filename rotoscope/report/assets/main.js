@@ -35,7 +35,7 @@ function writeHash() {
   if (state.pins.size) parts.push("pins=" + encodeURIComponent(JSON.stringify(Object.fromEntries(state.pins))));
   parts.push("tab=" + state.tab);
   const hash = "#" + parts.join("&");
-  if (hash !== location.hash) history.replaceState(null, "", hash);
+  if (hash !== location.hash && location.protocol !== "about:") history.replaceState(null, "", hash); // a frame in a notebook has no address
 }
 
 /** Whether there is such a head: on the overview, or followed over training. */
