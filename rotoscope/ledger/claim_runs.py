@@ -1,9 +1,10 @@
-"""The runs that claims are judged on, each made when it is first needed and kept in the ledger's folder."""
+"""The runs that claims are judged on: stored, or made when a claim first needs them and kept in the ledger's folder."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache, cached_property
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -11,29 +12,28 @@ import pandas as pd
 
 from rotoscope.experiments.ask.result import OneHopRun
 from rotoscope.experiments.canonical.result import Canonical
-from rotoscope.experiments.canonical.run import canonical_experiments
+from rotoscope.experiments.depths.result import SwapDepths
+from rotoscope.experiments.gate.result import Gating
 from rotoscope.experiments.lengths.result import Lengths
-from rotoscope.experiments.lengths.run import measure_lengths, stored_lengths
-from rotoscope.experiments.roles.geometry import Geometry, find_geometry
+from rotoscope.experiments.plan.result import CachePlan
+from rotoscope.experiments.roles.geometry import Geometry
 from rotoscope.experiments.roles.result import Roles
-from rotoscope.experiments.roles.run import find_roles
-from rotoscope.experiments.steering import Steering, measure_steering
+from rotoscope.experiments.steering import Steering
 from rotoscope.experiments.theory.result import TheoryRun
-from rotoscope.experiments.theory.run import run_theory
-from rotoscope.experiments.train.dynamics import measure_dynamics
 from rotoscope.experiments.train.dynamics_result import Dynamics
-from rotoscope.experiments.train.restrictions import Restrictions, restrictions
-from rotoscope.experiments.train.watch import Watch
+from rotoscope.experiments.train.restrictions import Restrictions
 from rotoscope.lab.result import Training
 from rotoscope.lab.settings import TrainSettings
-from rotoscope.lab.training import train
-from rotoscope.ledger.claim import COSTS, NEEDS, Need
-from rotoscope.ledger.depth_runs import LayerDepths, measure_layer_depths
-from rotoscope.ledger.language_runs import LANGUAGE, STORED, LanguageRuns, learned_nothing
+from rotoscope.ledger.claim import NEEDS, NotStored
+from rotoscope.ledger.language_figures import SETTINGS, STORED, LanguageFigures, measure_language
+from rotoscope.ledger.layer_depths import LayerDepths, measure_layer_depths
 from rotoscope.models.loading import Subject, load
+from rotoscope.runs.record import RUN, RunRecord
 from rotoscope.runs.result import SavedRun
 
-Made = TypeVar("Made", bound=SavedRun)
+R = TypeVar("R", bound=SavedRun)
+SEEDS = 3
+TASKS: list[Any] = ["number", "letter"]
 LENGTH_INPUTS = 1000
 LONG = TrainSettings.steps
 Size = Literal["mini", "paper"]
@@ -41,295 +41,318 @@ RESTRICTED: dict[Size, list[str]] = {"mini": ["slow", "1-4"], "paper": ["slow", 
 """The slow half of the frequencies, and the fastest eighth."""
 STEERED: dict[str, Any] = {"alphabet": 16, "digits": 4, "layers": 2, "steps": 800}
 """Models on the task that can be solved either way, where a kind is favoured."""
+SWAPPED: dict[str, Any] = {"pairs": 32, "count": 8}
+SWAPS, DRAWS = 64, 19
+"""Swaps of each prompt whose facts are exchanged, and draws of every null."""
+CACHE: dict[str, Any] = {"keep": 0.25, "frontier": (0.05, 0.1, 0.2, 0.3, 0.5, 0.75), "prompts": 16}
+COPIES: dict[str, Any] = {"length": 64, "count": 8, "seed": 1}
+COPYING, SLOWEST = 10, 0.25
+"""How many heads that copy, and which part of their planes is taken, the slowest."""
 
 
-class Workshop(LanguageRuns):
-    """Makes runs at one cost: `quick` from embedded models, `cpu` in full where a CPU can, `gpu` with training.
+class Runs:
+    """The runs of one group of models by name, each opened once."""
 
-    `subject` is the language model P1's claims are put to; `one_hop` are runs of one-hop questions to frontier
-    models.
+    def __init__(self, home: Path, name: str = "") -> None:
+        self.home, self.name = home, name
+        self.opened: dict[str, SavedRun] = {}
+        """A run that is put here stands in place of the stored one."""
+
+    def path(self, name: str) -> Path:
+        """Where a stored run lies."""
+        return self.home / name
+
+    def run(self, kind: type[R], name: str, make: Callable[[Path], R] | None = None, cost: str = "") -> R:
+        """A run by name: put here, stored, or made where the cost that is paid allows it."""
+        if name not in self.opened:
+            self.opened[name] = self._open(kind, name, make, cost)
+        opened: Any = self.opened[name]
+        return opened
+
+    def _open(self, kind: type[R], name: str, make: Callable[[Path], R] | None, cost: str) -> R:
+        if not self.path(name).is_dir():
+            raise NotStored(f"{self.path(name)} holds no run")
+        return kind.open(self.path(name))
+
+    def canonical(self) -> Canonical:
+        """Toy heads of the canonical tasks."""
+        from rotoscope.experiments.canonical.run import canonical_experiments
+
+        return self.run(
+            Canonical, "canonical", lambda out: canonical_experiments("all", "paper", out=out), "cpu"
+        )
+
+    def training(self, task: str) -> list[Training]:
+        """Paper runs of a task, one per seed."""
+        return [self.run(Training, f"{task}-{seed}") for seed in range(SEEDS)]
+
+    def dynamics(self, task: str) -> list[Dynamics]:
+        """The heads along those trainings."""
+        return [Dynamics.of_training(run) for run in self.training(task)]
+
+    def model(self, task: str, seed: int = 0) -> str | Path:
+        """The trained model of a seed; that of seed 0 comes with rotoscope."""
+        return task
+
+    def roles(self, task: str) -> Roles:
+        """What the layers of the model of seed 0 do."""
+        from rotoscope.experiments.roles.run import find_roles
+
+        return self.run(Roles, f"roles-{task}", lambda out: find_roles(self.model(task), out=out), "cpu")
+
+    def geometry(self, task: str) -> Geometry:
+        """Which frequencies they use."""
+        from rotoscope.experiments.roles.geometry import find_geometry
+
+        return self.run(
+            Geometry, f"geometry-{task}", lambda out: find_geometry(self.model(task), out=out), "cpu"
+        )
+
+    def lengths(self) -> Lengths:
+        """Two tasks, three seeds, and a shorter training, on longer inputs."""
+        return self.run(Lengths, "lengths")
+
+    def depths(self) -> LayerDepths:
+        """Layers by the depth at which tokens change places."""
+        return self.run(LayerDepths, "depths")
+
+    def restricted(self, size: Size) -> Restrictions:
+        """Models with all frequencies, with slow ones and with fast ones alone."""
+        return self.run(Restrictions, f"restricted-{size}")
+
+    def steered(self) -> Steering:
+        """Models that favour a kind, beside those that favour none."""
+        return self.run(Steering, "steering-either")
+
+    def cache_plan(self) -> CachePlan:
+        """Which key heads of a language model need the whole cache, on repeated tokens."""
+        return self.run(CachePlan, "cache")
+
+    def copying(self) -> Gating:
+        """The slowest planes taken from the heads that copy most, and from random heads of their layers."""
+        return self.run(Gating, "copying")
+
+
+class UntrainedRuns(Runs):
+    """Models that no training step has moved; on longer inputs they are their own training at step 0."""
+
+    def __init__(self) -> None:
+        super().__init__(STORED / "untrained", "untrained models")
+
+    def depths(self) -> LayerDepths:
+        run = super().depths()
+        model = self.lengths().accuracy["model"].str.split("-", expand=True)
+        accuracy = self.lengths().accuracy.assign(training=model[1], step=0)
+        return LayerDepths(run.run, run.tables | {"accuracy": accuracy})
+
+
+class ClaimRuns(Runs):
+    """The trained models' runs at one cost: `quick` from what is stored, `cpu` what a CPU can, `gpu` with training.
+
+    `model` is the language model P1's claims are put to: its name, a folder, or a run of its figures.
     """
 
     def __init__(
         self,
         folder: Path,
-        cost: Literal["quick", "cpu", "gpu"],
-        subject: Any = "smollm2",
+        cost: Literal["quick", "cpu", "gpu"] = "quick",
+        model: Any = "smollm2",
         device: str | None = None,
         one_hop: Sequence[str | Path] = (),
     ) -> None:
-        self.folder, self.cost, self.source, self.device = folder, cost, subject, device
-        self.source_name = subject if isinstance(subject, (str, Path)) else load(subject).name
+        super().__init__(STORED, "trained models")
+        self.folder, self.cost, self.source, self.device = folder, cost, model, device
         self.one_hop = [OneHopRun.open(run) for run in one_hop]
+        self.nulls = [UntrainedRuns(), Runs(STORED / "twins", "twins trained on shuffled answers")]
 
-    def rests_on(self, need: Need) -> str:
-        """What a run that claims need rests on at this cost."""
-        text = NEEDS[need].rests_on[COSTS.index(self.cost)]
-        if need in LANGUAGE:
-            return self.language_rests_on(text)
-        return text.format(device=self.training("number")[0].run.device) if "{device}" in text else text
+    def path(self, name: str) -> Path:
+        front, _, rest = name.partition("-")
+        if front in TASKS:
+            return self.home / front if rest == "0" else self.home / front / f"seed-{rest}"
+        if front in ("roles", "geometry"):
+            return self.home / rest / front
+        if name in ("cache", "copying", "curves", "carried"):
+            return self.home / "language" / ("depths" if name in ("curves", "carried") else name)
+        return self.home / ("steering/either" if name == "steering-either" else name)
 
-    @cache  # noqa: B019 - one workshop lives as long as the command
+    def pays(self, cost: str) -> bool:
+        """Whether runs of a cost are made rather than read."""
+        return bool(cost) and (self.cost == "gpu" or (self.cost == "cpu" and cost == "cpu"))
+
+    def _open(self, kind: type[R], name: str, make: Callable[[Path], R] | None, cost: str) -> R:
+        if make is None or not self.pays(cost):
+            return super()._open(kind, name, None, cost)
+        return make(self.place(name))
+
+    def place(self, name: str) -> Path:
+        """Where a run is made: one folder per cost, so that none is taken for another."""
+        return self.folder / "runs" / f"{name}-{self.cost}"
+
+    def rests_on(self, needs: str) -> str:
+        """What a claim rests on at this cost."""
+        need = NEEDS[needs]
+        if self.source != "smollm2" and needs.startswith("language"):
+            return HERE_OR_STORED
+        text = need.rests_on(self.cost)
+        device = self.training("number")[0].run.device if needs in ("training", "restricted") else ""
+        return text.replace(")", f", {device})") if device and text.startswith("stored") else text
+
     def theory(self, statement: str) -> TheoryRun:
         """The check of one statement."""
-        return run_theory(statement, show_progress=False)
+        from rotoscope.experiments.theory.run import run_theory
 
-    @cached_property
-    def untrained(self) -> Untrained:
-        """The same runs, of models that learned nothing."""
-        return Untrained(self)
+        key = f"theory-{statement}"
+        if key not in self.opened:
+            self.opened[key] = run_theory(statement, show_progress=False)
+        checked: Any = self.opened[key]
+        return checked
 
-    @cached_property
-    def canonical(self) -> Canonical:
-        """The paper preset of the canonical tasks: stored, or trained where there is time."""
-        if self.cost == "quick":
-            return Canonical.open(STORED / "canonical")
-        return canonical_experiments("all", "paper", device=self.device, out=self.place("canonical"))
+    # Models trained again at gpu cost.
 
-    @cached_property
-    def trends(self) -> pd.DataFrame:
-        """How accuracy changes with the answer's distance from the middle."""
-        return self.canonical.position_trends()
-
-    @cache  # noqa: B019
     def training(self, task: str) -> list[Training]:
-        """Paper runs of a task, one per seed: those stored, or at gpu cost trained again."""
-        if self.cost == "gpu":
-            return [run for run in self._trained_again if run.task == task]
-        return [Training.open(place) for place in (STORED / task, *sorted((STORED / task).glob("seed-*")))]
+        return (
+            [run for run in self._trained if run.task == task] if self.cost == "gpu" else super().training(task)
+        )
 
     @cached_property
-    def _trained_again(self) -> list[Training]:
-        """All seeds of both tasks, as one."""
-        where: Any = {"out": self.place("multihop"), "device": self.device}
-        return train(["number", "letter"], "paper", seeds=SEEDS, on_evaluate=Watch(), **where)
+    def _trained(self) -> list[Training]:
+        """All seeds of both tasks, trained as one."""
+        from rotoscope.experiments.train.watch import Watch
+        from rotoscope.lab.training import train
 
-    @cache  # noqa: B019
-    def dynamics(self, task: str) -> list[Dynamics]:
-        return [measure_dynamics(run) for run in self.training(task)]
+        where: Any = {"out": self.place("multihop"), "device": self.device}
+        return train(TASKS, "paper", seeds=SEEDS, on_evaluate=Watch(), **where)
 
     def model(self, task: str, seed: int = 0) -> str | Path:
-        """The trained model of a seed; that of seed 0 comes with rotoscope."""
         if self.cost == "gpu" and self.training(task):
             return self.place("multihop") / f"{task}-{seed}"
         return task
 
-    @cache  # noqa: B019
-    def roles(self, task: str) -> Roles:
-        if self.cost == "quick":
-            return Roles.open(STORED / task / "roles")
-        return find_roles(self.model(task), device=self.device, out=self.place(f"roles-{task}"))
-
-    @cache  # noqa: B019
-    def geometry(self, task: str) -> Geometry:
-        if self.cost == "quick":
-            return Geometry.open(STORED / task / "geometry")
-        return find_geometry(self.model(task), device=self.device, out=self.place(f"geometry-{task}"))
-
-    @cached_property
     def lengths(self) -> Lengths:
-        """Eight models: two tasks, three seeds, a shorter training; stored ones in bfloat16."""
-        return self._beside(stored_lengths())
+        """At gpu cost the models trained by this run stand in place of the stored ones."""
+        return self.run(Lengths, "lengths", self._fresh_lengths, "gpu")
 
-    @cache  # noqa: B019
-    def decay(self, limit: float) -> pd.DataFrame:
-        """What the heads' discrepancy does with length, by class."""
-        return self.lengths.decay(limit)
+    def _fresh_lengths(self, out: Path) -> Lengths:
+        from rotoscope.experiments.lengths.run import measure_lengths
 
-    def _beside(self, stored: Lengths) -> Lengths:
-        """What was stored; at gpu cost with the models trained by this run in place of theirs."""
-        if self.cost != "gpu":
-            return stored
-        names = set(stored.accuracy["model"])
-        tables = {}
-        for name, table in stored.tables.items():
-            fresh = self._fresh_lengths.tables[name]
-            fresh = fresh[fresh["model"].isin(names)]
-            kept = table[~table["model"].isin(set(fresh["model"]))]
-            tables[name] = pd.concat([fresh, kept], ignore_index=True)
-        return Lengths(stored.run, tables)
+        models = {f"{task}-{k}-{LONG}": self.model(task, k) for task in TASKS for k in range(SEEDS)}
+        fresh = measure_lengths(models, inputs=LENGTH_INPUTS, device=self.device, out=out)
+        return _replaced(Lengths.open(STORED / "lengths"), fresh.tables, "model")
 
-    @cached_property
     def depths(self) -> LayerDepths:
-        """The layers of every stored training; at gpu cost those of seed 0 are measured on the models trained again."""
-        stored, tasks = LayerDepths.open(STORED / "depths"), ("number", "letter")
-        if self.cost != "gpu":
-            return stored
-        here = {(task, "0", LONG): self.model(task) for task in tasks}
-        fresh = measure_layer_depths(here, device=self.device, out=self.place("depths")).layers
-        tables, known = dict(stored.tables), self.lengths.accuracy
-        known = known[known["model"].isin([f"{task}-0-{LONG}" for task in tasks])]
-        for name, table in (("layers", fresh), ("accuracy", known.assign(training="0", step=LONG))):
-            kept = tables[name][tables[name]["training"] != "0"]
-            tables[name] = pd.concat([kept, table], ignore_index=True)
-        return LayerDepths(stored.run, tables)
+        """At gpu cost the layers of seed 0 are measured on the models trained by this run."""
+        return self.run(LayerDepths, "depths", self._fresh_depths, "gpu")
 
-    @cache  # noqa: B019
+    def _fresh_depths(self, out: Path) -> LayerDepths:
+        models = {(task, "0", LONG): self.model(task) for task in TASKS}
+        layers = measure_layer_depths(models, device=self.device, out=out).layers
+        known = self.lengths().accuracy
+        known = known[known["model"].isin([f"{task}-0-{LONG}" for task in TASKS])]
+        fresh = {"layers": layers, "accuracy": known.assign(training="0", step=LONG)}
+        return _replaced(LayerDepths.open(STORED / "depths"), fresh, "training")
+
     def restricted(self, size: Size) -> Restrictions:
-        """Models of a size with all frequencies, with slow ones and with fast ones alone: stored, or trained where there is time."""
-        if self.cost == "quick" or (size == "paper" and self.cost != "gpu"):
-            return Restrictions.open(STORED / f"restricted-{size}")
-        whole = self._trained_again if size == "paper" else []
-        angles = RESTRICTED[size] if whole else ["all", *RESTRICTED[size]]
-        where: Any = {"out": self.place(f"restricted-{size}"), "device": self.device}
-        made = train(["number", "letter"], size, seeds=SEEDS, angles=angles, on_evaluate=Watch(), **where)
-        return restrictions([*whole, *made])
+        cost = "cpu" if size == "mini" else "gpu"
+        return self.run(Restrictions, f"restricted-{size}", lambda out: self._restricted(size, out), cost)
 
-    @cached_property
+    def _restricted(self, size: Size, out: Path) -> Restrictions:
+        from rotoscope.experiments.train.restrictions import restrictions
+        from rotoscope.experiments.train.watch import Watch
+        from rotoscope.lab.training import train
+
+        unrestricted = self._trained if size == "paper" else []
+        angles = RESTRICTED[size] if unrestricted else ["all", *RESTRICTED[size]]
+        where: Any = {"out": out, "device": self.device}
+        trained = train(TASKS, size, seeds=SEEDS, angles=angles, on_evaluate=Watch(), **where)
+        return restrictions([*unrestricted, *trained])
+
     def steered(self) -> Steering:
-        """Models that favour a kind, beside those that favour none: stored, or trained and measured."""
-        return self._steered() if self.cost == "gpu" else Steering.open(STORED / "steering" / "either")
+        return self.run(Steering, "steering-either", self._steered, "gpu")
 
-    def _steered(self, inputs: int = 400, **changes: Any) -> Steering:
-        place, device, how = self.place("steering"), self.device, STEERED | changes
-        kinds = ["none", "symbolic", "positional"]
-        made: Any = train(
-            "either", "mini", seeds=SEEDS, favour=kinds, out=place / "trained", device=device, **how
-        )
-        folders, out = [run.folder for run in made], place / "measured"
-        return measure_steering(folders, longer=(20, 100), inputs=inputs, out=out, device=device)
+    def _steered(self, out: Path) -> Steering:
+        from rotoscope.experiments.steering import measure_steering
+        from rotoscope.lab.training import train
 
-    @cached_property
-    def _fresh_lengths(self) -> Lengths:
-        trained = {
-            f"{task}-{seed}-{LONG}": self.model(task, seed)
-            for task in ("number", "letter")
-            for seed in range(SEEDS)
-        }
-        return measure_lengths(trained, inputs=LENGTH_INPUTS, device=self.device, out=self.place("lengths"))
+        kinds: Any = ["none", "symbolic", "positional"]
+        where: Any = {"out": out / "trained", "device": self.device}
+        trained: Any = train("either", "mini", seeds=SEEDS, favour=kinds, **where, **STEERED)
+        folders = [run.folder for run in trained]
+        return measure_steering(folders, longer=(20, 100), inputs=400, out=out / "measured", device=self.device)
 
-
-SEEDS = 3
-STILL: dict[str, Any] = {"steps": 2, "watch_every": 1, "learning_rate": 0.0, "checkpoints": 2}
-FEW: dict[str, dict[str, Any]] = {
-    "training": {"train_sequences": 384, "validation_sequences": 400, "test_sequences": 400} | STILL,
-    "canonical": {"steps": 1, "lr": 0.0, "evaluations": 1, "tested": 2048},
-    "roles": {"inputs": 200, "fitted": 1600},
-    "geometry": {"inputs": 50},
-    "lengths": {"lengths": (17, 100, 850), "inputs": 48},
-    "depths": {"sequences": 6},
-    "restricted": {"train_sequences": 8, "validation_sequences": 8, "test_sequences": 200, "batch": 8} | STILL,
-}
-"""Trainings whose steps move nothing, and how much is looked at: what was not learned needs no more to show."""
-
-
-class Untrained(Workshop):
-    """The runs of a workshop, of models that learned nothing: freshly initialised, of the same shapes.
-
-    They come with rotoscope; at gpu cost, and beside a language model of your own, they are made.
-    """
-
-    def __init__(self, of: Workshop, first: int = 0) -> None:
-        super().__init__(of.folder / f"untrained-{first}", of.cost, of.source, of.device)
-        self.of, self.first = of, first
-
-    @property
-    def model_name(self) -> str:
-        return self.of.model_name
-
-    @property
-    def stored_language(self) -> Path | None:
-        home = self.of.stored_language
-        return None if home is None or self.first else STORED / "untrained"
-
-    def _stored(self, name: str, *costs: str) -> Path | None:
-        return super()._stored(name, "quick", "cpu")
-
-    def _kept(self, kind: type[Made], name: str, make: Callable[[Path], Made]) -> Made:
-        if self.cost != "gpu" and not self.first:
-            return kind.open(STORED / "untrained" / name)
-        return make(self.place(name))
+    # Language models.
 
     @cached_property
     def subject(self) -> Subject:
-        return learned_nothing(self.of.subject, self.first)
+        """The language model that claims are put to."""
+        return load(self.source, device=self.device)
 
-    @cached_property
-    def canonical(self) -> Canonical:
-        """Toy heads of the paper preset that no step has moved."""
-        made: dict[str, Any] = FEW["canonical"] | {"seed": self.first, "device": self.device}
-        return self._kept(
-            Canonical, "canonical", lambda out: canonical_experiments("all", "paper", out=out, **made)
+    def language_models(self) -> list[LanguageFigures]:
+        """The figures of the chosen model; by default, at quick cost, of every model that is stored."""
+        stored = sorted((STORED / "language_figures").glob("*"))
+        if self.source == "smollm2" and self.cost == "quick":
+            return [self.run(LanguageFigures, f"language_figures/{path.name}") for path in stored]
+        if isinstance(self.source, (str, Path)):
+            names = {path.name: path for path in stored} if self.cost == "quick" else {}
+            folder = names.get(str(self.source), Path(self.source))
+            if (folder / RUN).is_file() and RunRecord.read(folder).kind == LanguageFigures.kind:
+                return [LanguageFigures.open(folder)]
+        return [self.run(LanguageFigures, "language", self._measured, self.cost)]
+
+    def _measured(self, out: Path) -> LanguageFigures:
+        names = {"quick": ["chat-32"], "cpu": ["chat-32", "chat-64", "start-32"], "gpu": list(SETTINGS)}
+        settings = {name: SETTINGS[name] for name in names[self.cost]}
+        if self.cost == "quick":
+            settings = {name: replace(setting, prompts=8) for name, setting in settings.items()}
+        draws = 39 if self.cost == "gpu" else DRAWS
+        return measure_language(self.subject, settings=settings, draws=draws, out=out)
+
+    def cache_plan(self) -> CachePlan:
+        from rotoscope.experiments import plan
+
+        return self.run(CachePlan, "cache", lambda out: plan.cache(self.subject, **CACHE, out=out), "cpu")
+
+    def copying(self) -> Gating:
+        return self.run(Gating, "copying", self._copying, "cpu")
+
+    def _copying(self, out: Path) -> Gating:
+        from rotoscope.experiments.gate.run import gate
+        from rotoscope.experiments.known_heads import known_heads
+        from rotoscope.models.reader import HeadReader
+        from rotoscope.tasks.repeats import repeats
+
+        scores = known_heads(self.subject).nlargest(COPYING, "copying")
+        heads = [(int(layer), int(head)) for layer, head in zip(scores["layer"], scores["head"], strict=True)]
+        planes = HeadReader(self.subject.model, prove=False).layouts[0].planes
+        slow = list(range(planes - round(SLOWEST * planes) + 1, planes + 1))
+        settings: dict[str, Any] = {"remove": slow, "heads": heads, "controls": DRAWS, "scores": False}
+        return gate(self.subject, repeats(self.subject, **COPIES), **settings, out=out)
+
+    def carried(self) -> SwapDepths:
+        """Facts exchanged in the prompt itself."""
+        return self.curves() if self.cost == "gpu" else self.run(SwapDepths, "carried", self._swapped, "cpu")
+
+    def curves(self) -> SwapDepths:
+        """Facts exchanged at every depth."""
+        return self.run(SwapDepths, "curves", self._swapped, "gpu")
+
+    def _swapped(self, out: Path) -> SwapDepths:
+        from rotoscope.experiments.depths.run import depths
+        from rotoscope.tasks.binding import binding
+
+        at: Any = "all" if self.cost == "gpu" else 0
+        return depths(
+            self.subject, binding(self.subject, **SWAPPED), at=at, swaps=SWAPS, null_draws=DRAWS, out=out
         )
 
-    @cache  # noqa: B019
-    def training(self, task: str) -> list[Training]:
-        return [self._trained(task, self.first + k) for k in range(SEEDS)]
 
-    def _trained(self, task: Any, seed: int) -> Training:
-        made: dict[str, Any] = FEW["training"] | {"seed": seed, "device": self.device}
-        watch = Watch(inputs=100)
-        return self._kept(
-            Training,
-            f"{task}-{seed}",
-            lambda out: train(task, "paper", out=out, on_evaluate=watch, **made),
-        )
+HERE_OR_STORED = "the figures of this model, stored or computed by this run"
 
-    def model(self, task: str, seed: int = 0) -> str | Path:
-        self._trained(task, self.first + seed)
-        return self.place(f"{task}-{self.first + seed}")
 
-    @cache  # noqa: B019
-    def roles(self, task: str) -> Roles:
-        made: dict[str, Any] = FEW["roles"] | {"device": self.device}
-        return self._kept(Roles, f"roles-{task}", lambda out: find_roles(self.model(task), out=out, **made))
-
-    @cache  # noqa: B019
-    def geometry(self, task: str) -> Geometry:
-        made: dict[str, Any] = FEW["geometry"] | {"device": self.device}
-        return self._kept(
-            Geometry, f"geometry-{task}", lambda out: find_geometry(self.model(task), out=out, **made)
-        )
-
-    @cached_property
-    def lengths(self) -> Lengths:
-        made: dict[str, Any] = FEW["lengths"] | {"device": self.device}
-        return self._kept(Lengths, "lengths", lambda out: measure_lengths(self._named(), out=out, **made))
-
-    @cached_property
-    def depths(self) -> LayerDepths:
-        """Beside them stand the same random models as beside trained ones."""
-        made: dict[str, Any] = FEW["depths"] | {"device": self.device}
-        run = self._kept(
-            LayerDepths, "depths", lambda out: measure_layer_depths(self._by_training(), out=out, **made)
-        )
-        model = self.lengths.accuracy["model"].str.split("-", expand=True)
-        accuracy = self.lengths.accuracy.assign(training=model[1], step=0)
-        return LayerDepths(
-            run.run, run.tables | {"accuracy": accuracy, "null": LayerDepths.open(STORED / "depths").null}
-        )
-
-    @cache  # noqa: B019
-    def restricted(self, size: Size) -> Restrictions:
-        made: dict[str, Any] = FEW["restricted"] | {"seed": self.first, "device": self.device}
-        made |= {"seeds": SEEDS, "angles": ["all", *RESTRICTED[size]]}
-        return self._kept(
-            Restrictions,
-            f"restricted-{size}",
-            lambda out: restrictions(train(["number", "letter"], size, out=out, **made)),
-        )
-
-    @cached_property
-    def steered(self) -> Steering:
-        made: dict[str, Any] = FEW["training"] | {"seed": self.first}
-        return self._kept(Steering, "steering-either", lambda _: self._steered(48, **made))
-
-    def _by_training(self) -> dict[tuple[str, str, int], str | Path]:
-        return {
-            (task, str(self.first + k), 0): self.model(task, k)
-            for task in ("number", "letter")
-            for k in range(SEEDS)
-        }
-
-    def _named(self) -> dict[str, str | Path]:
-        """The models by the names that trained ones have in the table of lengths."""
-        return {
-            f"{task}-{self.first + k}-{LONG}": self.model(task, k)
-            for task in ("number", "letter")
-            for k in range(SEEDS)
-        }
-
-    @cached_property
-    def untrained(self) -> Untrained:
-        """Beside models that learned nothing stand others that learned nothing."""
-        return Untrained(self.of, self.first + SEEDS) if not self.first else Untrained(self.of)
+def _replaced(stored: R, fresh: dict[str, pd.DataFrame], column: str) -> R:
+    """A stored run, with the rows of models that were measured again in place of theirs."""
+    tables = dict(stored.tables)
+    for name, table in fresh.items():
+        old = tables[name]
+        fits = table[table[column].isin(set(old[column]))]
+        tables[name] = pd.concat([fits, old[~old[column].isin(set(fits[column]))]], ignore_index=True)
+    return type(stored)(stored.run, tables)

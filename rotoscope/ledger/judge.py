@@ -11,24 +11,58 @@ from typing import Any, Literal
 import pandas as pd
 
 from rotoscope.errors import RotoscopeError
-from rotoscope.ledger import costs, theory
-from rotoscope.ledger import ours_depths as depths
-from rotoscope.ledger import ours_models as ours
-from rotoscope.ledger import p1_canonical as canonical
-from rotoscope.ledger import p1_models as models
-from rotoscope.ledger import p2_layers as layers
-from rotoscope.ledger import p2_learning as learning
-from rotoscope.ledger import p2_lengths as lengths
+from rotoscope.experiments.theory.run import STATEMENTS
+from rotoscope.ledger import (
+    ours_depths,
+    ours_models,
+    p1_canonical,
+    p1_models,
+    p2_layers,
+    p2_learning,
+    p2_lengths,
+)
 from rotoscope.ledger.claim import COSTS, Claim
-from rotoscope.ledger.claim_runs import Workshop
+from rotoscope.ledger.claim_runs import ClaimRuns
 from rotoscope.ledger.result import Ledger
+from rotoscope.ledger.verdicts import Finding, of_statement
 from rotoscope.progress import progress_bar
 from rotoscope.runs.files import write_text
 from rotoscope.runs.run import Run
 from rotoscope.settings import nearest
 
-ROOMS = (theory, models, canonical, learning, layers, lengths, costs, depths, ours)
-CLAIMS: dict[str, Claim] = {claim.id: claim for room in ROOMS for claim in room.CLAIMS}
+
+def _statement(name: str, runs: ClaimRuns) -> Finding:
+    """What the check of one theorem, construction or erratum found."""
+    row = runs.theory(name).statements.set_index("name").loc[name]
+    note = ""
+    if row["verdict"] != "holds":
+        checked = "checked" if row["correction_holds"] else "NOT confirmed"
+        note = f"instead: {row['correction']} ({checked}); against it: {row['counterexample']}"
+    verdict = of_statement(row["verdict"], STATEMENTS[name].says, bool(row["correction_holds"]))
+    return Finding(row["figure"], verdict, note=note)
+
+
+THEORY = [
+    Claim(
+        id=f"theory-{statement.name}",
+        paper="p1" if "P1" in statement.source else "p2",
+        where=statement.source.split(maxsplit=1)[1],
+        says=statement.says,
+        kind="theorem",
+        statement=statement.claim,
+        paper_value="proved" if "Theorem" in statement.source or "Corollary" in statement.source else "stated",
+        rule="reproduced if the check finds no exception; corrected if it holds after the repair that stands beside it",
+        reason="one counterexample is enough; only what is known to be printed can be false as printed",
+        needs="theory",
+        compute=partial(_statement, statement.name),
+    )
+    for statement in STATEMENTS.values()
+]
+"""The theorems, constructions and errata: one claim per statement of the theory lab."""
+EMPIRICAL = (p1_models, p1_canonical, p2_learning, p2_layers, p2_lengths, ours_depths, ours_models)
+CLAIMS: dict[str, Claim] = {
+    claim.id: claim for claim in (*THEORY, *(claim for module in EMPIRICAL for claim in module.CLAIMS))
+}
 
 
 def chosen(which: str | None = None) -> list[Claim]:
@@ -36,13 +70,13 @@ def chosen(which: str | None = None) -> list[Claim]:
     claims = list(CLAIMS.values())
     if which is None:
         return claims
-    found = [claim for claim in claims if which in (claim.paper, claim.id)]
-    if not found:
+    chosen = [claim for claim in claims if which in (claim.paper, claim.id)]
+    if not chosen:
         hint = nearest(which, [claim.id for claim in claims])
         raise RotoscopeError(
             f"no claim called '{which}': {hint}give p1, p2, ours or a claim's id; there are {len(claims)}"
         )
-    return found
+    return chosen
 
 
 def reproduce(
@@ -65,11 +99,11 @@ def reproduce(
     if cost not in COSTS:
         raise RotoscopeError(f"unknown cost '{cost}'; choose {', '.join(COSTS)}")
     claims = chosen(which)
-    workshop = Workshop(Path(out), cost, subject, device, one_hop)
+    runs = ClaimRuns(Path(out), cost, subject, device, one_hop)
     settings = {
         "which": which or "all",
         "cost": cost,
-        "subject": str(workshop.source_name),
+        "subject": str(subject if isinstance(subject, (str, Path)) else runs.subject.name),
         "one_hop": [str(run) for run in one_hop],
         "claims": [claim.id for claim in claims],
     }
@@ -78,32 +112,36 @@ def reproduce(
         return run.finished
     with progress_bar("claims", len(claims), show_progress) as bar:
         for claim in claims:
-            run.piece(claim.id, partial(_judged, claim, workshop))
+            run.piece(claim.id, partial(_judged, claim, runs))
             bar.advance()
     ledger = run.finish(timings={"total_s": float(run.result.rows["seconds"].sum())})
     write_text(Path(out) / "ledger.md", ledger.markdown())
     return ledger
 
 
-def _judged(claim: Claim, workshop: Workshop) -> dict[str, pd.DataFrame]:
+def _judged(claim: Claim, runs: ClaimRuns) -> dict[str, pd.DataFrame]:
     began = time.perf_counter()
-    found = claim.compute(workshop)
+    finding = claim.compute(runs)
+    model = str(runs.source if isinstance(runs.source, (str, Path)) else runs.subject.name)
     row = {
         "id": claim.id,
         "paper": claim.paper,
+        "kind": claim.kind,
         "place": claim.place,
         "statement": claim.statement,
         "paper_value": claim.paper_value,
-        "our_value": found.value,
-        "null_value": found.null,
-        "verdict": found.verdict,
+        "our_value": finding.value,
+        "null_value": finding.null,
+        "verdict": finding.verdict,
         "judged": claim.rule,
         "reason": claim.reason,
-        "note": found.note,
-        "rests_on": workshop.rests_on(claim.needs) if found.value else "",
+        "restated": claim.restated,
+        "was": claim.was,
+        "note": finding.note,
+        "rests_on": runs.rests_on(claim.needs) if finding.value else "",
         "cost": claim.cost,
-        "command": claim.command(workshop.cost, str(workshop.source_name)),
-        "recompute": claim.recompute(workshop.cost, str(workshop.source_name)),
+        "command": claim.command(runs.cost, model),
+        "recompute": claim.recompute(runs.cost, model),
         "seconds": time.perf_counter() - began,
     }
     return {"ledger": pd.DataFrame([row])}

@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pandas as pd
 
 from rotoscope.experiments.depths.result import SwapDepths
-from rotoscope.ledger.claim import beside_untrained, claims, rank_correlation
-from rotoscope.ledger.claim_runs import Workshop
-from rotoscope.ledger.depth_runs import MODEL, lean
-from rotoscope.ledger.p1_models import banded, further
-from rotoscope.ledger.verdicts import Finding, Found, goes_beyond, judged
+from rotoscope.ledger.claim import BesideModels, claims
+from rotoscope.ledger.claim_runs import ClaimRuns, Runs
+from rotoscope.ledger.layer_depths import MODEL, lean
+from rotoscope.ledger.verdicts import (
+    IN_PART,
+    REPRODUCED,
+    Finding,
+    Outcome,
+    beside_draws,
+    beyond,
+    judged,
+    null_verdict,
+    rank_correlation,
+)
 from rotoscope.scores.classes import purity_classes
 from rotoscope.stats.aggregate import CLASSED_BY, INDEX, INPUT_SCORES, SCORES, permuted_scores
+from rotoscope.stats.verdict import Verdict
 
 POSITIONAL, SYMBOLIC = SCORES
-LATE = range(7, 12)
-"""Layers of the number model that are pure symbolic at their own layer in all seeds."""
+CHOSEN_ON = "0"
+"""The training on which layers are chosen; the others are judged."""
 MOST = 0.9
 """What counts as nearly all."""
 DEALS, RESAMPLES, LEVEL = 10_000, 1000, 0.05
@@ -30,48 +41,67 @@ TRAINED, LONGER = 17, (34, 136)
 # Layers of multi-hop models
 
 
-def _by_training(workshop: Workshop, task: str, own: bool) -> dict[str, pd.DataFrame]:
+def _by_training(runs: Runs, task: str, own: bool) -> dict[str, pd.DataFrame]:
     """The layers of every training's last model, at their own layer or with the prompt permuted."""
-    rows = workshop.depths.last.query("task == @task and own == @own and (own or depth == 0)")
+    rows = runs.depths().last.query("task == @task and own == @own and (own or depth == 0)")
     return {str(name): table.set_index("layer").sort_index() for name, table in rows.groupby("training")}
 
 
-def own_layer(workshop: Workshop) -> Found:
-    """Which of the late layers of the number model are pure symbolic where the papers swap."""
+def _pure_symbolic(table: pd.DataFrame) -> list[int]:
+    """The layers that are pure symbolic where the papers swap."""
+    classes = purity_classes(table[POSITIONAL], table[SYMBOLIC])
+    return [int(layer) for layer, name in zip(table.index, classes, strict=True) if name == "symbolic"]
+
+
+def chosen_layers(runs: Runs, task: str) -> list[int]:
+    """The layers that are pure symbolic in the training they are chosen on."""
+    tables = _by_training(runs, task, own=True)
+    return _pure_symbolic(tables[CHOSEN_ON]) if CHOSEN_ON in tables else []
+
+
+def own_layer(runs: Runs) -> Outcome:
+    """Which of the layers chosen on one training of the number task are pure symbolic in the others."""
+    layers = chosen_layers(runs, "number")
     texts, counts = [], []
-    for training, table in _by_training(workshop, "number", own=True).items():
-        late = table.reindex(list(LATE))
-        classes = purity_classes(late[POSITIONAL], late[SYMBOLIC])
-        pure = [layer for layer, name in zip(LATE, classes, strict=True) if name == "symbolic"]
-        texts.append(f"seed {training}: {pure}")
-        counts.append(len(pure))
-    value = f"pure symbolic at their own layer: {'; '.join(texts)}"
-    return Found(value, min(counts) == len(LATE), min(counts) > len(LATE) / 2)
+    for training, table in _by_training(runs, "number", own=True).items():
+        if training != CHOSEN_ON:
+            pure = [layer for layer in _pure_symbolic(table) if layer in layers]
+            texts.append(f"seed {training}: {pure}")
+            counts.append(len(pure))
+    value = f"of layers {layers} of seed {CHOSEN_ON}, pure symbolic at their own layer in {'; '.join(texts)}"
+    if not layers or not counts:
+        return Outcome(value, False)
+    return Outcome(value, min(counts) == len(layers), min(counts) > len(layers) / 2)
 
 
-def follows(task: str, layers: range, sign: int, workshop: Workshop) -> Finding:
-    """In how many layers the score that is said is the larger one with the prompt permuted, in every training.
+def follows(task: str, sign: int, runs: ClaimRuns) -> Finding:
+    """In how many layers the score that is claimed is the larger one with the prompt permuted, in every training.
 
-    `sign` is 1 for the place, -1 for the token.
+    `sign` is 1 for the place (layers chosen on one training, judged on the others), -1 for the token (all layers).
     """
-    draws = [sign * x for x in _leans_of_null(workshop, task, layers)]
-    texts, there, beyond = [], [], []
-    for training, table in _by_training(workshop, task, own=False).items():
-        rows = table.reindex(list(layers))
-        leans, error = lean(rows)
-        there.append(int((sign * (rows[POSITIONAL] - rows[SYMBOLIC]) > 0).sum()))
-        beyond.append(goes_beyond(sign * leans, error, draws))
-        texts.append(f"seed {training}: {there[-1]} of {len(layers)} layers, lean {sign * leans:.2f}")
+    layers = chosen_layers(runs, task) if sign > 0 else list(range(12))
+    draws = [sign * x for x in _leans_of_null(runs, task, layers)]
+    texts, larger, verdicts = [], [], []
+    for training, table in _by_training(runs, task, own=False).items():
+        if sign < 0 or training != CHOSEN_ON:
+            rows = table.reindex(layers)
+            leans, error = lean(rows)
+            larger.append(int((sign * (rows[POSITIONAL] - rows[SYMBOLIC]) > 0).sum()))
+            verdicts.append((sign * leans, null_verdict(sign * leans, error, draws)))
+            texts.append(f"seed {training}: {larger[-1]} of {len(layers)} layers, lean {sign * leans:.2f}")
     value = f"follow the {'place' if sign > 0 else 'token'}: {'; '.join(texts)}"
-    further = f"{sum(beyond)} of {len(beyond)} beyond random models"
-    verdict = judged(
-        min(there) == len(layers), in_part=min(there) > len(layers) / 2, null=0 if all(beyond) else 2
-    )
-    return Finding(f"{value}; {further}", verdict, f"lean {min(draws):.2f} to {max(draws):.2f}")
+    null = f"lean {min(draws):.2f} to {max(draws):.2f}" if draws else ""
+    if not larger or not layers:
+        return Finding(value, judged(False), null)
+    everywhere, mostly = min(larger) == len(layers), min(larger) > len(layers) / 2
+    verdict, why = beside_draws(mostly, verdicts)
+    count = sum(beyond(x, v) for x, v in verdicts)
+    value += f"; {count} of {len(verdicts)} beyond random models"
+    return Finding(value, IN_PART if verdict == REPRODUCED and not everywhere else verdict, null, why)
 
 
-def _leans_of_null(workshop: Workshop, task: str, layers: range) -> list[float]:
-    rows = workshop.depths.null.query("task == @task and not own and depth == 0")
+def _leans_of_null(runs: Runs, task: str, layers: list[int]) -> list[float]:
+    rows = runs.depths().null.query("task == @task and not own and depth == 0")
     rows = rows[rows["layer"].isin(layers)]
     return [float((draw[POSITIONAL] - draw[SYMBOLIC]).mean()) for _, draw in rows.groupby("draw")]
 
@@ -79,10 +109,10 @@ def _leans_of_null(workshop: Workshop, task: str, layers: range) -> list[float]:
 # How far a model generalises
 
 
-def generalising(workshop: Workshop) -> pd.DataFrame:
+def generalising(runs: Runs) -> pd.DataFrame:
     """One row per model and checkpoint: mean positional scores of both kinds over layers, accuracy at 17 and at 34 to 136
     tokens; only those that have learned their task."""
-    layers, accuracy = workshop.depths.layers, workshop.depths.accuracy
+    layers, accuracy = runs.depths().layers, runs.depths().accuracy
     ends = layers[layers["own"] | (layers["depth"] == 0)]
     scores = ends.groupby([*MODEL, "own"])[POSITIONAL].mean().unstack("own")
     scores = scores.rename(columns={False: "prompt", True: "own_layer"})
@@ -96,28 +126,28 @@ def told_by(points: pd.DataFrame) -> dict[str, float]:
     return {name: rank_correlation(points[name], points["longer"]) for name in ("prompt", "own_layer")}
 
 
-def length_told(workshop: Workshop) -> Found:
+def length_told(runs: Runs) -> Outcome:
     """Which score ranks models better by how far they generalise."""
-    points = generalising(workshop)
+    points = generalising(runs)
     trainings = [rows for _, rows in points.groupby(["task", "training"])]
     if len(trainings) < 3:
-        return Found(f"{len(trainings)} trainings that learned their task", False)
-    found = told_by(points)
+        return Outcome(f"{len(trainings)} trainings that learned their task", False)
+    ranks = told_by(points)
     low, high = _difference(trainings)
     means = pd.DataFrame([rows[["prompt", "own_layer", "longer"]].mean() for rows in trainings])
-    p = {name: _dealt(means[name], means["longer"]) for name in found}
+    p = {name: _dealt(means[name], means["longer"]) for name in ranks}
     value = (
-        f"rank correlation pos_0 {found['prompt']:.2f} (p = {p['prompt']:.4f}), own layer "
-        f"{found['own_layer']:.2f} (p = {p['own_layer']:.4f}), difference "
-        f"{found['prompt'] - found['own_layer']:.2f} [{low:.2f}, {high:.2f}]; {len(points)} models and checkpoints of "
+        f"rank correlation pos_0 {ranks['prompt']:.2f} (p = {p['prompt']:.4f}), own layer "
+        f"{ranks['own_layer']:.2f} (p = {p['own_layer']:.4f}), difference "
+        f"{ranks['prompt'] - ranks['own_layer']:.2f} [{low:.2f}, {high:.2f}]; {len(points)} models and checkpoints of "
         f"{len(trainings)} trainings"
     )
     inside = []
     for task, rows in points.groupby("task"):
-        told = told_by(rows)
-        inside.append(f"{task} pos_0 {told['prompt']:.2f}, own layer {told['own_layer']:.2f}")
-    ranks = p["prompt"] <= LEVEL
-    return Found(value, bool(ranks and high < 0), bool(ranks), f"within a task: {'; '.join(inside)}")
+        within = told_by(rows)
+        inside.append(f"{task} pos_0 {within['prompt']:.2f}, own layer {within['own_layer']:.2f}")
+    told = p["prompt"] <= LEVEL
+    return Outcome(value, bool(told and high < 0), bool(told), f"within a task: {'; '.join(inside)}")
 
 
 def _difference(trainings: list[pd.DataFrame], seed: int = 0) -> tuple[float, float]:
@@ -137,8 +167,8 @@ def _difference(trainings: list[pd.DataFrame], seed: int = 0) -> tuple[float, fl
 def _ranks(values: np.ndarray) -> np.ndarray:
     """From one on; what is equal shares its mean rank."""
     _, place, count = np.unique(values, return_inverse=True, return_counts=True)
-    found: np.ndarray = (np.cumsum(count) - (count - 1) / 2)[place]
-    return found
+    ranks: np.ndarray = (np.cumsum(count) - (count - 1) / 2)[place]
+    return ranks
 
 
 def _dealt(score: pd.Series, accuracy: pd.Series, seed: int = 0) -> float:
@@ -156,23 +186,23 @@ def _classes(rows: pd.DataFrame, gamma: float) -> pd.DataFrame:
     """By head, from scores per prompt: the class at its layer and in the permuted prompt (none where too little is covered)."""
     columns = [name for name in CLASSED_BY if name in rows]
     means = rows.groupby(INDEX)[columns].mean()
-    found = {"layer": purity_classes(means[POSITIONAL], means[SYMBOLIC], gamma)}
+    classes = {"layer": purity_classes(means[POSITIONAL], means[SYMBOLIC], gamma)}
     permuted = permuted_scores({name: means[name] for name in columns})
     if permuted is not None:
-        found["prompt"] = purity_classes(*permuted, gamma)
-    return pd.DataFrame(found, index=means.index)
+        classes["prompt"] = purity_classes(*permuted, gamma)
+    return pd.DataFrame(classes, index=means.index)
 
 
 def _leaning(rows: pd.DataFrame, gamma: float) -> int:
     """How many heads that are pure symbolic at their layer follow the place more than the fact in the prompt."""
     heads = _classes(rows, gamma)
-    seen = heads[(heads["layer"] == "symbolic") & heads["prompt"].notna()].index
-    means = rows.groupby(INDEX)[INPUT_SCORES].mean().loc[seen]
+    covered = heads[(heads["layer"] == "symbolic") & heads["prompt"].notna()].index
+    means = rows.groupby(INDEX)[INPUT_SCORES].mean().loc[covered]
     return int((means[INPUT_SCORES[0]] > means[INPUT_SCORES[1]]).sum())
 
 
-def _share(rows: pd.DataFrame, gamma: float, at_layer: str, in_prompt: str) -> tuple[int, int, int]:
-    """How many heads have a class at their layer, of how many of them the prompt says something, and how many are so there."""
+def _count(rows: pd.DataFrame, gamma: float, at_layer: str, in_prompt: str) -> tuple[int, int, int]:
+    """Heads with a class at their layer, those of them that the prompt's swaps cover, and those with a class in the prompt."""
     heads = _classes(rows, gamma)
     heads = heads[heads["layer"] == at_layer]
     return len(heads), int(heads["prompt"].notna().sum()), int((heads["prompt"] == in_prompt).sum())
@@ -188,8 +218,8 @@ def _interval(rows: pd.DataFrame, figure: Callable[[pd.DataFrame], float]) -> tu
     return error, float(error * stdtrit(len(left) - 1, 0.975))
 
 
-def _more_than_random(run: SwapDepths, kind: str) -> tuple[bool, str]:
-    """Whether more heads are of a class at their layer than in random models, and how many there are in those."""
+def _more_than_random(run: SwapDepths, kind: str) -> tuple[float, Verdict, str]:
+    """The share of heads of a class at their layer, what random models say of it, and how many they have."""
 
     def share(rows: pd.DataFrame) -> float:
         return float((_classes(rows[[*INDEX, *SCORES]], run.gamma)["layer"] == kind).mean())
@@ -199,81 +229,63 @@ def _more_than_random(run: SwapDepths, kind: str) -> tuple[bool, str]:
     error, _ = _interval(run.scored, share)
     heads = len(run.scored.groupby(INDEX).size())
     counts = ", ".join(f"{round(x * heads)}" for x in draws)
-    return goes_beyond(share(run.scored), error, draws), f"{counts} such heads of {heads}"
+    value = share(run.scored)
+    return value, null_verdict(value, error, draws), f"{counts} such heads of {heads}"
 
 
-def _carried_row(run: SwapDepths) -> pd.Series:
-    return run.statistics().set_index("statistic").loc["carried of symbolic"]
-
-
-def _null_of_carried(row: pd.Series) -> str:
-    """Of the draws that have heads pure symbolic at their layer, the share of these that stays."""
-    draws = int(row["null_draws"])
-    if not draws:
-        return "no draw has a symbolic head"
-    share = banded(row, "null_") if draws > 1 else f"{row['null_value']:.2f}"
-    return f"of symbolic heads {share} carried, in {draws} draw{'s' * (draws > 1)} with such heads"
-
-
-def carried(workshop: Workshop) -> Finding:
+def carried(runs: ClaimRuns) -> Finding:
     """What becomes of heads that are pure symbolic at their layer when the prompt is permuted."""
-    run = workshop.carried
+    run = runs.carried()
 
     def share(rows: pd.DataFrame) -> float:
-        _, known, there = _share(rows, run.gamma, "symbolic", "positional")
-        return there / known if known else 0.0
+        _, known, carried = _count(rows, run.gamma, "symbolic", "positional")
+        return carried / known if known else 0.0
 
-    heads, known, there = _share(run.scored, run.gamma, "symbolic", "positional")
+    counts = _count(run.scored, run.gamma, "symbolic", "positional")
     _, reach = _interval(run.scored, share)
-    value = share(run.scored)
-    low, high = np.clip([value - reach, value + reach], 0, 1)
-    row = _carried_row(run)
-    text = (
-        f"{there} of {known} carried, {value:.2f} [{low:.2f}, {high:.2f}] ({_leaning(run.scored, run.gamma)} follow the place "
-        "more than the fact)"
+    low, high = np.clip([share(run.scored) - reach, share(run.scored) + reach], 0, 1)
+    finding = _counted(run, "symbolic", counts, low > 0.5, high > 0.5)
+    value = f"{counts[2]} of {counts[1]} carried, {share(run.scored):.2f} [{low:.2f}, {high:.2f}]"
+    return replace(
+        finding, value=f"{value} ({_leaning(run.scored, run.gamma)} follow the place more than the fact)"
     )
-    beyond = further(row)
-    verdict = judged(beyond and low > 0.5, in_part=beyond)
-    return Finding(text, verdict, _null_of_carried(row), _asked(workshop, heads - known))
 
 
-def _asked(workshop: Workshop, unknown: int) -> str:
-    asked = workshop.asked_of()
-    return asked + (f"; of {unknown} more the swaps hold too little" if unknown else "")
+def _note(run: SwapDepths, uncovered: int, why: str = "") -> str:
+    covered = f"of {uncovered} more the swaps hold too little" if uncovered else ""
+    return "; ".join(filter(None, (why, f"on {run.name}", covered)))
 
 
-def none_symbolic(workshop: Workshop) -> Finding:
-    run = workshop.carried
-    heads, known, there = _share(run.scored, run.gamma, "symbolic", "symbolic")
-    return _counted(workshop, "symbolic", heads, known, there, there == 0, there <= (1 - MOST) * known)
+def none_symbolic(runs: ClaimRuns) -> Finding:
+    run = runs.carried()
+    heads, known, count = _count(run.scored, run.gamma, "symbolic", "symbolic")
+    return _counted(run, "symbolic", (heads, known, count), count == 0, count <= (1 - MOST) * known)
 
 
-def positional_stay(workshop: Workshop) -> Finding:
-    run = workshop.carried
-    heads, known, there = _share(run.scored, run.gamma, "positional", "positional")
-    return _counted(workshop, "positional", heads, known, there, there == known, there >= MOST * known)
+def positional_stay(runs: ClaimRuns) -> Finding:
+    run = runs.carried()
+    heads, known, count = _count(run.scored, run.gamma, "positional", "positional")
+    return _counted(run, "positional", (heads, known, count), count == known, count >= MOST * known)
 
 
-def _counted(
-    workshop: Workshop, kind: str, heads: int, known: int, there: int, as_said: bool, in_part: bool
-) -> Finding:
-    beyond, null = _more_than_random(workshop.carried, kind)
-    text = f"{there} of {known} heads pure {kind} at their layer are pure {kind} in the prompt"
-    verdict = judged(known > 0 and as_said, in_part=known > 0 and in_part, null=0 if beyond else 2)
-    return Finding(text, verdict, null, _asked(workshop, heads - known))
+def _counted(run: SwapDepths, kind: str, counts: tuple[int, int, int], met: bool, in_part: bool) -> Finding:
+    """The verdict on what heads of a class do, of which there must be more than in random models."""
+    heads, known, count = counts
+    value, null, text = _more_than_random(run, kind)
+    verdict, why = beside_draws(bool(known and (met or in_part)), [(value, null)])
+    if verdict == REPRODUCED and not met:
+        verdict = IN_PART
+    words = f"{count} of {known} heads pure {kind} at their layer are pure {kind} in the prompt"
+    return Finding(words, verdict, text, _note(run, heads - known, why))
 
 
-def carry_depth(workshop: Workshop) -> Finding:
+def carry_depth(runs: ClaimRuns) -> Finding:
     """How many positional heads the layers hold that can have written the place, beside layers dealt anew."""
-    run = workshop.curves
+    run = runs.curves()
     heads = run.at()
-    row = _carried_row(run)
-    null = _null_of_carried(row)
-    carried = heads[heads["head_class"] == "carried"]
-    if carried["carry_depth"].isna().all():
-        return Finding(
-            "no carried head whose carry depth was located", judged(False), null, workshop.asked_of()
-        )
+    carried = heads[heads["head_class"] == "carried"].dropna(subset="carry_depth")
+    if carried.empty:
+        return Finding("no carried head whose carry depth was located", judged(False), "", _note(run, 0))
     counts = heads[heads["head_class"] == "positional"].groupby("layer").size()
     at = carried["carry_depth"].dropna().to_numpy(dtype=int)
     layers = counts.reindex(range(int(carried["layer"].max())), fill_value=0).to_numpy(dtype=float)
@@ -286,8 +298,10 @@ def carry_depth(workshop: Workshop) -> Finding:
         f"{value:.2f} positional heads at and right below {len(at)} carry depths (median {np.median(at):.1f}; positional heads: "
         f"median layer {np.median(np.repeat(counts.index, counts)):.1f}), p = {p:.4f}"
     )
-    null = f"layers dealt anew {dealt.mean():.2f} [{ends[0]:.2f}, {ends[1]:.2f}]; {null}"
-    return Finding(text, judged(p <= LEVEL), null, workshop.asked_of())
+    share, random, text_of_random = _more_than_random(run, "symbolic")
+    verdict, why = beside_draws(p <= LEVEL, [(share, random)])
+    null = f"layers dealt anew {dealt.mean():.2f} [{ends[0]:.2f}, {ends[1]:.2f}]; {text_of_random}"
+    return Finding(text, verdict, null, _note(run, 0, why))
 
 
 def _near(layers: np.ndarray, at: np.ndarray) -> float:
@@ -296,19 +310,15 @@ def _near(layers: np.ndarray, at: np.ndarray) -> float:
     return float((layers[at] + below).mean())
 
 
-COMPUTED: dict[str, Callable[[Workshop], Finding]] = {
-    "ours-number-own-layer": beside_untrained(own_layer),
-    "ours-number-place": partial(follows, "number", LATE, 1),
-    "ours-letter-fact": partial(follows, "letter", range(12), -1),
-    "ours-length": beside_untrained(length_told),
-}
-LANGUAGE = claims(
+CLAIMS = claims(
     {
+        "ours-number-own-layer": BesideModels(own_layer),
+        "ours-number-place": partial(follows, "number", 1),
+        "ours-letter-fact": partial(follows, "letter", -1),
+        "ours-length": BesideModels(length_told),
         "ours-carried": carried,
         "ours-none-symbolic": none_symbolic,
         "ours-positional-stay": positional_stay,
         "ours-carry-depth": carry_depth,
-    },
-    learned=True,
+    }
 )
-CLAIMS = [*claims(COMPUTED, learned=True), *LANGUAGE]

@@ -2,40 +2,52 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pandas as pd
 
 from rotoscope.experiments.paper_tables import TABLE_1
-from rotoscope.experiments.roles.result import ARRIVED, Roles
-from rotoscope.experiments.roles.run import ideal_hop
-from rotoscope.ledger.claim import Look, beside_untrained, claims, one_way
-from rotoscope.ledger.claim_runs import Workshop
-from rotoscope.ledger.verdicts import Finding, Found
-from rotoscope.ledger.verdicts import beside as beside_null
+from rotoscope.experiments.roles.result import ARRIVED, ROLE, Roles, ideal_hop
+from rotoscope.ledger.claim import BesideModels, Look, claims
+from rotoscope.ledger.claim_runs import ClaimRuns, Runs
+from rotoscope.ledger.verdicts import Finding, Outcome, beside, resultant
 
 TASKS = ("number", "letter")
-HOPS = 4
+HOPS, LAYERS = 4, 12
 NEAR = 5
 """Frequency ids of 64: P2's own late layers differ by as much from one another."""
+UNIFORM = 0.99
+"""With so much of the largest entropy, the weights over frequencies are those of any model: no average is defined."""
+KEYS_ALIKE, TURNED = 0.9, 0.05
 
 
-def pointing_heads(task: str, role: str, target: str, workshop: Workshop) -> Found:
-    table = workshop.roles(task).table()
-    named = table[table["role"] == role]
-    value = ", ".join(f"layer {row.layer}: {row.on_pointed:.2f}" for row in named.itertuples()) or "none"
-    return Found(f"attention on {target}: {value}", len(named) >= HOPS, len(named) >= HOPS / 2)
+def pointing_heads(task: str, target: str, runs: Runs) -> Outcome:
+    """Heads whose attention lies ahead on the path, where the states already hold what is pointed at."""
+    ahead = _ahead_on_path(runs.roles(task))
+    named = ahead[ahead >= ROLE]
+    value = ", ".join(f"layer {layer}: {share:.2f}" for layer, share in named.items()) or "none"
+    note = f"largest of all layers {ahead.max():.2f}"
+    return Outcome(
+        f"attention on {target} and what follows it: {value}", len(named) >= HOPS, len(named) >= HOPS / 2, note
+    )
 
 
-def reflexive_heads(workshop: Workshop) -> Found:
-    tables = [workshop.roles(task).table() for task in TASKS]
+def _ahead_on_path(run: Roles) -> pd.Series:
+    """By layer, the share of attention on the tokens ahead on the path, at the places that point on."""
+    table = run.table().groupby("layer").first()
+    return table["along_path"] - table["on_self"]
+
+
+def reflexive_heads(runs: Runs) -> Outcome:
+    tables = [runs.roles(task).table() for task in TASKS]
     named = [int((t["role"] == "Reflexive").sum()) for t in tables]
     largest = max(float(t["on_self"].max()) for t in tables)
-    deepest = [float(t.set_index("layer")["along_path"].iloc[-1]) for t in tables]
-    along = f"number {deepest[0]:.2f}, letter {deepest[1]:.2f}"
-    return Found(
+    along = ", ".join(
+        f"{task} {t.set_index('layer')['along_path'].iloc[-1]:.2f}"
+        for task, t in zip(TASKS, tables, strict=True)
+    )
+    return Outcome(
         f"{sum(named)} heads; largest share of attention on itself {largest:.2f}",
         min(named) >= HOPS,
         min(named) >= HOPS / 2,
@@ -43,32 +55,35 @@ def reflexive_heads(workshop: Workshop) -> Found:
     )
 
 
-def flow(task: str, workshop: Workshop) -> Found:
-    found = workshop.roles(task).agreement.groupby("layer")["agreement"].mean().loc[1:]
-    value = f"agreement after each layer {', '.join(f'{x:.2f}' for x in found)}"
-    return Found(value, bool(found.min() >= ARRIVED), bool(found.iloc[HOPS - 1 :].min() >= ARRIVED))
+def flow(task: str, runs: Runs) -> Outcome:
+    """How often a token can be read that is as far along the path as the composition has come, or farther."""
+    farthest = _farthest(runs.roles(task), LAYERS)
+    ideal = np.array([ideal_hop(task, layer, hops, place) for layer, hops, place in farthest.index])
+    reached = pd.Series(farthest.to_numpy() >= ideal, index=farthest.index).groupby("layer").mean()
+    value = f"as far or farther after each layer {', '.join(f'{x:.2f}' for x in reached)}"
+    return Outcome(value, bool(reached.min() >= ARRIVED), bool(reached.iloc[HOPS - 1 :].min() >= ARRIVED))
 
 
-def ideal_flow(workshop: Workshop) -> Found:
+def ideal_flow(runs: Runs) -> Outcome:
     """How often the farthest token that can be read is that of the task's own idealised flow, and of the other's."""
     texts: list[str] = []
     own: list[float] = []
     other: list[float] = []
     for task in TASKS:
-        farthest = _farthest(workshop.roles(task))
+        farthest = _farthest(runs.roles(task), HOPS)
         shares = {kind: _agreeing(farthest, kind) for kind in TASKS}
         own.append(shares.pop(task))
         other += shares.values()
         texts.append(f"{task}: {own[-1]:.2f} as its own, {other[-1]:.2f} as the other task's")
     apart = all(a > b for a, b in zip(own, other, strict=True))
-    return Found("; ".join(texts), apart and min(own) >= ARRIVED, apart and min(own) > 0.5)
+    return Outcome("; ".join(texts), apart and min(own) >= ARRIVED, apart and min(own) > 0.5)
 
 
-def _farthest(run: Roles) -> pd.Series:
-    """By (layer, hops, path_index), up to as many layers as hops: how far ahead the state can be read."""
-    flow = run.flow[run.flow["layer"].between(1, HOPS)]
-    read = flow["ahead"].where(flow["accuracy"] >= ARRIVED, -1)
-    return read.groupby([flow[name] for name in ("layer", "hops", "path_index")]).max()
+def _farthest(run: Roles, layers: int) -> pd.Series:
+    """By (layer, hops, path_index), after each of the first layers: how far ahead the state can be read."""
+    rows = run.flow[run.flow["layer"].between(1, layers)]
+    read = rows["ahead"].where(rows["accuracy"] >= ARRIVED, -1)
+    return read.groupby([rows[name] for name in ("layer", "hops", "path_index")]).max()
 
 
 def _agreeing(farthest: pd.Series, task: str) -> float:
@@ -76,10 +91,10 @@ def _agreeing(farthest: pd.Series, task: str) -> float:
     return float((farthest.to_numpy() == np.array(ideal)).mean())
 
 
-def hop_order(workshop: Workshop) -> Found:
-    texts, found = [], []
+def hop_order(runs: Runs) -> Outcome:
+    texts, ordered = [], []
     for task in TASKS:
-        run = workshop.roles(task)
+        run = runs.roles(task)
         arrives, middle = run.answer_arrives, run.arrivals().query("path_index > 0")["arrived_before_layer"]
         needed = int((middle > 0).sum())
         texts.append(
@@ -87,64 +102,91 @@ def hop_order(workshop: Workshop) -> Found:
         )
         reached = bool((arrives <= run.attention["layer"].max() + 1).all())
         later = reached and bool((arrives.diff().dropna() > 0).all())
-        found.append(later and run.in_hop_order() and needed == len(middle))
-    return Found("; ".join(texts) + " (for 1 to 4 hops)", all(found), any(found))
+        ordered.append(later and run.in_hop_order() and needed == len(middle))
+    return Outcome("; ".join(texts) + " (for 1 to 4 hops)", all(ordered), any(ordered))
 
 
-def shortcuts(workshop: Workshop) -> Found:
-    found = {task: workshop.roles(task).arrivals()["shortcut"] for task in TASKS}
-    value = ", ".join(f"{task}: {places.sum()} of {len(places)} places" for task, places in found.items())
-    seen = any(places.any() for places in found.values())
-    return Found(f"answer decodable in fewer layers than hops at {value}", seen)
-
-
-def table_1(task: str, workshop: Workshop) -> Finding:
-    """By the logits a head attends with, as defined; the products before scaling stand beside it."""
-    ids, nothing = (shop.geometry(task).weighted_ids() for shop in (workshop, workshop.untrained))
-    theirs = np.array(TABLE_1[task], dtype=float)
-    found, null = (
-        _beside_table(table["weighted_id"].to_numpy(), theirs, nothing["weighted_id"].to_numpy())
-        for table in (ids, nothing)
+def shortcuts(runs: Runs) -> Outcome:
+    """Places with two hops or more to go: those where the answer can be read after fewer layers than hops."""
+    tables = {task: runs.roles(task).arrivals() for task in TASKS}
+    cases = {task: table.loc[table["hops_left"] >= 2, "shortcut"] for task, table in tables.items()}
+    value = ", ".join(f"{task} {places.sum()} of {len(places)} places" for task, places in cases.items())
+    return Outcome(
+        f"answer decodable in fewer layers than hops: {value}",
+        any(places.all() for places in cases.values()),
+        any(places.any() for places in cases.values()),
     )
-    if len(ids) == len(theirs):
-        products = ids["product_weighted_id"].to_numpy()
-        beside = f"{', '.join(f'{x:.0f}' for x in products)}, off by {_off(products, theirs):.1f}"
-        found = replace(found, note=f"{found.note}; by unscaled products {beside}")
-    return beside_null(found, null)
 
 
-def _beside_table(ours: np.ndarray, theirs: np.ndarray, nothing: np.ndarray) -> Found:
-    value = ", ".join(f"{x:.0f}" for x in ours)
-    if len(ours) != len(theirs):
-        return Found(value, False, note=f"a model of {len(ours)} layers, where P2's has {len(theirs)}")
-    close = np.abs(ours - theirs) <= NEAR
-    off, most = _off(ours, theirs), _off(nothing, theirs)
-    note = f"{int(close.sum())} of {len(ours)} layers within {NEAR}; off by {off:.1f} on average (untrained {most:.1f})"
-    return Found(value, bool(close.all()), off <= most / 2, note)
+def table_1(task: str, runs: ClaimRuns) -> Finding:
+    """By the scaled logits a head attends with, in the layers where these give frequencies unequal weights."""
+    untrained = runs.nulls[0].geometry(task)
+    outcomes = [_frequencies(task, run, untrained) for run in (runs.geometry(task), untrained)]
+    return beside(outcomes[0], {"untrained models": outcomes[1]})
 
 
-def _off(ours: np.ndarray, theirs: np.ndarray) -> float:
-    return float(np.abs(ours - theirs).mean()) if len(ours) == len(theirs) else np.inf
+def _frequencies(task: str, run, untrained) -> Outcome:  # type: ignore[no-untyped-def]
+    printed = np.array(TABLE_1[task], dtype=float)
+    table = run.weighted_ids()
+    ids, nothing = table["weighted_id"].to_numpy(), untrained.weighted_ids()["weighted_id"].to_numpy()
+    value = ", ".join(f"{x:.0f}" for x in ids)
+    if len(ids) != len(printed):
+        return Outcome(value, False, note=f"a model of {len(ids)} layers, where P2's has {len(printed)}")
+    defined = _weight_entropy(run) < UNIFORM
+    count = int(defined.sum())
+    product = ", ".join(f"{x:.0f}" for x in table["product_weighted_id"])
+    note = f"weights are defined in {count} of {len(ids)} layers; by unscaled products {product}"
+    few = "the scaled weights are all but equal in most layers" if count <= len(ids) / 2 else ""
+    if not count:
+        return Outcome(value, False, note=note, undecided=few)
+    far = np.abs(ids - printed)[defined]
+    random = np.abs(nothing - printed)[defined].mean()
+    note = f"of {count} layers with unequal weights {int((far <= NEAR).sum())} lie within {NEAR}, off by {far.mean():.1f} on average (untrained {random:.1f}); {note}"
+    return Outcome(value, bool((far <= NEAR).all()), bool(far.mean() <= random / 2), note, undecided=few)
 
 
-def index_geometry(workshop: Workshop) -> Found:
-    """In an Index layer all keys point one way, and the query of integer t is turned by t angles."""
-    run = workshop.geometry("number")
-    layer = int(workshop.roles("number").table().set_index("layer")["on_pointed"].idxmax())
-    angle = float(run.weighted_ids().set_index("layer").loc[layer, "dominant_angle"])
-    vectors = run.vectors[run.vectors["layer"] == layer]
-    alike = one_way(vectors[vectors["kind"] == "key"])
+def _weight_entropy(run) -> np.ndarray:  # type: ignore[no-untyped-def]
+    """By layer, the entropy of the weights over frequencies, relative to equal ones."""
+    weights = run.use[run.use["frequency_id"] > 0].pivot_table(
+        index="layer", columns="frequency_id", values="weight"
+    )
+    shares = weights.to_numpy(dtype=float)
+    shares = shares / np.maximum(shares.sum(1, keepdims=True), 1e-30)
+    logs = np.log(np.where(shares > 0, shares, 1.0))
+    entropy: np.ndarray = -(shares * logs).sum(1) / np.log(shares.shape[1])
+    return entropy
+
+
+def index_geometry(runs: Runs) -> Outcome:
+    """In every layer that attends along the path all keys point one way, and the query of t is turned by t angles."""
+    run = runs.geometry("number")
+    ahead = _ahead_on_path(runs.roles("number"))
+    layers = [int(layer) for layer in ahead.index[ahead >= ROLE]]
+    angles = run.weighted_ids().set_index("layer")["dominant_angle"]
+    rows = {
+        layer: _construction(run.vectors[run.vectors["layer"] == layer], float(angles[layer]))
+        for layer in layers
+    }
+    texts = [
+        f"layer {k}: keys {alike:.2f}, turn {turn:.3f} of {angles[k]:.3f}" for k, (alike, turn) in rows.items()
+    ]
+    alike = [keys >= KEYS_ALIKE for keys, _ in rows.values()]
+    both = [keys >= KEYS_ALIKE and abs(turn / angles[k] - 1) <= TURNED for k, (keys, turn) in rows.items()]
+    value = f"{sum(both)} of {len(both)} Index layers; {'; '.join(texts)}" if rows else "no Index layer"
+    return Outcome(value, bool(both) and all(both), bool(alike) and (sum(both) >= len(both) / 2))
+
+
+def _construction(vectors: pd.DataFrame, angle: float) -> tuple[float, float]:
+    """How far a layer's keys are alike, and by how much the query turns per integer, in its dominant plane."""
     queries = vectors[(vectors["kind"] == "query") & vectors["token"].str.isdigit()].sort_values("token_id")
     phases = np.unwrap(np.arctan2(queries["im"], queries["re"]))
     turn = abs(float(np.polyfit(queries["token"].astype(int), phases, 1)[0]))
-    value = f"layer {layer}: keys alike {alike:.2f}, query turned by {turn:.3f} a step (angle {angle:.3f})"
-    turned = abs(turn - angle) <= 0.05 * angle
-    return Found(value, alike >= 0.9 and turned, alike >= 0.9)
+    return resultant(vectors[vectors["kind"] == "key"]), turn
 
 
 LOOKS: dict[str, Look] = {
-    "p2-index-heads": partial(pointing_heads, "number", "Index", "the token pointed at"),
-    "p2-retrieval-heads": partial(pointing_heads, "letter", "Retrieval", "the matching pair"),
+    "p2-index-heads": partial(pointing_heads, "number", "the token pointed at"),
+    "p2-retrieval-heads": partial(pointing_heads, "letter", "the matching pair"),
     "p2-reflexive-heads": reflexive_heads,
     "p2-number-flow": partial(flow, "number"),
     "p2-letter-flow": partial(flow, "letter"),
@@ -153,5 +195,9 @@ LOOKS: dict[str, Look] = {
     "p2-shortcuts": shortcuts,
     "p2-index-geometry": index_geometry,
 }
-TABLES = {f"p2-{task}-frequencies": partial(table_1, task) for task in TASKS}
-CLAIMS = claims({name: beside_untrained(look) for name, look in LOOKS.items()} | TABLES, learned=True)
+CLAIMS = claims(
+    {
+        **{name: BesideModels(look) for name, look in LOOKS.items()},
+        **{f"p2-{task}-frequencies": partial(table_1, task) for task in TASKS},
+    }
+)

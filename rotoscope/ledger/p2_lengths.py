@@ -8,11 +8,11 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from rotoscope.experiments.lengths.result import crossing
+from rotoscope.experiments.lengths.result import Lengths, crossing, longest_trained
 from rotoscope.experiments.paper_tables import MODELS, SCREENED_ACCURACY, SCREENED_LENGTH, TABLE_3, screening
-from rotoscope.ledger.claim import Look, beside_untrained, by_itself, claims
-from rotoscope.ledger.claim_runs import LONG, Workshop
-from rotoscope.ledger.verdicts import NOT_RUN, Finding, Found, judged
+from rotoscope.ledger.claim import BesideModels, Look, as_constructed, claims
+from rotoscope.ledger.claim_runs import LONG, ClaimRuns, Runs
+from rotoscope.ledger.verdicts import NOT_RUN, Finding, Outcome, judged
 
 TASKS = ("letter", "number")
 DECAY = {"decays": "decay", "stays": "stay", "undecided": "undecided"}
@@ -26,49 +26,70 @@ PRICE = (
 )
 
 
-def _decay(workshop: Workshop, task: str, kind: str, limit: float = DECAYS) -> pd.Series | None:
-    classes = workshop.lengths.classes
+def _counts(runs: Runs, task: str, kind: str) -> pd.Series | None:
+    """How many heads of a class decay with length or stay, by their mean over inputs; None where there is no such head."""
+    classes = runs.lengths().classes
     if not ((classes["task"] == task) & (classes["head_class"] == kind)).any():
         return None
-    return workshop.decay(limit).set_index(["task", "head_class"]).loc[(task, kind)]
+    return runs.lengths().decay(DECAYS).set_index(["task", "head_class"]).loc[(task, kind)]
 
 
-def _decay_text(row: pd.Series | None) -> str:
+def _counts_text(row: pd.Series | None) -> str:
     if row is None:
         return "none"
     counts = ", ".join(f"{row[name]:.0f} {verb}" for name, verb in DECAY.items())
     return f"{counts}; median exponent {row['median_exponent']:.2f}"
 
 
-def positional_decay(workshop: Workshop) -> Found:
-    found, steep = (_decay(workshop, "number", "positional", limit) for limit in (DECAYS, THEORY))
-    if found is None or steep is None:
-        return Found("no positional head", False)
-    value = f"{_decay_text(found)}; {steep['stays']:.0f} more slowly than 1/n^2"
-    decay = bool(found["as_said"] == 1.0)
-    return Found(value, decay and steep["stays"] == 0, decay)
+def worst_exponents(run: Lengths, task: str, kind: str) -> np.ndarray:
+    """Of every head of a class, the power of the length with which its worst input's discrepancy changes.
+
+    Theory's -2 is about the worst input. A discrepancy of 0 has no logarithm: such a head counts as steepest.
+    """
+    chosen = longest_trained(run.classes)
+    chosen = chosen[(chosen["task"] == task) & (chosen["head_class"] == kind)]
+    rows = run.heads.merge(chosen[["model", "layer", "head"]], on=["model", "layer", "head"])
+    worst = rows.groupby(["model", "layer", "head", "length"])["discrepancy"].min().unstack("length")
+    x = np.log(worst.columns.to_numpy(dtype=float))
+    with np.errstate(divide="ignore"):
+        logs = np.log(worst.to_numpy(dtype=float))
+    slopes = logs @ (x - x.mean()) / ((x - x.mean()) ** 2).sum()
+    return np.where(np.isfinite(slopes), slopes, -np.inf)
 
 
-def symbolic_stays(workshop: Workshop) -> Found:
-    found = {task: _decay(workshop, task, "symbolic") for task in TASKS}
-    value = "; ".join(f"{task} models: {_decay_text(row)}" for task, row in found.items())
-    stays = [row is not None and row["as_said"] == 1.0 for row in found.values()]
-    return Found(value, all(stays), any(stays))
+def positional_decay(runs: Runs) -> Outcome:
+    """By the worst input of every length, which is what theory's power is about."""
+    found = _counts(runs, "number", "positional")
+    if found is None:
+        return Outcome("no positional head", False)
+    powers = worst_exponents(runs.lengths(), "number", "positional")
+    steep = int((powers <= -THEORY + DECAYS).sum())
+    finite = powers[np.isfinite(powers)]
+    middle = f"{np.median(finite):.2f}" if len(finite) else "none"
+    value = f"worst input: median exponent {middle}, {steep} of {len(powers)} heads at -1.8 or steeper; means: {_counts_text(found)}"
+    return Outcome(value, steep == len(powers), bool((powers < -DECAYS).all()))
 
 
-def _falls(workshop: Workshop, level: float) -> dict[str, list[float]]:
+def symbolic_stays(runs: Runs) -> Outcome:
+    counts = {task: _counts(runs, task, "symbolic") for task in TASKS}
+    value = "; ".join(f"{task} models: {_counts_text(row)}" for task, row in counts.items())
+    stays = [row is not None and row["as_said"] == 1.0 for row in counts.values()]
+    return Outcome(value, all(stays), any(stays))
+
+
+def _falls(runs: Runs, level: float) -> dict[str, list[float]]:
     """By task, the length at which each seed's accuracy falls below a level, of the models trained longest."""
-    curve = workshop.lengths.curve()
+    curve = runs.lengths().curve()
     curve = curve[curve["model"].str.endswith(f"-{LONG}")].sort_values("length")
-    found: dict[str, list[float]] = {task: [] for task in TASKS}
+    falls: dict[str, list[float]] = {task: [] for task in TASKS}
     for (task, _), rows in curve.groupby(["task", "model"]):
         lengths, accuracy = (rows[name].to_numpy(dtype=float) for name in ("length", "accuracy"))
-        found[task].append(crossing(lengths, accuracy, level) if accuracy[0] >= level else 0.0)
-    return found
+        falls[task].append(crossing(lengths, accuracy, level) if accuracy[0] >= level else 0.0)
+    return falls
 
 
-def _at(workshop: Workshop, task: str, length: int) -> list[float]:
-    curve = workshop.lengths.curve()
+def _at(runs: Runs, task: str, length: int) -> list[float]:
+    curve = runs.lengths().curve()
     rows = curve[(curve["length"] == length) & (curve["task"] == task)]
     return sorted(rows.loc[rows["model"].str.endswith(f"-{LONG}"), "accuracy"])
 
@@ -77,50 +98,50 @@ def _listed(values: list[float], form: str = "{:.2f}") -> str:
     return ", ".join(form.format(x) for x in values)
 
 
-def letter_generalises(workshop: Workshop) -> Found:
-    at, falls = _at(workshop, "letter", SAID), sorted(_falls(workshop, 0.9)["letter"])
+def letter_generalises(runs: Runs) -> Outcome:
+    at, falls = _at(runs, "letter", SAID), sorted(_falls(runs, 0.9)["letter"])
     value = (
         f"{_listed(at)} at {SAID} tokens by seed, median {np.median(at):.3f}; below nine in ten from "
         f"{_listed(falls, '{:.0f}')} tokens on"
     )
-    return Found(value, min(at) > 0.9, min(falls) >= SAID / 2)
+    return Outcome(value, min(at) > 0.9, min(falls) >= SAID / 2)
 
 
-def number_does_not(workshop: Workshop) -> Found:
-    trained, longer = _at(workshop, "number", 17), _at(workshop, "number", 100)
+def number_does_not(runs: Runs) -> Outcome:
+    trained, longer = _at(runs, "number", 17), _at(runs, "number", 100)
     value = f"{_listed(longer)} at 100 tokens by seed (at 17 at least {min(trained):.2f})"
-    return Found(value, max(longer) <= 0.5 and min(trained) >= 0.95)
+    return Outcome(value, max(longer) <= 0.5 and min(trained) >= 0.95)
 
 
-def letter_beats_number(workshop: Workshop) -> Found:
-    falls = _falls(workshop, 0.5)
-    value = "; ".join(f"{task} {_listed(sorted(found), '{:.0f}')}" for task, found in falls.items())
-    learned = all(min(_at(workshop, task, 17)) >= 0.95 for task in TASKS)
+def letter_beats_number(runs: Runs) -> Outcome:
+    falls = _falls(runs, 0.5)
+    value = "; ".join(f"{task} {_listed(sorted(lengths), '{:.0f}')}" for task, lengths in falls.items())
+    learned = all(min(_at(runs, task, 17)) >= 0.95 for task in TASKS)
     shortest, longest = min(falls["letter"]), max(falls["number"])
-    return Found(
+    return Outcome(
         f"below half from (tokens, by seed) {value}",
         learned and shortest >= 2 * longest,
         learned and shortest > longest,
     )
 
 
-def selection(workshop: Workshop) -> Found:
+def selection(runs: Runs) -> Outcome:
     """P2's rule for taking a model into Table 3, put to the table itself."""
     row = TABLE_3[(TABLE_3["task"] == "letter") & (TABLE_3["length"] == SCREENED_LENGTH)].iloc[0]
     value = ", ".join(f"{model} {row[model]:.2f}" for model in MODELS)
-    return Found(
+    return Outcome(
         f"letters at length {SCREENED_LENGTH}: {value}", all(row[m] >= SCREENED_ACCURACY for m in MODELS)
     )
 
 
-def table_3(as_claimed: Callable[[pd.DataFrame], bool], workshop: Workshop) -> Finding:
-    """Judged on finished runs of one-hop questions, where there are some: accuracy [length, task] of each."""
-    taken = [run for run in workshop.one_hop if screening(run)["selected"]]
-    if not taken:
-        why = "none of the given runs meets P2's rule for taking a model in" if workshop.one_hop else PRICE
+def table_3(holds: Callable[[pd.DataFrame], bool], runs: ClaimRuns) -> Finding:
+    """Judged on finished runs of one-hop questions: accuracy [length, task] of each model that P2's rule takes in."""
+    selected = [run for run in runs.one_hop if screening(run)["selected"]]
+    if not selected:
+        why = "none of these runs meets P2's rule for taking a model in" if runs.one_hop else PRICE
         return Finding("", NOT_RUN, note=why)
-    texts, found = [], []
-    for run in taken:
+    texts, met = [], []
+    for run in selected:
         accuracy = run.accuracy().query("scoring == 'free'")
         free = accuracy.pivot(index="length", columns="task", values="mean").dropna()
         first, last = free.index[0], free.index[-1]
@@ -129,8 +150,8 @@ def table_3(as_claimed: Callable[[pd.DataFrame], bool], workshop: Workshop) -> F
             for task in free
         )
         texts.append(f"{run.name}: {ends}")
-        found.append(as_claimed(free))
-    return Finding("; ".join(texts), judged(all(found), in_part=any(found)))
+        met.append(holds(free))
+    return Finding("; ".join(texts), judged(all(met), in_part=any(met)))
 
 
 def number_is_lost(free: pd.DataFrame) -> bool:
@@ -148,12 +169,11 @@ LOOKS: dict[str, Look] = {
     "p2-length-number": number_does_not,
     "p2-length-order": letter_beats_number,
 }
-FRONTIER = claims(
+CLAIMS = claims(
     {
-        "p2-table-3-selection": by_itself(selection),
+        **{name: BesideModels(look) for name, look in LOOKS.items()},
+        "p2-table-3-selection": as_constructed(selection),
         "p2-table-3-number": partial(table_3, number_is_lost),
         "p2-table-3-letter": partial(table_3, letter_is_kept),
-    },
-    learned=False,
+    }
 )
-CLAIMS = [*claims({name: beside_untrained(look) for name, look in LOOKS.items()}, learned=True), *FRONTIER]

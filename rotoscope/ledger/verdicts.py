@@ -1,7 +1,9 @@
 """How a verdict follows from figures: the one place.
 
 - **reproduced**, **in part**, **not reproduced**: the figures meet the claim's rule, a stated part of it, or neither.
-- **also in the null**: they meet it, and models that learned nothing meet it as far.
+- **as in the null**: they meet it, and so do models that did not learn the task, or equivalence with a null is shown.
+- **undecided**: they meet it, and what would tell is not there: too few draws, no twins, no model that does the task.
+- **by construction**: a check that cannot fail of anything that was made right; it is not counted as reproduced.
 - **corrected**: a statement holds after the repair that stands beside it. **false as printed**: it has a counterexample.
   Only what a paper is known to print can be that; of P1 we had a summary.
 - **cost**: a comparison of what two things took, which nobody claims. **not run here**: nothing to judge on.
@@ -13,28 +15,32 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from rotoscope.stats.verdict import BEYOND, Figure, verdicts
+import numpy as np
+import pandas as pd
+
+from rotoscope.stats.verdict import BEYOND, NO_VERDICT, Figure, Verdict, verdicts
 
 REPRODUCED = "reproduced"
 IN_PART = "in part"
-ALSO_NULL = "also in the null"
+AS_IN_NULL = "as in the null"
+UNDECIDED = "undecided"
+NOT = "not reproduced"
+BY_CONSTRUCTION = "by construction"
 CORRECTED = "corrected"
 FALSE = "false as printed"
-NOT = "not reproduced"
 NOT_RUN = "not run here"
 COST = "cost"
-VERDICTS = (REPRODUCED, IN_PART, ALSO_NULL, CORRECTED, FALSE, NOT, NOT_RUN, COST)
+VERDICTS = (REPRODUCED, IN_PART, AS_IN_NULL, UNDECIDED, NOT, BY_CONSTRUCTION, CORRECTED, FALSE, NOT_RUN, COST)
 
 Says = Literal["printed", "summary", "ours"]
 """Who says it: the paper in print, the paper as a summary has it, or we, after the paper."""
-TOGETHER = 4
-"""How many figures outside a profile's own statistics are compared with the null's draws: they share one error level, each
-corrected as if the others were as far off."""
+EXPLAINED = 0.7
+"""A rank correlation from here on accounts for half of the ranks' variance."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What came out: our value, that of models that learned nothing where one applies, and the verdict."""
+    """A row's outcome: our value, that of the null where one applies, and the verdict."""
 
     value: str
     verdict: str
@@ -43,43 +49,71 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Found:
-    """What the figures of some models say of a claim: the value, and how far it is as said."""
+class Outcome:
+    """What the figures of some models say of a claim: the value, and how much of the rule they meet."""
 
     value: str
-    as_said: bool
+    met: bool
     in_part: bool = False
     note: str = ""
+    undecided: str = ""
+    """Why nothing follows, where the figures do not say."""
 
     @property
     def level(self) -> int:
-        return 2 if self.as_said else 1 if self.in_part else 0
+        """2 the rule, 1 the part of it that the rule names, 0 neither."""
+        return 2 if self.met else 1 if self.in_part else 0
 
 
-def judged(as_said: bool, *, in_part: bool = False, null: int = 0) -> str:
-    """The verdict on a claim that is as said, or so in part, where models that learned nothing come as far as `null`.
-
-    Levels: 2 as said, 1 in part, 0 neither. What does not go beyond the null's level is also in the null.
-    """
-    level = 2 if as_said else 1 if in_part else 0
-    return NOT if level == 0 else ALSO_NULL if level <= null else REPRODUCED if level == 2 else IN_PART
+def judged(met: bool, *, in_part: bool = False, null: int = 0) -> str:
+    """The verdict on figures that meet a rule, or part of it, where the null's figures reach a level of it."""
+    level = 2 if met else 1 if in_part else 0
+    return NOT if level == 0 else AS_IN_NULL if level <= null else REPRODUCED if level == 2 else IN_PART
 
 
-def beside(found: Found, null: Found) -> Finding:
-    """What was found, beside the same of models that learned nothing."""
-    verdict = judged(found.as_said, in_part=found.in_part, null=null.level)
-    return Finding(found.value, verdict, null.value, found.note)
+def beside(outcome: Outcome, nulls: dict[str, Outcome | str]) -> Finding:
+    """An outcome beside those of models that did not learn the task, by their names; a string says why some are missing."""
+    known = {name: null for name, null in nulls.items() if isinstance(null, Outcome)}
+    missing = [null for null in nulls.values() if isinstance(null, str)]
+    verdict = judged(
+        outcome.met, in_part=outcome.in_part, null=max((n.level for n in known.values()), default=0)
+    )
+    notes = [outcome.note]
+    if outcome.undecided:
+        verdict, notes = UNDECIDED, [outcome.undecided, *notes]
+    elif missing and verdict in (REPRODUCED, IN_PART):
+        verdict, notes = UNDECIDED, [*missing, *notes]
+    value = "; ".join(f"{name}: {null.value}" if len(known) > 1 else null.value for name, null in known.items())
+    return Finding(outcome.value, verdict, value, "; ".join(filter(None, notes)))
 
 
-def alone(found: Found) -> Finding:
-    """Of a claim that says nothing about training."""
-    return Finding(found.value, judged(found.as_said, in_part=found.in_part), note=found.note)
+def by_construction(outcome: Outcome) -> Finding:
+    """Of a check that cannot fail of what was made right."""
+    verdict = BY_CONSTRUCTION if outcome.met else NOT if outcome.value else NOT_RUN
+    return Finding(outcome.value, verdict, note=outcome.note)
 
 
-def goes_beyond(value: float, error: float, draws: Sequence[float]) -> bool:
-    """Whether a figure lies above what random models give, by the rule for nulls."""
-    found = verdicts([Figure(value, error, draws)] * TOGETHER)[0]
-    return found.verdict == BEYOND and value > found.null_value
+def beside_draws(met: bool, figures: Sequence[tuple[float, Verdict]], sign: int = 1) -> tuple[str, str]:
+    """The verdict, and why, on figures that must lie beyond every null on the side that is claimed."""
+    if not met:
+        return NOT, ""
+    if all(beyond(value, verdict, sign) for value, verdict in figures):
+        return REPRODUCED, ""
+    if any(verdict.verdict not in (BEYOND, UNDECIDED, NO_VERDICT) for _, verdict in figures):
+        return AS_IN_NULL, ""
+    if any(verdict.verdict == BEYOND and not beyond(value, verdict, sign) for value, verdict in figures):
+        return AS_IN_NULL, ""
+    return UNDECIDED, "; ".join(dict.fromkeys(verdict.reason for _, verdict in figures if verdict.reason))
+
+
+def null_verdict(value: float, error: float, draws: Sequence[float]) -> Verdict:
+    """What the null says about one figure."""
+    return verdicts([Figure(value, error, draws)])[0]
+
+
+def beyond(value: float, verdict: Verdict, sign: int = 1) -> bool:
+    """Whether a figure lies beyond its null on the side that is claimed."""
+    return verdict.verdict == BEYOND and sign * (value - verdict.null_value) > 0
 
 
 def of_statement(outcome: str, says: Says, correction_holds: bool) -> str:
@@ -92,3 +126,15 @@ def of_statement(outcome: str, says: Says, correction_holds: bool) -> str:
     if not correction_holds:
         return NOT
     return FALSE if outcome == "false as printed" and says == "printed" else CORRECTED
+
+
+def rank_correlation(x: pd.Series, y: pd.Series) -> float:
+    """Over what both have; NaN where either does not vary."""
+    ranks = pd.DataFrame({"x": x, "y": y}).dropna().rank()
+    return float(ranks["x"].corr(ranks["y"])) if (ranks.nunique() > 1).all() else float("nan")
+
+
+def resultant(vectors: pd.DataFrame) -> float:
+    """How far vectors (columns re and im) point one way: the length of their mean direction, 1 if all are alike."""
+    size = np.hypot(vectors["re"], vectors["im"])
+    return float(np.hypot((vectors["re"] / size).mean(), (vectors["im"] / size).mean()))

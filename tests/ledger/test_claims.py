@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,24 +12,29 @@ import pytest
 from rotoscope.experiments.paper_tables import TABLE_1, TABLE_3, beside_table_1
 from rotoscope.experiments.roles.geometry import Geometry
 from rotoscope.experiments.roles.result import Roles
-from rotoscope.ledger.claim import COSTS, NEEDS, Claim
-from rotoscope.ledger.claim_runs import Workshop
+from rotoscope.ledger.claim import COSTS, NEEDS, BesideModels
+from rotoscope.ledger.claim_runs import ClaimRuns
 from rotoscope.ledger.judge import CLAIMS
 from rotoscope.ledger.verdicts import (
-    ALSO_NULL,
+    AS_IN_NULL,
+    BY_CONSTRUCTION,
     CORRECTED,
     FALSE,
     IN_PART,
     NOT,
     REPRODUCED,
+    UNDECIDED,
     Finding,
-    Found,
+    Outcome,
     beside,
-    goes_beyond,
+    beside_draws,
+    by_construction,
     judged,
+    null_verdict,
     of_statement,
 )
 from rotoscope.runs.record import RunRecord
+from tests.ledger.conftest import judged_on
 from tests.ledger.pinned import EXPECTED, differences
 
 LAYERS = 6
@@ -63,14 +67,6 @@ def roles(arrives: dict[int, list[int]], task: str = "number") -> Roles:
     )
 
 
-def judged_on(monkeypatch: pytest.MonkeyPatch, claim: str, **runs: Any) -> Finding:
-    """A claim on runs of our own making, by the name of the workshop's method."""
-    workshop = Workshop(Path("nowhere"), "quick")
-    for name, give in runs.items():
-        monkeypatch.setattr(workshop, name, give, raising=True)
-    return CLAIMS[claim].compute(workshop)
-
-
 IN_ORDER = {1: [1], 2: [2, 1], 3: [4, 2, 1]}
 
 
@@ -84,14 +80,24 @@ IN_ORDER = {1: [1], 2: [2, 1], 3: [4, 2, 1]}
         ({1: [1], 2: [2, 0], 3: [4, 0, 0]}, IN_PART),  # arrives, but no place on the way ever needed it
     ],
 )
-def test_hop_order_is_more_than_arrival(
-    monkeypatch: pytest.MonkeyPatch, number: dict[int, list[int]], verdict: str
-) -> None:
-    runs = {"number": roles(number), "letter": roles(IN_ORDER, "letter")}
-    assert judged_on(monkeypatch, "p2-hop-order", roles=runs.__getitem__).verdict == verdict
-    both = {"number": roles(number), "letter": roles(number, "letter")}
+def test_hop_order_is_more_than_arrival(number: dict[int, list[int]], verdict: str) -> None:
+    run = roles(number)
+    judged_beside = {"roles_number": run, "roles_letter": roles(IN_ORDER, "letter")}
+    assert judged_on("p2-hop-order", **judged_beside).verdict == verdict
+    both = {"roles_number": run, "roles_letter": roles(number, "letter")}
     expected = REPRODUCED if verdict == REPRODUCED else NOT
-    assert judged_on(monkeypatch, "p2-hop-order", roles=both.__getitem__).verdict == expected
+    assert judged_on("p2-hop-order", **both).verdict == expected
+
+
+def test_shortcuts_are_counted_over_all_places() -> None:
+    """One place where the answer can be read early is a part; all of one model's places are what is claimed."""
+    run = roles({3: [3, 2, 1]})
+    assert judged_on("p2-shortcuts", roles_number=run, roles_letter=run).verdict == NOT
+    early = run.flow.assign(accuracy=1.0)
+    some = run.tables | {"flow": early.where(early["path_index"] == 0, run.flow)}
+    assert judged_on("p2-shortcuts", roles_number=run, roles_letter=Roles(run.run, some)).verdict == IN_PART
+    every = Roles(run.run, run.tables | {"flow": early})
+    assert judged_on("p2-shortcuts", roles_number=run, roles_letter=every).verdict == REPRODUCED
 
 
 def geometry(task: str, weighted: np.ndarray, products: np.ndarray) -> Geometry:
@@ -114,18 +120,23 @@ def geometry(task: str, weighted: np.ndarray, products: np.ndarray) -> Geometry:
 
 
 @pytest.mark.parametrize("task", ["number", "letter"])
-def test_table_1_is_judged_by_logits(monkeypatch: pytest.MonkeyPatch, task: str) -> None:
-    """The products before scaling stand beside it; ids that any model gives are no finding."""
+def test_table_1_is_judged_by_scaled_logits(task: str) -> None:
+    """Products before scaling stand beside it; layers whose weights are all but equal have no average."""
     printed = np.array(TABLE_1[task])
     other = np.where(printed < 16, 40, 2)  # the other side of everything
-    claim = partial(judged_on, monkeypatch, f"p2-{task}-frequencies")
-    found = claim(geometry=lambda _: geometry(task, printed, other))
-    assert found.verdict == REPRODUCED
-    assert f"unscaled products {', '.join(str(x) for x in other)}" in found.note
-    assert claim(geometry=lambda _: geometry(task, other, printed)).verdict == NOT
-    assert claim(geometry=lambda _: geometry(task, np.full(12, 32), printed)).verdict == NOT
+
+    def finding(weighted: np.ndarray, products: np.ndarray, equal: int = 0) -> Finding:
+        run = geometry(task, weighted, products)
+        run.tables["use"].loc[run.use["layer"] < equal, "weight"] = 1 / 64
+        return judged_on(f"p2-{task}-frequencies", **{f"geometry_{task}": run})
+
+    assert finding(printed, other).verdict == REPRODUCED
+    assert f"unscaled products {', '.join(str(x) for x in other)}" in finding(printed, other).note
+    assert finding(other, printed).verdict == NOT
     near = np.where(np.arange(12) == 0, printed + 6, printed)
-    assert claim(geometry=lambda _: geometry(task, near, printed)).verdict == IN_PART
+    assert finding(near, printed).verdict == IN_PART
+    assert finding(near, printed, equal=1).verdict == REPRODUCED
+    assert finding(printed, printed, equal=7).verdict == UNDECIDED
 
 
 def test_a_run_stands_beside_the_printed_table() -> None:
@@ -138,44 +149,77 @@ def test_a_run_stands_beside_the_printed_table() -> None:
     assert len(TABLE_3) == 20
 
 
-@pytest.mark.parametrize("claim", CLAIMS.values(), ids=list(CLAIMS))
-def test_what_a_claim_rests_on_follows_from_the_run_it_needs(claim: Claim) -> None:
-    need = NEEDS[claim.needs]
-    assert claim.cost == need.cost
-    for cost, text in zip(COSTS, need.rests_on, strict=True):
-        stored = "stored" in text and "this run" not in text
-        dearer = need.cost != "endpoint" and COSTS.index(need.cost) > COSTS.index(cost)
-        assert stored <= dearer
-        assert bool(claim.recompute(cost)) == (dearer or need.cost == "endpoint")
-        if dearer:
-            assert claim.recompute(cost) == f"rotoscope reproduce {claim.id} --cost {need.cost}"
+def test_what_a_claim_rests_on_follows_from_the_run_it_needs() -> None:
+    assert {claim.needs for claim in CLAIMS.values()} == set(NEEDS)
+    for claim in CLAIMS.values():
+        for cost in COSTS:
+            dearer = claim.cost != "endpoint" and COSTS.index(claim.cost) > COSTS.index(cost)
+            assert NEEDS[claim.needs].rests_on(cost).startswith("stored") == dearer
+            assert bool(claim.recompute(cost)) == (dearer or claim.cost == "endpoint")
+            if dearer:
+                assert claim.recompute(cost) == f"rotoscope reproduce {claim.id} --cost {claim.cost}"
 
 
 @pytest.mark.parametrize(
-    ("found", "null", "verdict"),
+    ("levels", "verdict"),
     [
-        ((True, False), (False, False), REPRODUCED),
-        ((True, False), (False, True), REPRODUCED),
-        ((True, False), (True, False), ALSO_NULL),
-        ((False, True), (False, False), IN_PART),
-        ((False, True), (False, True), ALSO_NULL),
-        ((False, False), (True, False), NOT),
+        ((2, 0), REPRODUCED),
+        ((2, 1), REPRODUCED),
+        ((2, 2), AS_IN_NULL),
+        ((1, 0), IN_PART),
+        ((1, 1), AS_IN_NULL),
+        ((0, 2), NOT),
     ],
 )
-def test_models_that_learned_nothing_take_a_verdict_away(
-    found: tuple[bool, bool], null: tuple[bool, bool], verdict: str
-) -> None:
-    ours = beside(Found("1", *found, note="n"), Found("2", *null))
-    assert ours == Finding("1", verdict, "2", "n")
-    level = 2 if null[0] else int(null[1])
-    assert judged(found[0], in_part=found[1], null=level) == verdict
+def test_models_that_did_not_learn_take_a_verdict_away(levels: tuple[int, int], verdict: str) -> None:
+    subject, null = (Outcome(str(level), level == 2, level == 1) for level in levels)
+    assert beside(subject, {"twins": null}) == Finding(subject.value, verdict, null.value)
+    assert judged(subject.met, in_part=subject.in_part, null=null.level) == verdict
+    missing = beside(subject, {"untrained": null, "twins": "twins are not stored yet"})
+    assert missing.verdict == (UNDECIDED if verdict in (REPRODUCED, IN_PART) else verdict)
+    assert ("not stored" in missing.note) == (missing.verdict == UNDECIDED)
 
 
-def test_beyond_random_models_is_more_than_above_them() -> None:
-    assert goes_beyond(0.9, 0.01, [0.5, 0.52, 0.49, 0.51, 0.5])
-    assert not goes_beyond(0.1, 0.01, [0.5, 0.52, 0.49, 0.51, 0.5])  # far off, on the other side
-    assert not goes_beyond(0.9, 0.01, [0.5, 0.85, 0.2, 0.7, 0.1])  # within what random models do
-    assert not goes_beyond(0.9, 0.01, [0.5])  # one draw confirms nothing
+def test_what_cannot_fail_is_not_reproduced() -> None:
+    assert by_construction(Outcome("1", True)).verdict == BY_CONSTRUCTION
+    assert by_construction(Outcome("1", False)).verdict == NOT
+    kinds = {claim.id for claim in CLAIMS.values() if claim.kind == "by construction"}
+    assert kinds == {
+        "p1-metric",
+        "p1-exclusion-heads",
+        "p2-tasks",
+        "p2-answer-positions",
+        "p2-table-3-selection",
+    }
+
+
+def test_claims_about_learning_wait_for_twins(runs: ClaimRuns) -> None:
+    """Twins that have learned as much take the verdict away; missing ones leave it undecided."""
+    claim = CLAIMS["p2-number-accuracy"]
+    runs.nulls[1].home = Path("nowhere")
+    assert claim.compute(runs).verdict == UNDECIDED
+    for seed, run in enumerate(runs.training("number")):
+        runs.nulls[1].opened[f"number-{seed}"] = run
+    assert claim.compute(runs).verdict == AS_IN_NULL
+    for run in runs.nulls[1].training("number"):
+        copy = type(run)(run.run, run.tables | {"test": run.test.assign(accuracy=0.1)})
+        runs.nulls[1].opened[f"number-{run.run.settings['seed']}"] = copy
+    assert claim.compute(runs).verdict == REPRODUCED
+    waiting = {c.id for c in CLAIMS.values() if isinstance(c.compute, BesideModels) and c.compute.twins}
+    assert waiting == {c.id for c in CLAIMS.values() if c.needs == "training" and c.kind != "cost"}
+
+
+def test_beyond_a_null_is_more_than_above_it() -> None:
+    draws = [0.5 + 0.001 * k for k in range(19)]
+    wide = [0.05 * k for k in range(19)]
+    assert beside_draws(True, [(0.9, null_verdict(0.9, 0.01, draws))]) == (REPRODUCED, "")
+    assert beside_draws(False, [(0.9, null_verdict(0.9, 0.01, draws))])[0] == NOT
+    assert (
+        beside_draws(True, [(0.1, null_verdict(0.1, 0.01, draws))])[0] == AS_IN_NULL
+    )  # far, on the other side
+    assert beside_draws(True, [(0.9, null_verdict(0.9, 0.01, wide))])[0] != REPRODUCED
+    both = [(0.9, null_verdict(0.9, 0.01, draws)), (0.9, null_verdict(0.9, 0.01, wide))]
+    assert beside_draws(True, both)[0] != REPRODUCED  # beyond one null of two
 
 
 @pytest.mark.parametrize(
@@ -206,40 +250,66 @@ def test_who_says_it_stands_in_the_row() -> None:
     assert ours <= {name for name, claim in CLAIMS.items() if claim.says == "ours"}
 
 
-def test_a_number_model_in_the_letter_models_place_does_not_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    shop = Workshop(Path("nowhere"), "quick")
-    number = shop.training("number")
+def test_a_number_model_in_the_letter_models_place_does_not_pass(runs: ClaimRuns) -> None:
+    number = {f"letter_{seed}": run for seed, run in enumerate(runs.training("number"))}
     for claim in ("p2-letter-together", "p2-letter-purity"):
-        found = judged_on(
-            monkeypatch,
-            claim,
-            training=lambda task: number,
-            dynamics=lambda task: shop.dynamics("number"),
-        )
-        assert found.verdict == NOT
-    assert CLAIMS["p2-letter-together"].compute(shop).verdict == REPRODUCED
+        assert judged_on(claim, **number).verdict == NOT
+        look = CLAIMS[claim].look
+        assert look is not None
+        assert look(runs).level > 0
 
 
-@pytest.mark.parametrize("wait", ["p2-number-waits", "p2-letter-waits"])
-def test_what_is_waited_for_comes_first(monkeypatch: pytest.MonkeyPatch, wait: str) -> None:
+def test_the_last_symbolic_head_is_waited_for(runs: ClaimRuns) -> None:
     """Runs whose heads are pure from the first step on, then runs whose heads never are."""
-    shop = Workshop(Path("nowhere"), "quick")
-    task = wait.split("-")[1]
-    runs = shop.dynamics(task)
-    for run in runs:
-        last = run.scores[run.scores["step"] == run.scores["step"].max()]
-        if task == "letter":
-            scores = {"positional_score": 0.0, "symbolic_score": 1.0}
-        else:
-            scores = {"positional_score": last["layer"].lt(6).to_numpy() * 1.0}
-            scores["symbolic_score"] = 1.0 - scores["positional_score"]
+    look = CLAIMS["p2-letter-waits"].look
+    assert look is not None
+    for run in runs.training("letter"):
+        last = run.tables["scores"].query("step == step.max()")
+        pure = {"positional_score": 0.0, "symbolic_score": 1.0}
         run.tables["scores"] = pd.concat(
-            [last.assign(step=step, **scores) for step in (0, 22500)], ignore_index=True
+            [last.assign(step=step, **pure) for step in (0, 22500)], ignore_index=True
         )
-    assert judged_on(monkeypatch, wait, dynamics=lambda _: runs).verdict == REPRODUCED
-    for run in runs:
-        run.tables["scores"] = run.scores.assign(positional_score=0.5, symbolic_score=0.5)
-    assert judged_on(monkeypatch, wait, dynamics=lambda _: runs).verdict == NOT
+    assert look(runs).met
+    for run in runs.training("letter"):
+        run.tables["scores"] = run.tables["scores"].assign(positional_score=0.5, symbolic_score=0.5)
+    assert look(runs).level == 0
+
+
+def test_purity_is_judged_when_accuracy_is_best(runs: ClaimRuns) -> None:
+    """Heads that are as printed at the best step count, whatever they become later."""
+    look = CLAIMS["p2-letter-purity"].look
+    assert look is not None
+    for run in runs.training("letter"):
+        best = run.metrics.groupby("step")["accuracy"].mean().idxmax()
+        scores = run.tables["scores"]
+        steps = scores["step"].unique()
+        best = steps[np.abs(steps - best).argmin()]
+        pure = (scores["step"] == best) & (scores["layer"] > 0)
+        scores = scores.assign(
+            positional_score=np.where(pure, 0.0, 0.5), symbolic_score=np.where(pure, 1.0, 0.5)
+        )
+        run.tables["scores"] = scores
+    assert look(runs).met
+
+
+def test_alignment_ends_at_the_papers_best_step(runs: ClaimRuns) -> None:
+    look = CLAIMS["p2-alignment"].look
+    assert look is not None
+    value = look(runs).value
+    for task, best in (("number", 4800), ("letter", 3400)):
+        for run in runs.training(task):
+            scores = run.tables["scores"]
+            run.tables["scores"] = scores[scores["step"] <= best]
+    assert look(runs).value == value
+
+
+def test_heads_pure_from_one_evaluation_on_are_not_told_apart(runs: ClaimRuns) -> None:
+    outcome = CLAIMS["p2-positional-steps"].look
+    assert outcome is not None
+    assert "50 steps" in outcome(runs).undecided
+    nulls = runs.nulls[0]
+    assert not outcome(nulls).undecided
+    assert outcome(nulls).level == 0
 
 
 PINNED = {"verdict": REPRODUCED, "our_value": "0.37 [0.19, 0.51]", "null_value": "-0.03 [-0.04, -0.01]"}

