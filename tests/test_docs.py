@@ -5,13 +5,11 @@ from __future__ import annotations
 import ast
 import copy
 import inspect
-import json
 import os
 import re
 import subprocess
 import sys
 import tomllib
-from collections import Counter
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -24,7 +22,6 @@ import rotoscope as rs
 from rotoscope import errors
 from rotoscope.cli.doctor import EXTRAS
 from rotoscope.experiments.registry import result_kinds
-from tests.tiny_models import ARCHITECTURES
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]
@@ -161,16 +158,6 @@ def test_every_results_class_is_documented() -> None:
 def test_every_page_is_in_the_table_of_contents() -> None:
     listed = re.findall(r"^(?!:|`)(\w+)$", read("docs/index.md"), flags=re.MULTILINE)
     assert sorted(listed) == sorted(page.stem for page in ROOT.glob("docs/*.md") if page.stem != "index")
-
-
-def test_the_readme_counts_the_ledger() -> None:
-    """The row of headline figures says what the ledger as it stands says."""
-    verdicts = Counter(row["verdict"] for row in json.loads(read("tests/ledger/expected.json")).values())
-    counts = ", ".join(f"{verdicts[name]} {name}" for name in rs.ledger.VERDICTS)
-    assert f"{verdicts.total()} rows on the papers' claims and our own: {counts}" in read("README.md")
-    assert f"{len({name.split()[0] for name in ARCHITECTURES} - {'llama-3'})} architectures" in read(
-        "README.md"
-    )
 
 
 def build_site(place: Path) -> None:
