@@ -79,11 +79,13 @@ class Steering(SavedRun):
         their 95 % intervals do not touch; worse the reverse. Anything else is neither, and nothing follows from it.
         """
         rows = []
-        for (task, order, length), found in self.accuracy.groupby(["task", "order", "length"], sort=False):
-            kinds = dict(list(found.groupby(["favour", "strength"], sort=False)))
-            for (favour, strength), own in kinds.items():
+        for (task, order, length), rows_of_inputs in self.accuracy.groupby(
+            ["task", "order", "length"], sort=False
+        ):
+            kinds = dict(list(rows_of_inputs.groupby(["favour", "strength"], sort=False)))
+            for (favour, strength), first in kinds.items():
                 opposite = {"symbolic": "positional", "positional": "symbolic"}.get(favour)
-                for against, others in kinds.items():
+                for against, second in kinds.items():
                     if favour != "none" and against in (("none", 0.0), (opposite, strength)):
                         about = {
                             "task": task,
@@ -92,19 +94,19 @@ class Steering(SavedRun):
                             "favour": favour,
                             "strength": strength,
                         }
-                        rows.append(about | {"against": against[0]} | _compared(own, others))
+                        rows.append(about | {"against": against[0]} | _compared(first, second))
         return pd.DataFrame(rows)
 
 
-def _compared(own: pd.DataFrame, others: pd.DataFrame) -> dict[str, object]:
+def _compared(first: pd.DataFrame, second: pd.DataFrame) -> dict[str, object]:
     """Two sets of trainings on the same inputs."""
-    seeds = min(own["seed"].nunique(), others["seed"].nunique())
-    found = "neither"
+    seeds = min(first["seed"].nunique(), second["seed"].nunique())
+    answer = "neither"
     if seeds >= FEWEST_SEEDS:
-        found = "better" if own["low"].min() > others["high"].max() else found
-        found = "worse" if own["high"].max() < others["low"].min() else found
-    means = {"accuracy": own["accuracy"].mean(), "against_accuracy": others["accuracy"].mean()}
-    return {"seeds": seeds, **means, "found": found}
+        answer = "better" if first["low"].min() > second["high"].max() else answer
+        answer = "worse" if first["high"].max() < second["low"].min() else answer
+    means = {"accuracy": first["accuracy"].mean(), "against_accuracy": second["accuracy"].mean()}
+    return {"seeds": seeds, **means, "found": answer}
 
 
 # Trainings that favour a kind of heads, side by side: what their heads are, and how far their models generalise.
@@ -139,19 +141,23 @@ def measure_steering(
     if isinstance(runs, (str, Path)):
         raise TaskError("give the folders of training runs as a list, one for each model")
     opened = [Training.open(folder) for folder in runs]
-    for one in opened:
-        check_alike(next(run for run in opened if run.task == one.task).run.settings, one.run.settings, STEERED)
-    each = [TrainSettings.read(run.run.settings) for run in opened]
+    for training in opened:
+        check_alike(
+            next(run for run in opened if run.task == training.task).run.settings,
+            training.run.settings,
+            STEERED,
+        )
+    settings_list = [TrainSettings.read(run.run.settings) for run in opened]
     about = [
         {
-            "task": one.task,
-            "favour": one.favour,
-            "strength": one.strength * (one.favour != "none"),
-            "seed": one.seed,
+            "task": training.task,
+            "favour": training.favour,
+            "strength": training.strength * (training.favour != "none"),
+            "seed": training.seed,
         }
-        for one in each
+        for training in settings_list
     ]
-    named = [str(tuple(one.values())) for one in about]
+    named = [str(tuple(row.values())) for row in about]
     if len(set(named)) < len(named):
         raise RunError("two of the runs have the same task, favoured kind, strength and seed; give each once")
     trained = [settings_hash(run.run.settings) for run in opened]
@@ -176,20 +182,23 @@ def _measured(
     model, rows = GPTJ.from_transformers(subject.model), []
 
     def sequences(count: int, **changes: Any) -> MultiHops:
-        made = sequences_for(subject.model.config, count, first=HELD_OUT, balanced=True, **changes)
-        return made.to(subject.device)
+        samples = sequences_for(subject.model.config, count, first=HELD_OUT, balanced=True, **changes)
+        return samples.to(subject.device)
 
-    shown = sequences(HEAD_INPUTS)
+    samples_of_heads = sequences(HEAD_INPUTS)
     orders: dict[str, dict[str, bool]] = {"in order": {}}
-    if "shuffled" in shown.settings:
+    if "shuffled" in samples_of_heads.settings:
         orders["shuffled"] = {"shuffled": True}
     for order, changes in orders.items():
         for front in (0, *longer):
-            if shown.length + front <= model.shape.positions:
+            if samples_of_heads.length + front <= model.shape.positions:
                 samples = sequences(inputs, front=front, **changes)
-                found = accuracy_row(_right(model, samples), len(samples))
-                rows.append({"order": order, "length": samples.length, **found})
-    return {"accuracy": pd.DataFrame(rows).assign(**about), "heads": _heads(model, shown).assign(**about)}
+                accuracy = accuracy_row(_right(model, samples), len(samples))
+                rows.append({"order": order, "length": samples.length, **accuracy})
+    return {
+        "accuracy": pd.DataFrame(rows).assign(**about),
+        "heads": _heads(model, samples_of_heads).assign(**about),
+    }
 
 
 def _right(model: GPTJ, samples: MultiHops) -> int:
@@ -207,13 +216,13 @@ def _heads(model: GPTJ, samples: MultiHops) -> pd.DataFrame:
     table = score_heads(model, samples)[["layer", "head", "positional_score", "symbolic_score"]]
     states: list[LayerState] = []
     model.logits(samples.tokens, visit=states.append)
-    found = [exclusion(head_logits([state], samples.length - 1)[0, ..., :-1, :-1]) for state in states]
-    own = {
-        "variance": [one.variance for one in found],
-        "positional_penalty": [one.penalty("positional") for one in found],
-        "symbolic_penalty": [one.penalty("symbolic") for one in found],
+    exclusions = [exclusion(head_logits([state], samples.length - 1)[0, ..., :-1, :-1]) for state in states]
+    columns = {
+        "variance": [layer.variance for layer in exclusions],
+        "positional_penalty": [layer.penalty("positional") for layer in exclusions],
+        "symbolic_penalty": [layer.penalty("symbolic") for layer in exclusions],
     }
-    means = {name: torch.stack(values).mean(1).flatten().cpu().numpy() for name, values in own.items()}
+    means = {name: torch.stack(values).mean(1).flatten().cpu().numpy() for name, values in columns.items()}
     kinds = purity_classes(table["positional_score"], table["symbolic_score"])
     return table.assign(head_class=kinds, **means)
 
@@ -235,16 +244,16 @@ def steered_accuracy(run: Steering) -> Figure:
     with drawing_grid(width, 0.9 + 1.7 * len(tasks), len(tasks), len(orders), sharey=True) as (figure, grid):
         for row, task in enumerate(tasks):
             for column, order in enumerate(orders):
-                axes, own = grid[row, column], table[(table["task"] == task) & (table["order"] == order)]
-                if own.empty:
+                axes, rows = grid[row, column], table[(table["task"] == task) & (table["order"] == order)]
+                if rows.empty:
                     axes.remove()
                     continue
-                for (favour, strength), lines in own.groupby(["favour", "strength"], sort=False):
+                for (favour, strength), lines in rows.groupby(["favour", "strength"], sort=False):
                     style = "-" if favour == "none" else STYLES[strengths.index(strength) % len(STYLES)]
                     means = lines.groupby("length")["accuracy"].mean()
                     axes.plot(means.index, means, style, color=colours[favour], lw=1.2)
                     axes.plot(lines["length"], lines["accuracy"], "o", color=colours[favour], ms=2.2, alpha=0.6)
-                plain_steps(axes, sorted(own["length"].unique()))
+                plain_steps(axes, sorted(rows["length"].unique()))
                 axes.set(ylim=(-0.02, 1.05))
                 axes.set_title(f"{task}, {order}" if len(orders) > 1 else f"{task} task", loc="left")
             grid[row, 0].set_ylabel("accuracy")

@@ -76,11 +76,11 @@ class GPTJShape:
     @property
     def angles(self) -> Float[Tensor, "layers planes"]:
         """How far each plane turns per position."""
-        found = torch.zeros(self.layers, self.head_width // 2)
+        angles = torch.zeros(self.layers, self.head_width // 2)
         for layer in set(range(self.layers)) - set(self.nope):
             ids = self.ids[layer] if self.ids else ()
-            found[layer, : self.rotary // 2] = rope_angles(self.rotary // 2, self.base, ids)
-        return found
+            angles[layer, : self.rotary // 2] = rope_angles(self.rotary // 2, self.base, ids)
+        return angles
 
     @classmethod
     def from_config(cls, config: Any) -> GPTJShape:
@@ -157,14 +157,14 @@ class GPTJ:
             stacked[name] = parts[0].new_zeros(len(parts), *max(part.shape for part in parts))
             for place, part in zip(stacked[name], parts, strict=True):
                 place[: len(part)] = part
-        made = cls(replace(models[0].shape, vocabulary=words), stacked)
-        made.each = [
+        stack = cls(replace(models[0].shape, vocabulary=words), stacked)
+        stack.each = [
             cls(model.shape, {name: stacked[name][k, : len(part)] for name, part in model.weights.items()})
             for k, model in enumerate(models)
         ]
-        if any(not torch.equal(model.angles, made.angles) for model in models):
-            made.angles = torch.stack([model.angles for model in models])
-        return made
+        if any(not torch.equal(model.angles, stack.angles) for model in models):
+            stack.angles = torch.stack([model.angles for model in models])
+        return stack
 
     @classmethod
     def initialise(cls, shape: GPTJShape, seed: int, device: str | torch.device = "cpu") -> GPTJ:
@@ -175,18 +175,21 @@ class GPTJ:
             return torch.randn(*size, generator=generator) * 0.02
 
         d, inner = shape.width, 4 * shape.width
-        made = {"transformer.wte.weight": normal(shape.vocabulary, d)}
+        weights = {"transformer.wte.weight": normal(shape.vocabulary, d)}
         for layer in range(shape.layers):
             front = f"transformer.h.{layer}."
-            made[front + "ln_1.weight"], made[front + "ln_1.bias"] = torch.ones(d), torch.zeros(d)
-            made[front + "attn.qkv.weight"] = normal(3 * d, d)
-            made[front + "attn.out_proj.weight"] = normal(d, d)
+            weights[front + "ln_1.weight"], weights[front + "ln_1.bias"] = torch.ones(d), torch.zeros(d)
+            weights[front + "attn.qkv.weight"] = normal(3 * d, d)
+            weights[front + "attn.out_proj.weight"] = normal(d, d)
             for name, size in (("mlp.fc_in", (inner, d)), ("mlp.fc_out", (d, inner))):
-                made[f"{front}{name}.weight"], made[f"{front}{name}.bias"] = normal(*size), torch.zeros(size[0])
-        made["transformer.ln_f.weight"], made["transformer.ln_f.bias"] = torch.ones(d), torch.zeros(d)
-        made["lm_head.weight"] = normal(shape.vocabulary, d)
-        made["lm_head.bias"] = torch.zeros(shape.vocabulary)
-        return cls(shape, {name: weight.to(device) for name, weight in made.items()})
+                weights[f"{front}{name}.weight"], weights[f"{front}{name}.bias"] = (
+                    normal(*size),
+                    torch.zeros(size[0]),
+                )
+        weights["transformer.ln_f.weight"], weights["transformer.ln_f.bias"] = torch.ones(d), torch.zeros(d)
+        weights["lm_head.weight"] = normal(shape.vocabulary, d)
+        weights["lm_head.bias"] = torch.zeros(shape.vocabulary)
+        return cls(shape, {name: weight.to(device) for name, weight in weights.items()})
 
     @property
     def device(self) -> torch.device:
@@ -221,9 +224,9 @@ class GPTJ:
         last = normed(x[..., -1, :], w["transformer.ln_f.weight"], w["transformer.ln_f.bias"])
         return linear(last, w["lm_head.weight"], w["lm_head.bias"])
 
-    def _show(self, visit: Visit, layer: int, x: Tensor, both: Tensor) -> None:
+    def _show(self, visit: Visit, layer: int, x: Tensor, query_and_key: Tensor) -> None:
         """What one layer works with, to whoever looks."""
-        query, key = torch.view_as_complex(both)
+        query, key = torch.view_as_complex(query_and_key)
         visit(LayerState(layer, x, query, key, self.angles_of(layer)))
 
     @torch.no_grad()
@@ -233,35 +236,35 @@ class GPTJ:
         The reader is one of the same weights in a transformers model, which is made where none is given. Returns, and
         keeps as `proof`, the largest difference relative to the size of what was compared.
         """
-        theirs = reader or HeadReader(self.to_transformers())
+        reference = reader or HeadReader(self.to_transformers())
         states: list[LayerState] = []
         layers: list[LayerReading] = []
-        tokens = theirs.proof_tokens
+        tokens = reference.proof_tokens
         n = tokens.shape[1]
         places = torch.arange(n, device=tokens.device)
         shuffled = torch.randperm(n, generator=torch.Generator().manual_seed(0)).to(tokens.device)
-        read = theirs.read(tokens, tuple(range(n)), layers.append)[:, 0]
-        found = {"next-token logits": _difference(self.logits(tokens, visit=states.append), read)}
+        read = reference.read(tokens, tuple(range(n)), layers.append)[:, 0]
+        differences = {"next-token logits": _difference(self.logits(tokens, visit=states.append), read)}
         for state, heads in zip(states, layers, strict=True):
-            ours, read = head_logits([state], n - 1)[0], heads.at(n - 1).logits()
-            moved = [logits[..., places, shuffled].softmax(-1) for logits in (ours, read)]
+            computed, read = head_logits([state], n - 1)[0], heads.at(n - 1).logits()
+            moved = [logits[..., places, shuffled].softmax(-1) for logits in (computed, read)]
             angles = F.pad(heads.layout.angles, (0, len(state.angles) - heads.layout.planes))
             off = (state.angles.double().cpu() - angles).abs() / angles.clamp(min=1e-30)
             layer, queries = f"of layer {state.layer}", heads.query.flatten(1, 2)
-            found |= {
+            differences |= {
                 f"queries {layer}": _difference(_as_real(state.query), queries),
                 f"keys {layer}": _difference(_as_real(state.key), heads.keys),
                 f"angles {layer}": float(off.max()),
-                f"head logits {layer}": _difference(ours, read),
+                f"head logits {layer}": _difference(computed, read),
                 f"attention {layer} after a permutation": _difference(*moved),
             }
-        worst = max(found, key=lambda name: found[name])
-        if not found[worst] <= PROOF_TOLERANCE:
+        worst = max(differences, key=lambda name: differences[name])
+        if not differences[worst] <= PROOF_TOLERANCE:
             raise UnprovenError(
-                f"the GPT-J that is trained here and transformers' own differ in the {worst} by {found[worst]:.2g} "
+                f"the GPT-J that is trained here and transformers' own differ in the {worst} by {differences[worst]:.2g} "
                 f"(allowed {PROOF_TOLERANCE:g}); scores of the model in training would be wrong, so none are given"
             )
-        self.proof = found[worst]
+        self.proof = differences[worst]
         return self.proof
 
     def angles_of(self, layer: int) -> Float[Tensor, "*models planes"]:
@@ -306,7 +309,11 @@ class GPTJ:
             pad_token_id=shape.vocabulary - 1,
             architectures=["GPTJForCausalLM"],
             **({"nope_layers": list(shape.nope)} if shape.nope else {}),
-            **({STORED: {"base": shape.base, "ids": [list(own) for own in shape.ids]}} if restricted else {}),
+            **(
+                {STORED: {"base": shape.base, "ids": [list(layer) for layer in shape.ids]}}
+                if restricted
+                else {}
+            ),
         )
 
     def to_transformers(self) -> Any:
@@ -370,7 +377,7 @@ def _names(shape: GPTJShape) -> list[str]:
     return [*_ENDS, *(f"transformer.h.{layer}.{name}" for layer in range(shape.layers) for name in _BLOCK)]
 
 
-def _difference(ours: Tensor, theirs: Tensor) -> float:
+def _difference(computed: Tensor, reference: Tensor) -> float:
     """The largest difference, relative to the largest value; NaN is the largest of all."""
-    found = float((ours - theirs).abs().max() / theirs.abs().max())
-    return math.inf if math.isnan(found) else found
+    difference = float((computed - reference).abs().max() / reference.abs().max())
+    return math.inf if math.isnan(difference) else difference

@@ -18,19 +18,20 @@ class Penalties:
     The query is the last token, where the task is asked. Layers are shown to `visit` in the forward pass of the step itself.
     """
 
-    def __init__(self, each: Sequence[TrainSettings], device: torch.device) -> None:
-        first = next(one for one in each if one.favour != "none")
+    def __init__(self, settings: Sequence[TrainSettings], device: torch.device) -> None:
+        first = next(model for model in settings if model.favour != "none")
         self.layers, self.begin, self.end = set(first.favoured), *first.favoured_steps
         strengths = [
-            [one.strength * (one.favour == kind) for one in each] for kind in ("symbolic", "positional")
+            [model.strength * (model.favour == kind) for model in settings]
+            for kind in ("symbolic", "positional")
         ]
         self.symbolic, self.positional = torch.tensor(strengths, device=device)
         self.states: list[LayerState] = []
 
     @classmethod
-    def of(cls, each: Sequence[TrainSettings], device: torch.device) -> Penalties | None:
+    def of(cls, settings: Sequence[TrainSettings], device: torch.device) -> Penalties | None:
         """None where no model favours a kind: nothing is then computed."""
-        return cls(each, device) if any(one.favour != "none" for one in each) else None
+        return cls(settings, device) if any(model.favour != "none" for model in settings) else None
 
     def visit(self, state: LayerState) -> None:
         """Keep a layer of the step that is computed, if it is one of those that are favoured."""
@@ -43,7 +44,7 @@ class Penalties:
         logits = head_logits(states, states[0].query.shape[-2] - 1)[
             ..., :-1, :-1
         ]  # the query's own key is no visible key
-        found = exclusion_of(logits)
-        means = [found.penalty(kind).mean((0, -2, -1)) for kind in ("symbolic", "positional")]
-        asked = (now >= self.begin) & (now < self.end)
-        return asked * (self.symbolic * means[0] + self.positional * means[1])
+        logit_exclusion = exclusion_of(logits)
+        means = [logit_exclusion.penalty(kind).mean((0, -2, -1)) for kind in ("symbolic", "positional")]
+        active = (now >= self.begin) & (now < self.end)
+        return active * (self.symbolic * means[0] + self.positional * means[1])

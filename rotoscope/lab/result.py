@@ -26,9 +26,9 @@ class Training(SavedRun):
     @classmethod
     def open(cls, path: str | Path) -> Self:
         """Read a training run back; `folder` says where its checkpoints are."""
-        found = super().open(path)
-        found.folder = Path(path)
-        return found
+        training = super().open(path)
+        training.folder = Path(path)
+        return training
 
     @property
     def task(self) -> str:

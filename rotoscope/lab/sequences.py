@@ -30,7 +30,7 @@ def training_sequences(
     """One of the three parts: rows of one dataset that do not overlap."""
     sizes = {name: int(getattr(settings, f"{name}_sequences")) for name in PARTS}
     first = sum(sizes[name] for name in PARTS[: PARTS.index(part)])
-    own = ("letters",) if settings.task == "number" else ("alphabet", "digits")
+    sizes_of_task = ("letters",) if settings.task == "number" else ("alphabet", "digits")
     samples = MULTIHOP[settings.task](
         sizes[part] if count is None else min(count, sizes[part]),
         hops=settings.hops,
@@ -39,7 +39,7 @@ def training_sequences(
         seed=settings.seed,
         first=first,
         device=device,
-        **{name: getattr(settings, name) for name in own},
+        **{name: getattr(settings, name) for name in sizes_of_task},
     )
     return _with_shuffled_answers(samples) if part == "train" and settings.answers == "shuffled" else samples
 
@@ -146,9 +146,9 @@ def _is_dataset(folder: Path) -> bool:
     if folder.is_symlink() or not folder.is_dir():
         return False
     names = {file.relative_to(folder).as_posix() for file in folder.rglob("*")}
-    known = {CARD, "data", *(f"data/{split}-00000-of-00001.parquet" for split in SPLITS)}
+    expected = {CARD, "data", *(f"data/{split}-00000-of-00001.parquet" for split in SPLITS)}
     try:
-        return names <= known and MADE_BY in (folder / CARD).read_text(encoding="utf-8")
+        return names <= expected and MADE_BY in (folder / CARD).read_text(encoding="utf-8")
     except (OSError, ValueError):
         return False
 

@@ -41,22 +41,22 @@ UNRESTRICTED = "all"
 
 def layer_ids(angles: str, layers: int, planes: int, nope: Collection[int] = ()) -> tuple[tuple[int, ...], ...]:
     """The frequency ids each layer has, by the words of a restriction; nothing where no layer is restricted."""
-    every = tuple(range(1, planes + 1))
+    all_ids = tuple(range(1, planes + 1))
     if ":" not in angles:
-        found = [_ids(angles, angles, planes)] * layers
+        ids_by_layer = [_ids(angles, angles, planes)] * layers
     else:
         named: dict[int, tuple[int, ...]] = {}
         for part in angles.split("+"):
-            where, _, ids = part.partition(":")
-            for layer in _numbers(where, angles, "layers", 0, layers - 1):
+            layer_words, _, ids = part.partition(":")
+            for layer in _numbers(layer_words, angles, "layers", 0, layers - 1):
                 if layer in (*named, *nope):
-                    why = "does not rotate (nope)" if layer in nope else "is named twice"
+                    problem = "does not rotate (nope)" if layer in nope else "is named twice"
                     raise RotoscopeError(
-                        f"angles '{angles}' name layer {layer}, which {why}; name another, or none"
+                        f"angles '{angles}' name layer {layer}, which {problem}; name another, or none"
                     )
                 named[layer] = _ids(ids, angles, planes)
-        found = [named.get(layer, every) for layer in range(layers)]
-    return () if all(ids == every for ids in found) else tuple(found)
+        ids_by_layer = [named.get(layer, all_ids) for layer in range(layers)]
+    return () if all(ids == all_ids for ids in ids_by_layer) else tuple(ids_by_layer)
 
 
 def _ids(words: str, angles: str, planes: int) -> tuple[int, ...]:
@@ -69,9 +69,9 @@ def _ids(words: str, angles: str, planes: int) -> tuple[int, ...]:
     return tuple(sorted(set(_numbers(words, angles, "frequency ids", 1, planes))))
 
 
-def _numbers(words: str, angles: str, what: str, least: int, most: int) -> list[int]:
+def _numbers(words: str, angles: str, noun: str, least: int, most: int) -> list[int]:
     """The numbers of `1-4,7`, each within its bounds."""
-    found: list[int] = []
+    numbers: list[int] = []
     for part in words.split(","):
         matched = re.fullmatch(r"([0-9]{1,9})(?:-([0-9]{1,9}))?", part)
         if matched is None:
@@ -82,10 +82,10 @@ def _numbers(words: str, angles: str, what: str, least: int, most: int) -> list[
         first, last = int(matched[1]), int(matched[2] or matched[1])
         if not least <= first <= last <= most:
             raise RotoscopeError(
-                f"angles '{angles}' ask for {what} {part}; this model has {least} to {most}, from the lower to the higher"
+                f"angles '{angles}' ask for {noun} {part}; this model has {least} to {most}, from the lower to the higher"
             )
-        found += range(first, last + 1)
-    return found
+        numbers += range(first, last + 1)
+    return numbers
 
 
 # Training GPT-J on the multi-hop tasks.
@@ -291,19 +291,19 @@ class TrainSettings(Settings):
         """The layers whose heads are favoured; one that does not rotate cannot be, since all its heads are symbolic."""
         if self.favour_layers == "all":
             return tuple(layer for layer in range(self.layers) if layer not in self.nope)
-        found = set[int]()
+        layers = set[int]()
         for part in self.favour_layers.split(","):
             ends = re.fullmatch(r"\s*(\d{1,4})(?:-(\d{1,4}))?\s*", part)
             if ends is None:
                 raise RotoscopeError(
                     f"'{self.favour_layers}' are no layers; give such as 4-11 or 0,2,4-6, or all"
                 )
-            found |= set(range(int(ends[1]), int(ends[2] or ends[1]) + 1))
-        for layer in sorted(found):
+            layers |= set(range(int(ends[1]), int(ends[2] or ends[1]) + 1))
+        for layer in sorted(layers):
             if layer >= self.layers or layer in self.nope:
-                why = "does not rotate" if layer in self.nope else f"is beyond the last, {self.layers - 1}"
-                raise RotoscopeError(f"layer {layer} cannot be favoured: it {why}")
-        return tuple(sorted(found))
+                problem = "does not rotate" if layer in self.nope else f"is beyond the last, {self.layers - 1}"
+                raise RotoscopeError(f"layer {layer} cannot be favoured: it {problem}")
+        return tuple(sorted(layers))
 
     @property
     def favoured_steps(self) -> tuple[int, int]:
@@ -317,9 +317,9 @@ class TrainSettings(Settings):
         A change meant for one task is made to the settings of that.
         """
         if not tasks or len(set(tasks)) < len(tasks):
-            found = ", ".join(tasks) or "none"
+            listed_tasks = ", ".join(tasks) or "none"
             raise RotoscopeError(
-                f"each task must be given once, found {found}; several models of a task are seeds"
+                f"each task must be given once, found {listed_tasks}; several models of a task are seeds"
             )
         if "either" in tasks and len(tasks) > 1:
             raise RotoscopeError(
@@ -329,21 +329,21 @@ class TrainSettings(Settings):
         cls.check_meant(changes, *tasks)
         restrictions = _each_once("restriction of angles", changes.pop("angles", UNRESTRICTED))
         kinds = _each_once("kind to favour", changes.pop("favour", "none"))
-        made = list[Self]()
+        models = list[Self]()
         for task, words, kind in itertools.product(tasks, restrictions, kinds):
-            own = {name: changes[name] for name in changes if task in cls.meant_for.get(name, tasks)}
+            task_changes = {name: changes[name] for name in changes if task in cls.meant_for.get(name, tasks)}
             if kind == "none" and len(kinds) > 1:
-                own = {name: value for name, value in own.items() if name not in FAVOURING}
-            one = cls.preset(preset, **own | {"task": task, "angles": words, "favour": kind})
-            made += [replace(one, seed=one.seed + k) for k in range(seeds)]
-        return made
+                task_changes = {name: value for name, value in task_changes.items() if name not in FAVOURING}
+            settings = cls.preset(preset, **task_changes | {"task": task, "angles": words, "favour": kind})
+            models += [replace(settings, seed=settings.seed + k) for k in range(seeds)]
+        return models
 
     @classmethod
     def check_line(cls, own: Mapping[str, Any], line: Mapping[str, Any], preset: str | None) -> None:
         """Refuse what a command line says of one training or several."""
         if isinstance(line.get("task"), tuple):
-            each = {name: line[name] for name in ("angles", "favour") if line.get(name)}
-            cls.several(str(preset), line["task"], line.get("seeds") or 1, **{**own, **each})
+            lists = {name: line[name] for name in ("angles", "favour") if line.get(name)}
+            cls.several(str(preset), line["task"], line.get("seeds") or 1, **{**own, **lists})
         else:
             super().check_line(own, line, preset)
 
@@ -363,11 +363,11 @@ class TrainSettings(Settings):
         return sorted(points | {self.steps})
 
     @property
-    def kept(self) -> list[int]:
+    def checkpoint_steps(self) -> list[int]:
         """The evaluations whose models are kept: about half as far each time, counted from the end."""
         points = self.evaluations
-        wanted = [0.0, *(self.steps * 0.5**k for k in range(self.checkpoints - 1))]
-        return sorted({min(points, key=lambda point, goal=goal: abs(point - goal)) for goal in wanted})  # type: ignore[misc]
+        goals = [0.0, *(self.steps * 0.5**k for k in range(self.checkpoints - 1))]
+        return sorted({min(points, key=lambda point, goal=goal: abs(point - goal)) for goal in goals})  # type: ignore[misc]
 
     @property
     def saved(self) -> list[int]:
@@ -380,12 +380,12 @@ class TrainSettings(Settings):
         return points
 
 
-def _each_once(what: str, given: Any) -> list[Any]:
+def _each_once(noun: str, value: Any) -> list[Any]:
     """One value or several, no two of them alike."""
-    found = list(given) if isinstance(given, list | tuple) else [given]
-    if not found or len(set(found)) < len(found):
-        raise RotoscopeError(f"each {what} must be given once, found {', '.join(map(str, found)) or 'none'}")
-    return found
+    values = list(value) if isinstance(value, list | tuple) else [value]
+    if not values or len(set(values)) < len(values):
+        raise RotoscopeError(f"each {noun} must be given once, found {', '.join(map(str, values)) or 'none'}")
+    return values
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -410,10 +410,10 @@ class WatchSettings(Settings):
     @classmethod
     def plain(cls, changes: dict[str, Any]) -> dict[str, Any]:
         """Every tau once."""
-        found = super().plain(changes)
-        if "tau" in found:
-            found["tau"] = each_tau(found["tau"])
-        return found
+        plain_changes = super().plain(changes)
+        if "tau" in plain_changes:
+            plain_changes["tau"] = each_tau(plain_changes["tau"])
+        return plain_changes
 
     def __post_init__(self) -> None:
         check_tau(self.tau)

@@ -24,16 +24,16 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     if weight.ndim == 2:
         return F.linear(x, weight, bias)
     rows = x.flatten(1, -2)
-    made = torch.bmm(rows, weight.mT) if bias is None else torch.baddbmm(bias.unsqueeze(1), rows, weight.mT)
-    return made.unflatten(1, x.shape[1:-1])
+    product = torch.bmm(rows, weight.mT) if bias is None else torch.baddbmm(bias.unsqueeze(1), rows, weight.mT)
+    return product.unflatten(1, x.shape[1:-1])
 
 
 def normed(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """Layer norm with a weight and a bias [width], or with every model's own [models, width]."""
     if weight.ndim == 1:
         return F.layer_norm(x, weight.shape, weight, bias)
-    own = (len(weight), *(1,) * (x.ndim - 2), -1)
-    return torch.addcmul(bias.view(own), F.layer_norm(x, weight.shape[1:]), weight.view(own))
+    broadcast = (len(weight), *(1,) * (x.ndim - 2), -1)
+    return torch.addcmul(bias.view(broadcast), F.layer_norm(x, weight.shape[1:]), weight.view(broadcast))
 
 
 def embedded(tokens: Tensor, table: Tensor) -> Tensor:
@@ -56,8 +56,8 @@ def _attended(query: Tensor, key: Tensor, value: Tensor, dropout: float) -> Tens
     """Causal attention [..., batch, heads, n, head_width]; the kernels know one axis before that of the heads."""
     front = query.shape[:-3]
     query, key, value = (part.flatten(0, -4) for part in (query, key, value))
-    found = F.scaled_dot_product_attention(query, key, value, is_causal=True, dropout_p=dropout)
-    return found.unflatten(0, front)
+    attended = F.scaled_dot_product_attention(query, key, value, is_causal=True, dropout_p=dropout)
+    return attended.unflatten(0, front)
 
 
 def at_once(work: Callable[..., Tensor], *parts: Tensor) -> Tensor:
@@ -82,10 +82,10 @@ def block(
     inside = normed(x, w["ln_1.weight"], w["ln_1.bias"])
     mixed = linear(inside, w["attn.qkv.weight"]).unflatten(-1, (3, heads, -1))
     mixed = mixed.movedim(-3, 0).transpose(-2, -3)  # [3, ..., batch, heads, n, head_width]
-    both = mixed[:2].contiguous().unflatten(-1, (-1, 2))
+    query_and_key = mixed[:2].contiguous().unflatten(-1, (-1, 2))
     if visit is not None:
-        visit(both)
-    query, key = (both if turns is None else _turned(both, turns)).flatten(-2)
+        visit(query_and_key)
+    query, key = (query_and_key if turns is None else _turned(query_and_key, turns)).flatten(-2)
     attended = drawing(partial(_attended, dropout=dropout), query, key, mixed[2])
     attended = linear(attended.transpose(-2, -3).flatten(-2), w["attn.out_proj.weight"])
     wide = F.gelu(linear(inside, w["mlp.fc_in.weight"], w["mlp.fc_in.bias"]), approximate="tanh")
@@ -98,21 +98,21 @@ def compiled_block() -> Callable[..., Tensor]:
 
     layer: Any = block
 
-    def showing(*given: Any) -> tuple[Tensor, Tensor]:
-        shown: list[Tensor] = []
-        return layer(*given, shown.append), shown[0]
+    def showing(*arguments: Any) -> tuple[Tensor, Tensor]:
+        visited: list[Tensor] = []
+        return layer(*arguments, visited.append), visited[0]
 
-    unseen: Any = torch.compile(block, dynamic=False)
-    seen: Any = torch.compile(showing, dynamic=False)
+    plain_block: Any = torch.compile(block, dynamic=False)
+    visited_block: Any = torch.compile(showing, dynamic=False)
 
-    def either(*given: Any) -> Tensor:
-        *plain, visit = given
+    def either(*arguments: Any) -> Tensor:
+        *plain, visit = arguments
         if visit is None:
-            alone: Tensor = unseen(*given)
+            alone: Tensor = plain_block(*arguments)
             return alone
-        made: Tensor
-        made, both = seen(*plain)
-        visit(both)
-        return made
+        output: Tensor
+        output, query_and_key = visited_block(*plain)
+        visit(query_and_key)
+        return output
 
     return either

@@ -100,10 +100,10 @@ class ToyHeads:
 
     def _initial(self, seed: int) -> dict[str, Tensor]:
         settings = self.settings
-        dice = torch.Generator().manual_seed(1000 + seed + 1_000_003 * settings.seed)
+        generator = torch.Generator().manual_seed(1000 + seed + 1_000_003 * settings.seed)
 
         def draw(*shape: int) -> Tensor:
-            return torch.randn(*shape, generator=dice)
+            return torch.randn(*shape, generator=generator)
 
         gain = torch.full((1,), settings.gain)
         if settings.embedding is None:
@@ -174,8 +174,8 @@ class ToyHeads:
 
     def _project(self, rows: Tensor, table: Tensor) -> tuple[Tensor, Tensor]:
         """Real and imaginary parts [..., models, planes] of every row in every model: one matrix product for all."""
-        both = rows.flatten(0, -2) @ table.movedim(-1, 1).flatten(1)
-        parts = both.unflatten(-1, (2, *table.shape[1:3])).unflatten(0, rows.shape[:-1])
+        projected = rows.flatten(0, -2) @ table.movedim(-1, 1).flatten(1)
+        parts = projected.unflatten(-1, (2, *table.shape[1:3])).unflatten(0, rows.shape[:-1])
         real, imaginary = parts.unbind(-3)
         return real, imaginary
 
@@ -186,8 +186,8 @@ class ToyHeads:
         """One training step of every model on the same fresh batch; returns the loss of each."""
         samples = self.settings.samples(self.settings.batch, seed=10_000 + number, device=self.device)
         scores = self._answers(samples)
-        wanted = samples.answer[:, None].expand(-1, self.settings.models)
-        losses = torch.nn.functional.cross_entropy(scores.flatten(0, 1), wanted.flatten(), reduction="none")
+        answers = samples.answer[:, None].expand(-1, self.settings.models)
+        losses = torch.nn.functional.cross_entropy(scores.flatten(0, 1), answers.flatten(), reduction="none")
         per_model = losses.view(-1, self.settings.models).mean(0)
         for group in optimiser.param_groups:
             group["lr"] = self.settings.rate(number)
@@ -206,13 +206,13 @@ class ToyHeads:
 
     def state(self, optimiser: torch.optim.Adam) -> dict[str, Tensor]:
         """Everything a later start needs, as plain tensors."""
-        found = {
+        state = {
             f"parameter.{name}": value.detach().cpu().contiguous() for name, value in self.parameters.items()
         }
         for name, value in self.parameters.items():
             for key, moment in optimiser.state.get(value, {}).items():
-                found[f"adam.{key}.{name}"] = torch.as_tensor(moment).cpu().contiguous()
-        return found
+                state[f"adam.{key}.{name}"] = torch.as_tensor(moment).cpu().contiguous()
+        return state
 
     def restore(self, state: dict[str, Tensor], optimiser: torch.optim.Adam) -> None:
         for name, value in self.parameters.items():

@@ -45,16 +45,16 @@ class Trainer:
         *,
         compiled: bool | None = None,
     ) -> None:
-        each = [settings] if isinstance(settings, TrainSettings) else list(settings)
-        self.each, self.settings, self.device = each, each[0], device
-        keys = [(one.task, one.seed) for one in each]
+        settings_list = [settings] if isinstance(settings, TrainSettings) else list(settings)
+        self.each, self.settings, self.device = settings_list, settings_list[0], device
+        keys = [(model_settings.task, model_settings.seed) for model_settings in settings_list]
         data = {
-            key: training_sequences(one, "train", device)
-            for key, one in dict(zip(keys, each, strict=True)).items()
+            key: training_sequences(model_settings, "train", device)
+            for key, model_settings in dict(zip(keys, settings_list, strict=True)).items()
         }
         models = [
-            GPTJ.initialise(model_shape(one, len(data[key].vocabulary)), one.seed, device)
-            for key, one in zip(keys, each, strict=True)
+            GPTJ.initialise(model_shape(model_settings, len(data[key].vocabulary)), model_settings.seed, device)
+            for key, model_settings in zip(keys, settings_list, strict=True)
         ]
         self.model = models[0] if len(models) == 1 else GPTJ.stack(models)
         self.rate = torch.tensor(0.0, device=device)
@@ -73,9 +73,11 @@ class Trainer:
             self.optimiser.state[weight] = {"step": torch.zeros((), device=device), **moments}
         self.tokens = torch.cat([part.tokens for part in data.values()])
         self.answers = torch.cat([part.answer for part in data.values()])
-        models_axis = () if len(each) == 1 else (len(each),)
+        models_axis = () if len(settings_list) == 1 else (len(settings_list),)
         first = {key: k * self.settings.train_sequences for k, key in enumerate(data)}
-        orders = [_order(one) + first[key] for key, one in zip(keys, each, strict=True)]
+        orders = [
+            _order(model_settings) + first[key] for key, model_settings in zip(keys, settings_list, strict=True)
+        ]
         self.order = torch.stack(orders).view(*models_axis, -1).to(device)
         self.losses = torch.zeros(*models_axis, self.settings.steps, device=device)
         self.counter = torch.zeros(1, dtype=torch.long, device=device)
@@ -88,7 +90,7 @@ class Trainer:
         """Whether layers are compiled; only a step that is captured can be."""
         self.block: Callable[..., Tensor] = block
         self.drawing: Drawing = at_once
-        self.penalties = Penalties.of(each, device)
+        self.penalties = Penalties.of(settings_list, device)
         self.warnings: list[str] = []
 
     def run_to(self, step: int) -> None:
@@ -97,16 +99,18 @@ class Trainer:
             with _seeded(0, self.device):  # what the recording draws must not shift what the steps draw
                 self._capture()
         if self.device.type == "cpu" and len(self.each) > 1 and self.settings.dropout:
-            self.drawing = _OwnDraws([one.seed * 1_000_003 + self.step for one in self.each])
+            self.drawing = _OwnDraws(
+                [model_settings.seed * 1_000_003 + self.step for model_settings in self.each]
+            )
         with _seeded(self.settings.seed * 1_000_003 + self.step, self.device):
             for _ in range(self.step, step):
                 if self.graph is not None:
                     self.graph.replay()
                 else:
-                    self._one()
+                    self._train_step()
         self.step = step
 
-    def _one(self) -> None:
+    def _train_step(self) -> None:
         """One step, from the batch to the new weights; everything it needs to know is in tensors."""
         settings, now, penalties = self.settings, self.counter, self.penalties
         self.optimiser.zero_grad(set_to_none=True)
@@ -121,8 +125,8 @@ class Trainer:
         answers = self.answers[rows].view(-1, settings.batch)
         losses = torch.stack(
             [
-                F.cross_entropy(said[:, : model.shape.vocabulary], wanted)
-                for model, said, wanted in zip(
+                F.cross_entropy(predicted[:, : model.shape.vocabulary], answer)
+                for model, predicted, answer in zip(
                     self.model.each, logits.view(len(answers), settings.batch, -1), answers, strict=True
                 )
             ]
@@ -147,12 +151,12 @@ class Trainer:
                 if self.compiled:
                     self._compile()
                 for _ in range(3):
-                    self._one()
+                    self._train_step()
                 self.optimiser.zero_grad(set_to_none=True)
             torch.cuda.current_stream(self.device).wait_stream(aside)
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph):
-                self._one()
+                self._train_step()
         finally:
             torch.set_float32_matmul_precision(precision)
         self.restore(before)
@@ -162,11 +166,11 @@ class Trainer:
         """Compile the formula of a layer and take a step with it; where that fails, it stays as it is and a warning says why."""
         try:
             self.block = compiled_block()
-            self._one()
+            self._train_step()
         except NO_COMPILER as problem:
             self.block = block
-            why = f"{type(problem).__name__}: {problem}".splitlines()[0]
-            self.warnings.append(f"layers could not be compiled ({why}), so that training took longer")
+            reason = f"{type(problem).__name__}: {problem}".splitlines()[0]
+            self.warnings.append(f"layers could not be compiled ({reason}), so that training took longer")
 
     def states(self) -> list[dict[str, Tensor]]:
         """Everything each model needs to go on, alone or with others: weights, moments, losses so far.
@@ -174,16 +178,16 @@ class Trainer:
         These are the tensors that are trained, not copies.
         """
         several = len(self.each) > 1
-        found = []
+        states = []
         for k, model in enumerate(self.model.each):
             state = {"losses": self.losses[k] if several else self.losses, "counter": self.counter}
             for name, weight in model.weights.items():
                 state[f"weight.{name}"] = weight.detach()
                 for key, moment in self.optimiser.state[self.model.weights[name]].items():
-                    own = moment[k, : len(weight)] if several and key != "step" else moment
-                    state[f"adamw.{key}.{name}"] = own
-            found.append(state)
-        return found
+                    value = moment[k, : len(weight)] if several and key != "step" else moment
+                    state[f"adamw.{key}.{name}"] = value
+            states.append(state)
+        return states
 
     @torch.no_grad()
     def restore(self, states: Sequence[dict[str, Tensor]]) -> None:
@@ -217,21 +221,21 @@ class _OwnDraws:
         self.streams = [torch.Generator().manual_seed(seed).get_state() for seed in seeds]
 
     def __call__(self, work: Callable[..., Tensor], *parts: Tensor) -> Tensor:
-        made = []
-        for k, own in enumerate(zip(*parts, strict=True)):
+        outputs = []
+        for k, model_parts in enumerate(zip(*parts, strict=True)):
             torch.set_rng_state(self.streams[k])
-            made.append(work(*own))
+            outputs.append(work(*model_parts))
             self.streams[k] = torch.get_rng_state()
-        return torch.stack(made)
+        return torch.stack(outputs)
 
 
 def _order(settings: TrainSettings) -> Tensor:
     """Which training sequence comes when: every epoch in an order of its own."""
-    needed, rows, made = settings.steps * settings.batch, settings.train_sequences, []
+    needed, rows, epoch_orders = settings.steps * settings.batch, settings.train_sequences, []
     for epoch in range(math.ceil(needed / rows)):
         generator = torch.Generator().manual_seed(settings.seed * 7_919 + epoch)
-        made.append(torch.randperm(rows, generator=generator))
-    return torch.cat(made)[:needed]
+        epoch_orders.append(torch.randperm(rows, generator=generator))
+    return torch.cat(epoch_orders)[:needed]
 
 
 @contextmanager

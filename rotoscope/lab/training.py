@@ -58,11 +58,13 @@ Preset = Literal["mini", "paper"]
 
 
 @overload
-def train(task: Task, preset: Preset = "mini", *, seeds: None = None, **how: Any) -> Training: ...
+def train(task: Task, preset: Preset = "mini", *, seeds: None = None, **changes: Any) -> Training: ...
 @overload
-def train(task: Task, preset: Preset = "mini", *, seeds: int, **how: Any) -> list[Training]: ...
+def train(task: Task, preset: Preset = "mini", *, seeds: int, **changes: Any) -> list[Training]: ...
 @overload
-def train(task: Tasks, preset: Preset = "mini", *, seeds: int | None = None, **how: Any) -> list[Training]: ...
+def train(
+    task: Tasks, preset: Preset = "mini", *, seeds: int | None = None, **changes: Any
+) -> list[Training]: ...
 def train(
     task: Task | Tasks,
     preset: Preset = "mini",
@@ -92,50 +94,54 @@ def train(
     several = any(isinstance(changes.get(name), list | tuple) for name in ("angles", "favour"))
     alone = isinstance(task, str) and seeds is None and not several
     if alone:
-        each = [TrainSettings.preset(preset, task=tasks[0], **changes)]
+        model_settings = [TrainSettings.preset(preset, task=tasks[0], **changes)]
     else:
-        each = TrainSettings.several(preset, tasks, 1 if seeds is None else seeds, **changes)
-    where = pick_device(device)
-    _check_size(each, where, out)
+        model_settings = TrainSettings.several(preset, tasks, 1 if seeds is None else seeds, **changes)
+    target_device = pick_device(device)
+    _check_size(model_settings, target_device, out)
     watched = getattr(on_evaluate, "settings", None)
     if not alone and out is not None and (Path(out) / RUN).exists():
         raise RunError(f"{out} holds a run; several models need a folder for their runs: choose another --out")
     runs = []
-    for settings in each:
+    for settings in model_settings:
         described = settings.stored() | {"preset": preset}
         if isinstance(watched, Settings):
             described["watched"] = watched.stored()
         place = out if alone or out is None else Path(out) / settings.name
         runs.append(Run(Training, described, place, overwrite=overwrite))
-    to_train = [_One(run, one) for run, one in zip(runs, each, strict=True) if run.finished is None]
-    made = iter(_train(to_train, where, on_evaluate, show_progress) if to_train else ())
-    results = [next(made) if run.finished is None else run.finished for run in runs]
+    to_train = [
+        _Trainee(run, settings)
+        for run, settings in zip(runs, model_settings, strict=True)
+        if run.finished is None
+    ]
+    trained = iter(_train(to_train, target_device, on_evaluate, show_progress) if to_train else ())
+    results = [next(trained) if run.finished is None else run.finished for run in runs]
     return results[0] if alone else results
 
 
-def _check_size(each: list[TrainSettings], device: torch.device, out: str | Path | None) -> None:
+def _check_size(models: list[TrainSettings], device: torch.device, out: str | Path | None) -> None:
     """Raise TooLargeError where the models, their data and one batch, or the checkpoints, cannot fit; impossible sizes are refused, too."""
     numbers = order = checkpoints = 0
     data = dict[tuple[str, int], int]()
-    for settings in each:
-        shown = training_sequences(settings, "test", count=1)
-        weights = model_shape(settings, len(shown.vocabulary)).weights
-        inputs_of_layers = settings.layers * settings.batch * shown.length * settings.width
+    for settings in models:
+        example = training_sequences(settings, "test", count=1)
+        weights = model_shape(settings, len(example.vocabulary)).weights
+        inputs_of_layers = settings.layers * settings.batch * example.length * settings.width
         numbers += 3 * weights + max(
             weights, inputs_of_layers
         )  # weights, two moments; gradients come at the end
-        checkpoints += 4 * weights * len(settings.kept)
+        checkpoints += 4 * weights * len(settings.checkpoint_steps)
         order += 8 * settings.steps * settings.batch
-        data[settings.task, settings.seed] = token_bytes(settings, "train", shown.length)
-    what = f"training {len(each)} model{'s' * (len(each) > 1)} of {weights:,} weights in batches of {each[0].batch:,} inputs"
+        data[settings.task, settings.seed] = token_bytes(settings, "train", example.length)
+    work = f"training {len(models)} model{'s' * (len(models) > 1)} of {weights:,} weights in batches of {models[0].batch:,} inputs"
     less = "use fewer steps or sequences, smaller batches or a smaller model"
-    check_memory(what, 4 * numbers + order + sum(data.values()), device, less)
+    check_memory(work, 4 * numbers + order + sum(data.values()), device, less)
     check_disk("keeping the checkpoints", checkpoints, out, "keep fewer checkpoints or train a smaller model")
 
 
 @dataclass
-class _One:
-    """One of the models in training: its run, and what it has taken so far."""
+class _Trainee:
+    """A model in training: its run, and the seconds it has taken so far."""
 
     run: Run[Training]
     settings: TrainSettings
@@ -145,14 +151,14 @@ class _One:
 
 
 def _train(
-    ones: list[_One], where: torch.device, on_evaluate: OnEvaluate | None, show_progress: bool | None
+    trainees: list[_Trainee], device: torch.device, on_evaluate: OnEvaluate | None, show_progress: bool | None
 ) -> Iterator[Training]:
     """Train these models as one, and finish their runs."""
-    settings = ones[0].settings
-    small = where.type == "cpu" and settings.width <= SMALL
-    title = f"training {settings.task}" if len(ones) == 1 else f"training {len(ones)} models"
+    settings = trainees[0].settings
+    small = device.type == "cpu" and settings.width <= SMALL
+    title = f"training {settings.task}" if len(trainees) == 1 else f"training {len(trainees)} models"
     with one_thread(small), progress_bar(title, settings.steps, show_progress) as bar:
-        work = _Work(ones, where, on_evaluate)
+        work = _TrainingWork(trainees, device, on_evaluate)
         bar.advance(work.trainer.step)
         for point in settings.evaluations:
             if point < work.trainer.step or (point == work.trainer.step and work.resumed_at is not None):
@@ -160,33 +166,33 @@ def _train(
             bar.advance(point - work.trainer.step)
             work.advance_to(point)
         tests = [
-            work.trainer.accuracy(model, training_sequences(one.settings, "test", where))
-            for one, model in zip(ones, work.trainer.model.each, strict=True)
+            work.trainer.accuracy(model, training_sequences(trainee.settings, "test", device))
+            for trainee, model in zip(trainees, work.trainer.model.each, strict=True)
         ]
-    for one, model, test in zip(ones, work.trainer.model.each, tests, strict=True):
-        one.run.add("test", {"test": test})
-        result = one.run.finish(
-            timings=one.seconds,
-            device=torch.cuda.get_device_name(where) if where.type == "cuda" else where.type,
+    for trainee, model, test in zip(trainees, work.trainer.model.each, tests, strict=True):
+        trainee.run.add("test", {"test": test})
+        result = trainee.run.finish(
+            timings=trainee.seconds,
+            device=torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
             proof=Proof(settings.layers, getattr(on_evaluate, "proof", None)),
             warnings=[*work.warnings, *work.trainer.warnings],
             parameters=sum(weight.numel() for weight in model.weights.values()),
             resumed_at=work.resumed_at,
-            **({"trained_as_one": len(ones)} if len(ones) > 1 else {}),
+            **({"trained_as_one": len(trainees)} if len(trainees) > 1 else {}),
         )
-        result.folder, result.model = one.run.folder, model
+        result.folder, result.model = trainee.run.folder, model
         yield result
 
 
-class _Work:
+class _TrainingWork:
     """Training on its way: evaluations, kept checkpoints, states to go on from."""
 
-    def __init__(self, ones: list[_One], device: torch.device, on_evaluate: OnEvaluate | None) -> None:
-        self.ones, self.on_evaluate = ones, on_evaluate
-        self.settings = ones[0].settings
+    def __init__(self, trainees: list[_Trainee], device: torch.device, on_evaluate: OnEvaluate | None) -> None:
+        self.trainees, self.on_evaluate = trainees, on_evaluate
+        self.settings = trainees[0].settings
         """Of the first; task, angles, favoured kind and seed aside, all have the same."""
-        self.trainer = Trainer([one.settings for one in ones], device)
-        self.held_out = [training_sequences(one.settings, "validation", device) for one in ones]
+        self.trainer = Trainer([trainee.settings for trainee in trainees], device)
+        self.held_out = [training_sequences(trainee.settings, "validation", device) for trainee in trainees]
         self.warnings: list[str] = []
         self.save_again = 0.0
         """When it is time for another state, by the clock."""
@@ -195,30 +201,32 @@ class _Work:
     def advance_to(self, point: int) -> None:
         """Train up to an evaluation, look at the models, and save what must survive."""
         before = self.trainer.step
-        with self._timed("training_s", *self.ones):
+        with self._timed("training_s", *self.trainees):
             self.trainer.run_to(point)
         looks = [
-            Evaluation(point, model, held_out, one.settings)
-            for one, model, held_out in zip(self.ones, self.trainer.model.each, self.held_out, strict=True)
+            Evaluation(point, model, held_out, trainee.settings)
+            for trainee, model, held_out in zip(
+                self.trainees, self.trainer.model.each, self.held_out, strict=True
+            )
         ]
-        with self._timed("accuracy_s", *self.ones):
+        with self._timed("accuracy_s", *self.trainees):
             accuracies = [self.trainer.accuracy(look.model, look.held_out) for look in looks]
-        with self._timed("watching_s", *self.ones), torch.no_grad():
+        with self._timed("watching_s", *self.trainees), torch.no_grad():
             watched = self._watched(looks)
         states = self.trainer.states()
-        with self._timed("saving_s", *self.ones):
-            for one, look, metrics, tables, state in zip(
-                self.ones, looks, accuracies, watched, states, strict=True
+        with self._timed("saving_s", *self.trainees):
+            for trainee, look, metrics, tables, state in zip(
+                self.trainees, looks, accuracies, watched, states, strict=True
             ):
                 metrics.insert(0, "step", point)
                 recent = state["losses"][before:point]
                 metrics["loss"] = float(recent.mean()) if point > before else math.nan
                 metrics["learning_rate"] = float(self.trainer.rate)
-                if point in self.settings.kept:
+                if point in self.settings.checkpoint_steps:
                     save = partial(save_checkpoint, model=look.model, samples=look.held_out)
-                    one.run.beside(f"checkpoint-{point}", save)
-                one.run.add(_key(point), {"metrics": metrics} | tables)
-                one.run.log(_line(metrics))
+                    trainee.run.beside(f"checkpoint-{point}", save)
+                trainee.run.add(_key(point), {"metrics": metrics} | tables)
+                trainee.run.log(_line(metrics))
         if point == self.settings.steps or (
             point in self.settings.saved and time.perf_counter() >= self.save_again
         ):
@@ -227,9 +235,9 @@ class _Work:
     def _save_states(self, point: int, states: Sequence[dict[str, Tensor]]) -> None:
         """Write what every model needs to go on; how long that takes decides when it is done again."""
         began = time.perf_counter()
-        with self._timed("saving_s", *self.ones):
-            for one, state in zip(self.ones, states, strict=True):
-                _save(one, point, state)
+        with self._timed("saving_s", *self.trainees):
+            for trainee, state in zip(self.trainees, states, strict=True):
+                _save(trainee, point, state)
         self.save_again = time.perf_counter() + (time.perf_counter() - began) / SAVING
 
     def _watched(self, looks: list[Evaluation]) -> list[Tables]:
@@ -240,18 +248,18 @@ class _Work:
         return together(looks) if together else [self.on_evaluate(look) or {} for look in looks]
 
     @contextmanager
-    def _timed(self, name: str, *ones: _One) -> Iterator[None]:
+    def _timed(self, name: str, *trainees: _Trainee) -> Iterator[None]:
         """Count the time that is spent; what is done for several models is shared among them."""
         began = time.perf_counter()
         yield
         if self.trainer.device.type == "cuda":
             torch.cuda.synchronize(self.trainer.device)
-        for one in ones:
-            one.seconds[name] += (time.perf_counter() - began) / len(ones)
+        for trainee in trainees:
+            trainee.seconds[name] += (time.perf_counter() - began) / len(trainees)
 
     def _resume(self) -> int | None:
         """Go on from the last state that all have and that can be read; a damaged one is named and the one before it used."""
-        runs = [one.run for one in self.ones]
+        runs = [trainee.run for trainee in self.trainees]
         common = set.intersection(*(set(run.states()) for run in runs))
         for key in sorted(common, reverse=True):
             try:
@@ -265,9 +273,9 @@ class _Work:
                     "the one before it was used"
                 )
                 continue
-            for one, state in zip(self.ones, states, strict=True):
+            for trainee, state in zip(self.trainees, states, strict=True):
                 if "seconds" in state:  # what the work took before it was stopped
-                    one.seconds = dict(zip(one.seconds, state["seconds"].tolist(), strict=True))
+                    trainee.seconds = dict(zip(trainee.seconds, state["seconds"].tolist(), strict=True))
             self._forget_after(key)
             return self.trainer.step
         if common:
@@ -279,19 +287,19 @@ class _Work:
 
     def _forget_after(self, key: str) -> None:
         """What an earlier try left of the steps that are taken again."""
-        for one in self.ones:
-            for later in one.run.states():
+        for trainee in self.trainees:
+            for later in trainee.run.states():
                 if later > key:
-                    one.run.drop_state(later)
-            one.run.trim_log(lambda row: _key(row["step"]) <= key)
+                    trainee.run.drop_state(later)
+            trainee.run.trim_log(lambda row: _key(row["step"]) <= key)
 
 
-def _save(one: _One, point: int, state: dict[str, Tensor]) -> None:
-    kept = {name: value.cpu().contiguous() for name, value in state.items()}
-    kept["seconds"] = torch.tensor(list(one.seconds.values()), dtype=torch.float64)
-    one.run.save_state(_key(point), kept)
-    for old in one.run.states()[:-STATES_KEPT]:
-        one.run.drop_state(old)
+def _save(trainee: _Trainee, point: int, state: dict[str, Tensor]) -> None:
+    tensors = {name: value.cpu().contiguous() for name, value in state.items()}
+    tensors["seconds"] = torch.tensor(list(trainee.seconds.values()), dtype=torch.float64)
+    trainee.run.save_state(_key(point), tensors)
+    for old in trainee.run.states()[:-STATES_KEPT]:
+        trainee.run.drop_state(old)
 
 
 def _key(point: int) -> str:

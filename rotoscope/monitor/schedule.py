@@ -51,9 +51,9 @@ class Schedule:
             self._listed = frozenset(int(step) for step in steps)
 
     def _read(self, every: str) -> None:
-        found = BUDGET.fullmatch(every.strip())
-        if found:
-            self.share = float(found.group(1)) / 100
+        budget = BUDGET.fullmatch(every.strip())
+        if budget:
+            self.share = float(budget.group(1)) / 100
             if not 0 < self.share < 1:
                 raise RotoscopeError(
                     f"a budget is more than 0 % and less than 100 % of the time, found {every}"

@@ -69,19 +69,19 @@ class Favour:
                 f"heads of {type(self.model).__name__} cannot be favoured: it must attend to earlier tokens only, and its queries "
                 "and keys must be those it attends with, turned back"
             )
-        every = range(self.reader.layers)
-        self.layers = set(every if layers is None else layers)
-        if not self.layers or not self.layers <= set(every):
-            raise RotoscopeError(f"layers must be among 0 to {every[-1]}, found {sorted(self.layers)}")
+        all_layers = range(self.reader.layers)
+        self.layers = set(all_layers if layers is None else layers)
+        if not self.layers or not self.layers <= set(all_layers):
+            raise RotoscopeError(f"layers must be among 0 to {all_layers[-1]}, found {sorted(self.layers)}")
         self._open: ExitStack | None = None
         self._found: list[Tensor] = []
         self._masks: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
-        how = self.model.config._attn_implementation
-        if how not in OVERHEARD:
+        implementation = self.model.config._attn_implementation
+        if implementation not in OVERHEARD:
             raise ModelError(
-                f"heads that attend by '{how}' cannot be overheard; train with attn_implementation='sdpa' or 'eager'"
+                f"heads that attend by '{implementation}' cannot be overheard; train with attn_implementation='sdpa' or 'eager'"
             )
         if self.model.training and getattr(self.model, "is_gradient_checkpointing", False):
             raise ModelError(
@@ -94,17 +94,17 @@ class Favour:
         def called(module: Any, args: Any, kwargs: Any) -> None:
             calls[id(module)] = Call.bind(module, args, kwargs)
 
-        def given(seen: AttentionInput) -> AttentionInput:
-            if seen.layer in self.layers:
-                call = calls.pop(id(self.reader.sites[seen.layer].module))
-                self._look(seen.layer, call, seen, seen.mask)
-            return seen
+        def penalised(attended: AttentionInput) -> AttentionInput:
+            if attended.layer in self.layers:
+                call = calls.pop(id(self.reader.sites[attended.layer].module))
+                self._look(attended.layer, call, attended, attended.mask)
+            return attended
 
         with ExitStack() as stack:
             for layer in self.layers:
                 module = self.reader.sites[layer].module
                 stack.callback(module.register_forward_pre_hook(called, with_kwargs=True).remove)
-            stack.enter_context(changing(self.model, self.reader.sites, given))
+            stack.enter_context(changing(self.model, self.reader.sites, penalised))
             self._open = stack.pop_all()
         return self
 
@@ -121,9 +121,9 @@ class Favour:
             raise RotoscopeError("no forward pass was overheard; run the model inside `with favour:`")
         return self.strength * torch.stack(self._found).mean()
 
-    def _look(self, layer: int, call: Call, seen: Projected, mask: Any) -> None:
+    def _look(self, layer: int, call: Call, projected: Projected, mask: Any) -> None:
         """Keep a layer's mean penalty."""
-        n = seen.key.shape[2]
+        n = projected.key.shape[2]
         queries = self.queries or (n - 1,)
         if max(queries) >= n or min(queries) < 2:
             raise RotoscopeError(
@@ -131,13 +131,19 @@ class Favour:
             )
         if id(mask) not in self._masks:  # the mask is kept, so its id stays its own
             self._masks[id(mask)] = mask, _rows(mask, self.queries, n)
-        found, site = [], self.reader.sites[layer]
-        for rows, asked in self._masks[id(mask)][1]:
-            own = Projected(seen.query[rows], seen.key[rows], seen.scaling, seen.softcap, seen.sinks)
-            shown = mask[rows] if isinstance(mask, Tensor) and len(mask) > 1 else mask
-            heads = self.reader._heads(site, call, own, Pass(asked), turned=True, mask=shown)
-            found += [_penalty(heads.at(k), self.kind).mean(-1) for k in range(len(asked))]
-        self._found.append(torch.cat(found).mean())
+        penalties, site = [], self.reader.sites[layer]
+        for rows, row_queries in self._masks[id(mask)][1]:
+            part = Projected(
+                projected.query[rows],
+                projected.key[rows],
+                projected.scaling,
+                projected.softcap,
+                projected.sinks,
+            )
+            part_mask = mask[rows] if isinstance(mask, Tensor) and len(mask) > 1 else mask
+            heads = self.reader._heads(site, call, part, Pass(row_queries), turned=True, mask=part_mask)
+            penalties += [_penalty(heads.at(k), self.kind).mean(-1) for k in range(len(row_queries))]
+        self._found.append(torch.cat(penalties).mean())
 
 
 def _rows(mask: Any, queries: tuple[int, ...] | None, n: int) -> list[tuple[slice, tuple[int, ...]]]:
@@ -148,8 +154,8 @@ def _rows(mask: Any, queries: tuple[int, ...] | None, n: int) -> list[tuple[slic
     everything = slice(None), queries or (n - 1,)
     if not isinstance(mask, Tensor) or mask.ndim != 4:
         return [everything]
-    seen = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
-    real = seen[:, 0, :, :n].diagonal(dim1=-2, dim2=-1).cpu()
+    visible = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
+    real = visible[:, 0, :, :n].diagonal(dim1=-2, dim2=-1).cpu()
     if bool(real.all()):
         return [everything]
     if queries is not None and not bool(real[:, list(queries)].all()):
@@ -161,12 +167,12 @@ def _rows(mask: Any, queries: tuple[int, ...] | None, n: int) -> list[tuple[slic
         raise RotoscopeError(
             "a row of the batch has fewer than three tokens, so that nothing can be compared in it"
         )
-    return [(slice(row, row + 1), queries or (one,)) for row, one in enumerate(last)]
+    return [(slice(row, row + 1), queries or (position,)) for row, position in enumerate(last)]
 
 
 def _penalty(query: LayerHeads, kind: Literal["symbolic", "positional"]) -> Float[Tensor, "batch heads"]:
     """Of all heads at a query, over the keys it sees, its own left out."""
     if query.softcap is None:
         return exclusion_from_factors(query, Taken.of(query, Blocks.tokens(query.position))).penalty(kind)
-    seen = query.visible[:-1].nonzero()[:, 0]
-    return exclusion_of(query.gather(seen[None], seen[None])[:, :, 0]).penalty(kind)
+    keys = query.visible[:-1].nonzero()[:, 0]
+    return exclusion_of(query.gather(keys[None], keys[None])[:, :, 0]).penalty(kind)

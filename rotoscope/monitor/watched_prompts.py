@@ -102,10 +102,8 @@ class WatchedPrompts:
         if most is not None and longest > most:
             raise TaskError(f"a prompt to monitor with has {longest} tokens, and the model's context is {most}")
         words = int(subject.model.config.get_text_config().vocab_size)
-        known = range(words)
-        unknown = next(
-            (token for prompt in self.prompts for token in prompt.tokens if token not in known), None
-        )
+        ids = range(words)
+        unknown = next((token for prompt in self.prompts for token in prompt.tokens if token not in ids), None)
         if unknown is not None:
             raise TaskError(
                 f"a prompt to monitor with has token {unknown}, and the model knows 0 to {words - 1}"

@@ -43,7 +43,7 @@ def test_watched_scores_are_those_of_the_checkpoints(trained: dict[str, rs.lab.T
     for task, run in trained.items():
         watched = rs.dynamics(run)
         read = rs.dynamics(run.folder, queries="last", task=task, device="cpu")
-        assert read.steps == list(TrainSettings.read(run.run.settings).kept)
+        assert read.steps == list(TrainSettings.read(run.run.settings).checkpoint_steps)
         assert len(read.steps) >= 4
         assert read.run.warnings == []
         close(read.scores, watched.scores)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -124,6 +125,7 @@ def test_killed_among_its_models_it_goes_on_from_where_all_were_saved(
     how: dict[str, Any] = {"device": "cpu", **SMALL}
     whole = rs.lab.train(BOTH, "paper", out=tmp_path / "whole", **how)
     save = training._save
+    monkeypatch.setattr(training, "SAVING", math.inf)  # a state at every evaluation
 
     def saving(one: Any, point: int, state: Any) -> None:
         if point >= 30 and one.settings.task == "letter":

@@ -228,10 +228,10 @@ def test_a_finished_run_is_read_back_and_other_settings_are_refused(tmp_path: Pa
 
 def test_checkpoints_are_denser_early_on() -> None:
     settings = TrainSettings(task="number")
-    assert settings.kept[0] == 0
-    assert settings.kept[-1] == 22_500
-    assert len(settings.kept) == 8
-    assert all(step in settings.evaluations for step in (*settings.kept, *settings.saved))
+    assert settings.checkpoint_steps[0] == 0
+    assert settings.checkpoint_steps[-1] == 22_500
+    assert len(settings.checkpoint_steps) == 8
+    assert all(step in settings.evaluations for step in (*settings.checkpoint_steps, *settings.saved))
     close = [b - a for a, b in zip(settings.evaluations, settings.evaluations[1:], strict=False) if b <= 6750]
     assert max(close) == 50
     assert len(settings.evaluations) >= 90

@@ -107,4 +107,4 @@ def test_every_preset_uses_every_training_setting(name: str) -> None:
     assert settings.layers > 1
     assert settings.steps * settings.batch > settings.train_sequences  # more than one epoch
     assert settings.validation_sequences > 0
-    assert len(settings.kept) > 2
+    assert len(settings.checkpoint_steps) > 2

@@ -62,7 +62,7 @@ def train(
     folder = output.folder(*task, preset, *words, str(settings.get("seed", 0)), many)
     if angles:
         settings["angles"] = angles[0] if alone else angles
-    made: Any = train_models(
+    runs: Any = train_models(
         task[0] if alone else task,  # type: ignore[call-overload]
         preset,
         seeds=seeds,
@@ -74,11 +74,11 @@ def train(
         **settings,
     )
     if alone:
-        return _show(console, made, folder, output.figures)
-    for run in made:
+        return _show(console, runs, folder, output.figures)
+    for run in runs:
         _show(console, run, run.folder, output.figures)
-    restricted = len(favour) == 1 and any(restriction_of(run.run.settings) != "all" for run in made)
-    return _show_restrictions(console, made, folder, output.figures) if restricted else 0
+    restricted = len(favour) == 1 and any(restriction_of(run.run.settings) != "all" for run in runs)
+    return _show_restrictions(console, runs, folder, output.figures) if restricted else 0
 
 
 def _show_restrictions(console: Any, runs: list[Any], folder: Path, draw: bool) -> int:
@@ -88,18 +88,18 @@ def _show_restrictions(console: Any, runs: list[Any], folder: Path, draw: bool) 
     from rotoscope.runs.files import write_text
     from rotoscope.terminal import say
 
-    found = restrictions(runs)
-    table = found.table()
-    place = found.save(folder / "restrictions", overwrite=True)
+    result = restrictions(runs)
+    table = result.table()
+    place = result.save(folder / "restrictions", overwrite=True)
     title = "heads with some frequencies only: accuracy by hops, mean and spread over seeds"
     show_table(console, table, title, place / "table.csv")
     write_text(place / "table.csv", table.to_csv(index=False))
     nothing = (
         "nothing can be claimed: that takes three seeds, and as many unrestricted ones that learned the task"
     )
-    for sentence in found.sentences() or [nothing]:
+    for sentence in result.sentences() or [nothing]:
         say(console, sentence, markup=False)
-    return end(console, found, place, draw=draw)
+    return end(console, result, place, draw=draw)
 
 
 def _show(console: Any, result: Any, folder: Path, draw: bool) -> int:
@@ -115,16 +115,16 @@ def _show(console: Any, result: Any, folder: Path, draw: bool) -> int:
     title = f"{after}: accuracy by hops, and the step 95 % was reached"
     show_table(console, test, title, folder / "test.csv")
     show_dynamics(console, Dynamics.of_training(result), folder)
-    spent, others = result.run.timings, result.run.details.get("trained_as_one")
+    spent, models_as_one = result.run.timings, result.run.details.get("trained_as_one")
     say(
         console,
-        f"\n{spent['total_s']:.0f} s on {result.run.device}{f' for {others} models as one' if others else ''}: "
+        f"\n{spent['total_s']:.0f} s on {result.run.device}{f' for {models_as_one} models as one' if models_as_one else ''}: "
         f"training {spent['training_s']:.0f} s, scoring heads {spent['watching_s']:.1f} s, accuracy "
-        f"{spent['accuracy_s']:.1f} s, saving {spent['saving_s']:.1f} s{' for this one' if others else ''}",
+        f"{spent['accuracy_s']:.1f} s, saving {spent['saving_s']:.1f} s{' for this one' if models_as_one else ''}",
     )
-    kept = sorted(folder.glob("checkpoint-*"), key=lambda place: int(place.name.split("-")[1]))
-    then = [["dynamics", folder], ["lengths", folder]]
-    return end(console, result, folder, draw=draw, beside=kept, then=then)
+    checkpoints = sorted(folder.glob("checkpoint-*"), key=lambda place: int(place.name.split("-")[1]))
+    next_commands = [["dynamics", folder], ["lengths", folder]]
+    return end(console, result, folder, draw=draw, beside=checkpoints, then=next_commands)
 
 
 def show_dynamics(console: Any, result: Any, folder: Path) -> None:

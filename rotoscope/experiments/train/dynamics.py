@@ -65,8 +65,8 @@ def measure_dynamics(
     refused. Checkpoints that cannot be read are left out with a warning, and tried again by the
     same call; equal weights and weights out of order are warned of.
     """
-    wanted = SeriesSettings.make(revisions=revisions, most=most)
-    read_back = queries is None and wanted == SeriesSettings()
+    series_settings = SeriesSettings.make(revisions=revisions, most=most)
+    read_back = queries is None and series_settings == SeriesSettings()
     if isinstance(source, Training):
         if read_back and "scores" in source.tables:
             return Dynamics.of_training(source)
@@ -77,12 +77,12 @@ def measure_dynamics(
         watched = _watched(own_model(str(source)) or Path(source), task) if read_back else None
         if watched is not None:
             return watched
-        source = find_series(source, wanted, show_progress=show_progress)
+        source = find_series(source, series_settings, show_progress=show_progress)
     kind: QueryKind = queries or "last"
     check_queries(kind)
-    asked = _Asked(prompts, task, kind, inputs, each_tau(tau))
-    how = {"device": device, "dtype": torch.float32, "allow_missing": allow_missing}
-    return _from_checkpoints(source, asked, how, {"out": out, "overwrite": overwrite}, show_progress)
+    question = _Question(prompts, task, kind, inputs, each_tau(tau))
+    loading = {"device": device, "dtype": torch.float32, "allow_missing": allow_missing}
+    return _from_checkpoints(source, question, loading, {"out": out, "overwrite": overwrite}, show_progress)
 
 
 def _watched(place: Path, task: str | None) -> Dynamics | None:
@@ -100,7 +100,7 @@ def _watched(place: Path, task: str | None) -> Dynamics | None:
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _Question:
     """What every checkpoint of a series is asked."""
 
     prompts: Prompts | MultiHops | None
@@ -117,7 +117,11 @@ class _Asked:
 
 
 def _from_checkpoints(
-    series: Series, asked: _Asked, loading: dict[str, Any], kept: dict[str, Any], show_progress: bool | None
+    series: Series,
+    question: _Question,
+    loading: dict[str, Any],
+    storage: dict[str, Any],
+    show_progress: bool | None,
 ) -> Dynamics:
     left_out: list[str] = []
     warnings = list(series.warnings)
@@ -126,7 +130,7 @@ def _from_checkpoints(
         for checkpoint in series.checkpoints:
             bar.advance()
             if run is not None and run.done(step_key(checkpoint.step)):
-                _check_unchanged(run.result, checkpoint, kept["out"])
+                _check_unchanged(run.result, checkpoint, storage["out"])
                 if not loading["allow_missing"]:
                     continue
             try:
@@ -134,21 +138,25 @@ def _from_checkpoints(
             except ModelError as damage:
                 left_out.append(f"{checkpoint.name} was left out: {damage}")
                 continue
-            warnings += [f"{checkpoint.name}: {said}" for said in subject.caveats]
+            warnings += [f"{checkpoint.name}: {caveat}" for caveat in subject.caveats]
             if run is None:  # the first model that can be read says what all are shown
-                samples, shown = _shown(series, asked, subject)
-                run = Run(Dynamics, _settings(series, asked, shown, loading["allow_missing"]), **kept)
+                samples, prompts = _prompts_of(series, question, subject)
+                run = Run(Dynamics, _settings(series, question, prompts, loading["allow_missing"]), **storage)
                 if run.finished is not None:
-                    for other in series.checkpoints:
-                        _check_unchanged(run.finished, other, kept["out"])
-                    lacking = [one for one in series.checkpoints if one.step not in run.finished.steps]
-                    if not any(_can_be_read(one, loading) for one in lacking):
+                    for scored in series.checkpoints:
+                        _check_unchanged(run.finished, scored, storage["out"])
+                    lacking = [
+                        missing for missing in series.checkpoints if missing.step not in run.finished.steps
+                    ]
+                    if not any(_can_be_read(missing, loading) for missing in lacking):
                         return run.finished
                     run = reopened(run.finished, run)
                 if run.done(step_key(checkpoint.step)):
-                    _check_unchanged(run.result, checkpoint, kept["out"])
+                    _check_unchanged(run.result, checkpoint, storage["out"])
             _check_vocabulary(samples, subject, checkpoint)
-            run.piece(step_key(checkpoint.step), partial(_scored, subject, samples, shown, asked, checkpoint))
+            run.piece(
+                step_key(checkpoint.step), partial(_scored, subject, samples, prompts, question, checkpoint)
+            )
     if run is None:
         raise ModelError(f"no checkpoint of {series.folder or series.name} could be read: {left_out[0]}")
     return run.finish(warnings=[*left_out, *warnings])
@@ -180,32 +188,32 @@ def _can_be_read(checkpoint: Checkpoint, loading: dict[str, Any]) -> bool:
     return True
 
 
-def _shown(series: Series, asked: _Asked, subject: Subject) -> tuple[Prompts | MultiHops, Prompts]:
+def _prompts_of(series: Series, question: _Question, subject: Subject) -> tuple[Prompts | MultiHops, Prompts]:
     """What all checkpoints are shown, as it was given and as prompts."""
-    samples = asked.prompts
+    samples = question.prompts
     if samples is None:
-        samples = _own_sequences(subject, series.folder or Path(series.name), asked.task, asked.inputs)
-    if asked.queries == "path" and not isinstance(samples, MultiHops):
+        samples = _own_sequences(subject, series.folder or Path(series.name), question.task, question.inputs)
+    if question.queries == "path" and not isinstance(samples, MultiHops):
         raise TaskError("only the number and letter tasks have paths; ask at the last token or at all")
     return samples, samples.prompts() if isinstance(samples, MultiHops) else samples
 
 
-def _settings(series: Series, asked: _Asked, shown: Prompts, allow_missing: bool) -> dict[str, Any]:
+def _settings(series: Series, question: _Question, prompts: Prompts, allow_missing: bool) -> dict[str, Any]:
     """As they stand in `run.json`."""
-    found = {
+    settings = {
         "source": series.name,
-        "steps": [one.step for one in series.checkpoints],
-        "task": shown.task,
-        "prompts_hash": prompts_hash(shown),
-        "queries": asked.queries,
-        "inputs": len(shown),
-        "tau": list(asked.taus),
+        "steps": [checkpoint.step for checkpoint in series.checkpoints],
+        "task": prompts.task,
+        "prompts_hash": prompts_hash(prompts),
+        "queries": question.queries,
+        "inputs": len(prompts),
+        "tau": list(question.taus),
     }
     if series.folder is None:
-        found["revisions"] = [one.name for one in series.checkpoints]
+        settings["revisions"] = [checkpoint.name for checkpoint in series.checkpoints]
     if allow_missing:
-        found["allow_missing"] = True
-    return found
+        settings["allow_missing"] = True
+    return settings
 
 
 def _own_sequences(subject: Any, place: Path, task: str | None, inputs: int) -> MultiHops:
@@ -217,39 +225,43 @@ def _own_sequences(subject: Any, place: Path, task: str | None, inputs: int) -> 
     return sequences_for(subject.model.config, inputs, first=1_000_000)
 
 
-def _check_task(wanted: str | None, found: str | None, place: Path) -> None:
-    if wanted is not None and wanted != found:
-        trained = f"on the {found} task" if found else "on a task of which they say nothing"
-        raise ModelError(f"the checkpoints in {place} were trained {trained}, not on the {wanted} task")
+def _check_task(expected: str | None, trained_task: str | None, place: Path) -> None:
+    if expected is not None and expected != trained_task:
+        trained = f"on the {trained_task} task" if trained_task else "on a task of which they say nothing"
+        raise ModelError(f"the checkpoints in {place} were trained {trained}, not on the {expected} task")
 
 
 def _check_vocabulary(samples: Any, subject: Any, checkpoint: Checkpoint) -> None:
     """Sequences of a multi-hop task mean something only to a model that has those words at those ids."""
     if not isinstance(samples, MultiHops):
         return
-    known = subject.tokenizer.convert_ids_to_tokens(range(min(len(subject.tokenizer), len(samples.vocabulary))))
-    if list(known) != list(samples.vocabulary):
+    words = subject.tokenizer.convert_ids_to_tokens(range(min(len(subject.tokenizer), len(samples.vocabulary))))
+    if list(words) != list(samples.vocabulary):
         raise ModelError(
             f"{checkpoint.name} does not know the words of the {samples.task} task in these sizes; it was trained on another"
         )
 
 
 def _scored(
-    subject: Subject, samples: Prompts | MultiHops, shown: Prompts, asked: _Asked, checkpoint: Checkpoint
+    subject: Subject,
+    samples: Prompts | MultiHops,
+    prompts: Prompts,
+    question: _Question,
+    checkpoint: Checkpoint,
 ) -> Tables:
     """One checkpoint."""
     step = checkpoint.step
-    result = profile(subject, shown, asked.settings, show_progress=False)
-    rows = result.prompts if asked.queries == "last" else result.queries
-    if isinstance(samples, MultiHops) and asked.queries == "path":
+    result = profile(subject, prompts, question.settings, show_progress=False)
+    rows = result.prompts if question.queries == "last" else result.queries
+    if isinstance(samples, MultiHops) and question.queries == "path":
         marks = samples.on_path.cpu().numpy()
         rows = rows[marks[rows["prompt"].to_numpy(), rows["query_position"].to_numpy()]]
     published = _content(checkpoint) if checkpoint.revision is None else {"revision": checkpoint.revision}
-    found = {
-        "scores": averaged(rows, asked.queries, step),
+    tables = {
+        "scores": averaged(rows, question.queries, step),
         "points": point(step, subject, **published),
         "weights": sampled(step, subject),
     }
     if len(result.answers):
-        found["accuracy"] = accuracy_of(result.answers, samples, step)
-    return found
+        tables["accuracy"] = accuracy_of(result.answers, samples, step)
+    return tables

@@ -95,8 +95,8 @@ def dynamics(
         result.save(folder, overwrite=output.overwrite)
     show_dynamics(console, result, folder)
     beside = _roles(console, last, folder, seed, output) if roles else []
-    then = [["lengths", source]] if beside else []
-    return end(console, result, folder, draw=output.figures, beside=beside, then=then)
+    next_commands = [["lengths", source]] if beside else []
+    return end(console, result, folder, draw=output.figures, beside=beside, then=next_commands)
 
 
 def _roles(console: Any, last: Callable[..., Any], folder: Path, seed: int, output: Output) -> list[Path]:
@@ -118,12 +118,12 @@ def _roles(console: Any, last: Callable[..., Any], folder: Path, seed: int, outp
     if output.figures:
         with progress_bar("following the answer", None):
             flow = trace(subject, seed=seed)
-    found = find_roles(subject, seed=seed, out=folder / "roles", overwrite=output.overwrite)
+    roles = find_roles(subject, seed=seed, out=folder / "roles", overwrite=output.overwrite)
     title = "where every head looks from positions that point on, and the role it has earned"
-    show_table(console, found.table(), title, folder / "roles.csv")
-    order = "in hop order" if found.in_hop_order() else "NOT in hop order"
+    show_table(console, roles.table(), title, folder / "roles.csv")
+    order = "in hop order" if roles.in_hop_order() else "NOT in hop order"
     title = f"where the answer is along the path ({order}); path index 0 is the last token"
-    show_table(console, found.arrivals(), title, folder / "arrivals.csv")
+    show_table(console, roles.arrivals(), title, folder / "arrivals.csv")
     with progress_bar("finding the frequencies in use", None):
         shape = find_geometry(subject, seed=seed, out=folder / "geometry", overwrite=output.overwrite)
     title = "frequencies in use (ids count from 1), beside P2's Table 1"
@@ -132,13 +132,13 @@ def _roles(console: Any, last: Callable[..., Any], folder: Path, seed: int, outp
     if flow is not None:
         from rotoscope.experiments import figures as draw
 
-        made: dict[str, Any] = {
-            "role_attention": lambda: draw.role_attention(found),
-            "answer_arrival": lambda: draw.answer_arrival(found),
-            "decodable_flow": lambda: draw.decodable_flow(found),
+        figures: dict[str, Any] = {
+            "role_attention": lambda: draw.role_attention(roles),
+            "answer_arrival": lambda: draw.answer_arrival(roles),
+            "decodable_flow": lambda: draw.decodable_flow(roles),
             "information_flow": lambda: draw.information_flow(flow),
             "frequency_use": lambda: draw.frequency_use(shape, printed=TABLE_1),
             "dominant_planes": lambda: draw.dominant_planes(shape),
         }
-        written += draw_all(((name, one()) for name, one in made.items()), folder)
+        written += draw_all(((name, figure()) for name, figure in figures.items()), folder)
     return written

@@ -73,10 +73,10 @@ class Dynamics(SavedRun):
 
     def caveats(self) -> list[str]:
         """Steps with the same weights, and steps whose weights would come at another place (`experiments.train.series`)."""
-        found = []
+        sentences = []
         if len(self.points):
             alike = self.points.sort_values("step").groupby("fingerprint")["step"].agg(list)
-            found += [f"{_named(steps)} have the same weights" for steps in sorted(alike) if len(steps) > 1]
+            sentences += [f"{_named(steps)} have the same weights" for steps in sorted(alike) if len(steps) > 1]
         if len(self.weights):
             values = self.weights.pivot(index="step", columns="weight", values="value").dropna(axis=1)
             moving = values.loc[:, values.nunique() > 1].to_numpy(dtype=float)
@@ -88,8 +88,8 @@ class Dynamics(SavedRun):
                     if len(steps) > 1
                     else "seems to have those of another step"
                 )
-                found.append(f"{_named(steps)} {they}: the way from step to step would be clearly shorter")
-        return found
+                sentences.append(f"{_named(steps)} {they}: the way from step to step would be clearly shorter")
+        return sentences
 
     @property
     def accuracy(self) -> pd.DataFrame | None:
@@ -157,22 +157,22 @@ class Dynamics(SavedRun):
         Where a null has at least 19 draws, `separation_null_low` and the like are the least and the most of them.
         """
         rows = self.at(queries=queries, tau=tau, gamma=gamma)
-        found = _apart(rows, ["step"])
+        table = _apart(rows, ["step"])
         if len(rows) and len(self.null_scores) and self.null_scores["draw"].nunique() >= FEWEST_DRAWS:
-            asked = (rows["queries"].iloc[0], rows["tau"].iloc[0])
-            draws = _apart(_classed(self.null_scores, *asked, gamma), ["step", "draw"]).groupby("step")
+            query_and_tau = (rows["queries"].iloc[0], rows["tau"].iloc[0])
+            draws = _apart(_classed(self.null_scores, *query_and_tau, gamma), ["step", "draw"]).groupby("step")
             for end, band in (("low", draws.min()), ("high", draws.max())):
-                band = band.reindex(found.index, method="nearest" if len(band) == 1 else None)
-                found = found.join(band.add_suffix(f"_null_{end}"))
-        return found.reset_index()
+                band = band.reindex(table.index, method="nearest" if len(band) == 1 else None)
+                table = table.join(band.add_suffix(f"_null_{end}"))
+        return table.reset_index()
 
     def pure_from(
         self, gamma: float = GAMMA, queries: str | None = None, tau: float | None = None
     ) -> pd.DataFrame:
         """For every head: where it ends, when it first was pure of that kind, and since when it has been."""
         table = self.at(queries=queries, tau=tau, gamma=gamma).sort_values("step")
-        shown = ("head_class", "little_at_stake", "positional_score", "symbolic_score")
-        columns = {name: table[name].to_numpy() for name in ("step", *shown)}
+        final_columns = ("head_class", "little_at_stake", "positional_score", "symbolic_score")
+        columns = {name: table[name].to_numpy() for name in ("step", *final_columns)}
         rows = []
         for (layer, head), track in table.groupby(["layer", "head"]).indices.items():
             final = columns["head_class"][track[-1]]
@@ -184,7 +184,7 @@ class Dynamics(SavedRun):
                 {
                     "layer": layer,
                     "head": head,
-                    **{name: columns[name][track[-1]] for name in shown},
+                    **{name: columns[name][track[-1]] for name in final_columns},
                     "first_pure": int(steps[same][0]) if pure else None,
                     "pure_since": int(steps[since]) if pure else None,
                 }
@@ -249,22 +249,22 @@ class Dynamics(SavedRun):
         last symbolic one. Here are the steps at which that many heads had first been pure. A task without hops has no rows.
         """
         pure = self.pure_from(gamma)
-        when = {
+        steps_pure = {
             kind: sorted(int(s) for s in pure.loc[pure["head_class"] == kind, "first_pure"]) for kind in PURE
         }
         rows = []
         for hops, step in self.learned(threshold).items():
             if hops == 0:
                 continue
-            enough = when["positional"][hops - 1] if 1 <= hops <= len(when["positional"]) else None
+            enough = steps_pure["positional"][hops - 1] if 1 <= hops <= len(steps_pure["positional"]) else None
             rows.append(
                 {
                     "hops": hops,
                     "learned_at": step,
-                    "positional_then": sum(s <= step for s in when["positional"]),
-                    "symbolic_then": sum(s <= step for s in when["symbolic"]),
+                    "positional_then": sum(s <= step for s in steps_pure["positional"]),
+                    "symbolic_then": sum(s <= step for s in steps_pure["symbolic"]),
                     "as_many_positional_at": enough,
-                    "last_symbolic_at": when["symbolic"][-1] if when["symbolic"] else None,
+                    "last_symbolic_at": steps_pure["symbolic"][-1] if steps_pure["symbolic"] else None,
                 }
             )
         columns = {"learned_at": "Int64", "as_many_positional_at": "Int64", "last_symbolic_at": "Int64"}
@@ -276,10 +276,13 @@ class Dynamics(SavedRun):
         counts = self.purity((gamma,)).set_index("step").drop(columns="gamma")
         counts["pure"] = counts["positional"] + counts["symbolic"]
         mean = self.accuracy.groupby("step")["accuracy"].mean()
-        both = counts.join(mean, how="inner").rank()
+        ranks_by_step = counts.join(mean, how="inner").rank()
         names = ["pure", *AT_ITS_LAYER]
-        ranks = [both[n].corr(both["accuracy"]) if both[n].nunique() > 1 else np.nan for n in names]
-        return pd.DataFrame({"heads": names, "rank_correlation": ranks}).assign(steps=len(both))
+        ranks = [
+            ranks_by_step[n].corr(ranks_by_step["accuracy"]) if ranks_by_step[n].nunique() > 1 else np.nan
+            for n in names
+        ]
+        return pd.DataFrame({"heads": names, "rank_correlation": ranks}).assign(steps=len(ranks_by_step))
 
     def summaries(self) -> list[SummaryTable]:
         """Where every head ends."""
@@ -335,8 +338,8 @@ def _classed(table: pd.DataFrame, queries: str | None, tau: float | None, gamma:
 def _apart(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     """Over heads, how far the two scores are apart, and the share of pure heads."""
     separation = (rows["positional_score"] - rows["symbolic_score"]).abs()
-    found = rows.assign(separation=separation, pure_share=rows["head_class"].isin(PURE))
-    return found.groupby(by)[["separation", "pure_share"]].mean()
+    heads = rows.assign(separation=separation, pure_share=rows["head_class"].isin(PURE))
+    return heads.groupby(by)[["separation", "pure_share"]].mean()
 
 
 def _named(steps: list[int]) -> str:

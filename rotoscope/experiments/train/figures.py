@@ -61,8 +61,8 @@ def training_accuracy(*runs: Dynamics) -> Figure:
         if hops:
             shared_legend(figure, hops[-1], ncols=8, title="hops")
         inputs = int(runs[0].accuracy["inputs"].iloc[0]) if runs[0].accuracy is not None else 0
-        shown = "held-out sequences of each hop count" if hops else "prompts"
-    words = f"{inputs} {shown}; strokes above: first step with at least 95 %"
+        noun = "held-out sequences of each hop count" if hops else "prompts"
+    words = f"{inputs} {noun}; strokes above: first step with at least 95 %"
     return caption(figure, words + _scale_words(*runs))
 
 
@@ -106,7 +106,7 @@ def _linear_up_to(run: Dynamics) -> int | None:
 
 
 def _scale_words(*runs: Dynamics) -> str:
-    linear = {f"{found:,}" for found in map(_linear_up_to, runs) if found is not None}
+    linear = {f"{end:,}" for end in map(_linear_up_to, runs) if end is not None}
     words = " and ".join(sorted(linear))
     return f"; steps: linear up to {words}, logarithmic from there (//)" if words else ""
 
@@ -151,19 +151,19 @@ def _telling_steps(run: Dynamics, most: int = 8) -> list[int]:
     moved = np.concatenate(([0.0], np.abs(np.diff(track.to_numpy(), axis=0)).mean(1).cumsum()))
     goals = np.linspace(0, moved[-1], most)
     places = sorted({int(np.argmin(np.abs(moved - goal))) for goal in goals} | {len(moved) - 1})
-    found = [place for place in places if moved[-1] - moved[place] >= MOVED] + places[-1:]
+    chosen = [place for place in places if moved[-1] - moved[place] >= MOVED] + places[-1:]
     # Rows of three or four that are full: of five and seven one is left out, the last but one.
-    found = [*found[:-2], found[-1]] if len(found) in (5, 7) else found
-    return [int(track.index[place]) for place in found]
+    chosen = [*chosen[:-2], chosen[-1]] if len(chosen) in (5, 7) else chosen
+    return [int(track.index[place]) for place in chosen]
 
 
 def scores_over_training(run: Dynamics) -> Figure:
     """Both scores and the entropy of every head over training (P2 Fig. 6); of many heads, those that moved furthest."""
     table = run.at().sort_values("step")
     heads = list(table.groupby(["layer", "head"]))
-    which = ""
+    note = ""
     if len(heads) > MOST_HEADS:
-        which = f"{MOST_HEADS} of {len(heads)} heads: those that moved furthest from where they began; "
+        note = f"{MOST_HEADS} of {len(heads)} heads: those that moved furthest from where they began; "
         furthest = sorted(range(len(heads)), key=lambda k: -_furthest(heads[k][1]))[:MOST_HEADS]
         heads = [heads[k] for k in sorted(furthest)]
     with drawing_many(len(heads), 1.3, 1.0, ("training step", "")) as (figure, panels):
@@ -177,24 +177,24 @@ def scores_over_training(run: Dynamics) -> Figure:
         shared_legend(figure, panels[0])
     return caption(
         figure,
-        f"{run.task} task; {which}entropy relative to uniform attention; layer:head, {COUNTED}"
+        f"{run.task} task; {note}entropy relative to uniform attention; layer:head, {COUNTED}"
         + _scale_words(run),
     )
 
 
 def _furthest(track: pd.DataFrame) -> float:
     """The largest distance of a head from where it was at its first step."""
-    there = track[["positional_score", "symbolic_score"]].to_numpy(dtype=float)
-    return float(np.nan_to_num(np.hypot(*(there - there[0]).T)).max())
+    scores = track[["positional_score", "symbolic_score"]].to_numpy(dtype=float)
+    return float(np.nan_to_num(np.hypot(*(scores - scores[0]).T)).max())
 
 
 def purity_over_training(run: Dynamics, gammas: Sequence[float] = GAMMAS) -> Figure:
     """The class of every head at every step, for several tolerances, under the accuracy (P2 Figs. 2C and 7)."""
     colours = ListedColormap([CLASS_COLOURS[name] for name in AT_ITS_LAYER])
-    each = min(0.14 * (run.layers + 4), (HIGHEST - 1.5) / len(gammas))
+    height = min(0.14 * (run.layers + 4), (HIGHEST - 1.5) / len(gammas))
     has = run.accuracy is not None
     ratios = ([1.4] if has else []) + [1.0 + 0.07 * run.layers] * len(gammas)
-    with drawing(TEXT_WIDTH, 1.5 + each * len(gammas), len(ratios), 1, sharex=True, height_ratios=ratios) as (
+    with drawing(TEXT_WIDTH, 1.5 + height * len(gammas), len(ratios), 1, sharex=True, height_ratios=ratios) as (
         figure,
         panels,
     ):
@@ -218,7 +218,7 @@ def purity_over_training(run: Dynamics, gammas: Sequence[float] = GAMMAS) -> Fig
                 vmin=0,
                 vmax=len(AT_ITS_LAYER) - 1,
             )
-            step = every(len(grid), max(each - 0.56, 0.14))
+            step = every(len(grid), max(height - 0.56, 0.14))
             names = [f"{layer}:{head}" for layer, head in grid.index]
             axes.set_yticks(np.arange(len(grid))[::step] + 0.5, names[::step])
             axes.set_title(f"gamma = {gamma:g}", loc="left")
@@ -231,7 +231,7 @@ def purity_over_training(run: Dynamics, gammas: Sequence[float] = GAMMAS) -> Fig
 
 def separation_over_training(run: Dynamics, gamma: float = GAMMA) -> Figure:
     """How far heads separate as accuracy rises: `|positional - symbolic|` and the share of pure heads, beside a null's draws."""
-    found, has = run.separation(gamma), run.accuracy is not None
+    apart, has = run.separation(gamma), run.accuracy is not None
     names = {"separation": "mean |positional\n− symbolic|", "pure_share": "share of\npure heads"}
     with drawing(COLUMN_WIDTH, 1.2 + 1.15 * (2 + has), 2 + has, 1, sharex=True) as (figure, panels):
         if has:
@@ -240,11 +240,11 @@ def separation_over_training(run: Dynamics, gamma: float = GAMMA) -> Figure:
             if run.has_hops:
                 panels[0].legend(title="hops", loc="lower right", ncols=2)
         for axes, (column, label) in zip(panels[int(has) :], names.items(), strict=True):
-            axes.plot(found["step"], found[column], color=INK, lw=1.5, label="heads")
-            if f"{column}_null_low" in found:
-                ends = (found[f"{column}_null_{end}"] for end in ("low", "high"))
+            axes.plot(apart["step"], apart[column], color=INK, lw=1.5, label="heads")
+            if f"{column}_null_low" in apart:
+                ends = (apart[f"{column}_null_{end}"] for end in ("low", "high"))
                 axes.fill_between(
-                    found["step"], *ends, color=NULL, alpha=0.6, lw=1, label="null, least to most of its draws"
+                    apart["step"], *ends, color=NULL, alpha=0.6, lw=1, label="null, least to most of its draws"
                 )
             axes.set(ylim=(-0.03, 1.03), ylabel=label)
             _early(axes, run)
@@ -266,22 +266,22 @@ def waiting(*runs: Dynamics, gamma: float = GAMMA) -> Figure:
                 look: dict[str, Any] = {"color": CLASS_COLOURS[row.head_class], "ms": 5, "ls": "", "zorder": 3}
                 [mark] = axes.plot(row.first_pure, row.layer, CLASS_MARKERS[row.head_class], **look)
                 kinds.setdefault(f"head that ends {row.head_class}, first pure", mark)
-            learned = run.learned().dropna()[lambda found: found.index > 0]
+            learned = run.learned().dropna()[lambda steps: steps.index > 0]
             for hops, step in learned.items():
                 colour = HOP_COLOURS[(hops - 1) % len(HOP_COLOURS)]
                 line = axes.axvline(step, color=colour, lw=1.2)
                 axes.text(step, run.layers + hops - 0.8, f" {hops}", color=colour, fontsize=8, va="center")
                 kinds.setdefault("hops learned (95 %), numbered", line)
             axes.set_ylim(-0.7, run.layers + max(learned.index, default=0))
-            shown = [*pure["first_pure"].astype(float), *learned]
-            low, high = min(shown, default=0.0), max(shown, default=1.0)
+            steps = [*pure["first_pure"].astype(float), *learned]
+            low, high = min(steps, default=0.0), max(steps, default=1.0)
             axes.set_xlim(low - 0.15 * (high - low + 1), high + 0.15 * (high - low + 1))
             axes.set_yticks(range(0, run.layers, max(1, run.layers // 6)))
             axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
             axes.ticklabel_format(axis="x", useOffset=False)
             axes.set_title(f"{run.task} task", loc="left")
             axes.set_ylabel("layer")
-            if not shown:
+            if not steps:
                 words = f"no number of hops learned,\nno head that ends pure at gamma = {gamma:g}"
                 axes.text(
                     0.5, 0.5, words, transform=axes.transAxes, ha="center", va="center", fontsize=SMALLEST

@@ -30,8 +30,8 @@ def training_tab(page_run: PageRun) -> Tab | None:
     if scores is not None and len(scores):
         run = Dynamics(page_run.run, page_run.tables)
         for (queries, tau), rows in scores.groupby(["queries", "tau"], sort=False):
-            asked = {"queries": clean(queries), "tau": clean(float(tau), 12)}
-            series.append({**asked, **_track(rows), **_became(run, queries, tau)})
+            query_and_tau = {"queries": clean(queries), "tau": clean(float(tau), 12)}
+            series.append({**query_and_tau, **_track(rows), **_became(run, queries, tau)})
     curves = []
     if accuracy is not None and "hops" in accuracy:
         for hops, rows in accuracy.sort_values("step").groupby("hops"):
@@ -88,13 +88,13 @@ class LastSteps:
         taus = run.scores["tau"].unique()
         return cls({float(tau): run.last_step(tau=tau) for tau in taus})
 
-    def beside(self, other: LastSteps) -> Tab:
+    def beside(self, second: LastSteps) -> Tab:
         """Both trainings' heads side by side at every tau of both."""
-        pairs = taus_of_both(self.heads, other.heads)
-        return {"at": [self._at(other, *taus) for taus in pairs], "words": [UNTESTED]}
+        pairs = taus_of_both(self.heads, second.heads)
+        return {"at": [self._at(second, *taus) for taus in pairs], "words": [UNTESTED]}
 
-    def _at(self, other: LastSteps, tau: float, other_tau: float) -> Tab:
-        ends = {"first": self.heads[tau], "second": other.heads[other_tau]}
+    def _at(self, second: LastSteps, tau: float, other_tau: float) -> Tab:
+        ends = {"first": self.heads[tau], "second": second.heads[other_tau]}
         wide = [
             rows.set_index(HEAD)[[*SCORES, "head_class"]]
             .rename(columns={"head_class": "class"})

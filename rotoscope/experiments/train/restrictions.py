@@ -49,28 +49,28 @@ class Restrictions(SavedRun):
         groups = self.accuracy.groupby([*MODEL, "hops"], sort=False)["accuracy"]
         table = groups.agg(["mean", "std", "min", "max", "count"]).reset_index()
         table = table.rename(columns={"mean": "accuracy", "std": "spread", "count": "seeds"})
-        whole = table[table["restriction"] == UNRESTRICTED].set_index(["task", "hops"])
-        asked = pd.MultiIndex.from_frame(table[["task", "hops"]])
-        beside = whole.reindex(asked).reset_index(drop=True)
+        unrestricted = table[table["restriction"] == UNRESTRICTED].set_index(["task", "hops"])
+        task_and_hops = pd.MultiIndex.from_frame(table[["task", "hops"]])
+        beside = unrestricted.reindex(task_and_hops).reset_index(drop=True)
         table["unrestricted"] = beside["accuracy"]
         table["chance"] = self.accuracy.groupby("task")["chance"].mean().reindex(table["task"]).to_numpy()
         enough = (table["seeds"] >= LEAST_SEEDS) & (beside["seeds"] >= LEAST_SEEDS)
         fails = enough & (beside["min"] >= LEARNED) & (table["max"] < HALF)
         learned = (table["seeds"] >= LEAST_SEEDS) & (table["min"] >= LEARNED)
-        known = enough & (beside["min"] >= LEARNED)
+        judged = enough & (beside["min"] >= LEARNED)
         table["outcome"] = NO_CLAIM
-        table.loc[known, "outcome"] = BETWEEN
+        table.loc[judged, "outcome"] = BETWEEN
         table.loc[learned, "outcome"] = LEARNS
         table.loc[fails, "outcome"] = FAILS
         return table
 
     def table(self) -> pd.DataFrame:
         """One row per task and restriction: mean accuracy and spread over seeds by hops, chance, scores and pure heads."""
-        found = self.by_hops()
-        wide = found.groupby(MODEL, sort=False).agg({"seeds": "min", "chance": "first"})
-        for hops, rows in found.groupby("hops"):
-            own = rows.set_index(MODEL)
-            wide[f"hops_{hops}"], wide[f"hops_{hops}_spread"] = own["accuracy"], own["spread"]
+        by_hops = self.by_hops()
+        wide = by_hops.groupby(MODEL, sort=False).agg({"seeds": "min", "chance": "first"})
+        for hops, rows in by_hops.groupby("hops"):
+            heads = rows.set_index(MODEL)
+            wide[f"hops_{hops}"], wide[f"hops_{hops}_spread"] = heads["accuracy"], heads["spread"]
         if "heads" in self.tables:
             groups = self.heads.groupby(MODEL, sort=False)
             wide = wide.join(groups[["positional_score", "symbolic_score"]].mean())
@@ -89,23 +89,23 @@ class Restrictions(SavedRun):
 
     def sentences(self) -> list[str]:
         """What can be said of each restriction, with the figures; nothing where nothing can."""
-        said = []
+        sentences = []
         for (task, restriction), rows in self.by_hops().groupby(MODEL, sort=False):
             if restriction == UNRESTRICTED:
                 continue
             failing, learned = (rows[rows["outcome"] == outcome] for outcome in (FAILS, LEARNS))
             if len(failing):
                 worst, all_of = failing["max"].max(), failing["unrestricted"].min()
-                said.append(
+                sentences.append(
                     f"{task} fails with the angles {restriction} at {_hops(failing)} (at most {worst:.2f} in "
                     f"{int(failing['seeds'].min())} seeds, unrestricted {all_of:.2f}, chance {rows['chance'].iloc[0]:.2f})"
                 )
             elif len(learned) == len(rows):
-                said.append(
+                sentences.append(
                     f"{task} is learned with the angles {restriction} (at least {learned['min'].min():.2f} in "
                     f"{int(learned['seeds'].min())} seeds)"
                 )
-        return said
+        return sentences
 
     def __repr__(self) -> str:
         table = self.table()
@@ -113,8 +113,8 @@ class Restrictions(SavedRun):
 
 
 def _hops(rows: pd.DataFrame) -> str:
-    found = [str(hops) for hops in rows["hops"]]
-    return f"{' and '.join([', '.join(found[:-1]), found[-1]]) if len(found) > 1 else found[0]} hop{'s' * (found != ['1'])}"
+    names = [str(hops) for hops in rows["hops"]]
+    return f"{' and '.join([', '.join(names[:-1]), names[-1]]) if len(names) > 1 else names[0]} hop{'s' * (names != ['1'])}"
 
 
 # Which hops survive when heads have some frequencies only: trainings put beside one another.
@@ -148,19 +148,19 @@ def restrictions(trainings: Sequence[Training]) -> Restrictions:
     """
     if not trainings:
         raise RotoscopeError("no training was given; give some, with restrictions and without")
-    accuracy, heads, seen, chances = [], [], set(), dict[str, float]()
+    accuracy, heads, models, chances = [], [], set(), dict[str, float]()
     first = {run.task: run.run.settings for run in reversed(trainings)}
     tasks = list(dict.fromkeys(run.task for run in trainings))
     for run in sorted(trainings, key=lambda run: tasks.index(run.task)):
         settings = run.run.settings
         about = {"task": run.task, "restriction": restriction_of(settings), "seed": settings["seed"]}
-        if tuple(about.values()) in seen:
+        if tuple(about.values()) in models:
             raise RotoscopeError(f"the training of {', '.join(map(str, about.values()))} was given twice")
-        seen.add(tuple(about.values()))
+        models.add(tuple(about.values()))
         check_alike(first[run.task], settings, RESTRICTED)
         if run.task not in chances:
-            made = training_sequences(TrainSettings.read(settings), "test", count=GUESSED)
-            chances[run.task] = float(made.prompts().chance or 0.0)
+            sequences = training_sequences(TrainSettings.read(settings), "test", count=GUESSED)
+            chances[run.task] = float(sequences.prompts().chance or 0.0)
         accuracy.append(run.test.assign(**about, chance=chances[run.task]))
         if "scores" in run.tables:
             heads.append(Dynamics.of_training(run).pure_from()[HEAD].assign(**about))
@@ -175,12 +175,12 @@ def restrictions(trainings: Sequence[Training]) -> Restrictions:
     return Restrictions(RunRecord(Restrictions.kind, shared, device=trainings[0].run.device), tables)
 
 
-def check_alike(first: Mapping[str, Any], other: Mapping[str, Any], may_differ: set[str]) -> None:
+def check_alike(first: Mapping[str, Any], second: Mapping[str, Any], may_differ: set[str]) -> None:
     """Refuse trainings that differ in more than what is asked about."""
-    for name in sorted((set(first) | set(other)) - FREE - may_differ):
-        if first.get(name) != other.get(name):
+    for name in sorted((set(first) | set(second)) - FREE - may_differ):
+        if first.get(name) != second.get(name):
             raise RotoscopeError(
-                f"trainings that are put beside one another must have the same {name}, found {first.get(name)} and {other.get(name)}"
+                f"trainings that are put beside one another must have the same {name}, found {first.get(name)} and {second.get(name)}"
             )
 
 
@@ -191,7 +191,7 @@ def restricted_accuracy(run: Restrictions) -> Figure:
     """Left, accuracy by restriction and hops, a point per seed and a line at the mean; right, the classes of the heads."""
     tasks = list(dict.fromkeys(run.accuracy["task"]))
     names = list(dict.fromkeys(run.accuracy["restriction"]))
-    every = sorted(int(hops) for hops in run.accuracy["hops"].unique())
+    all_hops = sorted(int(hops) for hops in run.accuracy["hops"].unique())
     watched = "heads" in run.tables
     size = (
         TEXT_WIDTH if watched else COLUMN_WIDTH,
@@ -201,16 +201,16 @@ def restricted_accuracy(run: Restrictions) -> Figure:
     )
     with drawing_grid(*size, sharex="col", sharey=True) as (figure, grid):
         for (axes, *rest), task in zip(grid, tasks, strict=True):
-            own = run.accuracy[run.accuracy["task"] == task]
-            for k, hops in enumerate(every):
-                points = own[own["hops"] == hops]
-                colour, off = HOP_COLOURS[k % len(HOP_COLOURS)], 0.64 * ((k + 0.5) / len(every) - 0.5)
+            task_rows = run.accuracy[run.accuracy["task"] == task]
+            for k, hops in enumerate(all_hops):
+                points = task_rows[task_rows["hops"] == hops]
+                colour, off = HOP_COLOURS[k % len(HOP_COLOURS)], 0.64 * ((k + 0.5) / len(all_hops) - 0.5)
                 rows = points["restriction"].map(names.index) + off
                 means = points.groupby("restriction")["accuracy"].mean()
                 at = [names.index(name) + off for name in means.index]
-                axes.plot(means, at, "|", color=colour, markersize=16 / (1 + len(every)), markeredgewidth=2)
+                axes.plot(means, at, "|", color=colour, markersize=16 / (1 + len(all_hops)), markeredgewidth=2)
                 axes.plot(points["accuracy"], rows, "o", color=colour, markersize=2.5, alpha=0.7)
-            axes.axvline(own["chance"].mean(), color="#999999", lw=0.8, ls=":")
+            axes.axvline(task_rows["chance"].mean(), color="#999999", lw=0.8, ls=":")
             axes.set_yticks(range(len(names)), names)
             axes.set(xlim=(-0.02, 1.03), ylim=(len(names) - 0.5, -0.5))
             axes.set_title(f"{task} task", loc="left")
@@ -225,8 +225,8 @@ def restricted_accuracy(run: Restrictions) -> Figure:
                 ax.set(xlim=(0, 1))
                 ax.set_title("heads at the end", loc="left")
         grid[-1, 0].set_xlabel("accuracy on test sequences")
-        words = [f"{hops} hop{'s' * (hops > 1)}" for hops in every]
-        colours = [HOP_COLOURS[k % len(HOP_COLOURS)] for k in range(len(every))]
+        words = [f"{hops} hop{'s' * (hops > 1)}" for hops in all_hops]
+        colours = [HOP_COLOURS[k % len(HOP_COLOURS)] for k in range(len(all_hops))]
         handles: list[Any] = [
             Line2D([], [], color=c, marker="o", ms=3, ls="", label=w)
             for c, w in zip(colours, words, strict=True)

@@ -48,27 +48,26 @@ def out_of_order(points: np.ndarray) -> list[tuple[int, ...]]:
     """
     count = len(points)
     squared = np.zeros((count + 1, count + 1))  # the last stands for both ends: no step leads there
-    for one, point in enumerate(points):
-        squared[one, :count] = ((points - point) ** 2).sum(-1)
+    for row, point in enumerate(points):
+        squared[row, :count] = ((points - point) ** 2).sum(-1)
     order = [count, *range(count), count]
-    found: list[tuple[int, ...]] = []
+    changed: list[tuple[int, ...]] = []
     while count >= FEWEST:
-        settled = {count, *(point for one in found for point in one)}
+        settled = {count, *(point for points_moved in changed for point in points_moved)}
         changes = [*_exchanges(squared, order, settled), *_moves(squared, order, settled)]
-        believed = [one for one in changes if one.before - one.after > CLEARLY * one.before]
+        believed = [change for change in changes if change.saved > CLEARLY * change.before]
         if not believed:
             break
-        most = max(one.before - one.after for one in believed)
-        best = min(
-            (one for one in believed if one.before - one.after > ALIKE * most), key=lambda one: one.distance
-        )
+        most = max(change.saved for change in believed)
+        alike = [change for change in believed if change.saved > ALIKE * most]
+        best = min(alike, key=lambda change: change.distance)
         at = [order.index(point) for point in best.points]
         if len(at) == 2:
             order[at[0]], order[at[1]] = order[at[1]], order[at[0]]
         else:
             order.insert(best.place, order.pop(at[0]))
-        found.append(best.points)
-    return sorted(found)
+        changed.append(best.points)
+    return sorted(changed)
 
 
 class _Change(NamedTuple):
@@ -81,29 +80,33 @@ class _Change(NamedTuple):
     place: int = 0
     """Where a single one goes."""
 
+    @property
+    def saved(self) -> float:
+        return self.before - self.after
+
 
 def _exchanges(squared: np.ndarray, order: list[int], settled: set[int]) -> Iterator[_Change]:
-    for (a, one), (b, other) in itertools.combinations(enumerate(order), 2):
-        if one in settled or other in settled:
+    for (a, first), (b, second) in itertools.combinations(enumerate(order), 2):
+        if first in settled or second in settled:
             continue
-        new = {a: other, b: one}
+        new = {a: second, b: first}
         steps = {a - 1, a, b - 1, b}
         before = sum(squared[order[k], order[k + 1]] for k in steps)
         after = sum(squared[new.get(k, order[k]), new.get(k + 1, order[k + 1])] for k in steps)
-        yield _Change((min(one, other), max(one, other)), before, after, b - a)
+        yield _Change((min(first, second), max(first, second)), before, after, b - a)
 
 
 def _moves(squared: np.ndarray, order: list[int], settled: set[int]) -> Iterator[_Change]:
-    for a, one in enumerate(order):
-        if one in settled:
+    for a, point in enumerate(order):
+        if point in settled:
             continue
         rest = [*order[:a], *order[a + 1 :]]
-        left = squared[order[a - 1], one] + squared[one, order[a + 1]]
+        left = squared[order[a - 1], point] + squared[point, order[a + 1]]
         closed = squared[order[a - 1], order[a + 1]]
         for b, (front, back) in enumerate(itertools.pairwise(rest), start=1):
             if abs(a - b) > 1:  # to the next place is an exchange
-                after = closed + squared[front, one] + squared[one, back]
-                yield _Change((one,), left + squared[front, back], after, abs(b - a), b)
+                after = closed + squared[front, point] + squared[point, back]
+                yield _Change((point,), left + squared[front, back], after, abs(b - a), b)
 
 
 # The checkpoints of one training: those of a folder, or the branches and tags of a model on the hub.
@@ -128,18 +131,18 @@ class Series:
         return load(self.checkpoints[0].source, **loading)
 
 
-def find_series(source: str | Path, wanted: SeriesSettings, *, show_progress: bool | None = None) -> Series:
+def find_series(source: str | Path, settings: SeriesSettings, *, show_progress: bool | None = None) -> Series:
     """The checkpoints of a folder (of checkpoints, or of one model) or of a model on the hub.
 
     What would be fetched of the latter is said before anything is, and refused where the disk has no room for it.
     """
     text = str(source)
     name = None if own_model(text) or Path(source).exists() else hub_name(text)
-    if name is not None and wanted.revisions:
-        series = _published(name.partition(AT)[0], wanted)
+    if name is not None and settings.revisions:
+        series = _published(name.partition(AT)[0], settings)
         _say_what_is_fetched(series, show_progress)
         return series
-    if wanted.revisions:
+    if settings.revisions:
         raise ModelError(
             f"revisions are branches and tags of a model on the hub, and {text} is none: give org/name (or {CERTAIN}org/name)"
         )
@@ -148,7 +151,7 @@ def find_series(source: str | Path, wanted: SeriesSettings, *, show_progress: bo
             f"no such folder: {text}; if it is a model on the hub, say which of its branches or tags are checkpoints: "
             "--revisions 'step*' (revisions='step*' in Python)"
         )
-    return _of_folder(own_model(text) or Path(source), wanted.most)
+    return _of_folder(own_model(text) or Path(source), settings.most)
 
 
 def _of_folder(place: Path, most: int | None) -> Series:
@@ -156,38 +159,44 @@ def _of_folder(place: Path, most: int | None) -> Series:
     if (place / "config.json").is_file():
         trained = RunRecord.read(place).settings.get("steps", 0) if (place / RUN).is_file() else 0
         return Series(place.name, (Checkpoint(int(trained), place.name, place),), folder=place)
-    found, said = checkpoints_in(place)
-    return Series(place.name, tuple(log_spaced(found, most)), tuple(said), place)
+    checkpoints, warnings = checkpoints_in(place)
+    return Series(place.name, tuple(log_spaced(checkpoints, most)), tuple(warnings), place)
 
 
-def _published(name: str, wanted: SeriesSettings) -> Series:
+def _published(name: str, settings: SeriesSettings) -> Series:
     """Branches and tags that fit one of the patterns and name a step; the steps of stages are those among all there are."""
-    known = revisions(name)
-    fitting = [one for one in known if any(fnmatchcase(one, pattern) for pattern in wanted.revisions)]
-    steps, said = named_steps(known)
-    found = [Checkpoint(steps[one], one, f"{CERTAIN}{name}{AT}{one}", one) for one in fitting if one in steps]
-    stepless = [one for one in fitting if one not in steps]
-    if not found:
-        patterns = " or ".join(f"'{pattern}'" for pattern in wanted.revisions)
+    names = revisions(name)
+    fitting = [
+        revision for revision in names if any(fnmatchcase(revision, pattern) for pattern in settings.revisions)
+    ]
+    steps, warnings = named_steps(names)
+    checkpoints = [
+        Checkpoint(steps[revision], revision, f"{CERTAIN}{name}{AT}{revision}", revision)
+        for revision in fitting
+        if revision in steps
+    ]
+    stepless = [revision for revision in fitting if revision not in steps]
+    if not checkpoints:
+        patterns = " or ".join(f"'{pattern}'" for pattern in settings.revisions)
         raise ModelError(
             f"no branch or tag of '{name}' fits {patterns} and names a step, as step1000 does; "
-            f"{'those that fit are' if stepless else 'there are'} {_some(stepless or known)}"
+            f"{'those that fit are' if stepless else 'there are'} {_first_names(stepless or names)}"
         )
-    chosen = log_spaced(in_order(found, name), wanted.most or PUBLISHED)
-    if all(one.step == named_step(one.name) for one in chosen):
-        said = []
+    chosen = log_spaced(in_order(checkpoints, name), settings.most or PUBLISHED)
+    if all(checkpoint.step == named_step(checkpoint.name) for checkpoint in chosen):
+        warnings = []
     if stepless:
-        said.append(f"left out, since their names name no step: {_some(stepless)}")
-    return Series(name, tuple(chosen), tuple(said))
+        warnings.append(f"left out, since their names name no step: {_first_names(stepless)}")
+    return Series(name, tuple(chosen), tuple(warnings))
 
 
-def _some(names: list[str], most: int = 6) -> str:
+def _first_names(names: list[str], most: int = 6) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def _say_what_is_fetched(series: Series, show: bool | None) -> None:
     """How much is not here yet, on standard error; more than fits is refused."""
-    missing, size = lacking(series.name, [one.name for one in series.checkpoints])
+    missing, size = lacking(series.name, [checkpoint.name for checkpoint in series.checkpoints])
     if not missing:
         return
     free, place = room()

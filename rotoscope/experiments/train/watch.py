@@ -60,16 +60,16 @@ class Watch:
 
     def together(self, evaluations: Sequence[Evaluation]) -> list[Tables]:
         """Models that are trained as one, scored as one."""
-        wanted, models = self.settings, [evaluation.model for evaluation in evaluations]
-        samples = [evaluation.held_out[: wanted.inputs] for evaluation in evaluations]
-        kinds = [score_models(models, samples, kind, wanted.tau) for kind in wanted.queries]
+        settings, models = self.settings, [evaluation.model for evaluation in evaluations]
+        samples = [evaluation.held_out[: settings.inputs] for evaluation in evaluations]
+        kinds = [score_models(models, samples, kind, settings.tau) for kind in settings.queries]
         self.proof = max(model.proof or 0.0 for model in models)
-        found: list[Tables] = []
+        tables: list[Tables] = []
         for evaluation, parts in zip(evaluations, zip(*kinds, strict=True), strict=True):
             table = pd.concat(parts, ignore_index=True)
             table.insert(0, "step", evaluation.step)
-            found.append({"scores": table})
-        return found
+            tables.append({"scores": table})
+        return tables
 
 
 def check_queries(queries: str) -> None:
@@ -91,38 +91,38 @@ def score_models(
     """The same of several models of one shape, all layers of all of them at once, each on as many inputs."""
     taus = each_tau(tau)
     states: list[LayerState] = []
-    for model, shown in zip(models, samples, strict=True):
+    for model, sequences in zip(models, samples, strict=True):
         if model.proof is None:
             model.prove()
-        model.logits(shown.tokens, visit=states.append)
+        model.logits(sequences.tokens, visit=states.append)
     last = samples[0].length - 1
     positions = [last] if queries == "last" else [*range(2, last + 1)]
     values = torch.stack([_at(states, position, taus) for position in positions])
     values = values.unflatten(2, (len(models), -1)).cpu()  # [query, measure, model, layer, input, head, tau]
     tables = []
-    for found, shown in zip(values.unbind(2), samples, strict=True):
-        everyone = torch.ones(len(positions), len(shown), dtype=torch.bool)
-        asked = shown.on_path.cpu().mT[positions] if queries == "path" else everyone
-        tables.append(_scored_heads(found.contiguous(), asked, queries, taus))
+    for model_values, sequences in zip(values.unbind(2), samples, strict=True):
+        everyone = torch.ones(len(positions), len(sequences), dtype=torch.bool)
+        queried = sequences.on_path.cpu().mT[positions] if queries == "path" else everyone
+        tables.append(_scored_heads(model_values.contiguous(), queried, queries, taus))
     return tables
 
 
 def _scored_heads(
     values: Float[Tensor, "query measure layer input head tau"],
-    asked: Bool[Tensor, "query input"],
+    queried: Bool[Tensor, "query input"],
     queries: str,
     taus: tuple[float, ...],
 ) -> pd.DataFrame:
     """One model's scores, averaged over inputs and the positions asked."""
-    weight = asked.to(values.dtype)[:, None, None, :, None, None]
+    weight = queried.to(values.dtype)[:, None, None, :, None, None]
     total = weight.sum()
     mean = (values * weight).sum((0, 3)) / total
     spread = (((values - mean.unsqueeze(2)) ** 2 * weight).sum((0, 3)) / total).sqrt()
     sums = (values[:, :2] * weight).sum(0).movedim(2, 0)  # [input, score, layer, head, tau]
-    samples_of = per_input(sums.double().numpy(), asked.sum(0).numpy()[:, None, None, None, None])
+    samples_of = per_input(sums.double().numpy(), queried.sum(0).numpy()[:, None, None, None, None])
     ends = mean_interval(samples_of, (0.0, 1.0))
     table = _with_intervals(_table(mean, spread, queries, taus), *(end.reshape(2, -1) for end in ends))
-    return table.assign(inputs=int(asked.any(0).sum()), asked=int(total))
+    return table.assign(inputs=int(queried.any(0).sum()), asked=int(total))
 
 
 def _at(
@@ -166,7 +166,7 @@ def averaged(rows: pd.DataFrame, queries: str, step: int) -> pd.DataFrame:
         .agg(["sum", "size"])
         .unstack("prompt")
     )
-    sums, counts = (by_input.xs(what, axis=1, level=1).fillna(0) for what in ("sum", "size"))
+    sums, counts = (by_input.xs(statistic, axis=1, level=1).fillna(0) for statistic in ("sum", "size"))
     wide = [part.to_numpy(dtype=float).reshape(len(table), 2, -1).transpose(2, 1, 0) for part in (sums, counts)]
     table = _with_intervals(table, *mean_interval(per_input(*wide), (0.0, 1.0)))
     table = table.assign(inputs=groups["prompt"].nunique(), asked=groups.size()).reset_index()
