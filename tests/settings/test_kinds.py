@@ -114,7 +114,7 @@ def test_a_path_can_be_a_name(kind: type[Settings], name: str) -> None:
         (CacheSettings, {"sources": ("nosuch",)}, "unknown sources 'nosuch'; choose repeats, lookup or text"),
         (TrainSettings, {"betas": 0.9}, "betas must be 2 values, found (0.9,)"),
         (GateSettings, {"silence": "yes"}, "silence must be True or False, found 'yes'"),
-        (GateSettings, {"heads": 5}, "'5': heads are written layer:head, as in 12:0,3:4"),
+        (GateSettings, {"heads": 5}, "'5': heads are written layer:head, as in 18:6,20:4"),
         (ToySettings, {"task": "index", "angles": "fast"}, "angles must be a number, found 'fast'"),
     ],
 )  # fmt: skip
