@@ -84,9 +84,9 @@ def _writers() -> pd.DataFrame:
     for reader, asked in (((2, 0), [(0, 0), (1, 0)]), ((3, 0), [(0, 0)])):
         told: list[tuple[str, int, int, int, float]] = [("none", -1, -1, -1, 0.0)]
         told += [("one", layer, head, -1, float(layer)) for layer, head in asked]
-        told += [("one", layer, -1, draw, 0.01 * draw) for layer, _ in asked for draw in range(5)]
+        told += [("one", layer, -1, draw, 0.01 * (draw % 5)) for layer, _ in asked for draw in range(19)]
         told += [("all", -1, -1, -1, float(len(asked) - 1))]
-        told += [("all", -1, -1, draw, 0.02 * draw) for draw in range(5)]
+        told += [("all", -1, -1, draw, 0.02 * (draw % 5)) for draw in range(19)]
         for prompt in range(2):
             for condition, layer, head, draw, effect in told:
                 score = effect * (1 - 0.1 * prompt)

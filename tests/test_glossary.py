@@ -33,7 +33,7 @@ def named_columns() -> set[str]:
     "names",
     [
         CLASSES,
-        (verdict.BEYOND, verdict.ALSO, verdict.NO_VERDICT),
+        (verdict.BEYOND, verdict.AS_IN, verdict.UNDECIDED, verdict.NO_VERDICT),
         VERDICTS,
         [*statistics.HEADS, *statistics.CARRIED, *statistics.PLANES],
         [name.replace("_", " ") for name in KNOWN],

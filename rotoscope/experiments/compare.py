@@ -27,7 +27,7 @@ from rotoscope.runs.record import RunRecord
 from rotoscope.scores.classes import CLASSES
 from rotoscope.stats.aggregate import CLASSED_BY, HEAD, SCORES, codes_of, resampled
 from rotoscope.stats.intervals import INTERVAL
-from rotoscope.stats.verdict import EFFECT, LEVEL
+from rotoscope.stats.verdict import LEAST_EFFECT, LEVEL
 
 DEALS = 500
 """How often inputs are dealt out; the first deal is what was measured."""
@@ -104,7 +104,7 @@ class Comparison:
             how += "; too few to tell any difference from chance"
         usual = f"{self.chance_low:.0f} to {self.chance_high:.0f}"
         changed += f"; between runs that do not differ {usual} would, 19 times in 20"
-        differs = f"{differ} of {heads} heads differ in a score by at least {EFFECT:g} and by more than prompts do by themselves"
+        differs = f"{differ} of {heads} heads differ in a score by at least {LEAST_EFFECT:g} and by more than prompts do by themselves"
         return [
             f"{changed}: {more} (p = {self.chance_p_value:.2g}).",
             f"{differs} ({how}; at {LEVEL:.0%} over all heads together).",
@@ -148,7 +148,7 @@ def compare(first: Sample, second: Sample, seed: int = 0) -> Comparison:
     apart = np.stack([np.abs(heads[f"second_{score}"] - heads[f"first_{score}"]) for score in SCORES])
     tested = min(inputs) > 1
     heads["p_value"] = p_values.min(0) if tested else np.nan
-    heads["differs"] = ((p_values < LEVEL) & (apart >= EFFECT)).any(0) & tested
+    heads["differs"] = ((p_values < LEVEL) & (apart >= LEAST_EFFECT)).any(0) & tested
     counts = np.concatenate(changed)
     low, high = np.quantile(counts, INTERVAL)
     return Comparison(
@@ -184,7 +184,7 @@ def _sizes(scores: np.ndarray, deals: np.ndarray, paired: bool) -> np.ndarray:
     else:
         (a, first), (b, second) = (_moments(scores, deal) for deal in (deals, 1 - deals))
         mean, error = b - a, np.sqrt(first**2 + second**2)
-    return np.nan_to_num(np.abs(mean) / (error + EFFECT))
+    return np.nan_to_num(np.abs(mean) / (error + LEAST_EFFECT))
 
 
 def _moments(values: np.ndarray, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -34,7 +34,7 @@ from rotoscope.scores.attention import KNOWN, LOOKED_AT, copied, most_attended_i
 from rotoscope.scores.classes import CLASSES
 from rotoscope.shapes import Bool, Tensor
 from rotoscope.stats.intervals import INTERVAL, mean_interval
-from rotoscope.stats.verdict import ALSO, BEYOND, LEVEL, NO_VERDICT, holm
+from rotoscope.stats.verdict import BEYOND, LEVEL, NO_VERDICT, UNDECIDED, holm
 from rotoscope.tasks.multihop_frames import MultiHops
 from rotoscope.tasks.prompt import Prompt, Prompts, encode, from_tokens, tokenizer_of
 from rotoscope.tasks.repeats import repeats
@@ -82,7 +82,7 @@ def known_table(heads: pd.DataFrame, scores: pd.DataFrame, nulls: pd.DataFrame) 
         rows, columns=["known_type", "head_class", "of_type", "heads", "expected", "low", "high", "p_value"]
     )
     table["p_value"] = holm(table["p_value"].to_numpy(dtype=float)) if len(nulls) else np.nan
-    judged = np.where(table["p_value"] < LEVEL, BEYOND, ALSO)
+    judged = np.where(table["p_value"] <= LEVEL, BEYOND, UNDECIDED)
     table["verdict"] = np.where(table["p_value"].isna(), NO_VERDICT, judged)
     undecided = np.where(table["of_type"] == 0, "no head of this kind", "every shuffle gives the same")
     reason = undecided if len(nulls) else "no null: a random model might score as much"

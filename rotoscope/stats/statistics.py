@@ -26,7 +26,7 @@ from rotoscope.stats.aggregate import (
     wide_scores,
 )
 from rotoscope.stats.intervals import INTERVAL, one_row_per_input
-from rotoscope.stats.verdict import Figure, verdicts
+from rotoscope.stats.verdict import LEAST_EFFECT, Figure, verdicts
 
 
 @dataclass(frozen=True)
@@ -160,15 +160,6 @@ PLANES = {
 
 SIGNED = {"correlation", "positional decline", "symbolic rise"}
 """What may be negative."""
-NO_SCORES = {
-    "correlation",
-    "share positional",
-    "share symbolic",
-    "share uniform",
-    "carried of symbolic",
-    "fastest plane both",
-}
-"""What is not in score units."""
 AT_ONCE = 10_000_000
 """How many resampled scores are held in memory together."""
 
@@ -238,7 +229,7 @@ def statistics(
     if "null_prompts" not in tables:
         return table
     figures = [
-        Figure(row.value, row.error, row.draws, row.name not in NO_SCORES and row.name not in own)
+        Figure(row.value, row.error, row.draws, least_effect=0.0 if row.name in own else LEAST_EFFECT)
         for row in rows
     ]
     beside = pd.DataFrame([asdict(found) for found in verdicts(figures)])

@@ -44,23 +44,23 @@ def asked(model: Any, gates: asking.Gates, prompts: Any, **how: Any) -> SwapDept
 @pytest.mark.parametrize("writer", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_the_head_that_writes_the_place_is_found(writer: int, tmp_path: Path) -> None:
     model, prompts = places_written_by_a_head(writer), symbol_prompts(2)
-    found = rs.depths(model, prompts, out=tmp_path / "run", **ASK)
+    found = rs.depths(model, prompts, out=tmp_path / "run", controls=19, **ASK)
     assert found.at().set_index(["layer", "head"]).loc[(2, 0), "head_class"] == "carried"
     summary = found.writers_summary().set_index(["condition", "layer", "head"])
     assert (summary["reader_layer"] == 2).all()
     assert (summary["reader_head"] == 0).all()
     told = summary.loc[[(ALL, -1, -1), (LAYER, writer, -1), (ONE, writer, WRITER)]]
-    assert (told["verdict"] == "beyond the null").all()
+    # A layer of eight heads has 15 other pairs and six other heads: too few for a verdict of beyond the null.
+    assert (told["verdict"] == "undecided").all()
+    assert told["null_draws"].tolist() == [15, 15, 6]
+    assert (told["effect"] > told["null_high"]).all()
     assert (told["positional_score_before"] > 0.99).all()
     assert (told["positional_score"] < 0.8).all()
     assert (told["symbolic_score"] > 0.99).all()
     decoy = summary.loc[(ONE, writer, DECOY)]
-    assert (decoy["effect"], decoy["verdict"]) == (0, "also in the null")
+    assert (decoy["effect"], decoy["verdict"]) == (0, "no verdict")
     assert len(summary) == 4
-    edges = found.writer_graph()
-    assert edges[["layer", "head", "reader_layer", "reader_head"]].to_numpy().tolist() == [
-        [writer, WRITER, 2, 0]
-    ]
+    assert found.writer_graph().empty
     again = rs.open(tmp_path / "run")
     pd.testing.assert_frame_equal(again.writers_summary(), found.writers_summary())
     assert not any("nobody could be asked" in caveat for caveat in found.run.warnings)

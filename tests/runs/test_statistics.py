@@ -131,21 +131,22 @@ def drawn(decline: float, between: float, seed: int, draw: int | None = None) ->
 
 
 @pytest.mark.parametrize(
-    ("decline", "between", "expected"), [(0.3, 0.02, "beyond"), (0.0, 0.02, "also"), (0.3, 0.2, "also")]
+    ("decline", "between", "expected"),
+    [(0.3, 0.02, "beyond the null"), (0.0, 0.02, "as in the null"), (0.3, 0.2, "undecided")],
 )
 def test_a_decline_is_seen_where_draws_of_the_null_do_not_have_it(
     decline: float, between: float, expected: str
 ) -> None:
     """As in SmolLM2: .95 and .65. It is not one where the draws themselves differ by as much."""
-    null = pd.concat([drawn(0.0, between, 1 + draw, draw) for draw in range(5)])
+    null = pd.concat([drawn(0.0, between, 1 + draw, draw) for draw in range(19)])
     subject = drawn(decline, 0.0, 9)
     found = statistics({"prompts": subject, "null_prompts": null}, 1e-4, 0.1).set_index("statistic")
     assert found.loc["positional decline", "value"] == pytest.approx(decline, abs=0.04)
-    assert found.loc["positional decline", "verdict"] == f"{expected} {'in ' * (expected == 'also')}the null"
-    assert found["null_draws"].tolist() == [5] * 10
-    half = null[(null["draw"] < 4) | (null["prompt"] < 6)]  # a draw that is still being made
+    assert found.loc["positional decline", "verdict"] == expected
+    assert found["null_draws"].tolist() == [19] * 10
+    half = null[(null["draw"] < 18) | (null["prompt"] < 6)]  # a draw that is still being made
     again = statistics({"prompts": subject, "null_prompts": half}, 1e-4, 0.1)
-    assert again["null_draws"].tolist() == [4] * 10
+    assert again["null_draws"].tolist() == [18] * 10
 
 
 def test_a_band_holds_the_next_draw_and_ends_where_scores_do() -> None:

@@ -1,33 +1,109 @@
-"""The rule of what is beyond a null: numbers by hand, a twin by Student quantiles, random subjects, a decline."""
+"""The rule of what is beyond a null: numbers by hand, a brute-force twin, its size and its power."""
 
 from __future__ import annotations
+
+from itertools import pairwise
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from rotoscope.stats.verdict import Figure, holm, verdicts
+from rotoscope.stats.verdict import (
+    AS_IN,
+    BEYOND,
+    NO_VERDICT,
+    UNDECIDED,
+    Figure,
+    distances,
+    holm,
+    step_down,
+    verdicts,
+)
 
-FIVE = [0.10, 0.12, 0.08, 0.11, 0.09]
-"""Mean .1, standard deviation .0158."""
+NINETEEN = [0.1 + 0.01 * k for k in range(-9, 10)]
+"""Mean .1, standard deviation .05627, largest .19."""
 
 
-def one(value: float, error: float = 0.0, draws: list[float] = FIVE, *, scores: bool = True) -> str:
-    return verdicts([Figure(value, error, draws, scores)])[0].verdict
+def answer(value: float, error: float = 0.0, draws: list[float] = NINETEEN) -> str:
+    return verdicts([Figure(value, error, draws)])[0].verdict
 
 
 def test_by_hand() -> None:
-    """Five draws: m = .1, s = .015811, s sqrt(1 + 1/5) = .017321; t(4) = 2.7764, so the next draw lies within .0481."""
-    [found] = verdicts([Figure(0.16, 0.0, FIVE)])
-    assert (found.null_value, found.null_draws) == (pytest.approx(0.1), 5)
-    assert (found.null_low, found.null_high) == pytest.approx((0.1 - 0.04809, 0.1 + 0.04809), abs=1e-5)
-    assert one(0.1482) == "also in the null"  # beyond .1481, but by less than .05
-    assert one(0.1482, scores=False) == "beyond the null"
-    assert one(0.1480, scores=False) == "also in the null"
-    assert one(0.1501) == one(0.0499) == "beyond the null"
-    # a standard error of .02 over prompts: sqrt(.0003 + .0004) = .026458, times 2.7764 = .07346
-    assert one(0.1734, 0.02) == "also in the null"
-    assert one(0.1736, 0.02) == "beyond the null"
+    """s sqrt(1 + 1/19) = .05774; t(18) is 2.1009 at 97.5 % and 1.7341 at 95 %: .1213 and .1001."""
+    [verdict] = verdicts([Figure(0.5, 0.0, NINETEEN)])
+    assert (verdict.verdict, verdict.reason, verdict.p_value) == (BEYOND, "", pytest.approx(0.05))
+    assert (verdict.null_value, verdict.null_draws) == (pytest.approx(0.1), 19)
+    assert (verdict.null_low, verdict.null_high) == pytest.approx((0.1 - 0.1213, 0.1 + 0.1213), abs=1e-4)
+    [verdict] = verdicts([Figure(0.1, 0.0, NINETEEN)])
+    assert (verdict.verdict, verdict.p_value) == (UNDECIDED, 1.0)
+    assert verdict.reason == f"effects below {verdict.visible_effect:.2f} cannot be seen with 19 draws"
+    closer = [0.1 + 0.98 * (draw - 0.1) for draw in NINETEEN]
+    assert answer(0.1, 0.0, closer) == AS_IN
+    assert answer(0.1, 0.02, closer) == UNDECIDED  # the error over prompts counts
+
+
+def test_only_the_furthest_of_twenty_is_beyond() -> None:
+    """At 19 draws the subject must lie further out than every draw; at 39 one draw may lie as far."""
+    assert answer(0.22) == BEYOND
+    assert answer(0.19) == UNDECIDED  # as far as one of 19
+    thirty_nine = [0.001 * k for k in range(-19, 19)]
+    assert answer(0.2, 0.0, [*thirty_nine, 0.3]) == BEYOND
+    assert answer(0.2, 0.0, [*thirty_nine[1:], 0.3, 0.3]) == UNDECIDED
+
+
+def test_the_least_difference_counts_for_every_unit() -> None:
+    narrow = [0.1 + 0.0001 * k for k in range(-9, 10)]
+    assert answer(0.149, 0.0, narrow) == AS_IN
+    assert answer(0.151, 0.0, narrow) == BEYOND
+    shares = [0.0] * 38 + [1 / 72]
+    assert answer(1 / 36, 0.005, shares) == AS_IN
+    assert answer(1 / 12, 0.005, shares) == BEYOND
+
+
+def twin(value: np.ndarray, draws: np.ndarray) -> list[float]:
+    """One vector after the other, one figure after the other, by numpy's own standard deviation."""
+    vectors = np.vstack([value, draws])
+    far = np.zeros(vectors.shape)
+    for i in range(len(vectors)):
+        rest = np.delete(vectors, i, axis=0)
+        far[i] = np.abs(vectors[i] - rest.mean(0)) / rest.std(0, ddof=1)
+    p_values, largest, remaining = [0.0] * len(value), 0.0, set(range(len(value)))
+    for figure in np.argsort(-far[0]):
+        reached = [max(row[k] for k in remaining) >= far[0, figure] for row in far]
+        largest = max(largest, sum(reached) / len(reached))
+        p_values[figure] = largest
+        remaining.remove(figure)
+    return p_values
+
+
+@pytest.mark.parametrize("draws", [3, 19, 39])
+def test_p_values_are_those_of_the_twin(draws: int) -> None:
+    generator = np.random.default_rng(draws)
+    for _ in range(20):
+        value = generator.normal(0, 1.5, 6)
+        matrix = generator.normal(0, 1, (draws, 6)) + generator.normal(0, 1, (draws, 1))
+        tested = verdicts([Figure(v, 0.01, column.tolist()) for v, column in zip(value, matrix.T, strict=True)])
+        assert [verdict.p_value for verdict in tested] == pytest.approx(twin(value, matrix))
+
+
+def test_every_vector_is_studentised_alike() -> None:
+    """Whichever vector stands first, the distances are the same: what makes the p-values exact."""
+    vectors = np.random.default_rng(0).normal(size=(7, 3))
+    moved = np.roll(vectors, 1, axis=0)
+    assert distances(moved) == pytest.approx(np.roll(distances(vectors), 1, axis=0))
+
+
+@pytest.mark.parametrize("draws", [19, 39])
+def test_the_smallest_visible_effect_is_where_the_verdict_turns(draws: int) -> None:
+    generator = np.random.default_rng(0)
+    columns = [generator.normal(0, 0.1, draws).tolist() for _ in range(8)]
+    figures = [Figure(0.01 * k, 0.05, column) for k, column in enumerate(columns)]
+    for k, verdict in enumerate(verdicts(figures)):
+        assert 0.1 < verdict.visible_effect < 0.7
+        for factor, expected in ((0.99, False), (1.01, True)):
+            value = verdict.null_value + factor * verdict.visible_effect
+            moved = [*figures[:k], Figure(value, 0.05, columns[k]), *figures[k + 1 :]]
+            assert (verdicts(moved)[k].verdict == BEYOND) is expected
 
 
 def test_holm_by_hand() -> None:
@@ -38,85 +114,75 @@ def test_holm_by_hand() -> None:
     assert holm(np.array([])).tolist() == []
 
 
-def test_figures_shown_together_are_corrected_together() -> None:
-    """.0482 from the null is beyond it alone; beside nine others t(4) is 5.5976 at first, which takes .0970."""
-    quiet = [Figure(0.1, 0.0, FIVE, False)] * 9
-    assert verdicts([Figure(0.1482, 0.0, FIVE, False), *quiet])[0].verdict == "also in the null"
-    assert verdicts([Figure(0.1969, 0.0, FIVE, False), *quiet])[0].verdict == "also in the null"
-    assert verdicts([Figure(0.1971, 0.0, FIVE, False), *quiet])[0].verdict == "beyond the null"
-    # an undefined figure is none of those tested
-    undefined = [Figure(float("nan"), 0.0, FIVE)] * 9
-    assert verdicts([Figure(0.1482, 0.0, FIVE, False), *undefined])[0].verdict == "beyond the null"
+def test_fewer_draws_than_a_verdict_of_beyond_takes() -> None:
+    [verdict] = verdicts([Figure(0.9, 0.01, [0.1])])
+    assert (verdict.verdict, verdict.null_value) == (UNDECIDED, 0.1)
+    assert verdict.reason == "1 draw: a verdict of beyond the null takes 19"
+    assert np.isnan([verdict.null_low, verdict.p_value, verdict.visible_effect]).all()
+    [verdict] = verdicts([Figure(0.9, 0.0, NINETEEN[:18])])
+    assert verdict.reason == "18 draws: a verdict of beyond the null takes 19"
+    assert verdict.p_value == pytest.approx(1 / 19)
+    assert answer(0.1, 0.01, [0.10, 0.12, 0.08, 0.11, 0.09]) == AS_IN
 
 
-def twin(figures: list[Figure]) -> list[bool]:
-    """Step by step: the figure furthest out first, against the quantile for all, then for all but one, ..."""
-    count, beyond = len(figures), [False] * len(figures)
-
-    def distance(f: Figure) -> float:
-        k = len(f.draws)
-        return abs(f.value - np.mean(f.draws)) / (np.var(f.draws, ddof=1) * (1 + 1 / k) + f.error**2) ** 0.5
-
-    order = sorted(range(count), key=lambda i: -distance(figures[i]))
-    for step, i in enumerate(order):
-        t = stats.t.ppf(1 - 0.05 / (count - step) / 2, len(figures[i].draws) - 1)
-        if distance(figures[i]) <= t:
-            break
-        large = abs(figures[i].value - np.mean(figures[i].draws)) >= 0.05
-        beyond[i] = large or not figures[i].in_score_units
-    return beyond
+def test_no_verdict_where_there_is_nothing_to_compare() -> None:
+    nothing = float("nan")
+    reasons = {
+        "undefined": Figure(nothing, 0.01, NINETEEN),
+        "no draw of the null has it": Figure(0.5, 0.01, [nothing] * 19),
+        "nothing to compare: 0 here and in every draw": Figure(0.0, 0.0, [0.0] * 19),
+    }
+    family = verdicts(list(reasons.values()))
+    assert [(verdict.verdict, verdict.reason) for verdict in family] == [(NO_VERDICT, r) for r in reasons]
+    [verdict] = verdicts([Figure(0.9, nothing, NINETEEN)])
+    assert (verdict.verdict, verdict.reason) == (UNDECIDED, "one prompt has no standard error")
+    assert verdicts([]) == []
 
 
-@pytest.mark.parametrize("draws", [2, 4, 5, 12])
-def test_twin(draws: int) -> None:
-    dice = np.random.default_rng(draws)
-    found = set()
-    for _ in range(60):
-        scale = dice.choice([0.01, 0.1])
-        family = [
-            Figure(dice.normal(0, 0.6), dice.uniform(0, 0.02), dice.normal(0, scale, draws).tolist(), in_scores)
-            for in_scores in (True, False, True, False, True)
-        ]
-        verdict = [v.verdict == "beyond the null" for v in verdicts(family)]
-        assert verdict == twin(family)
-        found |= set(verdict)
-    assert found == {True, False} or draws == 2
+def test_figures_with_fewer_draws_do_not_decide_over_the_others() -> None:
+    """Neither an undefined figure nor one that few draws have is tested with the rest."""
+    alone = verdicts([Figure(0.5, 0.0, NINETEEN)])[0]
+    beside = [Figure(float("nan"), 0.0, NINETEEN), Figure(9.0, 0.0, [0.1, 0.2, *[float("nan")] * 17])]
+    first, undefined, few = verdicts([Figure(0.5, 0.0, NINETEEN), *beside])
+    assert first == alone
+    assert np.isnan([undefined.p_value, few.p_value]).all()
+    assert (few.verdict, few.null_draws) == (UNDECIDED, 2)
 
 
-def test_fewer_draws_than_a_verdict_needs() -> None:
-    [alone] = verdicts([Figure(0.9, 0.01, [0.1])])
-    assert alone.verdict == "no verdict"
-    assert alone.reason == "one draw: no verdict, which takes at least 2 (5 by default)"
-    assert np.isnan([alone.null_low, alone.p_value]).all()
-    assert alone.null_value == 0.1
-    [few] = verdicts([Figure(0.1, 0.01, FIVE[:3])])
-    assert (few.verdict, few.reason) == ("no verdict", "3 draws: no verdict; calling it the null's takes 5")
-    assert one(0.9, 0.01, FIVE[:3]) == "beyond the null"
-    assert one(0.1, 0.01) == "also in the null"
+def family_of(subject: np.ndarray, draws: np.ndarray) -> list[str]:
+    return [
+        v.verdict
+        for v in verdicts([Figure(x, 0.01, d.tolist()) for x, d in zip(subject, draws.T, strict=True)])
+    ]
 
 
-def test_nothing_is_judged_without_a_spread_over_prompts() -> None:
-    [found] = verdicts([Figure(0.9, float("nan"), FIVE)])
-    assert (found.verdict, found.reason) == ("no verdict", "one prompt: no standard error, no verdict")
-    [found] = verdicts([Figure(float("nan"), 0.01, FIVE)])
-    assert (found.verdict, found.reason) == ("no verdict", "undefined")
-    [found] = verdicts([Figure(0.5, 0.01, [float("nan")] * 5)])
-    assert (found.verdict, found.reason) == ("no verdict", "no draw of the null has it")
-    [found] = verdicts([Figure(0.5, 0.01, [*FIVE, float("nan")])])
-    assert found.null_draws == 5
+@pytest.mark.parametrize("draws", [19, 39])
+def test_size_and_power(draws: int) -> None:
+    """Of 14 figures that go together none is beyond in 95 % of random subjects; an effect of six deviations is seen.
+
+    Two of the figures are shares of 72 heads, of which most draws have none.
+    """
+    generator, subjects = np.random.default_rng(draws), 400
+    wrong = right = 0
+    for _ in range(subjects):
+        shared = generator.normal(0, 0.05, (1 + draws, 1)) + generator.normal(0, 0.05, (1 + draws, 12))
+        shares = generator.binomial(72, 0.01, (1 + draws, 2)) / 72
+        vectors = np.hstack([shared, shares])
+        wrong += BEYOND in family_of(vectors[0], vectors[1:])
+        vectors[0, 0] += 6 * 0.05 * 2**0.5
+        right += family_of(vectors[0], vectors[1:])[0] == BEYOND
+    assert wrong / subjects <= 0.05 + stats.norm.ppf(0.99) * (0.05 * 0.95 / subjects) ** 0.5
+    assert wrong / subjects >= 0.01
+    assert right / subjects >= 0.9
 
 
-def test_draws_that_do_not_differ() -> None:
-    assert one(0.0, draws=[0.0] * 5) == "also in the null"
-    assert one(0.2, draws=[0.0] * 5) == "beyond the null"
-
-
-def test_a_random_subject_is_seldom_beyond_the_null() -> None:
-    """Ten figures, those of one model going together, drawn like the null's: at most 5 % of families have one beyond."""
-    dice, subjects = np.random.default_rng(0), 800
-    shared = dice.normal(0, 0.05, (subjects, 6, 1)) + dice.normal(0, 0.05, (subjects, 6, 10))
-    wrong = 0
-    for models in shared:
-        family = [Figure(m[0], 0.0, m[1:].tolist()) for m in models.T]
-        wrong += any(v.verdict == "beyond the null" for v in verdicts(family))
-    assert 0.01 < wrong / subjects <= 0.06
+def test_p_values_go_down_step_by_step() -> None:
+    """The figure that is furthest out is compared with all, the next with the rest; p never falls on the way."""
+    far = np.random.default_rng(1).exponential(size=(40, 9))
+    far[0] *= 3
+    p_values = step_down(far)
+    ordered = p_values[np.argsort(-far[0])]
+    assert all(first <= second for first, second in pairwise(ordered))
+    single = [(far.max(1) >= value).mean() for value in far[0]]
+    assert (p_values <= np.array(single) + 1e-12).all()
+    assert (p_values < single).any()

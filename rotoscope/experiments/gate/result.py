@@ -65,7 +65,7 @@ class Gating(SavedRun):
                     labels | {"effect": effects.mean(), "low": low, "high": high, "prompts": len(effects)}
                 )
                 value, *draws = paired.mean().tolist()
-                figures.append(Figure(value, error, draws, measure == "accuracy"))
+                figures.append(Figure(value, error, draws))
         beside = pd.DataFrame([asdict(verdict) for verdict in verdicts(figures)])
         return pd.concat([pd.DataFrame(rows), beside], axis=1)
 

@@ -19,7 +19,7 @@ import pandas as pd
 from rotoscope.experiments.plan.settings import RANDOM
 from rotoscope.runs.result import SavedRun, Table
 from rotoscope.stats.intervals import INTERVAL, mean_interval
-from rotoscope.stats.verdict import BEYOND, LEVEL, NO_VERDICT, Figure, Verdict, holm, verdicts
+from rotoscope.stats.verdict import BEYOND, LEVEL, NO_VERDICT, UNDECIDED, Figure, Verdict, holm, verdicts
 
 PLAN, ANY = "plan", "any"
 """The ranking that the plan takes at each budget; where nothing or everything is kept, all rankings are the same."""
@@ -244,10 +244,10 @@ class Plan(SavedRun, ABC):
         loss = f"On {row['source']} the plan loses {row['loss']:.2f}"
         if not row["null_draws"]:
             return f"{loss}; random choices were not measured."
-        if row["verdict"] == NO_VERDICT:
-            return f"{loss}, random choices {row['null_value']:.2f}: {row['reason']}."
+        if row["verdict"] in (NO_VERDICT, UNDECIDED):
+            return f"{loss}, random choices {row['null_value']:.2f}: {row['verdict']}, {row['reason']}."
         word = "better than" if row["effect"] < 0 else "worse than"
-        word = word if row["verdict"] == BEYOND else "not told apart from"
+        word = word if row["verdict"] == BEYOND else "as good as"
         return f"{loss}: {word} random choices ({row['null_value']:.2f})."
 
     def _about_guessed(self) -> list[str]:
@@ -439,7 +439,7 @@ def against_random(choices: Sequence[Choice], columns: Sequence[str]) -> pd.Data
             choice.labels | {"loss": loss, "effect": float(difference.mean()), "low": low, "high": high}
         )
         error = float(difference.std(ddof=1) / np.sqrt(len(difference)))
-        figures.append(Figure(np.nan if choice.at_chance else loss, error, draws, in_score_units=False))
+        figures.append(Figure(np.nan if choice.at_chance else loss, error, draws))
     names = [field.name for field in fields(Verdict)]
     beside = pd.DataFrame([asdict(verdict) for verdict in verdicts(figures)], columns=names)
     table = pd.DataFrame(rows, columns=[*columns, "loss", "effect", "low", "high"])

@@ -226,9 +226,10 @@ class Profile(ScoredRun):
     def statistics(self, tau: float | None = None) -> pd.DataFrame:
         """The summary figures with 95 % intervals over prompts, what the null gives, and a verdict on each.
 
-        The verdict (`rotoscope.stats.verdicts`) is `beyond the null`, `also in the null` or `no verdict`, and `reason` says
-        why there is none; `p_value` is corrected for all figures of the table, and `null_low`, `null_high` are where 95 %
-        of further draws would lie. `little_at_stake` is the part of a class's share that hardly looks at what is swapped.
+        The verdict (`rotoscope.stats.verdicts`) is `beyond the null`, `as in the null`, `undecided` or `no verdict`;
+        `reason` says what keeps it undecided. `p_value` is corrected for all figures of the table, `visible_effect` is the
+        smallest difference that would be beyond the null, and `null_low`, `null_high` are where 95 % of further draws would
+        lie. `little_at_stake` is the part of a class's share that hardly looks at what is swapped.
         """
         tables = self.tables | {"prompts": self.scored}
         if self._null_scored is not None:

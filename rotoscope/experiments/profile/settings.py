@@ -47,9 +47,8 @@ class ProfileSettings(Settings):
     """With frequencies: only of these heads, written layer:head as in 18:6,20:4."""
     null: Literal["none", "random", "gaussian"] = "none"
     """What stands beside every figure: a randomly initialised model, Gaussian keys, or nothing."""
-    null_draws: int = 5
-    """How often the null is drawn, each time with a seed of its own; a verdict on a figure takes at least 2, and 5 to say that
-    the null gives it too."""
+    null_draws: int = 19
+    """How often the null is drawn, each time with a seed of its own; to say that a figure is beyond the null takes 19."""
     examples: bool = True
     """Keep the first prompt and every head's attention on it, before and after swaps, with vectors in its dominant plane."""
     input_swaps: int = 0
