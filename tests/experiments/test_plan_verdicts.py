@@ -88,7 +88,10 @@ def test_draws_are_shown_with_their_spread() -> None:
 
 @pytest.mark.parametrize(
     ("left", "words"),
-    [("draw < 1", "one draw: no verdict"), ("ranking != 'random'", "random choices were not measured")],
+    [
+        ("draw < 1", "undecided, 1 draw: a verdict of beyond the null takes 19"),
+        ("ranking != 'random'", "random choices were not measured"),
+    ],
 )
 def test_too_few_draws_are_said_not_shown_as_a_number(left: str, words: str) -> None:
     plan = cache_plan()
