@@ -34,8 +34,8 @@ class Checkpoint:
 
 def named_step(name: str) -> int | None:
     """The step that a name means within its stage; None where it names none."""
-    found = NAME.fullmatch(name)
-    return int(found["step"]) if found else None
+    match = NAME.fullmatch(name)
+    return int(match["step"]) if match else None
 
 
 def named_steps(names: Iterable[str]) -> tuple[dict[str, int], list[str]]:
@@ -46,60 +46,60 @@ def named_steps(names: Iterable[str]) -> tuple[dict[str, int], list[str]]:
     """
     stages: dict[int, dict[str, int]] = {}
     for name in names:
-        if found := NAME.fullmatch(name):
-            stages.setdefault(int(found["stage"] or 0), {})[name] = int(found["step"])
+        if match := NAME.fullmatch(name):
+            stages.setdefault(int(match["stage"] or 0), {})[name] = int(match["step"])
     steps: dict[str, int] = {}
-    said: list[str] = []
+    notes: list[str] = []
     for stage in sorted(stages):
         last = max(steps.values(), default=-1)
         again = min(stages[stage].values()) <= last
         if again:
-            said.append(
+            notes.append(
                 f"the steps of stage {stage} begin again at {min(stages[stage].values())}: they count on from {last}, the last "
                 "step that is named before"
             )
         steps |= {name: step + last * again for name, step in stages[stage].items()}
-    return steps, said
+    return steps, notes
 
 
-def in_order(found: Iterable[Checkpoint], where: str) -> list[Checkpoint]:
+def in_order(checkpoints: Iterable[Checkpoint], place: str) -> list[Checkpoint]:
     """By step; two of the same step are refused."""
     by_step: dict[int, Checkpoint] = {}
-    for one in sorted(found, key=lambda one: (one.step, one.name)):
-        if other := by_step.get(one.step):
+    for current in sorted(checkpoints, key=lambda checkpoint: (checkpoint.step, checkpoint.name)):
+        if other := by_step.get(current.step):
             raise ModelError(
-                f"{other.name} and {one.name} of {where} are both step {one.step}, and may be of two trainings; "
+                f"{other.name} and {current.name} of {place} are both step {current.step}, and may be of two trainings; "
                 "leave one of them out"
             )
-        by_step[one.step] = one
+        by_step[current.step] = current
     return list(by_step.values())
 
 
-def log_spaced(found: Sequence[Checkpoint], most: int | None) -> list[Checkpoint]:
+def log_spaced(checkpoints: Sequence[Checkpoint], most: int | None) -> list[Checkpoint]:
     """At most so many, in order: the first, the last, and then again and again the one farthest from those chosen, by the
     logarithm of its step. More of them are therefore always the same and others."""
-    if most is None or len(found) <= most:
-        return list(found)
-    places = [math.log1p(one.step) for one in found]
-    chosen = [len(found) - 1, 0][:most]
+    if most is None or len(checkpoints) <= most:
+        return list(checkpoints)
+    places = [math.log1p(checkpoint.step) for checkpoint in checkpoints]
+    chosen = [len(checkpoints) - 1, 0][:most]
     while len(chosen) < most:
-        rest = [k for k in range(len(found)) if k not in chosen]
+        rest = [k for k in range(len(checkpoints)) if k not in chosen]
         chosen.append(max(rest, key=lambda k: min(abs(places[k] - places[c]) for c in chosen)))
-    return [found[k] for k in sorted(chosen)]
+    return [checkpoints[k] for k in sorted(chosen)]
 
 
 def find_checkpoints(folder: Path) -> dict[int, Path]:
     """Training step -> checkpoint, for folders called checkpoint-N, step-N or the like, in order."""
-    return {one.step: Path(one.source) for one in checkpoints_in(folder)[0]}
+    return {checkpoint.step: Path(checkpoint.source) for checkpoint in checkpoints_in(folder)[0]}
 
 
 def checkpoints_in(folder: Path) -> tuple[list[Checkpoint], list[str]]:
     """The checkpoints of a folder in order, and what has to be said about their stages."""
     if not folder.is_dir():
         raise ModelError(f"no such folder: {folder}")
-    steps, said = named_steps(place.name for place in folder.iterdir() if (place / "config.json").is_file())
+    steps, notes = named_steps(place.name for place in folder.iterdir() if (place / "config.json").is_file())
     if not steps:
         raise ModelError(
             f"{folder} holds no checkpoints: folders called checkpoint-N or step-N, each with a config.json, are wanted"
         )
-    return in_order((Checkpoint(step, name, folder / name) for name, step in steps.items()), str(folder)), said
+    return in_order((Checkpoint(step, name, folder / name) for name, step in steps.items()), str(folder)), notes

@@ -48,12 +48,12 @@ def chunk_size(reader: HeadReader, n: int) -> int | None:
     config = reader.model.config.get_text_config()
     windows = [getattr(config, name, None) for name in WINDOWS]
     if reader.model.config._attn_implementation == "eager":
-        each = WEIGHT_BYTES * n * max(reader.head_counts)
+        pair_bytes = WEIGHT_BYTES * n * max(reader.head_counts)
     elif any(isinstance(window, int) and window < n for window in windows):
-        each = MASK_BYTES * n
+        pair_bytes = MASK_BYTES * n
     else:
         return None
-    size = max(SMALLEST, ROOM // each)
+    size = max(SMALLEST, ROOM // pair_bytes)
     return size if size < n else None
 
 
@@ -62,7 +62,7 @@ def same_in_chunks(reader: HeadReader) -> bool:
     tokens = reader.proof_tokens
     last = tokens.shape[1] - 1
     allowed = max(TOLERANCE, 8 * torch.finfo(reader.model.dtype).eps)
-    found: list[dict[int, Tensor]] = [{}, {}]
+    weights: list[dict[int, Tensor]] = [{}, {}]
 
     def noting(noted: dict[int, Tensor]) -> Callable[[LayerReading], None]:
         def visit(layer: LayerReading) -> None:
@@ -72,15 +72,15 @@ def same_in_chunks(reader: HeadReader) -> bool:
 
     queries = (last // 2, last)
     try:
-        whole = reader.read(tokens, queries, noting(found[0]), size=0)
-        parts = reader.read(tokens, queries, noting(found[1]), size=TRIED)
+        logits = reader.read(tokens, queries, noting(weights[0]), size=0)
+        parts = reader.read(tokens, queries, noting(weights[1]), size=TRIED)
     except (RuntimeError, ValueError, TypeError, IndexError, KeyError, AttributeError):
         return False
-    if found[0].keys() != found[1].keys():
+    if weights[0].keys() != weights[1].keys():
         return False
-    apart = max(float((found[0][layer] - found[1][layer]).abs().max()) for layer in found[0])
-    said = float((whole.float() - parts.float()).abs().max() / whole.float().abs().max().clamp(min=1.0))
-    return max(apart, said) <= allowed
+    apart = max(float((weights[0][layer] - weights[1][layer]).abs().max()) for layer in weights[0])
+    difference = float((logits.float() - parts.float()).abs().max() / logits.float().abs().max().clamp(min=1.0))
+    return max(apart, difference) <= allowed
 
 
 class Chunks:
@@ -104,36 +104,38 @@ class Chunks:
         """Chunk after chunk; the model's own logits at the positions to keep."""
         from transformers import DynamicCache
 
-        reader, said = self.reader, {}
-        wanted = [position % self.n for position in keep or (-1,)]
+        reader, kept_logits = self.reader, {}
+        positions = [position % self.n for position in keep or (-1,)]
         cache = DynamicCache()
         with ExitStack() as stack:
             for block, site in zip(reader.blocks, reader.sites, strict=True):
                 entering, called = partial(self._entering, site.layer), partial(self._called, site.layer)
                 stack.callback(block.register_forward_pre_hook(entering, with_kwargs=True).remove)
                 stack.callback(site.module.register_forward_pre_hook(called, with_kwargs=True).remove)
-            stack.enter_context(changing(reader.model, reader.sites, self._given))
+            stack.enter_context(changing(reader.model, reader.sites, self._attended))
             stack.enter_context(short_tables(reader.sites, self.n))
             stack.enter_context(watched(reader.blocks, self.watch))
             for first in range(0, self.n, size):
                 self.first, self.stop = first, min(self.n, first + size)
                 part = tokens[:, self.first : self.stop]
                 places = torch.arange(self.first, self.stop, device=tokens.device).expand(len(tokens), -1)
-                here = [position for position in wanted if self.first <= position < self.stop]
+                inside = [position for position in positions if self.first <= position < self.stop]
                 options: dict[str, Any] = {}
                 trims = reader.trims
                 if trims:
                     options["logits_to_keep"] = (
-                        torch.tensor([p - self.first for p in here] or [-1]) % part.shape[1]
+                        torch.tensor([p - self.first for p in inside] or [-1]) % part.shape[1]
                     )
                 output = reader.model(
                     part, position_ids=places, past_key_values=cache, use_cache=True, **options
                 )
                 logits = output.logits if hasattr(output, "logits") else output[0]
-                for k, position in enumerate(here):
-                    said[position] = logits[:, k if trims else position - self.first]
+                for k, position in enumerate(inside):
+                    kept_logits[position] = logits[:, k if trims else position - self.first]
         self.watch.settle()
-        return check_logits(torch.stack([said[p] for p in wanted], dim=1), reader.model)[:, : len(keep)]
+        return check_logits(torch.stack([kept_logits[p] for p in positions], dim=1), reader.model)[
+            :, : len(keep)
+        ]
 
     def _entering(self, layer: int, module: Any, args: Any, kwargs: Any) -> None:
         hidden = args[0] if args else kwargs.get("hidden_states")
@@ -144,32 +146,34 @@ class Chunks:
     def _called(self, layer: int, module: Any, args: Any, kwargs: Any) -> None:
         self.calls[layer] = Call.bind(module, args, kwargs)
 
-    def _given(self, seen: AttentionInput) -> AttentionInput:
-        layer, mask = seen.layer, seen.mask
+    def _attended(self, inputs: AttentionInput) -> AttentionInput:
+        layer, mask = inputs.layer, inputs.mask
         site = self.reader.sites[layer]
         self.tables.setdefault(layer, []).append(site.rotation(self.calls.pop(layer)))
         rows = [q for q in self.shared.queries if self.first <= q < self.stop]
         if rows:
-            here = torch.tensor(rows, device=seen.query.device) - self.first
-            self.query.setdefault(layer, []).append(seen.query[:, :, here])
-            at = here + self.first if mask is None else here
-            known = visible_under(mask, at, self.stop, both_ways=looks_both_ways(site.module)).to(here.device)
+            local_rows = torch.tensor(rows, device=inputs.query.device) - self.first
+            self.query.setdefault(layer, []).append(inputs.query[:, :, local_rows])
+            at = local_rows + self.first if mask is None else local_rows
+            known = visible_under(mask, at, self.stop, both_ways=looks_both_ways(site.module)).to(
+                local_rows.device
+            )
             later = known.new_zeros(len(rows), self.n - self.stop)
             self.seen.setdefault(layer, []).append(torch.cat((known, later), dim=1))
         if self.stop == self.n and self.visit is not None:
-            self.visit(self._layer(layer, seen))
-        return seen
+            self.visit(self._layer(layer, inputs))
+        return inputs
 
-    def _layer(self, layer: int, seen: Projected) -> LayerReading:
+    def _layer(self, layer: int, projected: Projected) -> LayerReading:
         """A layer at all queries, over the keys of the whole prompt."""
-        reader, device = self.reader, seen.key.device
+        reader, device = self.reader, projected.key.device
         query, visible = torch.cat(self.query.pop(layer), dim=2), torch.cat(self.seen.pop(layer))
         tables = self.tables.pop(layer)
         rotation = self.shared.tables_in_parts(tables, reader.layouts[layer])
         visible, hides = self.shared.looked_at(visible)
         norms = torch.cat(self.norms.pop(layer), dim=1) if layer in self.norms else None
-        found = replace(seen, query=query)
-        heads = reader.arranged(layer, found, self.shared, rotation, (visible, hides), turned=True)
+        last_queries = replace(projected, query=query)
+        heads = reader.arranged(layer, last_queries, self.shared, rotation, (visible, hides), turned=True)
         return replace(heads, norms=None if norms is None else norms.to(device))
 
 
@@ -197,11 +201,11 @@ class Pass:
         """What the queries may see under a mask, and which of them may not see all that comes before them."""
 
         def look() -> Any:
-            seen = visible_under(mask, self.rows(device), n, both_ways=both_ways).to(device)
+            visible = visible_under(mask, self.rows(device), n, both_ways=both_ways).to(device)
             if mask is None:
-                return mask, seen, (False,) * len(self.queries)
+                return mask, visible, (False,) * len(self.queries)
             later = torch.arange(n, device=device) > self.rows(device)[:, None]
-            return mask, seen, tuple(not all_seen for all_seen in (seen | later).all(1).tolist())
+            return mask, visible, tuple(not all_seen for all_seen in (visible | later).all(1).tolist())
 
         # The mask is kept, so its id stays its own.
         return self._once(("mask", id(mask), device, both_ways), look)[1:]
@@ -209,11 +213,11 @@ class Pass:
     def looked_at(self, visible: Tensor) -> tuple[Tensor, tuple[bool, ...]]:
         """The same of what is known already, from a prompt in parts; layers that see the same share it."""
         known: list[Any] = self._once("looked at", list)
-        for seen, hides in known:
-            if torch.equal(seen, visible):
-                return seen, hides
+        for shared, hides in known:
+            if torch.equal(shared, visible):
+                return shared, hides
         later = torch.arange(visible.shape[1], device=visible.device) > self.rows(visible.device)[:, None]
-        known.append((visible, tuple(not every for every in (visible | later).all(1).tolist())))
+        known.append((visible, tuple(not row for row in (visible | later).all(1).tolist())))
         return known[-1]  # type: ignore[no-any-return]
 
     def tables_in_parts(self, parts: Sequence[tuple[Tensor, Tensor]], layout: Layout) -> Rotation:

@@ -26,12 +26,12 @@ def pick_device(device: str | torch.device | None = None) -> torch.device:
     if device is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        found = torch.device(device)
-        torch.empty(0, device=found)
+        chosen = torch.device(device)
+        torch.empty(0, device=chosen)
     except (RuntimeError, AssertionError) as problem:
         reason = str(problem).splitlines()[0]
         raise ModelError(f"device '{device}' cannot be used: {reason}") from problem
-    return found
+    return chosen
 
 
 @dataclass
@@ -42,7 +42,7 @@ class Placement:
     spread: str | dict[str, Any] | None = None
     folder: Path | None = None
     """What must be written anew to be read from disk goes here; None: to a temporary one."""
-    made: str | None = None
+    temporary: str | None = None
     """That temporary folder, which goes with the model."""
 
     @classmethod
@@ -74,18 +74,18 @@ class Placement:
             yield {}
             return
         if self.folder is None:
-            self.made = tempfile.mkdtemp(prefix="rotoscope-offload-")
+            self.temporary = tempfile.mkdtemp(prefix="rotoscope-offload-")
         try:
-            yield {"device_map": self.spread, "offload_folder": self.made or str(self.folder)}
+            yield {"device_map": self.spread, "offload_folder": self.temporary or str(self.folder)}
         except BaseException:
-            if self.made is not None:
-                shutil.rmtree(self.made, ignore_errors=True)
+            if self.temporary is not None:
+                shutil.rmtree(self.temporary, ignore_errors=True)
             raise
 
     def hold(self, model: Any) -> None:
         """Let a temporary folder go when the model does."""
-        if self.made is not None:
-            weakref.finalize(model, shutil.rmtree, self.made, ignore_errors=True)
+        if self.temporary is not None:
+            weakref.finalize(model, shutil.rmtree, self.temporary, ignore_errors=True)
 
 
 def _device_map(spread: str | Path | dict[str, Any]) -> str | dict[str, Any]:
@@ -140,10 +140,10 @@ def free_disk(folder: str | Path) -> int:
 def _available() -> int | None:
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        found = next(line.split()[1] for line in lines if line.startswith("MemAvailable:"))
+        kilobytes = next(line.split()[1] for line in lines if line.startswith("MemAvailable:"))
     except (OSError, StopIteration, ValueError, IndexError):
         return None
-    return int(found) * 1024
+    return int(kilobytes) * 1024
 
 
 CONTROL_GROUPS = {
@@ -173,10 +173,10 @@ _LOCK_OF_LOCKS = threading.Lock()
 
 
 @contextmanager
-def one_thread(wanted: bool = True) -> Iterator[None]:
+def one_thread(enabled: bool = True) -> Iterator[None]:
     """Compute with one thread inside: for small matrices on a CPU it is faster than several, and far faster where cores are shared."""
     before = torch.get_num_threads()
-    if wanted:
+    if enabled:
         torch.set_num_threads(1)
     try:
         yield
@@ -209,16 +209,16 @@ def alone(model: Any) -> Iterator[None]:
 CPU = torch.device("cpu")
 
 
-def check_memory(what: str, needed: int, device: torch.device, instead: str) -> None:
+def check_memory(purpose: str, needed: int, device: torch.device, instead: str) -> None:
     """Raise TooLargeError where a device has fewer free bytes than are needed."""
     free = free_memory(device)
     if free is not None and needed > free:
         raise TooLargeError(
-            f"{what} needs {size_text(needed)} of memory, and {size_text(free)} are free on {device.type}: {instead}"
+            f"{purpose} needs {size_text(needed)} of memory, and {size_text(free)} are free on {device.type}: {instead}"
         )
 
 
-def check_disk(what: str, needed: int, folder: str | Path | None, instead: str) -> None:
+def check_disk(purpose: str, needed: int, folder: str | Path | None, instead: str) -> None:
     """Raise TooLargeError where a run folder and its disk have room for fewer bytes than are to be written.
 
     What the folder holds already is part of that, or is replaced.
@@ -229,14 +229,14 @@ def check_disk(what: str, needed: int, folder: str | Path | None, instead: str) 
     free = free_disk(folder) + held
     if needed > free:
         raise TooLargeError(
-            f"{what} needs {size_text(needed)} of disk space, and {size_text(free)} are free for {folder}: {instead}"
+            f"{purpose} needs {size_text(needed)} of disk space, and {size_text(free)} are free for {folder}: {instead}"
         )
 
 
-def check_tables(what: str, needed: int, folder: str | Path | None, instead: str) -> None:
+def check_tables(purpose: str, needed: int, folder: str | Path | None, instead: str) -> None:
     """Raise TooLargeError for tables that fit neither the memory they are put together in nor the disk of their run folder."""
-    check_memory(what, needed, CPU, instead)
-    check_disk(what, needed, folder, instead)
+    check_memory(purpose, needed, CPU, instead)
+    check_disk(purpose, needed, folder, instead)
 
 
 def logit_bytes(model: Any, positions: int) -> int:

@@ -31,12 +31,12 @@ INCOMPLETE = "incomplete.json"
 
 def converted(file: Path, *, allow_missing: bool = False) -> tuple[Path, list[str]]:
     """The folder with the safetensors copy of a GGUF file, made now if it is not there yet, and what is wrong with it."""
-    whole = cache_folder() / "gguf" / f"{file_hash(file)[:24]}-{CONVERSION}"
-    partial = whole.with_name(f"{whole.name}-incomplete")
-    folder = partial if allow_missing and not (whole / "config.json").exists() else whole
+    complete = cache_folder() / "gguf" / f"{file_hash(file)[:24]}-{CONVERSION}"
+    partial = complete.with_name(f"{complete.name}-incomplete")
+    folder = partial if allow_missing and not (complete / "config.json").exists() else complete
     if not _is_sound(folder):
         shutil.rmtree(folder, ignore_errors=True)
-        folder = _make(file, whole, partial, allow_missing=allow_missing)
+        folder = _make(file, complete, partial, allow_missing=allow_missing)
     noted = read_json(folder / INCOMPLETE)["warnings"] if (folder / INCOMPLETE).is_file() else []
     return folder, noted
 
@@ -50,14 +50,14 @@ def _is_sound(folder: Path) -> bool:
         return False
 
 
-def _make(file: Path, whole: Path, partial: Path, *, allow_missing: bool) -> Path:
-    with scratch_folder(whole.parent) as scratch:
+def _make(file: Path, complete: Path, partial: Path, *, allow_missing: bool) -> Path:
+    with scratch_folder(complete.parent) as scratch:
         warnings = _convert(file, scratch, allow_missing=allow_missing)
         if warnings:
             (scratch / INCOMPLETE).write_text(json.dumps({"warnings": warnings}), encoding="utf-8")
         checksums = {weights.name: digest_of(weights) for weights in scratch.glob("*.safetensors")}
         (scratch / CHECKSUMS).write_text(json.dumps(checksums), encoding="utf-8")
-        folder = partial if warnings else whole
+        folder = partial if warnings else complete
         try:
             scratch.rename(folder)
         except OSError:
@@ -114,10 +114,10 @@ def _reader(file: Path) -> Any:
 
     class Reader(GGUFReader):  # type: ignore[misc]
         def _get(self, offset: int, dtype: Any, count: int = 1, override_order: Any = None) -> Any:
-            found = super()._get(offset, dtype, count, override_order)
-            if len(found) < int(count):
+            values = super()._get(offset, dtype, count, override_order)
+            if len(values) < int(count):
                 raise ValueError(f"it ends where a value is expected, at byte {int(offset):,}")
-            return found
+            return values
 
         def _get_field_parts(self, orig_offs: int, raw_type: int) -> Any:
             if raw_type == GGUFValueType.ARRAY:
@@ -145,15 +145,18 @@ def _check_layout(read: Any, file: Path) -> None:
     from gguf.constants import TENSOR_NAMES
 
     end = read.data_offset
-    for one in sorted(read.tensors, key=lambda tensor: int(tensor.data_offset)):
-        if int(one.data_offset) != end + -end % read.alignment:
+    for stored in sorted(read.tensors, key=lambda tensor: int(tensor.data_offset)):
+        if int(stored.data_offset) != end + -end % read.alignment:
             raise ModelError(
-                f"{file} is damaged: {one.name} is not where the tensor before it ends; fetch it again"
+                f"{file} is damaged: {stored.name} is not where the tensor before it ends; fetch it again"
             )
-        end = int(one.data_offset) + int(one.n_bytes)
-        if re.sub(r"\.\d+\.", ".{bid}.", one.name.rpartition(".")[0] or one.name) not in TENSOR_NAMES.values():
+        end = int(stored.data_offset) + int(stored.n_bytes)
+        if (
+            re.sub(r"\.\d+\.", ".{bid}.", stored.name.rpartition(".")[0] or stored.name)
+            not in TENSOR_NAMES.values()
+        ):
             raise ModelError(
-                f"{file} is damaged, or newer than we know: it has a tensor {one.name!a}; fetch it again"
+                f"{file} is damaged, or newer than we know: it has a tensor {stored.name!a}; fetch it again"
             )
     size = file.stat().st_size
     if size not in (end, end + -end % read.alignment):
@@ -167,9 +170,9 @@ def _check_layout(read: Any, file: Path) -> None:
         raise ModelError(
             f"{file} does not say how large its model is: {architecture}.{missing[0]} is missing; fetch the file again"
         )
-    said = read.fields[f"{architecture}.block_count"].contents()
-    there = len({one.name.split(".")[1] for one in read.tensors if one.name.startswith("blk.")})
-    if not isinstance(said, int) or said > there:  # gguf would make up names for all of them, one by one
+    stated = read.fields[f"{architecture}.block_count"].contents()
+    blocks = len({stored.name.split(".")[1] for stored in read.tensors if stored.name.startswith("blk.")})
+    if not isinstance(stated, int) or stated > blocks:  # gguf would make up names for all of them, one by one
         raise ModelError(
-            f"{file} is damaged: it says it has {said} blocks, and there are {there}; fetch it again"
+            f"{file} is damaged: it says it has {stated} blocks, and there are {blocks}; fetch it again"
         )

@@ -51,7 +51,7 @@ def no_such_path(text: str) -> str | None:
     if path.parent == Path(".") and not text.startswith((".", "~")) and os.sep not in text:
         return None
     try:
-        beside = [one.name for one in path.parent.iterdir()]
+        beside = [neighbour.name for neighbour in path.parent.iterdir()]
     except OSError:
         beside = []
     close = difflib.get_close_matches(path.name, beside, n=1)
@@ -68,10 +68,10 @@ def fetched(called: str) -> Path:
 
     name, _, revision = called.partition(AT)
     with _asking(called), _bars_on_a_terminal_only():
-        found = snapshot_download(
+        folder = snapshot_download(
             name, revision=revision or None, allow_patterns=WANTED, local_files_only=is_offline_mode()
         )
-    return Path(found)
+    return Path(folder)
 
 
 def cached_commit(called: str) -> str:
@@ -90,16 +90,16 @@ def revisions(name: str) -> list[str]:
     with _asking(name):
         if is_offline_mode():
             refs = _kept(name) / "refs"
-            found = {ref.relative_to(refs).as_posix() for ref in refs.rglob("*") if ref.is_file()}
-            if not found:
+            names = {ref.relative_to(refs).as_posix() for ref in refs.rglob("*") if ref.is_file()}
+            if not names:
                 raise FileNotFoundError(refs)
         else:
             listed = HfApi().list_repo_refs(name)
-            found = {ref.name for ref in (*listed.branches, *listed.tags)}
-    return sorted(found)
+            names = {ref.name for ref in (*listed.branches, *listed.tags)}
+    return sorted(names)
 
 
-def lacking(name: str, wanted: Iterable[str]) -> tuple[list[str], int]:
+def lacking(name: str, revisions: Iterable[str]) -> tuple[list[str], int]:
     """Which of these revisions are not whole on this machine, and how many bytes of them would be fetched.
 
     A revision about which the hub does not answer is left to whoever fetches it.
@@ -111,13 +111,13 @@ def lacking(name: str, wanted: Iterable[str]) -> tuple[list[str], int]:
 
     incomplete: list[str] = []
     sizes: dict[str, int] = {}
-    for revision in () if is_offline_mode() else wanted:
+    for revision in () if is_offline_mode() else revisions:
         tree: list[Any] = []
         with _asking(name), suppress(HfHubHTTPError):
             tree = list(HfApi().list_repo_tree(name, recursive=True, revision=revision))
-        files = {one.path: one for one in tree if isinstance(one, RepoFile)}
+        files = {file.path: file for file in tree if isinstance(file, RepoFile)}
         needed = [files[path] for path in filter_repo_objects(files, allow_patterns=WANTED)]
-        blobs = {one.lfs.sha256 if one.lfs else one.blob_id: one.size for one in needed}
+        blobs = {file.lfs.sha256 if file.lfs else file.blob_id: file.size for file in needed}
         missing = {blob: size for blob, size in blobs.items() if not (_kept(name) / "blobs" / blob).is_file()}
         incomplete += [revision] * bool(missing)
         sizes |= missing

@@ -92,15 +92,15 @@ def tokenizer_identity(tokenizer: Any) -> str:
 def foreign_hooks(model: nn.Module) -> list[str]:
     """Hooks and replaced methods on a model that no library of `LIBRARIES` has put there, each with its place and its code."""
     everywhere = (torch_hooks._global_forward_hooks, torch_hooks._global_forward_pre_hooks)
-    found = [("every module", hook) for hooks in everywhere for hook in hooks.values()]
+    placed_hooks = [("every module", hook) for hooks in everywhere for hook in hooks.values()]
     for name, module in model.named_modules():
         place = name or "the model"
-        found += [
+        placed_hooks += [
             (place, hook) for hook in (*module._forward_hooks.values(), *module._forward_pre_hooks.values())
         ]
         if "forward" in vars(module):
-            found.append((place, vars(module)["forward"]))
-    return [f"{place}: {_code_of(hook)}" for place, hook in found if _library(hook) not in LIBRARIES]
+            placed_hooks.append((place, vars(module)["forward"]))
+    return [f"{place}: {_code_of(hook)}" for place, hook in placed_hooks if _library(hook) not in LIBRARIES]
 
 
 def hook_warnings(model: nn.Module) -> list[str]:
@@ -127,12 +127,12 @@ def checksums(tensor: Tensor) -> Int[Tensor, "rows"]:
     words = flat.view(WORD[size]) if flat.dtype != torch.bool else flat.view(torch.int8)
     factors = _factors().to(words.device)
     sums: list[Tensor] = []
-    whole = len(words) // COLUMNS * COLUMNS
+    full = len(words) // COLUMNS * COLUMNS
     step = WORDS_AT_ONCE.get(words.device.type, WORDS_AT_ONCE["cpu"])
-    for start in range(0, whole, step):
-        rows = words[start : min(start + step, whole)].view(-1, COLUMNS)
+    for start in range(0, full, step):
+        rows = words[start : min(start + step, full)].view(-1, COLUMNS)
         sums.append((rows * factors).sum(1))
-    rest = words[whole:]
+    rest = words[full:]
     sums.append((rest * factors[: len(rest)]).sum(0, keepdim=True))
     return torch.cat(sums)
 

@@ -145,13 +145,13 @@ def attend_from_table(
     return output, weights[0] if len(weights) == 1 else None
 
 
-def check_as_made(model: Any, what: str) -> None:
+def check_as_made(model: Any, purpose: str) -> None:
     """Refuse to change for good how a model attends that does not attend as it was made, or it could not be undone."""
     tables = any(hasattr(m, "embed_positions") and "_attn" in vars(m) for m in model.modules())
     if model.config._attn_implementation.startswith(OURS) or tables:
         raise ModelError(
             "this model attends in another way than it was made with already (its heads stream, its planes are stopped, or a gate is "
-            f"closed): undo that, or load the model again, before {what}"
+            f"closed): undo that, or load the model again, before {purpose}"
         )
 
 

@@ -72,7 +72,10 @@ class Planes:
         for layer in neighbours:
             if not dead:
                 break
-            if all(torch.equal(own, theirs) for own, theirs in zip(self.table, layer.table, strict=True)):
+            if all(
+                torch.equal(own, neighbour_table)
+                for own, neighbour_table in zip(self.table, layer.table, strict=True)
+            ):
                 pairs |= {pair: column for pair, column in layer.pairs.items() if dead.issuperset(pair)}
                 rest |= dead & layer.rest
                 dead -= {dimension for pair in pairs for dimension in pair} | rest
@@ -214,7 +217,7 @@ class Rotation:
 
         They come from the tables, so a model that rounds its cosines is read as it is.
         """
-        return self._made(("relative", position, dtype), lambda: self._relative(position, dtype))
+        return self._once(("relative", position, dtype), lambda: self._relative(position, dtype))
 
     def _relative(self, i: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         cos, sin = self.cos[: i + 1].double(), self.sin[: i + 1].double()
@@ -225,7 +228,7 @@ class Rotation:
         planes, dtype = self.cos.shape[1], vectors.dtype
         if not planes:
             return vectors
-        factor = self._made(("back", dtype), lambda: self._back(dtype))
+        factor = self._once(("back", dtype), lambda: self._back(dtype))
         pairs = torch.view_as_complex(vectors[..., : 2 * planes].unflatten(-1, (-1, 2)))
         turned = torch.view_as_real(pairs * (factor if rows is None else factor[rows])).flatten(-2)
         rest = vectors[..., 2 * planes :]
@@ -233,7 +236,7 @@ class Rotation:
 
     def angles(self, layout: Layout, dtype: torch.dtype) -> Float[Tensor, "planes"]:
         """The angles of a layout under this rotation, where its tables are."""
-        return self._made(("angles", dtype), lambda: layout.angles.to(self.cos.device, dtype))
+        return self._once(("angles", dtype), lambda: layout.angles.to(self.cos.device, dtype))
 
     def _back(self, dtype: torch.dtype) -> Tensor:
         """The inverse of each turn, as a complex number: some tables scale as well."""
@@ -244,7 +247,7 @@ class Rotation:
     def _kept(self) -> dict[Any, Any]:
         return {}
 
-    def _made(self, name: Any, make: Callable[[], Any]) -> Any:
+    def _once(self, name: Any, make: Callable[[], Any]) -> Any:
         if name not in self._kept:
             self._kept[name] = make()
         return self._kept[name]

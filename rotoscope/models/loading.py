@@ -216,12 +216,12 @@ def _floating(dtype: DType) -> torch.dtype | None:
     """The floating-point type that was asked for; None for the one the weights have."""
     if dtype in (None, "auto"):
         return None
-    found = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
-    if not (isinstance(found, torch.dtype) and found.is_floating_point):
+    kind = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
+    if not (isinstance(kind, torch.dtype) and kind.is_floating_point):
         raise ModelError(
             f"dtype '{dtype}' is no floating-point type of torch; give float32, bfloat16 or float16"
         )
-    return found
+    return kind
 
 
 def _move(model: Any, device: Device, dtype: torch.dtype | None) -> None:
@@ -334,20 +334,22 @@ def model_class(config: Any, called: str) -> Any:
     from transformers import AutoModel, AutoModelForCausalLM, AutoModelForImageTextToText, AutoModelForMaskedLM
 
     heads = (AutoModelForCausalLM, AutoModelForImageTextToText, AutoModelForMaskedLM)
-    known = [one for one in heads if type(config) in one._model_mapping]
+    known = [candidate for candidate in heads if type(config) in candidate._model_mapping]
     if not known:
         raise ModelError(
             f"{called} holds a model of type '{config.model_type}', for which transformers has no class that reads text; "
             "rotoscope reads language models, encoders of text and the text part of models of pictures and text"
         )
     named = config.architectures[0] if config.architectures else None
-    return next((one for one in (*known, AutoModel) if named in _class_names(one, config)), known[0])
+    return next(
+        (candidate for candidate in (*known, AutoModel) if named in _class_names(candidate, config)), known[0]
+    )
 
 
 def _class_names(auto: Any, config: Any) -> list[str]:
     """The classes that an Auto class would take for a configuration."""
-    found = auto._model_mapping.get(type(config), ())
-    return [kind.__name__ for kind in (found if isinstance(found, (tuple, list)) else (found,))]
+    classes = auto._model_mapping.get(type(config), ())
+    return [kind.__name__ for kind in (classes if isinstance(classes, (tuple, list)) else (classes,))]
 
 
 def _check_size(

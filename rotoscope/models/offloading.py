@@ -44,8 +44,8 @@ def offloads(model: nn.Module) -> bool:
 
 def placed_by(model: nn.Module) -> dict[str, Any] | None:
     """The device_map a model is spread by; None where all of it is in one place."""
-    found: dict[str, Any] = getattr(model, "hf_device_map", None) or {}
-    return found if len(set(found.values())) > 1 else None
+    spread: dict[str, Any] = getattr(model, "hf_device_map", None) or {}
+    return spread if len(set(spread.values())) > 1 else None
 
 
 def places(model: nn.Module) -> list[str]:
@@ -116,34 +116,34 @@ def not_loaded(model: nn.Module) -> bool:
 def put_back(model: nn.Module) -> None:
     """Take weights out of their places again where an exception has left them there."""
     for module in model.modules():
-        found = vars(module).get(HOOK)
-        if found is not None and any(
+        outer = vars(module).get(HOOK)
+        if outer is not None and any(
             getattr(hook, "offload", False)
             and any(not weight.is_meta for weight in module.parameters(recurse=hook.place_submodules))
             for hook in hooks(module)
         ):
-            found.post_forward(module, ())
+            outer.post_forward(module, ())
 
 
 def plain_copy(module: nn.Module) -> Any:
     """A copy of a module that holds its weights itself, where they are computed with, and has no hooks."""
     kept: dict[int, Any] = {id(vars(part)[HOOK]): object() for part in module.modules() if HOOK in vars(part)}
-    made = copy.deepcopy(module, kept)  # without the hooks, which hold the weights of the whole model
-    for part in made.modules():
+    duplicate = copy.deepcopy(module, kept)  # without the hooks, which hold the weights of the whole model
+    for part in duplicate.modules():
         own = vars(part)
         if HOOK in own:
             del own[HOOK], own["forward"]
             own.pop(FORWARD)
-    for name, weight in list(made.named_parameters()):
+    for name, weight in list(duplicate.named_parameters()):
         if weight.is_meta:
             fetched, device = _fetched(module, name), computes_on(module)
             owner, _, last = name.rpartition(".")
             setattr(
-                made.get_submodule(owner),
+                duplicate.get_submodule(owner),
                 last,
                 nn.Parameter(fetched.to(device, weight.dtype), requires_grad=False),
             )
-    return made
+    return duplicate
 
 
 def dispatched_like(model: Any, subject: Any) -> Any:
@@ -156,10 +156,10 @@ def dispatched_like(model: Any, subject: Any) -> Any:
     folder = tempfile.mkdtemp(prefix="rotoscope-offload-") if "disk" in spread.values() else None
     skipped = getattr(model, "_skip_keys_device_placement", None)
     with accelerate_hushed():
-        found = dispatch_model(model, spread, offload_dir=folder, skip_keys=skipped)
+        dispatched = dispatch_model(model, spread, offload_dir=folder, skip_keys=skipped)
     if folder is not None:
-        weakref.finalize(found, shutil.rmtree, folder, ignore_errors=True)
-    return found
+        weakref.finalize(dispatched, shutil.rmtree, folder, ignore_errors=True)
+    return dispatched
 
 
 @contextmanager
@@ -203,10 +203,10 @@ def _fetched(model: nn.Module, name: str) -> Tensor:
         for hook in hooks(module):
             if getattr(hook, "offload", False) and hook.weights_map is not None:
                 try:
-                    found: Tensor = hook.weights_map[own]
+                    weight: Tensor = hook.weights_map[own]
                 except KeyError:
                     continue
-                return found.detach()
+                return weight.detach()
     raise _nowhere(name)
 
 

@@ -63,11 +63,11 @@ class Turning:
         """Before the module: remember its tables, and stand between it and a cache."""
         call = Call.bind(module, args, kwargs)
         self.tables, self.cached = self._tables(call), False
-        given = {**call.arguments, **call.extra}
+        arguments = {**call.arguments, **call.extra}
         for name in CACHES:
-            if given.get(name) is not None:
-                given[name] = _Kept(given[name], self)
-        return (), given
+            if arguments.get(name) is not None:
+                arguments[name] = _Kept(arguments[name], self)
+        return (), arguments
 
     def _tables(self, call: Call) -> tuple[Tensor, Tensor]:
         """The call's own tables, a column for every dimension, for every input where they differ."""
@@ -75,9 +75,9 @@ class Turning:
             ids = call.arguments["position_ids"]
             sin, cos = self.site.module.embed_positions.to(ids.device)[ids].chunk(2, dim=-1)
         else:
-            found: Any = call.arguments.get("position_embeddings", call.extra.get("position_embeddings"))
-            whole = isinstance(found, Tensor)
-            cos, sin = (found.real, found.imag) if whole else found
+            embeddings: Any = call.arguments.get("position_embeddings", call.extra.get("position_embeddings"))
+            is_complex = isinstance(embeddings, Tensor)
+            cos, sin = (embeddings.real, embeddings.imag) if is_complex else embeddings
         if cos.ndim not in (2, 3):
             raise UnprovenError(
                 f"layer {self.site.layer}: rotation tables of {cos.ndim} axes, whose planes cannot be stopped; 2 or 3 were expected"
@@ -139,8 +139,8 @@ class Mixing(Turning):
         rest = self.alpha.new_ones(len(self.alpha), 1)
         share = torch.cat((self.alpha, rest), dim=1)[:, self._at("plane", self.alpha.device)]
         share = share.repeat_interleave(query.shape[1] // key.shape[1], dim=0)[:, None, :].to(query)
-        both = torch.cat((share * query, (1 - share) * self.back(query)), dim=-1)
-        return both, torch.cat((key, self.back(key)), dim=-1)
+        doubled = torch.cat((share * query, (1 - share) * self.back(query)), dim=-1)
+        return doubled, torch.cat((key, self.back(key)), dim=-1)
 
 
 class _Kept:
@@ -172,10 +172,10 @@ def check_turns_back(reader: HeadReader) -> None:
 
 
 @contextmanager
-def stopped(reader: HeadReader, which: Which) -> Iterator[None]:
+def stopped(reader: HeadReader, planes: Which) -> Iterator[None]:
     """A context in which the model runs with planes stopped: `with stopped(reader, {(0, 1): frozenset({3, 4})}): model(tokens)`."""
     check_turns_back(reader)
-    with turning(reader, stopped_turnings(reader, which)):
+    with turning(reader, stopped_turnings(reader, planes)):
         yield
 
 
@@ -188,46 +188,48 @@ def mixed(reader: HeadReader, alphas: Sequence[Float[Tensor, "_ _"]]) -> Iterato
         yield
 
 
-def stopped_turnings(reader: HeadReader, which: Which) -> list[Turning]:
+def stopped_turnings(reader: HeadReader, planes: Which) -> list[Turning]:
     """One for every module with planes to be stopped."""
-    found = []
+    turnings = []
     for site, layout, key_heads in zip(reader.sites, reader.layouts, reader.key_head_counts, strict=True):
         still = torch.zeros(key_heads, layout.planes, dtype=torch.bool)
         for key_head in range(key_heads):
-            for plane in which.get((site.layer, key_head), ()):
+            for plane in planes.get((site.layer, key_head), ()):
                 still[key_head, plane - 1] = True
         if bool(still.any()):
-            found.append(Turning(site, layout, still))
-    return found
+            turnings.append(Turning(site, layout, still))
+    return turnings
 
 
 @contextmanager
 def turning(reader: HeadReader, turnings: Sequence[Turning]) -> Iterator[None]:
     """A context in which modules attend with what `turnings` make of their queries and keys."""
-    hooks = {one.site.layer: one.hook for one in turnings}
+    hooks = {turning_back.site.layer: turning_back.hook for turning_back in turnings}
     with readable_attention(reader.model), ExitStack() as stack:
-        for one in turnings:
-            stack.callback(one.site.module.register_forward_pre_hook(one.called, with_kwargs=True).remove)
+        for turning_back in turnings:
+            stack.callback(
+                turning_back.site.module.register_forward_pre_hook(turning_back.called, with_kwargs=True).remove
+            )
         stack.enter_context(intervening(reader.model, reader.sites, hooks))
         yield
 
 
-def stop_for_good(reader: HeadReader, which: Which) -> None:
+def stop_for_good(reader: HeadReader, planes: Which) -> None:
     """Let a model attend with planes stopped from now on: forward, backward, and with a cache."""
     check_turns_back(reader)
     model = reader.model
     check_as_made(model, "its planes can be stopped")
-    turnings = stopped_turnings(reader, which)
-    for one in turnings:
-        module = one.site.module
-        module.rotoscope_turning = one
+    turnings = stopped_turnings(reader, planes)
+    for turning_back in turnings:
+        module = turning_back.site.module
+        module.rotoscope_turning = turning_back
         module.register_forward_pre_hook(_noting, with_kwargs=True)
-        if isinstance(one.site, RotaryTableSite):
+        if isinstance(turning_back.site, RotaryTableSite):
             vars(module)["_attn"] = partial(
-                attend_from_table, module, module._attn, one.hook, one.site.layer, False
+                attend_from_table, module, module._attn, turning_back.hook, turning_back.site.layer, False
             )
     setattr(model, STOPPED, True)
-    if any(not isinstance(one.site, RotaryTableSite) for one in turnings):
+    if any(not isinstance(turning_back.site, RotaryTableSite) for turning_back in turnings):
         with readable_attention(model):
             inner = model.config._attn_implementation
             name = f"{STOPPED}_{inner}"
@@ -243,5 +245,5 @@ def _noting(module: Any, args: Any, kwargs: Any) -> Any:
 
 def _turning_of(module: Any) -> tuple[int, Hook] | None:
     """The hook of a module whose planes were stopped for good: it goes with the module, also into a copy."""
-    one = getattr(module, "rotoscope_turning", None)
-    return None if one is None else (one.site.layer, one.hook)
+    turning_back = getattr(module, "rotoscope_turning", None)
+    return None if turning_back is None else (turning_back.site.layer, turning_back.hook)

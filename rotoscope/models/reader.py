@@ -58,10 +58,10 @@ NO_NUMBERS = "layer {layer}: NaN or infinity in the model's queries or keys"
 
 def _again(site: Site, call: Call, model: Any) -> Projected:
     """Un-rotated queries and keys from calling a module again; all of them numbers."""
-    found = site.project_unrotated(call)
-    for numbers in (found.query, found.key):
+    projected = site.project_unrotated(call)
+    for numbers in (projected.query, projected.key):
         check_finite(numbers, NO_NUMBERS.format(layer=site.layer), site.module, model)
-    return found
+    return projected
 
 
 Visit = Callable[[LayerReading], None]
@@ -186,8 +186,8 @@ class HeadReader:
         """Sentences about this model's heads that belong into everything that is read from them."""
         dead = [f"{layer}: {', '.join(map(str, ids))}" for layer, ids in enumerate(self.dead_planes) if ids]
         ids = "; ".join(dead)
-        what = "in some rotation planes the queries or the keys of all heads are 0, so these planes add nothing to any logit"
-        return [f"{what}. Their frequency ids, layer by layer, are {ids}"] if dead else []
+        sentence = "in some rotation planes the queries or the keys of all heads are 0, so these planes add nothing to any logit"
+        return [f"{sentence}. Their frequency ids, layer by layer, are {ids}"] if dead else []
 
     @property
     def way(self) -> str:
@@ -199,17 +199,17 @@ class HeadReader:
         """Whether the model says what comes next: it has a head for that, and does not see what comes next."""
         return not self.both_ways and self.model.can_generate()
 
-    def check_predicts(self, what: str) -> None:
+    def check_predicts(self, advice: str) -> None:
         """Refuse `what`, a thing that takes the model's next token, of a model that has none."""
         if not self.predicts:
-            raise TaskError(f"{self.no_answers}; {what}")
+            raise TaskError(f"{self.no_answers}; {advice}")
 
     @property
     def no_answers(self) -> str:
         """Why nothing can be said about the model's answers."""
         kind = type(self.model).__name__
-        why = "sees what comes next" if self.both_ways else "has no head that says what comes next"
-        return f"{kind} {why}, so it gives no answers"
+        reason = "sees what comes next" if self.both_ways else "has no head that says what comes next"
+        return f"{kind} {reason}, so it gives no answers"
 
     @property
     def positions(self) -> int | None:
@@ -254,8 +254,8 @@ class HeadReader:
             )
         shared = Pass(queries)
 
-        def given(site: Site, call: Call, seen: Projected, mask: Any) -> None:
-            visit(self._heads(site, call, seen, shared, turned=True, mask=mask))  # type: ignore[misc]
+        def attended(site: Site, call: Call, inputs: Projected, mask: Any) -> None:
+            visit(self._heads(site, call, inputs, shared, turned=True, mask=mask))  # type: ignore[misc]
 
         def returned(site: Site, call: Call) -> None:
             visit(self._heads(site, call, _again(site, call, self.model), shared, turned=False))  # type: ignore[misc]
@@ -269,7 +269,7 @@ class HeadReader:
             if visit is None:
                 return self._run(tokens, keep)
             if self.direct:
-                return self._run(tokens, keep, on_given=given)
+                return self._run(tokens, keep, on_given=attended)
             return self._run(tokens, keep, on_call=returned)
 
     @property
@@ -336,13 +336,13 @@ class HeadReader:
         def returned(site: Site, module: Any, args: Any, kwargs: Any, output: Any) -> None:
             on_call(site, Call.bind(module, args, kwargs))  # type: ignore[misc]
 
-        def given(seen: AttentionInput) -> AttentionInput:
-            site = self.sites[seen.layer]
-            if seen.key.device.type == "cpu":  # elsewhere the states that come of them are looked at
-                for numbers in (seen.query, seen.key):
-                    watch.look(numbers, NO_NUMBERS.format(layer=seen.layer), site.module)
-            on_given(site, calls.pop(seen.layer), seen, seen.mask)  # type: ignore[misc]
-            return seen
+        def attended(inputs: AttentionInput) -> AttentionInput:
+            site = self.sites[inputs.layer]
+            if inputs.key.device.type == "cpu":  # elsewhere the states that come of them are looked at
+                for numbers in (inputs.query, inputs.key):
+                    watch.look(numbers, NO_NUMBERS.format(layer=inputs.layer), site.module)
+            on_given(site, calls.pop(inputs.layer), inputs, inputs.mask)  # type: ignore[misc]
+            return inputs
 
         options: dict[str, Any] = {"use_cache": False}
         positions = torch.tensor(
@@ -365,14 +365,14 @@ class HeadReader:
                 for hook in hooks:
                     stack.callback(hook.remove)
             if on_given is not None:
-                stack.enter_context(changing(self.model, self.sites, given))
+                stack.enter_context(changing(self.model, self.sites, attended))
             stack.enter_context(short_tables(self.sites, tokens.shape[1]))
             stack.enter_context(watched(self.blocks, watch))
             output = self.model(tokens, **options)
         self._residual = {}
         watch.settle()
-        said: Tensor = output.logits if hasattr(output, "logits") else output[0]
-        return check_logits(said if trims else said[:, positions], self.model)[:, : len(keep)]
+        logits: Tensor = output.logits if hasattr(output, "logits") else output[0]
+        return check_logits(logits if trims else logits[:, positions], self.model)[:, : len(keep)]
 
     def _calls(self) -> list[Call]:
         """The call of every attention module in a pass over the tokens of the proof."""
@@ -392,32 +392,32 @@ class HeadReader:
     def _turns_back(self, site: Site, call: Call) -> bool:
         """Whether what the module attends with, turned back, is what it has before it turns it."""
         n = call.hidden.shape[1]
-        both = [
+        readings = [
             self._heads(site, call, site.project(call, *site.rotation(call)), Pass(range(n)), turned=True),
             self._heads(site, call, site.project_unrotated(call), Pass(range(n)), turned=False),
         ]
-        self.both_ways = self.both_ways or bool(both[0].visible.triu(1).any())
+        self.both_ways = self.both_ways or bool(readings[0].visible.triu(1).any())
         return all(
             float((back - still).abs().max()) <= PROOF_TOLERANCE * float(still.abs().max())
-            for back, still in ((both[0].query, both[1].query), (both[0].keys, both[1].keys))
+            for back, still in ((readings[0].query, readings[1].query), (readings[0].keys, readings[1].keys))
         )
 
     def _heads(
-        self, site: Site, call: Call, found: Projected, shared: Pass, *, turned: bool, mask: Any = CALLED
+        self, site: Site, call: Call, projected: Projected, shared: Pass, *, turned: bool, mask: Any = CALLED
     ) -> LayerReading:
         """A layer's heads at the queries of a pass, from what its module attends with (`turned`) or has before it turns it."""
-        device = found.key.device
+        device = projected.key.device
         rotation = shared.rotation(site, call, self.layouts[site.layer])
         mask, both_ways = call.mask if mask is CALLED else mask, looks_both_ways(site.module)
-        visible = shared.visible(mask, found.key.shape[2], device, both_ways)
-        at_rows = replace(found, query=found.query[:, :, shared.rows(device)])
+        visible = shared.visible(mask, projected.key.shape[2], device, both_ways)
+        at_rows = replace(projected, query=projected.query[:, :, shared.rows(device)])
         heads = self.arranged(site.layer, at_rows, shared, rotation, visible, turned=turned)
         return replace(heads, residual=self._residual.get(site.layer))
 
     def arranged(
         self,
         layer: int,
-        found: Projected,
+        projected: Projected,
         shared: Pass,
         rotation: Rotation,
         visible: tuple[Tensor, tuple[bool, ...]],
@@ -425,10 +425,10 @@ class HeadReader:
         turned: bool,
     ) -> LayerReading:
         """The heads of a layer from the keys of a prompt and its queries at the rows of a pass."""
-        layout, device = self.layouts[layer], found.key.device
-        width = torch.promote_types(found.query.dtype, torch.float32)
+        layout, device = self.layouts[layer], projected.key.device
+        width = torch.promote_types(projected.query.dtype, torch.float32)
         order = shared.order(layout, device)
-        query, keys = found.query[..., order].to(width), found.key[..., order].to(width)
+        query, keys = projected.query[..., order].to(width), projected.key[..., order].to(width)
         if turned:
             query, keys = rotation.back(query, shared.rows(device)), rotation.back(keys)
         return LayerReading(
@@ -439,9 +439,9 @@ class HeadReader:
             visible=visible[0],
             hides=visible[1],
             positions=shared.queries,
-            scaling=found.scaling,
-            softcap=found.softcap,
-            sinks=None if found.sinks is None else found.sinks.to(width),
+            scaling=projected.scaling,
+            softcap=projected.softcap,
+            sinks=None if projected.sinks is None else projected.sinks.to(width),
             layout=layout,
         )
 
@@ -460,8 +460,8 @@ class HeadReader:
         weights = site.attend(eager, call.hidden[:, shuffled])
         self.both_ways = self.both_ways or bool(weights.triu(1).any())
         own = weights[:, :, -1].float()
-        found = site.project(call, *site.rotation(call)) if direct else site.project_unrotated(call)
-        heads = self._heads(site, call, found, Pass((n - 1,)), turned=direct)
+        projected = site.project(call, *site.rotation(call)) if direct else site.project_unrotated(call)
+        heads = self._heads(site, call, projected, Pass((n - 1,)), turned=direct)
         query = heads.at(0)
         positions = torch.arange(n, device=shuffled.device)
         moved = query.logits()[:, :, positions, shuffled]  # content shuffled[p] at position p

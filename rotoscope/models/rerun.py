@@ -44,7 +44,7 @@ class Beginning:
     """A prompt that has been run whole: what its attention modules were given."""
 
     tokens: Int[Tensor, "one n"]
-    given: dict[int, tuple[Tensor, Tensor, Tensor | None]] = field(default_factory=dict)
+    inputs: dict[int, tuple[Tensor, Tensor, Tensor | None]] = field(default_factory=dict)
     """Of every layer: keys and values [one, key_heads, n, d] as they stand, and the mask [one, one, n, n]; none where nothing but what comes
     later is hidden."""
     states: Float[Tensor, "layers_and_one one n width"] | None = None
@@ -121,9 +121,9 @@ class Reruns:
             layer = inputs.layer
             if first is None:
                 inputs = replace(inputs, mask=_form(inputs.mask, inputs.key.shape[2]))
-                kept.given[layer] = inputs.key, inputs.value, inputs.mask
+                kept.inputs[layer] = inputs.key, inputs.value, inputs.mask
             else:
-                *before, mask = kept.given[layer]
+                *before, mask = kept.inputs[layer]
                 front = (part[:, :, :first].expand(len(inputs.key), -1, -1, -1) for part in before)
                 end = (inputs.key, inputs.value)
                 key, value = (torch.cat(pair, dim=2) for pair in zip(front, end, strict=True))
@@ -141,17 +141,20 @@ class Reruns:
         with intervening(self.reader.model, self.reader.sites, hook):
             yield
 
-    def _logits(self, seen: AttentionInput) -> Tensor:
+    def _logits(self, inputs: AttentionInput) -> Tensor:
         """The real logits of the last position, in float32 or better."""
-        layer, key, mask = seen.layer, seen.key, seen.mask
-        factor, query = self.factors[layer] if len(self.factors) > 1 else self.factors[0], seen.query[:, :, -1]
+        layer, key, mask = inputs.layer, inputs.key, inputs.mask
+        factor, query = (
+            self.factors[layer] if len(self.factors) > 1 else self.factors[0],
+            inputs.query[:, :, -1],
+        )
         width = torch.promote_types(query.dtype, torch.float32)
         grouped = query.to(width).unflatten(1, (key.shape[1], -1))  # [batch, key_heads, group, d]
-        logits = (grouped @ key.to(width).mT).flatten(1, 2) * (seen.scaling * factor)
-        if seen.softcap is not None:
-            logits = seen.softcap * torch.tanh(logits / seen.softcap)
-        what = f"layer {layer}: NaN or infinity in the logits of a changed prompt"
-        check_finite(logits, what, self.reader.model)
+        logits = (grouped @ key.to(width).mT).flatten(1, 2) * (inputs.scaling * factor)
+        if inputs.softcap is not None:
+            logits = inputs.softcap * torch.tanh(logits / inputs.softcap)
+        problem = f"layer {layer}: NaN or infinity in the logits of a changed prompt"
+        check_finite(logits, problem, self.reader.model)
         if mask is None:
             return logits
         row = mask[:, 0, -1, None]
@@ -172,9 +175,9 @@ class Reruns:
         reader.read(
             changed, (tokens.shape[1] - 1,), lambda layer: read.update({layer.layer: layer.at(0).real()})
         )
-        whole: Noted = {}
-        self.begin(changed, whole.__setitem__)
-        difference = _apart(read, whole)
+        changed_whole: Noted = {}
+        self.begin(changed, changed_whole.__setitem__)
+        difference = _apart(read, changed_whole)
         if not difference <= allowed:
             raise UnprovenError(
                 f"architecture '{reader.model.config.model_type}': what its attention modules were given is not what was "
@@ -183,10 +186,10 @@ class Reruns:
         end: Noted = {}
         try:
             self.again(self.begin(tokens), half, changed[:, half:], end.__setitem__)
-            self.keeps = self.keeps and _apart(whole, end) <= allowed
+            self.keeps = self.keeps and _apart(changed_whole, end) <= allowed
         except (RuntimeError, ValueError, TypeError, IndexError):
             self.keeps = False
-        return max(difference, _apart(whole, end)) if self.keeps else difference
+        return max(difference, _apart(changed_whole, end)) if self.keeps else difference
 
 
 def attend_causally(inputs: AttentionInput, attend: Attend, first: int) -> Float[Tensor, "batch n heads d"]:
@@ -198,13 +201,13 @@ def attend_causally(inputs: AttentionInput, attend: Attend, first: int) -> Float
     for begin in range(0, end, size):
         rows = torch.arange(begin, min(begin + size, end), device=inputs.key.device) + first
         stop = first + min(begin + size, end)
-        seen = torch.arange(stop, device=inputs.key.device) <= rows[:, None]
+        visible = torch.arange(stop, device=inputs.key.device) <= rows[:, None]
         part = replace(
             inputs,
             query=inputs.query[:, :, begin : begin + size],
             key=inputs.key[:, :, :stop],
             value=inputs.value[:, :, :stop],
-            mask=seen[None, None],
+            mask=visible[None, None],
         )
         parts.append(attend(part))
     return torch.cat(parts, dim=1)
@@ -222,11 +225,11 @@ def _form(mask: Any, n: int) -> Tensor | None:
 Noted = dict[int, Float[Tensor, "batch heads n"]]
 
 
-def _apart(one: Noted, other: Noted) -> float:
+def _apart(first: Noted, other: Noted) -> float:
     """The largest difference of an attention weight, sinks aside."""
-    if one.keys() != other.keys():
+    if first.keys() != other.keys():
         return float("inf")
-    return max(float((attention_weights(one[k]) - attention_weights(other[k])).abs().max()) for k in one)
+    return max(float((attention_weights(first[k]) - attention_weights(other[k])).abs().max()) for k in first)
 
 
 # Entering a model at a depth: states of our choosing go into a layer, and the model does the rest.
@@ -263,24 +266,24 @@ class Depths:
 
     def states(self, tokens: Int[Tensor, "batch n"]) -> Float[Tensor, "layers_and_one batch n width"]:
         """The residual stream before the first layer and after every layer."""
-        found: list[Tensor] = []
+        entering_states: list[Tensor] = []
         self._shapes = []
 
         def entering(module: Any, args: Any, kwargs: Any) -> None:
-            found.append(args[0] if args else kwargs["hidden_states"])
+            entering_states.append(args[0] if args else kwargs["hidden_states"])
 
         def leaving(module: Any, args: Any, output: Any) -> None:
             # A block hands on its states alone or as the first of several things.
             self._shapes.append(len(output) if isinstance(output, tuple) else 0)
             if module is self.reader.blocks[-1]:
-                found.append(output[0] if isinstance(output, tuple) else output)
+                entering_states.append(output[0] if isinstance(output, tuple) else output)
 
         with ExitStack() as stack:
             for block in self.reader.blocks:
                 stack.callback(block.register_forward_pre_hook(entering, with_kwargs=True).remove)
                 stack.callback(block.register_forward_hook(leaving).remove)
             self.reader.read(tokens)
-        return torch.stack([state.to(found[0].device) for state in found])
+        return torch.stack([state.to(entering_states[0].device) for state in entering_states])
 
     def enter(
         self,
@@ -298,7 +301,7 @@ class Depths:
         `visible[layer]` may hide keys [batch, query, key] from a layer that it would see otherwise; `visit` is shown the
         layers that run, as by `HeadReader.read`. One row of tokens serves any number of states.
         """
-        if visit is not None and any(bool((seen != seen[:1]).any()) for seen in visible.values()):
+        if visit is not None and any(bool((mask != mask[:1]).any()) for mask in visible.values()):
             raise TaskError("heads can be read only where all inputs see the same keys; enter them one by one")
         with self.entered(layer, states, visible):
             return self.reader.read(tokens.expand(len(states), -1), queries, visit, keep)
@@ -313,10 +316,10 @@ class Depths:
         def entering(module: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
             return ((states, *args[1:]), kwargs) if args else (args, {**kwargs, "hidden_states": states})
 
-        def hiding(module: Any, args: Any, kwargs: Any, seen: Tensor) -> tuple[Any, Any]:
+        def hiding(module: Any, args: Any, kwargs: Any, visible_keys: Tensor) -> tuple[Any, Any]:
             call = Call.bind(module, args, kwargs)
-            rows = torch.arange(seen.shape[-1], device=call.hidden.device)
-            shown = call.visible(rows, module) & seen.to(call.hidden.device)
+            rows = torch.arange(visible_keys.shape[-1], device=call.hidden.device)
+            shown = call.visible(rows, module) & visible_keys.to(call.hidden.device)
             mask = torch.zeros_like(shown, dtype=call.hidden.dtype)
             mask.masked_fill_(~shown, torch.finfo(mask.dtype).min)
             return (), {**call.arguments, **call.extra, "attention_mask": mask[:, None]}
@@ -329,6 +332,6 @@ class Depths:
                 stack.callback(blocks[layer].register_forward_pre_hook(entering, with_kwargs=True).remove)
             for site in self.reader.sites:
                 if site.layer in visible:
-                    hook = partial(hiding, seen=visible[site.layer])
+                    hook = partial(hiding, visible_keys=visible[site.layer])
                     stack.callback(site.module.register_forward_pre_hook(hook, with_kwargs=True).remove)
             yield

@@ -36,8 +36,8 @@ def stored_angles(config: Any, planes: int) -> tuple[float, tuple[tuple[int, ...
     if not isinstance(ids, list) or len(ids) not in (0, config.n_layer):
         _refuse(f"has ids {_short(ids)} for {config.n_layer} layers")
     for layer, own in enumerate(ids):
-        whole = isinstance(own, list) and all(_number(one, int) for one in own)
-        if not whole or not own or own != sorted(set(own)) or own[0] < 1 or own[-1] > planes:
+        valid = isinstance(own, list) and all(_number(number, int) for number in own)
+        if not valid or not own or own != sorted(set(own)) or own[0] < 1 or own[-1] > planes:
             _refuse(f"has ids {_short(own)} for the {planes} planes of layer {layer}")
     return float(base), tuple(tuple(own) for own in ids)
 
@@ -66,9 +66,9 @@ def _short(value: object) -> str:
     return shown if len(shown) <= 40 else f"{shown[:40]}..."
 
 
-def _refuse(found: str) -> NoReturn:
+def _refuse(problem: str) -> NoReturn:
     raise ModelError(
-        f"{STORED} in config.json {found}; it holds a base and, for each layer of a GPT-J, frequency ids in rising order"
+        f"{STORED} in config.json {problem}; it holds a base and, for each layer of a GPT-J, frequency ids in rising order"
     )
 
 

@@ -123,18 +123,18 @@ def weight_files(folder: Path) -> list[Path]:
     others = sorted(p.name for kind in ("bin", "pt", "pth", "pkl", "ckpt") for p in folder.glob(f"*.{kind}"))
     unnamed = sorted(p.name for p in folder.glob("*.safetensors"))
     if others:
-        found = f"it has {', '.join(others[:5])}, which may run code when opened"
+        problem = f"it has {', '.join(others[:5])}, which may run code when opened"
     elif unnamed:
-        found = f"it has {', '.join(unnamed[:5])}, and {WEIGHTS} or {INDEX} is expected"
+        problem = f"it has {', '.join(unnamed[:5])}, and {WEIGHTS} or {INDEX} is expected"
     else:
-        found = "it has no weights"
-    raise ModelError(f"{folder} has no safetensors weights ({found}); convert it to safetensors first")
+        problem = "it has no weights"
+    raise ModelError(f"{folder} has no safetensors weights ({problem}); convert it to safetensors first")
 
 
 def _shards(folder: Path) -> list[Path]:
     """The files an index names: safetensors files in the same folder."""
     listed = read_json(folder / INDEX).get("weight_map")
-    if not isinstance(listed, dict) or not listed or not all(isinstance(one, str) for one in listed.values()):
+    if not isinstance(listed, dict) or not listed or not all(isinstance(file, str) for file in listed.values()):
         raise ModelError(f"{folder / INDEX} is damaged: it does not say which file holds which weight")
     names = sorted(set(listed.values()))
     for name in names:
@@ -157,9 +157,9 @@ def clean_config(folder: Path) -> dict[str, Any]:
     import transformers
 
     file = folder / CONFIG
-    found = read_json(file)
-    own_code = "auto_map" in found
-    config = without_code(found)
+    settings = read_json(file)
+    own_code = "auto_map" in settings
+    config = without_code(settings)
     kind = config.get("model_type")
     if not isinstance(kind, str):
         raise ModelError(f"{file} does not say what model it describes: it has no model_type")
@@ -201,8 +201,8 @@ def part_made_elsewhere(config: Any) -> str | None:
     """The same of a configuration as transformers has understood it: it fills in what a folder does not say."""
     from transformers import AutoModel
 
-    made = str(AutoModel._model_mapping._model_mapping.get(config.model_type, ""))
-    if "Timm" in made:
+    class_name = str(AutoModel._model_mapping._model_mapping.get(config.model_type, ""))
+    if "Timm" in class_name:
         return str(config.model_type)
     parts = (getattr(config, name, None) for name in getattr(config, "sub_configs", {}))
     inner = (part_made_elsewhere(part) for part in parts if hasattr(part, "model_type"))
@@ -230,9 +230,9 @@ def _quantised(settings: Any) -> str | None:
     if not isinstance(settings, dict):
         return None
     for key in ("quantization_config", "compression_config"):
-        found = settings.get(key)
-        if found:
-            return str(found.get("quant_method", key)) if isinstance(found, dict) else key
+        method = settings.get(key)
+        if method:
+            return str(method.get("quant_method", key)) if isinstance(method, dict) else key
     return next(filter(None, (_quantised(value) for value in settings.values())), None)
 
 
@@ -243,9 +243,9 @@ def _check_tokenizer_class(settings: dict[str, Any], file: Path) -> None:
     name = settings.get("tokenizer_class")
     if name is None:
         return
-    found = getattr(transformers, name, None) if isinstance(name, str) and name.isidentifier() else file
-    real = isinstance(found, type) and issubclass(found, transformers.PreTrainedTokenizerBase)
-    if found is not None and not real and not str(name).endswith(CLASS_NAMES):
+    kind = getattr(transformers, name, None) if isinstance(name, str) and name.isidentifier() else file
+    real = isinstance(kind, type) and issubclass(kind, transformers.PreTrainedTokenizerBase)
+    if kind is not None and not real and not str(name).endswith(CLASS_NAMES):
         raise ModelError(f"{file} names '{name}' as the class of the tokenizer, which is no tokenizer")
 
 
@@ -274,24 +274,24 @@ def _tokenizer_files(folder: Path) -> Iterator[Path]:
 def read_json(file: Path) -> dict[str, Any]:
     """The object in a JSON file; anything else is refused."""
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        content = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as problem:
         raise ModelError(f"{file} cannot be read as JSON ({problem}); copy it again") from problem
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise ModelError(f"{file} holds no settings: a JSON object is expected")
-    inner: list[Any] = [found]
+    inner: list[Any] = [content]
     for _ in range(DEEPEST):
         inner = [
             v
-            for one in inner
-            for v in (one.values() if isinstance(one, dict) else one)
+            for part in inner
+            for v in (part.values() if isinstance(part, dict) else part)
             if isinstance(v, dict | list)
         ]
     if inner:
         raise ModelError(
             f"{file} has settings within settings more than {DEEPEST} deep, which no model has; copy it again"
         )
-    return found
+    return content
 
 
 def link(file: Path, place: Path) -> None:

@@ -83,12 +83,12 @@ def registered(function: Callable[..., Any], mask: Callable[..., Any]) -> Iterat
 
 def own_attention(model: Any) -> Callable[..., Any]:
     """How the modules of a model attend at the moment: a function of the interface, or their own eager code."""
-    found: Any = AttentionInterface._global_mapping.get(model.config._attn_implementation)
+    function: Any = AttentionInterface._global_mapping.get(model.config._attn_implementation)
 
     def eager(module: Any, *args: Any, **kwargs: Any) -> Any:
         return sys.modules[type(module).__module__].eager_attention_forward(module, *args, **kwargs)  # type: ignore[attr-defined]
 
-    return found or eager
+    return function or eager
 
 
 @contextmanager
@@ -167,14 +167,14 @@ class Call:
 
 def looks_both_ways(module: Any) -> bool:
     """Whether a module, given no mask, attends to what comes later as well: it or its configuration says so."""
-    return not all(getattr(one, "is_causal", True) for one in (module, getattr(module, "config", None)))
+    return not all(getattr(holder, "is_causal", True) for holder in (module, getattr(module, "config", None)))
 
 
 def visible_under(mask: Any, rows: Tensor, n: int, *, both_ways: bool = False) -> Bool[Tensor, "rows n"]:
     """Which key positions each query position may see under a mask; without one, all, or all that do not come later."""
     if mask is None:
-        seen = torch.arange(n, device=rows.device)[None, :] <= rows[:, None]
-        return torch.ones_like(seen) if both_ways else seen
+        earlier = torch.arange(n, device=rows.device)[None, :] <= rows[:, None]
+        return torch.ones_like(earlier) if both_ways else earlier
     if not isinstance(mask, Tensor) or mask.ndim != 4:
         raise UnprovenError(f"an attention mask of an unknown form ({type(mask).__name__})")
     row = mask[0, 0, rows.to(mask.device), :n]

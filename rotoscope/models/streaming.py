@@ -35,7 +35,7 @@ class Places:
     key: Int[Tensor, "*batch 1 keys"]
 
     @classmethod
-    def asked(
+    def of(
         cls, queries: int, keys: int, tokens_before: Any, keys_before: Any, real: Tensor | None, device: Any
     ) -> Places:
         """As a model says it when it makes a mask: how many tokens came before, and how many keys its cache has dropped.
@@ -50,12 +50,12 @@ class Places:
         return cls(query - first, key - first)
 
     @classmethod
-    def seen(cls, visible: Bool[Tensor, "*batch queries keys"]) -> Places:
+    def shown_by(cls, visible: Bool[Tensor, "*batch queries keys"]) -> Places:
         """From a mask alone: the first key that any query may see is the first token, the last one it may see is a query's own."""
         n = visible.shape[-1]
         first = visible.any(-2).long().argmax(-1)[..., None, None]  # [*batch, 1, 1]
-        here = n - 1 - visible.flip(-1).long().argmax(-1)[..., None]  # [*batch, queries, 1]
-        return cls(here - first, torch.arange(n, device=visible.device) - first)
+        own = n - 1 - visible.flip(-1).long().argmax(-1)[..., None]  # [*batch, queries, 1]
+        return cls(own - first, torch.arange(n, device=visible.device) - first)
 
 
 @dataclass(frozen=True)
@@ -101,13 +101,13 @@ class _Masks:
 
     def make(
         self, *, q_length: int, kv_length: int, q_offset: Any = 0, kv_offset: Any = 0,
-        attention_mask: Tensor | None = None, device: Any = "cpu", **how: Any,
+        attention_mask: Tensor | None = None, device: Any = "cpu", **options: Any,
     ) -> Tensor | None:  # fmt: skip
         """The model's own mask, as transformers asks for it."""
-        asked = {"q_length": q_length, "kv_length": kv_length, "q_offset": q_offset, "kv_offset": kv_offset}
-        mask: Tensor | None = eager_mask(**asked, attention_mask=attention_mask, device=device, **how)
+        sizes = {"q_length": q_length, "kv_length": kv_length, "q_offset": q_offset, "kv_offset": kv_offset}
+        mask: Tensor | None = eager_mask(**sizes, attention_mask=attention_mask, device=device, **options)
         if mask is not None:
-            self.places[mask] = Places.asked(q_length, kv_length, q_offset, kv_offset, attention_mask, device)
+            self.places[mask] = Places.of(q_length, kv_length, q_offset, kv_offset, attention_mask, device)
         return mask
 
     def hide(self, mask: Tensor) -> Tensor:
@@ -124,7 +124,7 @@ class _Masks:
         for own, places in reversed(list(self.places.items())):
             if own.shape == mask.shape and own.dtype == mask.dtype and torch.equal(own.to(mask.device), mask):
                 return Places(places.query.to(mask.device), places.key.to(mask.device))
-        return Places.seen(mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2)
+        return Places.shown_by(mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2)
 
 
 def _attend_streaming(
@@ -139,9 +139,9 @@ def _attend_streaming(
     if len(heads) == key_heads:
         return attend(replace(inputs, mask=hidden[..., : inputs.key.shape[2]]))
     if inputs.nested or inputs.sinks is not None:
-        every = mask.expand(-1, key_heads * group, -1, -1).clone()
-        every[:, _query_heads(heads, group)] = hidden
-        return attend(replace(inputs, mask=every[..., : inputs.key.shape[2]]))
+        by_head = mask.expand(-1, key_heads * group, -1, -1).clone()
+        by_head[:, _query_heads(heads, group)] = hidden
+        return attend(replace(inputs, mask=by_head[..., : inputs.key.shape[2]]))
     rest = [head for head in range(key_heads) if head not in set(heads)]
     parts = [attend(_part(inputs, part, mask)) for part, mask in ((rest, mask), (heads, hidden))]
     order = torch.tensor(_query_heads([*rest, *heads], group)).argsort()

@@ -168,8 +168,10 @@ def plain_model(source: Any) -> Any:
 
 def _instead(*holders: Any) -> str:
     """The line that loads the plain model, with its name where one of the holders knows it."""
-    about = [(one, "name_or_path") for one in holders]
-    about += [(getattr(one, "cfg", None), key) for one in holders for key in ("tokenizer_name", "model_name")]
-    names = (getattr(one, key, None) for one, key in about)
-    name = next((found for found in names if isinstance(found, str) and found), "ORG/NAME")
+    about = [(holder, "name_or_path") for holder in holders]
+    about += [
+        (getattr(holder, "cfg", None), key) for holder in holders for key in ("tokenizer_name", "model_name")
+    ]
+    names = (getattr(holder, key, None) for holder, key in about)
+    name = next((candidate for candidate in names if isinstance(candidate, str) and candidate), "ORG/NAME")
     return f'rs.load("{name if os.path.isdir(name) else f"hf:{name}"}")'

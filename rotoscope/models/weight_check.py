@@ -39,36 +39,36 @@ def check_complete(model: Any, report: dict[str, Any], place: str | Path, *, all
     other_shape = sorted(_names(report, "mismatched_keys"))
     unknown = sorted(name for name in _names(report, "unexpected_keys") if name not in buffers)
     unread = list(_names(report, "error_msgs"))
-    said = []
+    problems = []
     if missing:
-        whole = len(model.state_dict())
-        said.append(f"of {whole} tensors of the model, the file lacks {len(missing)} ({_some(missing)})")
+        total = len(model.state_dict())
+        problems.append(f"of {total} tensors of the model, the file lacks {len(missing)} ({_listed(missing)})")
     if other_shape:
-        said.append(f"in another shape than the model's it has {len(other_shape)} ({_some(other_shape)})")
+        problems.append(f"in another shape than the model's it has {len(other_shape)} ({_listed(other_shape)})")
     if unread:
-        said.append(f"it could not be read in {len(unread)} places ({_some(unread)})")
+        problems.append(f"it could not be read in {len(unread)} places ({_listed(unread)})")
     if unknown:
-        said.append(f"the file has {len(unknown)} that are no part of the model ({_some(unknown)})")
-    if not said:
+        problems.append(f"the file has {len(unknown)} that are no part of the model ({_listed(unknown)})")
+    if not problems:
         return []
-    what = "; ".join(said)
+    summary = "; ".join(problems)
     if not allow_missing:
         raise ModelError(
-            f"{place}: {what}. The configuration and the weights do not belong together; get both again. "
+            f"{place}: {summary}. The configuration and the weights do not belong together; get both again. "
             "In Python, rs.load(..., allow_missing=True) takes them as they are: what is missing is then random"
         )
     return [
-        f"weights and configuration do not belong together: {what}; what is missing is random (seed {SEED})"
+        f"weights and configuration do not belong together: {summary}; what is missing is random (seed {SEED})"
     ]
 
 
 def _names(report: dict[str, Any], key: str) -> Iterator[str]:
     """Names of tensors in a report; those of another shape come with their shapes."""
-    for one in report.get(key) or ():
-        yield str(one[0]) if isinstance(one, tuple) else str(one)
+    for entry in report.get(key) or ():
+        yield str(entry[0]) if isinstance(entry, tuple) else str(entry)
 
 
-def _some(names: list[str]) -> str:
+def _listed(names: list[str]) -> str:
     shown = ", ".join(names[:SHOWN])
     return shown if len(names) <= SHOWN else f"{shown} and {len(names) - SHOWN} more"
 
@@ -98,8 +98,8 @@ def cache_folder() -> Path:
 
 def folded(problem: BaseException) -> str:
     """The first sentence of an error, after its kind; where there is more, the place it was written to."""
-    whole = str(problem).strip()
-    first = re.split(r"\n|(?<=[.!?])\s", whole, maxsplit=1)[0].strip().rstrip(".:;,")
+    text = str(problem).strip()
+    first = re.split(r"\n|(?<=[.!?])\s", text, maxsplit=1)[0].strip().rstrip(".:;,")
     if len(first) > LONGEST:
         first = first[:LONGEST].rsplit(" ", 1)[0] + " ..."
     kind = type(problem).__name__
@@ -137,11 +137,11 @@ def write_whole(place: Path, text: str) -> None:
 NAMED = 3
 
 
-def check_finite(numbers: Tensor, what: str, *modules: nn.Module) -> None:
+def check_finite(numbers: Tensor, place: str, *modules: nn.Module) -> None:
     """Refuse numbers that are none; the weights of `modules`, innermost first, are looked at to say why."""
     # A sum of numbers is one, unless it grows too large; only then each is looked at.
     if not bool(numbers.sum().isfinite()) and not bool(numbers.isfinite().all()):
-        raise NumberError(f"{what}: {_reason(*modules)}")
+        raise NumberError(f"{place}: {_reason(*modules)}")
 
 
 def check_buffers(model: nn.Module) -> None:
@@ -169,29 +169,29 @@ class Watch:
         self.model = model
         self.open: list[tuple[Tensor, str, nn.Module]] = []
 
-    def look(self, numbers: Tensor, what: str, module: nn.Module) -> None:
+    def look(self, numbers: Tensor, place: str, module: nn.Module) -> None:
         """Refuse numbers that are none, now or at the end."""
         if numbers.device.type == "cpu":
-            check_finite(numbers, what, module, self.model)
+            check_finite(numbers, place, module, self.model)
         elif numbers.numel():
-            self.put_off(numbers, what, module)
+            self.put_off(numbers, place, module)
 
-    def put_off(self, numbers: Tensor, what: str, module: nn.Module) -> None:
+    def put_off(self, numbers: Tensor, place: str, module: nn.Module) -> None:
         """Look at the end; until then the largest number stands for all."""
         width = torch.promote_types(numbers.dtype, torch.float32)
         largest = torch.linalg.vector_norm(numbers.detach(), torch.inf, dtype=width)
-        self.open.append((largest, what, module))
+        self.open.append((largest, place, module))
 
     def settle(self) -> None:
         """What was put off; the first that is found is named."""
-        seen, self.open = self.open, []
-        if not seen:
+        pending, self.open = self.open, []
+        if not pending:
             return
-        home = seen[0][0].device
-        fine = torch.stack([largest.to(home) for largest, _, _ in seen]).isfinite().tolist()
-        for right, (_, what, module) in zip(fine, seen, strict=True):
+        home = pending[0][0].device
+        fine = torch.stack([largest.to(home) for largest, _, _ in pending]).isfinite().tolist()
+        for right, (_, place, module) in zip(fine, pending, strict=True):
             if not right:
-                raise NumberError(f"{what}: {_reason(module, self.model)}")
+                raise NumberError(f"{place}: {_reason(module, self.model)}")
 
 
 @contextmanager

@@ -86,11 +86,11 @@ def read_arrays(path: Path) -> dict[str, Any]:
 def _arrays_checksum(arrays: dict[str, Any]) -> str:
     import torch
 
-    found = 0
+    checksum = 0
     for name in sorted(arrays):
         flat = arrays[name].detach().cpu().contiguous().reshape(-1).view(torch.uint8)
-        found = zlib.crc32(flat.numpy().data, zlib.crc32(name.encode(), found))
-    return f"{found:08x}"
+        checksum = zlib.crc32(flat.numpy().data, zlib.crc32(name.encode(), checksum))
+    return f"{checksum:08x}"
 
 
 def plain(path: Path) -> Path:
@@ -102,11 +102,11 @@ def plain(path: Path) -> Path:
 
 def checksum(path: Path) -> str:
     """Of a file's bytes: enough to notice damage, and cheap."""
-    found = 0
+    checksum = 0
     with plain(path).open("rb") as file:
         while part := file.read(1 << 20):
-            found = zlib.crc32(part, found)
-    return f"{found:08x}"
+            checksum = zlib.crc32(part, checksum)
+    return f"{checksum:08x}"
 
 
 def content_hash(path: Path) -> str:

@@ -204,9 +204,9 @@ class Place:
             return before
         if not before.complete and self.is_bare():
             return None
-        what = "of another model" if differs_in_model(before, now) else "made with other settings"
+        difference = "of another model" if differs_in_model(before, now) else "made with other settings"
         raise RunError(
-            f"{self.folder} holds a run {what} ({differences(before, now)}); "
+            f"{self.folder} holds a run {difference} ({differences(before, now)}); "
             "choose another --out, or --overwrite to replace it"
             + (f"; the run that it was to replace is whole in {self._aside}" if self._aside.is_dir() else "")
         )
@@ -300,8 +300,10 @@ class Place:
             return
         with disk_errors(self.folder):
             self._lock.take()
-        begun = self._record()
-        nothing_made = begun is not None and not begun.complete and self.is_bare() and not is_same(begun, now)
+        record = self._record()
+        nothing_made = (
+            record is not None and not record.complete and self.is_bare() and not is_same(record, now)
+        )
         try:
             if nothing_made or not (self.folder / RUN).exists():
                 self.restore()
@@ -368,10 +370,10 @@ def differences(before: RunRecord, now: RunRecord) -> str:
 
 def flat(settings: dict[str, Any], front: str = "") -> dict[str, Any]:
     """Settings within settings by their whole name, as `task_settings.seed`."""
-    found: dict[str, Any] = {}
+    flattened: dict[str, Any] = {}
     for key, value in settings.items():
-        found |= flat(value, f"{front}{key}.") if isinstance(value, dict) else {front + key: value}
-    return found
+        flattened |= flat(value, f"{front}{key}.") if isinstance(value, dict) else {front + key: value}
+    return flattened
 
 
 def _is_file(path: Path) -> bool:
@@ -385,7 +387,7 @@ def _is_file(path: Path) -> bool:
 def _is_empty(folder: Path) -> bool:
     """A folder with nothing in it but what a run leaves that was killed before it began."""
     try:
-        return folder.is_dir() and all(one.name == LOCK or one.match(SCRATCH) for one in folder.iterdir())
+        return folder.is_dir() and all(entry.name == LOCK or entry.match(SCRATCH) for entry in folder.iterdir())
     except OSError as problem:
         raise RunError(f"{folder} cannot be looked into ({problem.strerror or problem})") from problem
 

@@ -183,14 +183,14 @@ class RunRecord:
 
     def damage(self, folder: Path) -> list[str]:
         """What is no longer as it was written: tables and arrays that are missing or have another checksum."""
-        found = []
+        damaged = []
         for name, expected in self.files.items():
             file = folder / name
             if not file.is_file():
-                found.append(f"{name} is missing")
+                damaged.append(f"{name} is missing")
             elif checksum(file) != expected:
-                found.append(f"{name} is not what was written")
-        return found
+                damaged.append(f"{name} is not what was written")
+        return damaged
 
 
 _KINDS: dict[str, type] = {
@@ -216,5 +216,5 @@ def _has_type(name: str, value: Any) -> bool:
 
 def _part(kind: type, value: dict[str, Any]) -> Any:
     """A part with a type of its own; what it does not know is left out."""
-    names = {one.name for one in dataclasses.fields(kind)}
+    names = {part.name for part in dataclasses.fields(kind)}
     return kind(**{key: inner for key, inner in value.items() if key in names})

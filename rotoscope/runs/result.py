@@ -115,8 +115,8 @@ class SavedRun:
         for name, table in stored.items():
             write_table(folder / f"{name}.parquet", table)
         self.run.tables = sorted(stored)
-        made = {file for file in listed(folder) if not file.startswith(f"{PIECES}/")} - {RUN}
-        self.run.files = {file: checksum(folder / file) for file in sorted(made) if (folder / file).is_file()}
+        files = {file for file in listed(folder) if not file.startswith(f"{PIECES}/")} - {RUN}
+        self.run.files = {file: checksum(folder / file) for file in sorted(files) if (folder / file).is_file()}
         self.run.write(folder)
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:

@@ -52,17 +52,17 @@ class Journal:
             self._read(path)
 
     def _read(self, path: Path) -> None:
-        whole, newline, torn = plain(path).read_bytes().rpartition(b"\n")
-        for number, line in enumerate(whole.splitlines()):
+        complete, newline, torn = plain(path).read_bytes().rpartition(b"\n")
+        for number, line in enumerate(complete.splitlines()):
             try:
-                self.rows.append(_whole(json.loads(line)))
+                self.rows.append(_verified(json.loads(line)))
             except (ValueError, RecursionError) as damage:
                 raise RunError(
                     f"line {number + 1} of {path} is damaged ({damage}); remove it to go on"
                 ) from damage
         if torn and self._repair:
             with disk_errors(path):
-                os.truncate(path, len(whole) + len(newline))
+                os.truncate(path, len(complete) + len(newline))
 
     def append(self, row: dict[str, Any]) -> None:
         """Keep a row; it is on disk when this returns, whole or not at all."""
@@ -92,7 +92,7 @@ def line(row: dict[str, Any]) -> str:
     return json.dumps(row | {CHECKSUM: described_checksum(row)}) + "\n"
 
 
-def _whole(row: Any) -> Any:
+def _verified(row: Any) -> Any:
     """A row as it was given, if it is still what was written."""
     if isinstance(row, dict) and CHECKSUM in row:
         if row[CHECKSUM] != described_checksum(row):
@@ -214,17 +214,17 @@ class Run(Generic[R]):
 
     def keep_only(self, keys: Iterable[str]) -> None:
         """Take these pieces of an earlier try into the run, in this order, and forget all others."""
-        wanted = list(keys)
+        missing = list(keys)
         if self.folder is not None and not self._fresh:
             for marker in self._place.glob(f"*{DONE}"):
-                if marker.name.removesuffix(DONE) not in wanted:
+                if marker.name.removesuffix(DONE) not in missing:
                     marker.unlink()
-        self._pieces = {key: tables for key, tables in self._pieces.items() if key in wanted}
+        self._pieces = {key: tables for key, tables in self._pieces.items() if key in missing}
         self._result = None
-        for key in wanted:
+        for key in missing:
             if not self.done(key):
                 raise RunError(f"the run in {self.folder} is damaged: its piece {key} is missing")
-        self._pieces = {key: self._pieces[key] for key in wanted}
+        self._pieces = {key: self._pieces[key] for key in missing}
 
     def arrange(self) -> None:
         """Put the pieces into the order of their keys, numbers as numbers: however they were cut, the tables are the same."""
@@ -357,17 +357,17 @@ def put_together(pieces: Iterable[Tables]) -> Tables:
 def unfinished_tables(folder: Path, record: RunRecord) -> Tables:
     """What a run that is still going, or was killed, has finished; what is just being written is left for later."""
     place = folder / PIECES / settings_hash(record.settings)
-    found: list[Tables] = []
+    pieces: list[Tables] = []
     for marker in sorted(place.glob(f"*{DONE}")):
         try:
             piece = _read_piece(place, marker.name.removesuffix(DONE), _looked_at)
         except (RunError, OSError):
             continue
-        found += [piece] if piece is not None else []
+        pieces += [piece] if piece is not None else []
     for file in sorted(place.glob("*.jsonl")):
         rows = pd.DataFrame(Journal(file, repair=False).rows)
-        found += [{file.stem: rows}] if len(rows) else []
-    return put_together(found)
+        pieces += [{file.stem: rows}] if len(rows) else []
+    return put_together(pieces)
 
 
 def _read_piece(place: Path, key: str, read: Callable[[Path, str], pd.DataFrame] = read_table) -> Tables | None:
@@ -379,7 +379,7 @@ def _read_piece(place: Path, key: str, read: Callable[[Path, str], pd.DataFrame]
         raise RunError(
             f"{place / key}{DONE} is damaged ({damage}); remove it to make that piece again"
         ) from damage
-    return {name: read(place / f"{key}.{name}.parquet", seen) for name, seen in files.items()}
+    return {name: read(place / f"{key}.{name}.parquet", state) for name, state in files.items()}
 
 
 def _device_of(place: Path, key: str) -> set[str]:
@@ -387,13 +387,13 @@ def _device_of(place: Path, key: str) -> set[str]:
     return {str(json.loads((place / f"{key}{DONE}").read_text(encoding="utf-8")).get("device", ""))} - {""}
 
 
-def _looked_at(file: Path, seen: str) -> pd.DataFrame:
+def _looked_at(file: Path, state: str) -> pd.DataFrame:
     """A table of a piece, for whoever looks at a growing run again and again: a small one is read once."""
     about = file.stat()
     small = about.st_size <= SMALL_BYTES
-    return _kept(file, seen, about.st_mtime_ns, about.st_size) if small else read_table(file, seen)
+    return _kept(file, state, about.st_mtime_ns, about.st_size) if small else read_table(file, state)
 
 
 @lru_cache(maxsize=4096)
-def _kept(file: Path, seen: str, changed: int, size: int) -> pd.DataFrame:
-    return read_table(file, seen)
+def _kept(file: Path, state: str, changed: int, size: int) -> pd.DataFrame:
+    return read_table(file, state)

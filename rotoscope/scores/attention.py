@@ -43,14 +43,14 @@ def at_least_float32(logits: Tensor) -> Tensor:
 
 def logit_matrix(logits: Any) -> Float[Tensor, "... n n"]:
     """A counterfactual logit matrix, tensor or array, in float32 or better; one that is not square is refused."""
-    found = torch.as_tensor(logits)
-    if found.ndim < 2 or found.shape[-1] != found.shape[-2]:
-        shape = " x ".join(str(size) for size in found.shape) or "a single number"
+    values = torch.as_tensor(logits)
+    if values.ndim < 2 or values.shape[-1] != values.shape[-2]:
+        shape = " x ".join(str(size) for size in values.shape) or "a single number"
         raise RotoscopeError(
             f"a counterfactual logit matrix has one row per position and one column per content, as many rows as "
             f"columns; found {shape}"
         )
-    return at_least_float32(found)
+    return at_least_float32(values)
 
 
 def no_logit(values: Tensor) -> Bool[Tensor, "..."]:
@@ -98,27 +98,27 @@ def targets(
     earlier = (key > 0) & (key < query)
     looked_at = (key == query - 1).expand_as(equal), equal, after, delimiters[:, None].expand_as(equal)
     sink = ((key == 0) & (query > 1)).expand_as(equal)
-    return torch.stack([*(there & earlier for there in looked_at), sink])
+    return torch.stack([*(pattern & earlier for pattern in looked_at), sink])
 
 
 def copied(tokens: Int[Tensor, "batch n"], induction: Bool[Tensor, "batch n n"]) -> Bool[Tensor, "batch n n"]:
     """Of the targets of induction those that hold the token that comes next; the last query has no next one."""
-    found = torch.zeros_like(induction)
-    found[:, :-1] = induction[:, :-1] & (tokens[:, 1:, None] == tokens[:, None])
-    return found
+    padded = torch.zeros_like(induction)
+    padded[:, :-1] = induction[:, :-1] & (tokens[:, 1:, None] == tokens[:, None])
+    return padded
 
 
 def share_on(
-    attention: Float[Tensor, "batch heads queries n"], wanted: Bool[Tensor, "patterns batch queries n"]
+    attention: Float[Tensor, "batch heads queries n"], patterns: Bool[Tensor, "patterns batch queries n"]
 ) -> Float[Tensor, "patterns batch heads"]:
     """Attention on the targets of every pattern, summed over the queries."""
-    flat = wanted.flatten(2).movedim(0, 1).to(attention)  # [batch, patterns, queries * n]
+    flat = patterns.flatten(2).movedim(0, 1).to(attention)  # [batch, patterns, queries * n]
     return (attention.flatten(2) @ flat.mT).movedim(2, 0)
 
 
 def most_attended_in(
-    attention: Float[Tensor, "batch heads queries n"], wanted: Bool[Tensor, "batch queries n"]
+    attention: Float[Tensor, "batch heads queries n"], pattern: Bool[Tensor, "batch queries n"]
 ) -> Bool[Tensor, "batch heads queries"]:
     """Whether the position with the most attention is a target."""
     most = attention.argmax(-1)
-    return wanted[:, None].expand_as(attention).gather(3, most[..., None])[..., 0]
+    return pattern[:, None].expand_as(attention).gather(3, most[..., None])[..., 0]

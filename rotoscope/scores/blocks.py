@@ -68,13 +68,13 @@ class Blocks:
         """Check spans given by a user against the query they are meant for."""
         if isinstance(spans, Tensor):
             spans = spans.tolist()
-        found = tuple(sorted((int(start), int(stop)) for start, stop in spans))
-        if len(found) < 2:
+        ordered = tuple(sorted((int(start), int(stop)) for start, stop in spans))
+        if len(ordered) < 2:
             raise BlockError(
-                f"{len(found)} block before the query at position {query_position}: "
+                f"{len(ordered)} block before the query at position {query_position}: "
                 "a swap needs at least two blocks; cut the prompt finer or give more facts"
             )
-        for start, stop in found:
+        for start, stop in ordered:
             if start < 0 or stop <= start:
                 raise BlockError(f"block [{start}, {stop}) is empty or starts before the sequence")
             if start <= query_position < stop:
@@ -87,10 +87,10 @@ class Blocks:
                     f"block [{start}, {stop}) lies after the query at position {query_position}, "
                     "which cannot attend to it"
                 )
-        for (_, stop), (start, _) in itertools.pairwise(found):
+        for (_, stop), (start, _) in itertools.pairwise(ordered):
             if start < stop:
                 raise BlockError(f"two blocks overlap at position {start}")
-        blocks = cls(found)
+        blocks = cls(ordered)
         if equal and not blocks.equal_length:
             shortest, longest = min(blocks.lengths), max(blocks.lengths)
             raise BlockError(
@@ -155,8 +155,8 @@ class Blocks:
         offsets = torch.arange(max(self.lengths))[:, None]
         starts = (spans[None, :, 0] + offsets).clamp(max=self.spans[-1][1] - 1)
         ends = starts if self.equal_length else (spans[None, :, 1] - 1 - offsets).clamp(min=0)
-        made = (starts, ends, lengths, offsets < lengths, torch.tensor(self.positions), spans.T.contiguous())
-        return Places(*(tensor.to(device) for tensor in made))
+        tensors = (starts, ends, lengths, offsets < lengths, torch.tensor(self.positions), spans.T.contiguous())
+        return Places(*(tensor.to(device) for tensor in tensors))
 
 
 def from_logits(logits: Float[Tensor, "... n n"]) -> Gather:
@@ -193,14 +193,14 @@ class BlockLogits:
         self, rows: slice, columns: slice
     ) -> tuple[Float[Tensor, "... rows columns"], Float[Tensor, "... rows columns"]]:
         """B[a, b] and B[b, a] for rows a and columns b, where the columns begin with the rows."""
-        here = self.before(rows, columns)
+        upper = self.before(rows, columns)
         if not self.blocks.equal_length:
-            return here, self.after(columns, rows).mT
-        shared = here[..., : rows.stop - rows.start]  # rows against themselves: one matrix serves both
+            return upper, self.after(columns, rows).mT
+        shared = upper[..., : rows.stop - rows.start]  # rows against themselves: one matrix serves both
         if rows.stop == columns.stop:
-            return here, shared.mT
+            return upper, shared.mT
         rest = self.after(slice(rows.stop, columns.stop), rows)
-        return here, torch.cat((shared, rest), dim=-2).mT
+        return upper, torch.cat((shared, rest), dim=-2).mT
 
     def own(self, real: Float[Tensor, "... n"]) -> Float[Tensor, "... blocks"]:
         """B[I, I]: each content where it really stands, from the real logits alone."""
@@ -238,8 +238,8 @@ def block_spread(real: Float[Tensor, "... n"], blocks: Blocks) -> Float[Tensor, 
     """Standard deviation over the visible blocks of their log-mean real logits B[I, I]."""
     places = blocks.on(real.device)
     own = real[..., places.starts].masked_fill(~places.inside, -torch.inf).logsumexp(-2) - places.lengths.log()
-    seen = own.isfinite()
-    count = seen.sum(-1).clamp(min=1)
-    own = own.masked_fill(~seen, 0.0)
+    finite = own.isfinite()
+    count = finite.sum(-1).clamp(min=1)
+    own = own.masked_fill(~finite, 0.0)
     mean = own.sum(-1, keepdim=True) / count[..., None]
-    return (((own - mean).square() * seen).sum(-1) / count).sqrt()
+    return (((own - mean).square() * finite).sum(-1) / count).sqrt()

@@ -34,16 +34,16 @@ def purity_codes(
         raise RotoscopeError(f"gamma must lie in [0, 0.5), found {gamma}")
     p, s = np.asarray(positional, dtype=float), np.asarray(symbolic, dtype=float)
     positional_high, symbolic_high = p >= 1 - gamma, s >= 1 - gamma
-    found = {
+    classes = {
         "positional": positional_high & (s <= gamma),
         "symbolic": symbolic_high & (p <= gamma),
         "uniform": positional_high & symbolic_high,
     }
     if permuted is not None:
         stays = purity_codes(*permuted, gamma) == CLASSES.index("positional")
-        found = {"carried": found["symbolic"] & stays} | found
+        classes = {"carried": classes["symbolic"] & stays} | classes
     missing = np.isnan(p) | np.isnan(s)
-    return np.select([missing, *found.values()], [-1, *map(CLASSES.index, found)], CLASSES.index("mixed"))
+    return np.select([missing, *classes.values()], [-1, *map(CLASSES.index, classes)], CLASSES.index("mixed"))
 
 
 def purity_classes(

@@ -49,8 +49,8 @@ class RotaryHead:
         phase = (n - torch.arange(1, n + 1, dtype=torch.float64))[:, None] * self.angles.double()
         query = torch.einsum("...d,dpk->...pk", x[..., -1, :], self.w_query)
         keys = torch.einsum("...nd,dpk->...npk", x, self.w_key)
-        seen = turn(query.unsqueeze(-3), phase.cos().to(x.dtype), phase.sin().to(x.dtype))
-        return (seen * keys).sum((-2, -1))
+        turned = turn(query.unsqueeze(-3), phase.cos().to(x.dtype), phase.sin().to(x.dtype))
+        return (turned * keys).sum((-2, -1))
 
     def attention(self, x: Float[Tensor, "... n width"], *, hard: bool = False) -> Float[Tensor, "... n n"]:
         """Attention of every position over itself and what comes before: the ordinary computation.
@@ -206,8 +206,8 @@ def h_mix(keys: int, entities: int, attributes: int, theta: float, *, margin: fl
     weight = math.sqrt(4 / apart)  # squared on the product: a match is worth 4, recency at most 2
     spread = directions(torch.arange(entities, dtype=torch.float64) * (2 * math.pi / entities)) * weight
     ahead = torch.tensor([1.0, 0.0], dtype=torch.float64).expand(entities, 2)
-    both = torch.stack((spread, ahead), dim=1)  # [entities, planes, 2]
-    w_query, w_key, w_value = _pair_tables(both, both, attributes)
+    conditions = torch.stack((spread, ahead), dim=1)  # [entities, planes, 2]
+    w_query, w_key, w_value = _pair_tables(conditions, conditions, attributes)
     recency = [math.cos(d * theta) for d in range(1, keys + 1)]
     # An earlier occurrence must lose to a later one at every pair of distances.
     later_wins = min(recency[d] - max(recency[d + 1 :]) for d in range(keys - 1))

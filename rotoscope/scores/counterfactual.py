@@ -79,5 +79,5 @@ def counterfactual_logits(
     position = n - 1 if query_position is None else query_position
     phases = relative_phases(angles, n, position)
     cos, sin = phases.cos().to(keys.dtype), phases.sin().to(keys.dtype)
-    seen = turn(query.unsqueeze(-3), cos, sin)  # [..., n, planes, 2]
-    return scale * seen.flatten(-2) @ keys.flatten(-2).transpose(-1, -2)
+    turned = turn(query.unsqueeze(-3), cos, sin)  # [..., n, planes, 2]
+    return scale * turned.flatten(-2) @ keys.flatten(-2).transpose(-1, -2)

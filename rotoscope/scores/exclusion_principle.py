@@ -82,21 +82,21 @@ class Taken:
     def of(cls, factors: Factors, blocks: Blocks) -> Taken:
         """The visible positions of blocks."""
         still = factors.keys.shape[-1] - 2 * factors.planes
-        taken = blocks.on(factors.keys.device).swapped(factors.keys.shape[2]).double() * factors.visible
+        swapped = blocks.on(factors.keys.device).swapped(factors.keys.shape[2]).double() * factors.visible
         cos = F.pad(factors.cos.double().repeat_interleave(2, 1), (0, still), value=1.0)
         sin = F.pad(factors.sin.double().repeat_interleave(2, 1), (0, still))
-        tables = torch.stack((cos, sin)) * taken[:, None]
-        return cls(taken, tables, tables[:, None].mT @ tables[None])
+        tables = torch.stack((cos, sin)) * swapped[:, None]
+        return cls(swapped, tables, tables[:, None].mT @ tables[None])
 
 
-def exclusion_from_factors(factors: Factors, taken: Taken) -> Exclusion:
+def exclusion_from_factors(factors: Factors, swapped: Taken) -> Exclusion:
     """The same for heads without a soft-cap, over positions that count, without forming A; a few inputs at a time."""
     parts = factors.parts(6 * factors.keys[0].nbytes)  # three times in float64
     if len(parts) == 1:
-        return _from_factors(factors, taken)
-    found = [_from_factors(part, taken) for part in parts]
+        return _from_factors(factors, swapped)
+    exclusions = [_from_factors(part, swapped) for part in parts]
     names = ("variance", "d_pos", "d_sym")
-    return Exclusion(*(torch.cat([getattr(part, name) for part in found]) for name in names))
+    return Exclusion(*(torch.cat([getattr(part, name) for part in exclusions]) for name in names))
 
 
 def exclusion_in_parts(factors: Factors, positions: Int[Tensor, "positions"]) -> Exclusion:
@@ -113,32 +113,32 @@ def exclusion_in_parts(factors: Factors, positions: Int[Tensor, "positions"]) ->
     return Exclusion(real.var(-1, correction=0), d_pos, d_sym)
 
 
-def _from_factors(factors: Factors, taken: Taken) -> Exclusion:
+def _from_factors(factors: Factors, swapped: Taken) -> Exclusion:
     """O(n d^2), in float64.
 
     Expanding the squares, sum of A^2 = <S^T S, K^T K> with S the seen queries and K the keys, and the cross terms need only
     sums over one index. S is never formed either: it is cos * q + sin * q', q' being q after a quarter turn, so sums over
     positions are sums of products of the tables, which all heads share.
     """
-    n, width = taken.positions.sum().clamp(min=1), 2 * factors.planes
-    query, keys = factors.query.double(), factors.keys * taken.positions[:, None]
+    n, width = swapped.positions.sum().clamp(min=1), 2 * factors.planes
+    query, keys = factors.query.double(), factors.keys * swapped.positions[:, None]
     quarter = torch.zeros_like(query)
     quarter[..., 0:width:2], quarter[..., 1:width:2] = -query[..., 1:width:2], query[..., 0:width:2]
-    turned = keys * taken.tables[0]
+    turned = keys * swapped.tables[0]
     real = query @ turned.mT  # [batch, key_heads, group, n]
     same_memory = None if torch.is_grad_enabled() and keys.requires_grad else turned
-    real += quarter @ torch.mul(keys, taken.tables[1], out=same_memory).mT
-    both = torch.stack((query, quarter), dim=2)  # [batch, key_heads, 2, group, d]
-    products = taken.shared * _gram(keys)[:, :, None, None]  # [batch, key_heads, 2, 2, d, d]
-    square = ((both[:, :, :, None] @ products).sum(2) * both).sum((2, -1))
-    with_all = (both * keys.sum(2)[:, :, None, None]).movedim(2, 0).flatten(1, 3)  # [2, heads, d]
-    to_all = (with_all @ taken.tables.mT).sum(0).view_as(real)  # each seen query with all keys
-    from_all = (both * taken.tables.sum(1)[:, None]).sum(2) @ keys.mT  # all seen queries with each key
-    centred = (real - real.sum(-1, keepdim=True) / n) * taken.positions
+    real += quarter @ torch.mul(keys, swapped.tables[1], out=same_memory).mT
+    quarters = torch.stack((query, quarter), dim=2)  # [batch, key_heads, 2, group, d]
+    products = swapped.shared * _gram(keys)[:, :, None, None]  # [batch, key_heads, 2, 2, d, d]
+    square = ((quarters[:, :, :, None] @ products).sum(2) * quarters).sum((2, -1))
+    with_all = (quarters * keys.sum(2)[:, :, None, None]).movedim(2, 0).flatten(1, 3)  # [2, heads, d]
+    to_all = (with_all @ swapped.tables.mT).sum(0).view_as(real)  # each seen query with all keys
+    from_all = (quarters * swapped.tables.sum(1)[:, None]).sum(2) @ keys.mT  # all seen queries with each key
+    centred = (real - real.sum(-1, keepdim=True) / n) * swapped.positions
     own = n * real.square().sum(-1)
     to_all, from_all = ((square - 2 * (real * part).sum(-1) + own) / n**2 for part in (to_all, from_all))
-    found = (centred.square().sum(-1) / n, to_all, from_all)
-    return Exclusion(*(part.clamp(min=0).flatten(1, 2) for part in found))
+    sums = (centred.square().sum(-1) / n, to_all, from_all)
+    return Exclusion(*(part.clamp(min=0).flatten(1, 2) for part in sums))
 
 
 def _gram(keys: Float[Tensor, "batch key_heads n d"]) -> Float[Tensor, "batch key_heads d d"]:

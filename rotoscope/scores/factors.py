@@ -84,10 +84,10 @@ class Factors:
 
     def gather(self, positions: Tensor, contents: Tensor) -> Float[Tensor, "batch heads offsets a b"]:
         """Entries A[position, content], offset by offset; see `scores.blocks.Gather`."""
-        seen = self.seen[:, :, positions]  # [batch, key_heads, offsets, a, group, d]
+        slots = self.seen[:, :, positions]  # [batch, key_heads, offsets, a, group, d]
         keys = self.keys[:, :, contents]  # [batch, key_heads, offsets, b, d]
-        rows, group = seen.shape[3], seen.shape[4]
-        logits = seen.flatten(3, 4) @ keys.mT  # [batch, key_heads, offsets, a * group, b]
+        rows, group = slots.shape[3], slots.shape[4]
+        logits = slots.flatten(3, 4) @ keys.mT  # [batch, key_heads, offsets, a * group, b]
         logits = self.capped(logits.unflatten(3, (rows, group)).movedim(4, 2).flatten(1, 2))
         if not self.hides:
             return logits
@@ -108,17 +108,17 @@ class Factors:
         width = 2 * self.planes
         query = self.query.flatten(1, 2)[:, :, None]  # [batch, heads, 1, d]
         pairs = query[..., :width].unflatten(-1, (-1, 2))
-        seen = turn(pairs, self.cos[positions], self.sin[positions]).flatten(-2)
+        turned_query = turn(pairs, self.cos[positions], self.sin[positions]).flatten(-2)
         keys = self.keys[:, own // self.query.shape[2], contents]  # [batch, heads, entries, d]
-        logits = (seen * keys[..., :width]).sum(-1) + (query[..., width:] * keys[..., width:]).sum(-1)
+        logits = (turned_query * keys[..., :width]).sum(-1) + (query[..., width:] * keys[..., width:]).sum(-1)
         return self.capped(logits).masked_fill(~self.visible[positions], -torch.inf)
 
     def by_plane(self) -> tuple[Float[Tensor, "heads n planes 2"], Float[Tensor, "heads n planes 2"]]:
         """Seen queries and keys of the rotating planes, of the heads of all inputs."""
         width, group = 2 * self.planes, self.query.shape[2]
-        seen = self.seen[..., :width].movedim(3, 2)
+        turned_query = self.seen[..., :width].movedim(3, 2)
         keys = self.keys[:, :, None, :, :width].expand(-1, -1, group, -1, -1)
-        return seen.flatten(0, 2).unflatten(-1, (-1, 2)), keys.flatten(0, 2).unflatten(-1, (-1, 2))
+        return turned_query.flatten(0, 2).unflatten(-1, (-1, 2)), keys.flatten(0, 2).unflatten(-1, (-1, 2))
 
     def remainder(self) -> Factors:
         """The dimensions that never turn, without soft-cap and sinks, as heads of their own."""

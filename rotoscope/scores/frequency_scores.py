@@ -54,38 +54,38 @@ def frequency_scores(factors: Factors, blocks: Blocks, tau: Sequence[float]) -> 
 
 def _ordered(factors: Factors, blocks: Blocks, taus: tuple[float, ...]) -> FrequencyScores:
     """Planes with their blocks in the order of attention; those with large logits one exponent at a time."""
-    found = Planes(factors, blocks, taus).scores()
-    means, left = (found.positional, found.symbolic, found.effective), found.left
+    scores = Planes(factors, blocks, taus).scores()
+    means, left = (scores.positional, scores.symbolic, scores.effective), scores.left
     if bool(left.any()):
-        seen, keys = (x.transpose(1, 2)[left].unsqueeze(2) for x in factors.by_plane())
-        slowly = _plain(seen, keys, blocks, taus, None)
+        query, keys = (x.transpose(1, 2)[left].unsqueeze(2) for x in factors.by_plane())
+        slowly = _plain(query, keys, blocks, taus, None)
         for mean, part in zip(means, (slowly.positional, slowly.symbolic, slowly.effective_swaps), strict=True):
             mean[left] = part[:, 0]
-    real = found.real
+    real = scores.real
     return FrequencyScores(*means, attention_entropy(real.softmax(-1)), real.norm(dim=-1), real.amax(-1))
 
 
 def _plain(
-    seen: Float[Tensor, "heads n planes 2"],
+    query: Float[Tensor, "heads n planes 2"],
     keys: Float[Tensor, "heads n planes 2"],
     blocks: Blocks,
     taus: tuple[float, ...],
     visible: Tensor | None,
 ) -> FrequencyScores:
     """Chunk by chunk, blocks as they stand."""
-    heads, _, planes, _ = seen.shape
+    heads, _, planes, _ = query.shape
     m, longest = len(blocks), max(blocks.lengths)
-    together = max(1, _on(CHUNK, seen) // (longest * min(m, _on(ROWS, seen)) * m))
-    whole = max(1, together // planes)
-    found = []
+    together = max(1, _on(CHUNK, query) // (longest * min(m, _on(ROWS, query)) * m))
+    at_once = max(1, together // planes)
+    parts = []
     # Each chunk holds several planes of one head, or all planes of several heads, contiguous in memory.
-    for head in range(0, heads, whole):
+    for head in range(0, heads, at_once):
         for first in range(0, planes, together):
-            part = (slice(head, head + whole), slice(None), slice(first, first + together))
-            queries, contents = (x[part].transpose(1, 2).flatten(0, 1).contiguous() for x in (seen, keys))
-            found.append(_chunk(queries, contents, blocks, taus, visible))
+            part = (slice(head, head + at_once), slice(None), slice(first, first + together))
+            queries, contents = (x[part].transpose(1, 2).flatten(0, 1).contiguous() for x in (query, keys))
+            parts.append(_chunk(queries, contents, blocks, taus, visible))
     joined = {
-        field.name: torch.cat([getattr(part, field.name) for part in found])
+        field.name: torch.cat([getattr(part, field.name) for part in parts])
         for field in fields(FrequencyScores)
     }
     return FrequencyScores(
@@ -99,11 +99,11 @@ def remainder_scores(factors: Factors, blocks: Blocks, tau: Sequence[float]) -> 
     real = still.real()
     scores = score_swaps(still, real, blocks, taus, variants=False)
     shown = real.masked_fill(~still.visible, 0.0) if still.hides else real
-    found = (
+    parts = (
         *(scores.positional, scores.symbolic, scores.effective_swaps),
         *(scores.entropy, shown.norm(dim=-1), real.amax(-1)),
     )
-    return FrequencyScores(*(part.flatten(0, 1).unsqueeze(1) for part in found))
+    return FrequencyScores(*(part.flatten(0, 1).unsqueeze(1) for part in parts))
 
 
 def _fused(factors: Factors, blocks: Blocks, taus: tuple[float, ...]) -> FrequencyScores:
@@ -123,19 +123,19 @@ def _on(sizes: dict[str, int], tensor: Tensor) -> int:
 
 
 def _chunk(
-    seen: Tensor, keys: Tensor, blocks: Blocks, taus: tuple[float, ...], visible: Tensor | None
+    query: Tensor, keys: Tensor, blocks: Blocks, taus: tuple[float, ...], visible: Tensor | None
 ) -> FrequencyScores:
     """Planes [planes, n, width] of one head or several; the fields have no head axis yet."""
     hidden = None if visible is None or bool(visible.all()) else ~visible
-    real = (seen * keys).sum(-1)
+    real = (query * keys).sum(-1)
     shown = real if hidden is None else real.masked_fill(hidden, 0.0)
     real = real if hidden is None else real.masked_fill(hidden, -torch.inf)
 
     def gather(positions: Tensor, contents: Tensor) -> Tensor:
-        logits = seen[:, positions] @ keys[:, contents].mT  # [planes, offsets, a, b]
+        logits = query[:, positions] @ keys[:, contents].mT  # [planes, offsets, a, b]
         return logits if hidden is None else logits.masked_fill(hidden[positions][:, :, None], -torch.inf)
 
-    largest = float(seen.norm(dim=-1).amax() * keys.norm(dim=-1).amax())
+    largest = float(query.norm(dim=-1).amax() * keys.norm(dim=-1).amax())
     if hidden is None and largest < SMALL:
         positional, symbolic, effective, entropy = _small_logits(gather, real, blocks, taus)
     else:
@@ -158,11 +158,11 @@ def _small_logits(
     square = own * own
     for rows, columns in tiles(len(blocks), _on(ROWS, real)):
         upper, lower = block.both(rows, columns)
-        mine, other = own[..., rows, None], own[..., None, columns]
+        row_logits, other = own[..., rows, None], own[..., None, columns]
         size = torch.addcmul(upper * upper, lower, lower).rsqrt_()
         size *= (square[..., rows, None] + square[..., None, columns]).rsqrt_()
-        positional = torch.addcmul(upper * mine, lower, other).mul_(size)
-        symbolic = torch.addcmul(upper * other, lower, mine).mul_(size)
+        positional = torch.addcmul(upper * row_logits, lower, other).mul_(size)
+        symbolic = torch.addcmul(upper * other, lower, row_logits).mul_(size)
         mean.add(rows, columns, each_pair_once(rows, columns, real.device), (positional, symbolic))
     positional_mean, symbolic_mean = mean.means()
     return positional_mean, symbolic_mean, mean.effective(), attention_entropy(weights)

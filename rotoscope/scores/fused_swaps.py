@@ -34,18 +34,18 @@ def score_fused(
         known.per_head[:, 0] = (attention.amax(-1) - attention.amin(-1) - gap).flatten().float()
         ids = ids.reshape(-1, m).int()
     centred = variants and blocks.equal_length
-    found, done, cut = [], 0, furthest(taus, m * (m - 1) // 2)
+    scored, done, cut = [], 0, furthest(taus, m * (m - 1) // 2)
     for part in factors.parts(halves_bytes(factors)):
         inputs = slice(done, done + len(part.keys))
         own_ids = (
             ids if ids is None or len(ids) == 1 else ids.unflatten(0, (shape[0], -1))[inputs].flatten(0, 1)
         )
         part_known = known.of(slice(inputs.start * shape[1], inputs.stop * shape[1]))
-        found.append(
+        scored.append(
             swap_sums(part, blocks, taus, part_known, own_ids, cut, renormalised=variants, centred=centred)
         )
         done = inputs.stop
-    sums, counts = (torch.cat(parts) for parts in zip(*found, strict=True))
+    sums, counts = (torch.cat(parts) for parts in zip(*scored, strict=True))
     swaps, alike, highest, nothing = counts.unflatten(0, shape).unbind(-1)
     sums = sums.unflatten(0, shape)
 

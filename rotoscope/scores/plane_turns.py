@@ -39,9 +39,9 @@ class Turns:
     @classmethod
     def of(cls, blocks: Blocks, cos: Float[Tensor, "n planes"], sin: Float[Tensor, "n planes"]) -> Turns:
         """Made once for all layers that turn alike."""
-        for made in blocks.turns:
-            if torch.equal(made.cos, cos) and torch.equal(made.sin, sin):
-                return made
+        for known_turns in blocks.turns:
+            if torch.equal(known_turns.cos, cos) and torch.equal(known_turns.sin, sin):
+                return known_turns
         blocks.turns.append(cls(blocks, cos, sin))
         return blocks.turns[-1]
 
@@ -83,10 +83,10 @@ class Turns:
         """W, for all tokens of every block, one after the other."""
         if count not in self.tables:
             away = self.angles[..., None] - self.nodes(count)[:, None, None]
-            found = torch.empty_like(away)
+            angles = torch.empty_like(away)
             for chosen, weigh in ((self.wide, _trigonometric), (~self.wide, _polynomial)):
-                found[chosen] = weigh(away[chosen])
-            self.tables[count] = found.flatten(2).to(self.cos.dtype)
+                angles[chosen] = weigh(away[chosen])
+            self.tables[count] = angles.flatten(2).to(self.cos.dtype)
         return self.tables[count]
 
 
@@ -197,12 +197,12 @@ class Planes:
             for start in range(first, first + size, together):
                 part = slice(start, min(start + together, first + size))
                 chosen = Chosen(head[part], plane[part], head[part] // group, known.order[part])
-                both = self._between(chosen, count) if count else self._exact(chosen)
-                sum_swaps(both, known, part, sums, room)
+                pair_of = self._between(chosen, count) if count else self._exact(chosen)
+                sum_swaps(pair_of, known, part, sums, room)
             first += size
-        found = torch.zeros(3, heads * planes, len(self.taus), dtype=self.real.dtype)
-        found[:, picked] = torch.stack(known.means(sums))
-        positional, symbolic, effective = found.unflatten(1, (heads, planes))
+        totals = torch.zeros(3, heads * planes, len(self.taus), dtype=self.real.dtype)
+        totals[:, picked] = torch.stack(known.means(sums))
+        positional, symbolic, effective = totals.unflatten(1, (heads, planes))
         return PlaneScores(positional, symbolic, effective, self.real, left)
 
     def _between(self, chosen: Chosen, count: int) -> Both:
@@ -222,8 +222,8 @@ class Planes:
         return both
 
     def _contents(self, chosen: Chosen) -> Float[Tensor, "chosen blocks offsets 2"]:
-        which = chosen.key_head * self.query.shape[1] + chosen.plane
-        keys = rows_of(self.contents.flatten(0, 1).flatten(2), which[:, None], chosen.order)
+        tables = chosen.key_head * self.query.shape[1] + chosen.plane
+        keys = rows_of(self.contents.flatten(0, 1).flatten(2), tables[:, None], chosen.order)
         return keys.unflatten(-1, (-1, 2))
 
     def _exact(self, chosen: Chosen) -> Both:
@@ -288,7 +288,7 @@ class Known:
         return sums[0] / weight, sums[1] / weight, weight * weight / square
 
 
-def sum_swaps(both: Both, known: Known, part: slice, sums: tuple[Tensor, Tensor], room: Tensor) -> None:
+def sum_swaps(pair_of: Both, known: Known, part: slice, sums: tuple[Tensor, Tensor], room: Tensor) -> None:
     """Add the weighted cosines of all swaps of some planes; `room` is memory for three tiles."""
     own, norm, first, second = known.own[part], known.norm[part], known.first[part], known.second[part]
     left = torch.cat((first, first * own[:, None]), dim=1)  # [planes, 2 * taus, blocks]
@@ -296,7 +296,7 @@ def sum_swaps(both: Both, known: Known, part: slice, sums: tuple[Tensor, Tensor]
         beside = rows.stop - rows.start
         shape = (len(own), beside, columns.stop - columns.start)
         upper, lower, scale = (part[: math.prod(shape)].view(shape) for part in room)
-        both(rows, columns, upper, lower)
+        pair_of(rows, columns, upper, lower)
         torch.mul(upper, upper, out=scale).addcmul_(lower, lower)
         scale.mul_(norm[:, rows, None] + norm[:, None, columns]).rsqrt_()
         scale[..., :beside].triu_(1)

@@ -18,10 +18,10 @@ TILE = 128  # rows per tile
 
 
 def rows_of(
-    table: Float[Tensor, "tables rows width"], which: Int[Tensor, "..."], row: Int[Tensor, "..."]
+    table: Float[Tensor, "tables rows width"], picked: Int[Tensor, "..."], row: Int[Tensor, "..."]
 ) -> Tensor:
     """table[which, row], five times as fast as by indices."""
-    index = which * table.shape[1] + row
+    index = picked * table.shape[1] + row
     return table.flatten(0, 1).index_select(0, index.flatten()).view(*index.shape, -1)
 
 
@@ -40,8 +40,8 @@ class OrderedLogits:
         """B[a, b] and B[b, a] of some heads, both in the layout [a, b]."""
         key_head, member = (x[:, None, None] for x in (heads // self.group, heads % self.group))
         at = [self.places[:, order[:, part]].transpose(0, 1) for part in (rows, columns)]
-        slots = [rows_of(self.seen, key_head, where * self.group + member) for where in at]
-        contents = [rows_of(self.keys, key_head, where) for where in at]  # each [heads, offsets, blocks, d]
+        slots = [rows_of(self.seen, key_head, places * self.group + member) for places in at]
+        contents = [rows_of(self.keys, key_head, places) for places in at]  # each [heads, offsets, blocks, d]
         upper, lower = slots[0] @ contents[1].mT, contents[0] @ slots[1].mT
         return self._log_mean(upper), self._log_mean(lower)
 
@@ -172,16 +172,16 @@ class WeightedMean:
         """exp(-lack / tau): the larger of two products of numbers of single blocks, so that no pair needs an exponential."""
         below, above = self.below_most, self.above_least
         if self.spare is None:
-            found = []
+            parts = []
             for tau in self.taus:
                 high, low = (below / -tau).exp_(), (above / -tau).exp_()
-                found.append(
+                parts.append(
                     torch.maximum(
                         high[..., rows, None] * low[..., None, columns],
                         low[..., rows, None] * high[..., None, columns],
                     )
                 )
-            return found
+            return parts
         lack = torch.minimum(
             below[..., rows, None] + above[..., None, columns],
             above[..., rows, None] + below[..., None, columns],

@@ -289,23 +289,25 @@ class _Swaps:
             self.highest = torch.maximum(
                 self.highest, torch.maximum(upper.amax(), lower.amax())
             )  # NaN where any is
-            mine, other = own[..., rows, None], own[..., None, columns]
+            row_logits, other = own[..., rows, None], own[..., None, columns]
             counted = each_pair_once(rows, columns, upper.device)
             if not all_visible:  # a swap counts if the query sees one of its slots
-                counted = counted & (mine.isfinite() | other.isfinite()) & (upper.isfinite() | lower.isfinite())
+                counted = (
+                    counted & (row_logits.isfinite() | other.isfinite()) & (upper.isfinite() | lower.isfinite())
+                )
             self.count += counted.sum((-2, -1))
-            both = cosines(upper - lower, mine - other)
+            products = cosines(upper - lower, row_logits - other)
             centred = self.centring.cosines(rows, columns, upper, lower) if self.centring is not None else ()
-            alpha = self.plain.add(rows, columns, counted, (*both, *centred))
+            alpha = self.plain.add(rows, columns, counted, (*products, *centred))
             if self.renormalised is not None:
-                self.renormalised.add(rows, columns, counted, both)
+                self.renormalised.add(rows, columns, counted, products)
             if self.equal is not None:
                 assert ids is not None
                 alike = counted & (ids[..., rows, None] == ids[..., None, columns])
                 self.equal_count += alike.sum((-2, -1))
-                self.equal.add(rows, columns, alike, both)
+                self.equal.add(rows, columns, alike, products)
             if details is not None:
-                details.append((rows, columns, *both, *alpha))
+                details.append((rows, columns, *products, *alpha))
 
     def sum_ordered(self, factors: Factors, blocks: Blocks) -> None:
         """Heads that need about as many swaps together, each with its blocks in the order of their attention, largest
@@ -318,21 +320,23 @@ class _Swaps:
         columns = (self.plain.above_least.flatten(0, 1) <= limit).sum(-1)
         logits = OrderedLogits(factors, blocks)
         parts, chosen = [], []
-        for some in alike_heads(rows, ROOM // (m * max(blocks.lengths))):
-            part = self._ordered(Pick(some, order[some]))
-            needed = needed_tiles(int(rows[some].max()), m - int(columns[some].max()), m)
-            part._sum(needed, partial(logits.both, some, order[some]))
+        for picked in alike_heads(rows, ROOM // (m * max(blocks.lengths))):
+            part = self._ordered(Pick(picked, order[picked]))
+            needed = needed_tiles(int(rows[picked].max()), m - int(columns[picked].max()), m)
+            part._sum(needed, partial(logits.both, picked, order[picked]))
             parts.append(part)
-            chosen.append(some)
+            chosen.append(picked)
         back = torch.cat(chosen).argsort()
 
         def joined(tensors: list[Tensor]) -> Tensor:
             return torch.cat(tensors)[back].unflatten(0, (batch, heads))
 
         for name in ("plain", "renormalised", "equal"):
-            mean, found = getattr(self, name), [getattr(part, name) for part in parts]
+            mean, values = getattr(self, name), [getattr(part, name) for part in parts]
             if mean is not None:
-                mean.totals = [joined(list(sums)) for sums in zip(*(one.totals for one in found), strict=True)]
+                mean.totals = [
+                    joined(list(sums)) for sums in zip(*(part_mean.totals for part_mean in values), strict=True)
+                ]
         self.count += m * (m - 1) // 2
         self.equal_count = joined([part.equal_count for part in parts])
         self.highest = torch.stack([part.highest for part in parts]).amax()
@@ -349,24 +353,24 @@ class _Swaps:
 def _refuse(block: BlockLogits) -> None:
     """Name the first logit after a swap that is none."""
     for rows, columns in tiles(len(block.blocks), TILE):
-        for side, found in zip(("upper", "lower"), block.both(rows, columns), strict=True):
-            wrong = no_logit(found)
+        for side, values in zip(("upper", "lower"), block.both(rows, columns), strict=True):
+            wrong = no_logit(values)
             if bool(wrong.any()):
                 *index, row, column = wrong.nonzero()[0].tolist()
                 pair = rows.start + row, columns.start + column
                 slot, content = (block.blocks.spans[k] for k in (pair if side == "upper" else pair[::-1]))
                 raise NumberError(
                     f"the logit of the content of positions {list(content)} in the slot of {list(slot)}"
-                    f"{f' at index {index}' if index else ''} is {float(found[(*index, row, column)])}: a logit is a number"
+                    f"{f' at index {index}' if index else ''} is {float(values[(*index, row, column)])}: a logit is a number"
                 )
 
 
 def symbol_ids(symbols: Symbols, m: int, device: torch.device) -> tuple[Int[Tensor, "... blocks"], int]:
     """Ids counted from 0, so that they can number groups, and how many there are."""
-    found = torch.as_tensor(symbols)
-    if found.shape[-1] != m:
-        raise RotoscopeError(f"{found.shape[-1]} symbols were given for {m} blocks")
-    groups, ids = found.unique(return_inverse=True)
+    symbol_ids = torch.as_tensor(symbols)
+    if symbol_ids.shape[-1] != m:
+        raise RotoscopeError(f"{symbol_ids.shape[-1]} symbols were given for {m} blocks")
+    groups, ids = symbol_ids.unique(return_inverse=True)
     return ids.to(device), len(groups)
 
 

@@ -70,10 +70,10 @@ def binding(
     colours = told_apart(tokenizer, pairs, "colours", *COLOURS) if distinct else words(COLOURS[0])
     if equal_length:
         names, colours = _same_length(tokenizer, names), _same_length(tokenizer, colours)
-    for what, there in (("names", names), ("colours", colours)):
-        if pairs > len(there) and (distinct or what == "names"):
+    for kind, available in (("names", names), ("colours", colours)):
+        if pairs > len(available) and (distinct or kind == "names"):
             raise TaskError(
-                f"{pairs} pairs need as many {what}, and there are {len(there)}"
+                f"{pairs} pairs need as many {kind}, and there are {len(available)}"
                 + (" of equal token length for this tokenizer; allow unequal lengths" if equal_length else "")
             )
     first = {colour: first_token(tokenizer, colour) for colour in colours}
@@ -83,8 +83,8 @@ def binding(
         asking = draw.sample(names, pairs)
         liked = draw.sample(colours, pairs) if distinct else [draw.choice(colours) for _ in asking]
         facts = [_Fact(name, colour) for name, colour in zip(asking, liked, strict=True)]
-        asked = draw.randrange(pairs)
-        items.append(_prompt(tokenizer, facts, asked, chosen, granularity, equal_length, ending))
+        answer = draw.randrange(pairs)
+        items.append(_prompt(tokenizer, facts, answer, chosen, granularity, equal_length, ending))
         chances.append(1 / len({first[colour] for colour in liked}))
     settings = {
         "pairs": pairs,
@@ -109,24 +109,24 @@ class _Fact:
         return f" {self.name} likes {self.colour}."
 
 
-def _same_length(tokenizer: Any, found: list[str]) -> list[str]:
+def _same_length(tokenizer: Any, candidates: list[str]) -> list[str]:
     """The words whose number of tokens is the most common one."""
-    lengths = {word: len(word_tokens(tokenizer, word)) for word in found}
+    lengths = {word: len(word_tokens(tokenizer, word)) for word in candidates}
     usual = Counter(lengths.values()).most_common(1)[0][0]
-    return [word for word in found if lengths[word] == usual]
+    return [word for word in candidates if lengths[word] == usual]
 
 
 def _prompt(
     tokenizer: Any,
     facts: Sequence[_Fact],
-    asked: int,
+    answer: int,
     prefix: Prefix,
     granularity: str | int,
     equal_length: bool,
     ending: str,
 ) -> Prompt:
     body = "".join(fact.text for fact in facts)
-    name, colour = facts[asked].name, facts[asked].colour
+    name, colour = facts[answer].name, facts[answer].colour
     question = f" What does {name} like?"
     if prefix == "chat":
         text = chat(tokenizer, INTRODUCTION + body + question) + f"{name} likes"
@@ -137,7 +137,7 @@ def _prompt(
         begin = len(front)
     encoded = encode(tokenizer, text, start=starts(tokenizer, prefix))
     query = len(encoded.ids) - 1
-    pieces, symbols, holds = _pieces(facts, begin, granularity, asked)
+    pieces, symbols, holds = _pieces(facts, begin, granularity, answer)
     spans = spans_of(encoded, pieces)
     if granularity == "token":
         spans = [(t, t + 1) for start_, stop in spans for t in range(start_, stop)]
@@ -155,7 +155,7 @@ def _prompt(
 
 
 def _pieces(
-    facts: Sequence[_Fact], begin: int, granularity: str | int, asked: int
+    facts: Sequence[_Fact], begin: int, granularity: str | int, answer: int
 ) -> tuple[list[tuple[int, int]], list[int] | None, int | None]:
     """Character spans of the blocks, the symbol of each where there is one, and the block that is asked for."""
     ends = []
@@ -165,18 +165,18 @@ def _pieces(
         position += len(fact.text)
     ids: dict[str, int] = {}
     if granularity in ("fact", "token"):
-        return ends, None, asked
+        return ends, None, answer
     if granularity == "symbol":
         pieces, symbols = [], []
         for fact, (a, b) in zip(facts, ends, strict=True):
             pieces += [(a, a + 1 + len(fact.name)), (b - 1 - len(fact.colour), b - 1)]
             symbols += [ids.setdefault(word, len(ids)) for word in (fact.name, fact.colour)]
-        return pieces, symbols, 2 * asked + 1
+        return pieces, symbols, 2 * answer + 1
     if isinstance(granularity, int) and 1 <= granularity <= len(facts) // 2:
         groups = [ends[k : k + granularity] for k in range(0, len(ends), granularity)]
-        whole = [group for group in groups if len(group) == granularity]
-        holds = asked // granularity
-        return [(g[0][0], g[-1][1]) for g in whole], None, holds if holds < len(whole) else None
+        full_groups = [group for group in groups if len(group) == granularity]
+        holds = answer // granularity
+        return [(g[0][0], g[-1][1]) for g in full_groups], None, holds if holds < len(full_groups) else None
     raise TaskError(
         f"granularity must be 'fact', 'symbol', 'token' or a number of facts up to half of {len(facts)}, "
         f"found {granularity!r}"

@@ -62,18 +62,18 @@ def canonical(
     if task == "induction":
         position = repeats + dice.below(keys - repeats, 1)
         shuffled = dice.bits(entities).argsort(1)
-        asked = shuffled[:, :1]
+        question = shuffled[:, :1]
         # The other entities, as many as needed; they may repeat if there are fewer of them than keys.
         names = shuffled[:, 1 + places % (entities - 1)]
         earlier = dice.bits(keys).masked_fill(places >= position, torch.iinfo(torch.int64).max)
-        names = names.scatter(1, earlier.argsort(1)[:, :repeats], asked.expand(-1, repeats))
-        names = names.scatter(1, position, asked)
+        names = names.scatter(1, earlier.argsort(1)[:, :repeats], question.expand(-1, repeats))
+        names = names.scatter(1, position, question)
     else:
         position = dice.below(keys, 1)
         names = attributes if task == "index" else dice.bits(entities).argsort(1)[:, :keys]
-        asked = position if task == "index" else names.gather(1, position)
+        question = position if task == "index" else names.gather(1, position)
     answer = attributes.gather(1, position)
-    return CanonicalSamples(task, names, attributes, asked[:, 0], position[:, 0], answer[:, 0])
+    return CanonicalSamples(task, names, attributes, question[:, 0], position[:, 0], answer[:, 0])
 
 
 def check_sizes(task: str, keys: int, symbols: int, entities: int, repeats: int) -> None:

@@ -93,12 +93,12 @@ def lines_for(subject: Any, tokens: int) -> int:
     colours = {first_token(tokenizer, colour): colour for file in COLOURS for colour in words(file)}
     most = min(len(names), len(colours))
     text = "".join(f"{name}: {colour}\n" for name, colour in zip(names, colours.values(), strict=False))
-    each = len(encode(tokenizer, text).ids) / most
-    return min(most, math.ceil(tokens / each))
+    per_fact = len(encode(tokenizer, text).ids) / most
+    return min(most, math.ceil(tokens / per_fact))
 
 
 def _lookup_prompt(
-    tokenizer: Any, facts: list[tuple[str, str]], order: list[int], wanted: int, prefix: Prefix
+    tokenizer: Any, facts: list[tuple[str, str]], order: list[int], answer: int, prefix: Prefix
 ) -> Prompt:
     text = f"{THROWAWAY.strip()}\n{GAP}" if prefix == "fact" else ""
     pieces = []
@@ -107,7 +107,7 @@ def _lookup_prompt(
         name, colour = facts[k]
         pieces.append((len(text), len(text) + len(f"{name}: {colour}\n")))
         text += f"{name}: {colour}\n"
-    name, colour = facts[wanted]
+    name, colour = facts[answer]
     text += f"{GAP}{name}:"
     encoded = encode(tokenizer, text, start=starts(tokenizer, prefix))
     query = len(encoded.ids) - 1
@@ -117,7 +117,7 @@ def _lookup_prompt(
         answers=(first_token(tokenizer, colour),),
         blocks=Blocks.of(spans_of(encoded, pieces), query),
         symbols=tuple(order),
-        asked=order.index(wanted, len(facts)),
+        asked=order.index(answer, len(facts)),
         text=text,
     )
 
@@ -148,10 +148,10 @@ def recall(
     return Prompts("recall", tuple(items), settings, chance=1 / length)
 
 
-def _recall_prompt(tokenizer: Any, listed: list[str], begun: int, prefix: Prefix) -> Prompt:
+def _recall_prompt(tokenizer: Any, listed: list[str], answer: int, prefix: Prefix) -> Prompt:
     text = THROWAWAY if prefix == "fact" else ""
     pieces = []
-    for word in [*listed, *listed, *listed[:begun]]:
+    for word in [*listed, *listed, *listed[:answer]]:
         pieces.append((len(text), len(text) + len(f" {word},")))
         text += f" {word},"
     encoded = encode(tokenizer, text, start=starts(tokenizer, prefix))
@@ -161,10 +161,10 @@ def _recall_prompt(tokenizer: Any, listed: list[str], begun: int, prefix: Prefix
     return Prompt(
         tokens=encoded.ids,
         queries=(query,),
-        answers=(first_token(tokenizer, listed[begun]),),
+        answers=(first_token(tokenizer, listed[answer]),),
         blocks=Blocks.of(swapped, query),
         symbols=tuple(k % n for k in range(len(swapped))),
-        asked=n + begun,
+        asked=n + answer,
         text=text,
     )
 
@@ -214,22 +214,22 @@ def groups(
 
 
 def _group_prompt(
-    tokenizer: Any, facts: list[dict[str, str]], wanted: int, asked: str, prefix: Prefix
+    tokenizer: Any, facts: list[dict[str, str]], answer: int, what_is_asked: str, prefix: Prefix
 ) -> Prompt:
     text = THROWAWAY if prefix == "fact" else ""
     pieces = []
     for fact in facts:
-        said = FACT.format(**fact)
-        pieces.append((len(text), len(text) + len(said)))
-        text += said
-    text += ASKING[asked].format(**facts[wanted])
+        sentences = FACT.format(**fact)
+        pieces.append((len(text), len(text) + len(sentences)))
+        text += sentences
+    text += ASKING[what_is_asked].format(**facts[answer])
     encoded = encode(tokenizer, text, start=starts(tokenizer, prefix))
     query = len(encoded.ids) - 1
     return Prompt(
         tokens=encoded.ids,
         queries=(query,),
-        answers=(first_token(tokenizer, facts[wanted][asked]),),
+        answers=(first_token(tokenizer, facts[answer][what_is_asked]),),
         blocks=Blocks.of(spans_of(encoded, pieces), query),
-        asked=wanted,
+        asked=answer,
         text=text,
     )

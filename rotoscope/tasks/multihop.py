@@ -53,9 +53,9 @@ def number(
     farthest = torch.arange(frame.body, frame.last + 1, device=device).clamp(max=reach)
     tokens[:, frame.body :] = letters + dice.below(farthest, window + 1)
     for step in range(frame.path.shape[1] - 1):
-        frame.put(tokens, step, letters - 1 + frame.path[:, step] - frame.path[:, step + 1])
+        frame.write(tokens, step, letters - 1 + frame.path[:, step] - frame.path[:, step + 1])
     vocabulary = (*letters_of(letters), *(str(t) for t in range(1, reach + 1)), PAD)
-    return frame.made("number", tokens, vocabulary, letters=letters)
+    return frame.samples("number", tokens, vocabulary, letters=letters)
 
 
 def letter(
@@ -101,7 +101,7 @@ def letter(
     left = begins[:, -1]
     for step in range(frame.path.shape[1] - 1):
         sought = order.gather(1, (frame.hops - 1 - step).clamp(min=0)[:, None])[:, 0]
-        frame.put(tokens, step, pairs + left * alphabet + sought)
+        frame.write(tokens, step, pairs + left * alphabet + sought)
         left = sought
     names = letters_of(alphabet)
     vocabulary = (
@@ -109,7 +109,7 @@ def letter(
         *(a + b for a in names for b in names),
         PAD,
     )
-    return frame.made("letter", tokens, vocabulary, alphabet=alphabet, digits=digits)
+    return frame.samples("letter", tokens, vocabulary, alphabet=alphabet, digits=digits)
 
 
 MULTIHOP: dict[str, Callable[..., MultiHops]] = {"number": number, "letter": letter, "either": either}
@@ -150,11 +150,11 @@ def solve_letter(tokens: Sequence[str]) -> tuple[int, ...]:
     _check_words("letter", tokens)
     path = [len(tokens) - 1]
     while not tokens[path[-1]][1:].isdecimal():
-        here = path[-1]
-        matches = [p for p in range(here) if tokens[p][0] == tokens[here][1]]
+        last = path[-1]
+        matches = [p for p in range(last) if tokens[p][0] == tokens[last][1]]
         if len(matches) != 1:
             raise TaskError(
-                f"improper input: '{tokens[here]}' at position {here} has {len(matches)} earlier matches instead of one"
+                f"improper input: '{tokens[last]}' at position {last} has {len(matches)} earlier matches instead of one"
             )
         path.append(matches[0])
     return tuple(path)
@@ -163,11 +163,11 @@ def solve_letter(tokens: Sequence[str]) -> tuple[int, ...]:
 def solve_either(tokens: Sequence[str]) -> tuple[int, ...]:
     """The path from the last token, a letter, to the one pair that begins with it."""
     _check_words("either", tokens)
-    asked = tokens[-1]
-    matches = [p for p, token in enumerate(tokens[:-1]) if token.rstrip("0123456789") == asked]
+    query = tokens[-1]
+    matches = [p for p, token in enumerate(tokens[:-1]) if token.rstrip("0123456789") == query]
     if len(matches) != 1:
         raise TaskError(
-            f"improper input: '{asked}' at the end has {len(matches)} earlier matches instead of one"
+            f"improper input: '{query}' at the end has {len(matches)} earlier matches instead of one"
         )
     return len(tokens) - 1, matches[0]
 
@@ -178,8 +178,8 @@ SOLVERS = {"number": solve_number, "letter": solve_letter, "either": solve_eithe
 def solve(task: str, tokens: Sequence[str]) -> MultiHop:
     """A sequence of one's own, with its path and answer."""
     path = SOLVERS[task](tokens)
-    found = tokens[path[-1]]
-    answer = found.lstrip("abcdefghijklmnopqrstuvwxyz") if task == "either" else found
+    target = tokens[path[-1]]
+    answer = target.lstrip("abcdefghijklmnopqrstuvwxyz") if task == "either" else target
     return MultiHop(task, tuple(tokens), answer, len(path) - 1, path)
 
 

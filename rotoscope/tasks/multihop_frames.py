@@ -115,11 +115,15 @@ class MultiHops(Sequence[MultiHop]):
         """Of one of the tokens in a sequence that point no further, picked at random; in the either task its digit is said."""
         if self.task == "either":
             digits = self.settings["digits"]
-            said = self.answer - self.answer.new_tensor(self.vocabulary.index("1"))
-            return float((self.tokens[:, :-1] % digits == said[:, None]).double().mean()) if len(self) else None
+            distance = self.answer - self.answer.new_tensor(self.vocabulary.index("1"))
+            return (
+                float((self.tokens[:, :-1] % digits == distance[:, None]).double().mean())
+                if len(self)
+                else None
+            )
         ends = {k for k, word in enumerate(self.vocabulary) if word[-1].isdigit() == (self.task == "letter")}
-        there = [len(ends.intersection(row)) for row in self.tokens.tolist()]
-        return fmean(1 / n for n in there) if there else None
+        counts = [len(ends.intersection(row)) for row in self.tokens.tolist()]
+        return fmean(1 / n for n in counts) if counts else None
 
 
 def letters_of(count: int) -> list[str]:
@@ -144,13 +148,13 @@ class Frame:
     drawn: dict[str, Any]
     """Settings: what makes the task, and what tells one set of sequences from another."""
 
-    def put(self, tokens: Tensor, step: int, made: Tensor) -> None:
+    def write(self, tokens: Tensor, step: int, values: Tensor) -> None:
         """Write tokens [rows] at the path's position `step`, in the rows whose path points on from there."""
-        here = torch.where(self.hops > step, self.path[:, step], self.last)
-        kept = tokens.gather(1, here[:, None])[:, 0]
-        tokens.scatter_(1, here[:, None], torch.where(self.hops > step, made, kept)[:, None])
+        places = torch.where(self.hops > step, self.path[:, step], self.last)
+        kept = tokens.gather(1, places[:, None])[:, 0]
+        tokens.scatter_(1, places[:, None], torch.where(self.hops > step, values, kept)[:, None])
 
-    def made(self, task: str, tokens: Tensor, vocabulary: tuple[str, ...], **own: int) -> MultiHops:
+    def samples(self, task: str, tokens: Tensor, vocabulary: tuple[str, ...], **own: int) -> MultiHops:
         """The finished sequences; `own` are the sizes that only this task has."""
         settings = self.sizes | own | self.drawn
         return MultiHops(task, tokens, self.value, self.hops, self.path, vocabulary, settings)
@@ -185,7 +189,7 @@ def frame_of(
     hop_counts = torch.tensor(kinds, device=device)[rows % len(kinds)]
     # Values take turns, positions take turns, and one is shifted against the other once both have gone round.
     value = among % values
-    where = front + (among + among // math.lcm(values, target)) % target
+    positions = front + (among + among // math.lcm(values, target)) % target
     body, last = front + target, front + target + window
     rank = dice.bits(window).argsort(dim=1, stable=True).argsort(dim=1, stable=True)
     places = torch.arange(body, last, device=device).expand(count, -1)
@@ -193,7 +197,7 @@ def frame_of(
     path = torch.full((count, max(kinds) + 1), -1, device=device)
     path[:, 0] = last
     path[:, 1:-1] = between[:, : max(kinds) - 1]
-    path.scatter_(1, hop_counts[:, None], where[:, None])
+    path.scatter_(1, hop_counts[:, None], positions[:, None])
     sizes = {"hops": list(kinds), "target": target, "window": window}
     drawn = {"front": front, "seed": seed, "first": first, "count": count} | (
         {"balanced": True} if balanced else {}
@@ -214,17 +218,17 @@ def _balanced_rows(count: int, kinds: int, values: int, target: int, seed: int, 
     among = torch.empty(count, dtype=torch.long)
     for kind in range(kinds):
         own = among[kind::kinds]
-        whole = len(own) // values * values
-        own[:whole] = begin + torch.arange(whole)
-        left = len(own) - whole
+        full = len(own) // values * values
+        own[:full] = begin + torch.arange(full)
+        left = len(own) - full
         if left:
             edges = torch.arange(left + 1) * values // left
             width = edges.diff()
             value = edges[:-1] + (torch.rand(left, generator=dice) * width).long().clamp(max=width - 1)
             turns = [torch.randperm(target, generator=dice) for _ in range(0, left, target)]
-            where = torch.cat(turns)[:left]
-            next_cycle = begin + -(-whole // cycle) * cycle
-            own[whole:] = next_cycle + value + turn * ((where - value) % target)
+            order = torch.cat(turns)[:left]
+            next_cycle = begin + -(-full // cycle) * cycle
+            own[full:] = next_cycle + value + turn * ((order - value) % target)
     return among * kinds + torch.arange(count) % kinds
 
 
@@ -272,17 +276,19 @@ def either(
             f"with at least 1 digit each, found {digits}"
         )
     frame = frame_of(count, 1, target, 0, alphabet * digits, front, seed, first, balanced, device)
-    dice, where = frame.dice, frame.path[:, 1:] - front
+    dice, positions = frame.dice, frame.path[:, 1:] - front
     places = torch.arange(target, device=device).expand(count, -1)
     groups = dice.bits(target).argsort(dim=1, stable=True) if shuffled else places
     begins = groups * alphabet + dice.below(alphabet, target)
-    asked = groups.gather(1, where) * alphabet + frame.value[:, None] // digits
+    names_asked = groups.gather(1, positions) * alphabet + frame.value[:, None] // digits
     digit = frame.value % digits
     others = dice.below(letters - 1, front)
-    before = (others + (others >= asked)) * digits + dice.below(digits, front)
-    pairs = (begins * digits + dice.below(digits, target)).scatter(1, where, asked * digits + digit[:, None])
-    tokens = torch.cat((before, pairs, letters * digits + asked), dim=1)
-    names, said = letters_of(letters), [str(k) for k in range(1, digits + 1)]
-    vocabulary = (*(name + one for name in names for one in said), *names, *said, PAD)
+    before = (others + (others >= names_asked)) * digits + dice.below(digits, front)
+    pairs = (begins * digits + dice.below(digits, target)).scatter(
+        1, positions, names_asked * digits + digit[:, None]
+    )
+    tokens = torch.cat((before, pairs, letters * digits + names_asked), dim=1)
+    names, digit_names = letters_of(letters), [str(k) for k in range(1, digits + 1)]
+    vocabulary = (*(name + suffix for name in names for suffix in digit_names), *names, *digit_names, PAD)
     answered = replace(frame, value=letters * (digits + 1) + digit)
-    return answered.made("either", tokens, vocabulary, alphabet=alphabet, digits=digits, shuffled=shuffled)
+    return answered.samples("either", tokens, vocabulary, alphabet=alphabet, digits=digits, shuffled=shuffled)

@@ -84,11 +84,13 @@ def one_hop(
             f"the template has no {' and no '.join(missing)}; write {' and '.join(PLACEHOLDERS)} where the sequence and "
             "what is asked about it shall stand"
         )
-    made = []
+    questions = []
     for number in range(count):
         sequence, query, answer = _drawn(task, length, f"{task} {length} {seed} {number}")
-        made.append(Question(task, length, number, sequence, query, answer, _filled(frame, sequence, query)))
-    return tuple(made)
+        questions.append(
+            Question(task, length, number, sequence, query, answer, _filled(frame, sequence, query))
+        )
+    return tuple(questions)
 
 
 @cache
@@ -116,10 +118,10 @@ def _drawn(task: str, length: int, seed: str, place: int | None = None) -> tuple
     if task == "number":
         letters = tuple(dice.choices(string.ascii_lowercase, k=length))
         return letters, str(length - place), letters[place]
-    asked = dice.choice(string.ascii_lowercase)
-    others = string.ascii_lowercase.replace(asked, "")
-    items = tuple((asked if k == place else dice.choice(others)) + dice.choice(DIGITS) for k in range(length))
-    return items, asked, items[place]
+    letter = dice.choice(string.ascii_lowercase)
+    others = string.ascii_lowercase.replace(letter, "")
+    items = tuple((letter if k == place else dice.choice(others)) + dice.choice(DIGITS) for k in range(length))
+    return items, letter, items[place]
 
 
 def read_answer(text: str | None) -> tuple[str, Status]:
@@ -200,22 +202,24 @@ def questions(
         raise TaskError(f"unknown prefix '{chosen}'; choose chat, start or none")
     if chosen == "chat" and not template:
         raise TaskError("this tokenizer has no chat template; choose another prefix (start or none)")
-    made = [_prompt(tokenizer, question, chosen) for question in one_hop(task, length, count, seed)]
+    prompts = [_prompt(tokenizer, question, chosen) for question in one_hop(task, length, count, seed)]
     settings = {"length": length, "count": count, "seed": seed, "prefix": chosen}
-    return Prompts(task, tuple(item for item, _ in made), settings, chance=fmean(chance for _, chance in made))
+    return Prompts(
+        task, tuple(item for item, _ in prompts), settings, chance=fmean(chance for _, chance in prompts)
+    )
 
 
 def _prompt(tokenizer: Any, question: Question, prefix: Prefix) -> tuple[Prompt, float]:
     """A question, and the chance of one of the answers in it."""
     asking, answering = question.text.rsplit("\n", 1)
     text = question.text if prefix != "chat" else chat(tokenizer, asking) + answering
-    begun, answer = _answer(tokenizer, question.answer)
+    answer_start, answer = _answer(tokenizer, question.answer)
     sequence = " ".join(question.sequence)
     pieces, at = [], text.rindex(f"Sequence: {sequence}\n") + len("Sequence:")
     for item in question.sequence:
         pieces.append((at, at + 1 + len(item)))
         at += 1 + len(item)
-    encoded = encode(tokenizer, text + begun, start=prefix == "start")
+    encoded = encode(tokenizer, text + answer_start, start=prefix == "start")
     query = len(encoded.ids) - 1
     prompt = Prompt(
         tokens=encoded.ids,
@@ -223,7 +227,7 @@ def _prompt(tokenizer: Any, question: Question, prefix: Prefix) -> tuple[Prompt,
         answers=(answer,),
         blocks=Blocks.of(spans_of(encoded, pieces), query),
         asked=_place(question),
-        text=text + begun,
+        text=text + answer_start,
     )
     return prompt, 1 / len({_answer(tokenizer, item)[1] for item in question.candidates})
 

@@ -75,15 +75,15 @@ def first_token(tokenizer: Any, word: str) -> int:
     return word_tokens(tokenizer, word)[0]
 
 
-def told_apart(tokenizer: Any, needed: int, what: str, *files: str) -> list[str]:
+def told_apart(tokenizer: Any, needed: int, kind: str, *files: str) -> list[str]:
     """Words that no earlier one shares its first token with: those of the first file, of more only where it has too few."""
-    found: dict[int, str] = {}
+    by_token: dict[int, str] = {}
     for file in files:
         for word in words(file):
-            found.setdefault(first_token(tokenizer, word), word)
-        if needed <= len(found):
-            return list(found.values())
+            by_token.setdefault(first_token(tokenizer, word), word)
+        if needed <= len(by_token):
+            return list(by_token.values())
     raise TaskError(
-        f"{needed} different {what} were asked for, and this tokenizer tells {len(found)} apart by their first token; "
+        f"{needed} different {kind} were asked for, and this tokenizer tells {len(by_token)} apart by their first token; "
         "ask for no more"
     )

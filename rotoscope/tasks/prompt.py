@@ -157,10 +157,10 @@ def tokenizer_of(subject: Any) -> Any:
     return tokenizer
 
 
-def tokenised(tokenizer: Any, text: str, **how: Any) -> Any:
+def tokenised(tokenizer: Any, text: str, **options: Any) -> Any:
     """What a tokenizer makes of a text; one that has no tokens for it is an error in words."""
     try:
-        return tokenizer(text, **how)
+        return tokenizer(text, **options)
     except Exception as problem:  # tokenizers knows no other
         words = text if len(text) < 40 else f"{text[:40]} ..."
         raise TaskError(f"the model's tokenizer has no tokens for {words!r} ({problem})") from problem
@@ -173,9 +173,9 @@ def encode(tokenizer: Any, text: str, *, start: bool = False) -> Encoded:
             f"{type(tokenizer).__name__} gives no character offsets, which cutting a text into blocks needs; "
             "load the model's fast tokenizer"
         )
-    found = tokenised(tokenizer, text, add_special_tokens=False, return_offsets_mapping=True)
-    ids = tuple(found["input_ids"])
-    offsets = tuple((int(a), int(b)) for a, b in found["offset_mapping"])
+    encoding = tokenised(tokenizer, text, add_special_tokens=False, return_offsets_mapping=True)
+    ids = tuple(encoding["input_ids"])
+    offsets = tuple((int(a), int(b)) for a, b in encoding["offset_mapping"])
     if not start:
         return Encoded(ids, offsets)
     if tokenizer.bos_token_id is None:

@@ -48,7 +48,7 @@ def repeats(
     if not 1 <= block_length <= length // 2:
         raise TaskError(f"block_length must lie between 1 and half of length, found {block_length}")
     latest = copies - 2 if blocks == "all" else 0  # the last whole copy is the latest to hold the answer
-    asked = latest * (length // block_length) + (length - 1) // block_length
+    answer_block = latest * (length // block_length) + (length - 1) // block_length
     draw = random.Random(seed)
     items = []
     for _ in range(count):
@@ -69,7 +69,7 @@ def repeats(
                 answers=tuple(once[q - first + 1] for q in queries),
                 blocks=Blocks.of([(b, b + block_length) for b in begins], queries[-1]),
                 symbols=tuple(tokens[b] for b in begins) if block_length == 1 else None,
-                asked=asked if length % block_length == 0 else None,
+                asked=answer_block if length % block_length == 0 else None,
                 text=tokenizer.decode(tokens) if tokenizer is not None else "",
             )
         )

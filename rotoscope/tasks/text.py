@@ -36,13 +36,13 @@ def text(
     tokenizer = tokenizer_of(subject)
     several = [texts] if isinstance(texts, str) else list(texts)
     items = []
-    for one in several:
-        if not one.strip():
+    for passage in several:
+        if not passage.strip():
             raise TaskError("an empty text has nothing to swap")
-        encoded = encode(tokenizer, one, start=tokenizer.bos_token_id is not None)
+        encoded = encode(tokenizer, passage, start=tokenizer.bos_token_id is not None)
         query = len(encoded.ids) - 1
         try:
-            found = Blocks.of(_spans(encoded, one, blocks, unit, query), query, equal=equal_length)
+            spans = Blocks.of(_spans(encoded, passage, blocks, unit, query), query, equal=equal_length)
         except BlockError as problem:
             raise BlockError(f"text of {query + 1} tokens cut by {blocks!r}: {problem}") from problem
         items.append(
@@ -50,8 +50,8 @@ def text(
                 tokens=encoded.ids,
                 queries=(query,),
                 answers=(encode(tokenizer, answer).ids[0] if answer else None,),
-                blocks=found,
-                text=one,
+                blocks=spans,
+                text=passage,
             )
         )
     cut = blocks if isinstance(blocks, str | int) else [list(span) for span in blocks]

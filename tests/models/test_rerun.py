@@ -53,7 +53,7 @@ def test_no_mask_of_all_pairs_is_made(name: str, monkeypatch: pytest.MonkeyPatch
     """Where nothing but what comes later is hidden: whole prompts run without a mask, ends under one of a few rows at a time."""
     runs, prompt, changed = ends(name)
     kept = runs.begin(prompt)
-    assert [mask for _, _, mask in kept.given.values()] == [None] * runs.reader.layers
+    assert [mask for _, _, mask in kept.inputs.values()] == [None] * runs.reader.layers
     whole: list[torch.Tensor] = []
     runs.again(kept, FIRST, changed[:, FIRST:], lambda _, logits: whole.append(logits))
     monkeypatch.setattr(rerun, "SMALLEST", 3)

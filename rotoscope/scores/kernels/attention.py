@@ -50,11 +50,11 @@ def _blocks(
     within = tl.arange(0, STEP)
 
     largest = tl.full((), -INF, dtype=tl.float32)
-    seen = tl.zeros((), dtype=tl.float64)
+    visible = tl.zeros((), dtype=tl.float64)
     for first in range(0, n, STEP):
         values = tl.load(real + first + within, mask=first + within < n, other=-INF)
         largest = tl.maximum(largest, tl.max(values))
-        seen += tl.sum((values > -INF).to(tl.float64))
+        visible += tl.sum((values > -INF).to(tl.float64))
     largest = tl.where(tl.abs(largest) < INF, largest, 0.0)
     z = tl.zeros((), dtype=tl.float64)
     tilted = tl.zeros((), dtype=tl.float64)
@@ -85,12 +85,12 @@ def _blocks(
     total_top = tl.full((), -INF, dtype=tl.float64)
     for first in range(0, m, STEP):
         block = first + within
-        there = block < m
-        length = tl.load(lengths + block, mask=there, other=1)
+        in_block = block < m
+        length = tl.load(lengths + block, mask=in_block, other=1)
         height = tl.full((STEP,), -INF, dtype=tl.float64)
         mean = tl.zeros((STEP,), dtype=tl.float64)
         for offset in range(offsets):
-            inside = there & (offset < length)
+            inside = in_block & (offset < length)
             at = tl.load(starts + offset * m + block, mask=inside, other=0)
             values = tl.load(real + at, mask=inside, other=-INF).to(tl.float64) - largest
             higher = tl.maximum(height, values)
@@ -98,11 +98,11 @@ def _blocks(
             mean = mean * tl.exp(height - safe) + tl.exp(values - safe)
             height = higher
         mean = tl.where(height == -INF, 0.0, height) + tl.log(mean / length)
-        tl.store(logs + block, mean, mask=there)
-        tl.store(own + block, mean.to(tl.float32), mask=there)
-        high = tl.maximum(high, tl.max(tl.where(there, mean, -INF)))
-        low = tl.minimum(low, tl.min(tl.where(there, mean, INF)))
-        mass = tl.where(there, mean + tl.log(length.to(tl.float64)), -INF)
+        tl.store(logs + block, mean, mask=in_block)
+        tl.store(own + block, mean.to(tl.float32), mask=in_block)
+        high = tl.maximum(high, tl.max(tl.where(in_block, mean, -INF)))
+        low = tl.minimum(low, tl.min(tl.where(in_block, mean, INF)))
+        mass = tl.where(in_block, mean + tl.log(length.to(tl.float64)), -INF)
         total, total_top = _added(total, total_top, mass)
         most = tl.max(mass)
         if most > top_mass:
@@ -135,32 +135,32 @@ def _blocks(
             others, others_top = _added(others, others_top, mass)
     neither = tl.where(others_top == -INF, 0.0, others_top) + tl.log(others)
     step = tl.where(tl.arange(0, 2) == 0, neither, after_mass + log_length)
-    both, both_top = _added(tl.zeros((), dtype=tl.float64), tl.full((), -INF, dtype=tl.float64), step)
-    without = tl.where(both_top == -INF, 0.0, both_top) + tl.log(both)
+    sum_of_all, both_top = _added(tl.zeros((), dtype=tl.float64), tl.full((), -INF, dtype=tl.float64), step)
+    without = tl.where(both_top == -INF, 0.0, both_top) + tl.log(sum_of_all)
 
-    uniform = 1.0 / tl.maximum(seen, 1.0)
+    uniform = 1.0 / tl.maximum(visible, 1.0)
     most = tl.exp(high - log_z)
     least = tl.exp(low - log_z)
     most_share = tl.exp(high - log_mass)
     least_share = tl.exp(low - log_mass)
     for first in range(0, m, STEP):
         block = first + within
-        there = block < m
-        mean = tl.load(logs + block, mask=there, other=-INF)
+        in_block = block < m
+        mean = tl.load(logs + block, mask=in_block, other=-INF)
         weight = tl.exp(mean - log_z)
-        tl.store(weights + block, (most - weight).to(tl.float32), mask=there)
-        tl.store(weights + m + block, (weight - least).to(tl.float32), mask=there)
+        tl.store(weights + block, (most - weight).to(tl.float32), mask=in_block)
+        tl.store(weights + m + block, (weight - least).to(tl.float32), mask=in_block)
         share = tl.where(mean > -INF, tl.exp(mean - log_mass), 0.0)
-        tl.store(weights + 2 * m + block, (most_share - share).to(tl.float32), mask=there)
-        tl.store(weights + 3 * m + block, (share - least_share).to(tl.float32), mask=there)
+        tl.store(weights + 2 * m + block, (most_share - share).to(tl.float32), mask=in_block)
+        tl.store(weights + 3 * m + block, (share - least_share).to(tl.float32), mask=in_block)
         if EQUAL:
             part = tl.where((block != top) & (block != after), tl.exp(mean + log_length - without), 0.0)
             rest = tl.where(block == after, neither, without + tl.log(1.0 - part))
             mass = tl.exp(mean + log_length - log_z)
-            tl.store(centred + block, mass.to(tl.float32), mask=there)
-            tl.store(centred + m + block, rest.to(tl.float32), mask=there)
+            tl.store(centred + block, mass.to(tl.float32), mask=in_block)
+            tl.store(centred + m + block, rest.to(tl.float32), mask=in_block)
             before = _focus((mass / tl.exp(log_length)).to(tl.float32), uniform.to(tl.float32))
-            tl.store(centred + 2 * m + block, before, mask=there)
+            tl.store(centred + 2 * m + block, before, mask=in_block)
     tl.store(per_head + 1, log_z.to(tl.float32))
     tl.store(per_head + 2, uniform.to(tl.float32))
     tl.store(per_head + 3, largest)
@@ -196,13 +196,13 @@ def look_at_blocks(
     """All of it from real logits; hidden positions are -inf."""
     heads, n = real.shape
     m, device, places = len(blocks), real.device, blocks.on(real.device)
-    made = {"own": (m,), "weights": (4, m), "centred": (3, m)}
-    found = {name: torch.empty(heads, *size, device=device) for name, size in made.items()}
+    sizes = {"own": (m,), "weights": (4, m), "centred": (3, m)}
+    outputs = {name: torch.empty(heads, *size, device=device) for name, size in sizes.items()}
     per_head, about = torch.zeros(heads, 8, device=device), torch.empty(heads, 2, device=device)
     step = min(STEP, max(16, triton.next_power_of_2(max(n, m))))
     _blocks[(heads,)](
-        real, real if sink is None else sink, places.swapped(n), places.starts, places.lengths, *found.values(), per_head,
+        real, real if sink is None else sink, places.swapped(n), places.starts, places.lengths, *outputs.values(), per_head,
         about, torch.empty(heads, m, dtype=torch.float64, device=device), n, m, max(blocks.lengths),
         EQUAL=blocks.equal_length, SINKS=sink is not None, STEP=step, num_warps=8,
     )  # fmt: skip
-    return PerBlock(**found, per_head=per_head, entropy=about[:, 0], swapped_mass=about[:, 1])
+    return PerBlock(**outputs, per_head=per_head, entropy=about[:, 0], swapped_mass=about[:, 1])

@@ -27,7 +27,7 @@ def _split(
 
     Keys come as they are, one for every position. A query (`TURNED`) is turned to be seen from every position.
     """
-    which = tl.program_id(0).to(tl.int64)
+    index = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
     column = tl.arange(0, REACH)
     inside = (row < n)[:, None] & (column < WIDTH)[None, :]
@@ -35,26 +35,26 @@ def _split(
     turns = column < 2 * PLANES
     real = tl.where(turns, 2 * plane, column)
     if TURNED:
-        vectors += which * WIDTH
+        vectors += index * WIDTH
         known = column < WIDTH
-        here = tl.load(vectors + real, mask=known, other=0.0)
-        there = tl.load(vectors + real + 1, mask=known & turns, other=0.0)
+        real_part = tl.load(vectors + real, mask=known, other=0.0)
+        imaginary_part = tl.load(vectors + real + 1, mask=known & turns, other=0.0)
         at = row[:, None] * PLANES + plane[None, :]
         c = tl.load(cos + at, mask=inside & turns[None, :], other=1.0)
         s = tl.load(sin + at, mask=inside & turns[None, :], other=0.0)
-        first = here[None, :] * c - there[None, :] * s
-        second = there[None, :] * c + here[None, :] * s
-        found = tl.where((column < PLANES)[None, :] | (column >= 2 * PLANES)[None, :], first, second)
+        first = real_part[None, :] * c - imaginary_part[None, :] * s
+        second = imaginary_part[None, :] * c + real_part[None, :] * s
+        values = tl.where((column < PLANES)[None, :] | (column >= 2 * PLANES)[None, :], first, second)
     else:
-        vectors += which * n * WIDTH
+        vectors += index * n * WIDTH
         source = tl.where(turns & (column >= PLANES), real + 1, real)
-        found = tl.load(vectors + row[:, None] * WIDTH + source[None, :], mask=inside, other=0.0)
-    found = tl.where(inside, found, 0.0) * tl.load(scale + which)
-    upper = found.to(tl.float16)
-    at = (which * n + row[:, None]) * PADDED + column[None, :]
+        values = tl.load(vectors + row[:, None] * WIDTH + source[None, :], mask=inside, other=0.0)
+    values = tl.where(inside, values, 0.0) * tl.load(scale + index)
+    upper = values.to(tl.float16)
+    at = (index * n + row[:, None]) * PADDED + column[None, :]
     kept = (row < n)[:, None] & (column < PADDED)[None, :]
     tl.store(high + at, upper, mask=kept)
-    tl.store(low + at, (found - upper.to(tl.float32)).to(tl.float16), mask=kept)
+    tl.store(low + at, (values - upper.to(tl.float32)).to(tl.float16), mask=kept)
 
 
 def _padded(width: int) -> int:

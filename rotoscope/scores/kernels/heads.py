@@ -72,29 +72,29 @@ def _log_means(
         product = tl.dot(a_high, b_high, product)
         product = tl.dot(a_high, b_low, product)
         product = tl.dot(a_low, b_high, product)
-        whole = turn % parts == parts - 1
+        last = turn % parts == parts - 1
         new = _capped(product * unit, softcap, SOFTCAP)
         if HIDES:
             new = tl.where((tl.load(visible + at) > 0)[:, None], new, -INF)
         if not EQUAL:
             new = tl.where((offset < lengths)[None, :], new, -INF)
         if SINGLE:
-            top = tl.where(whole, new, top)
+            top = tl.where(last, new, top)
         elif LARGE:
             higher = tl.maximum(top, new, propagate_nan=tl.PropagateNan.ALL)
             safe = tl.where(higher == -INF, 0.0, higher)
-            total = tl.where(whole, total * tl.exp2(top - safe) + tl.exp2(new - safe), total)
-            top = tl.where(whole, higher, top)
+            total = tl.where(last, total * tl.exp2(top - safe) + tl.exp2(new - safe), total)
+            top = tl.where(last, higher, top)
         else:
-            total += tl.where(whole, tl.exp2(new), 0.0)
-        product = tl.where(whole, 0.0, product)
+            total += tl.where(last, tl.exp2(new), 0.0)
+        product = tl.where(last, 0.0, product)
     if SINGLE:
-        found = top
+        result = top
     elif LARGE:
-        found = tl.where(top == -INF, 0.0, top) + tl.log2(total / lengths[None, :])
+        result = tl.where(top == -INF, 0.0, top) + tl.log2(total / lengths[None, :])
     else:
-        found = tl.log2(total / lengths[None, :])
-    return found
+        result = tl.log2(total / lengths[None, :])
+    return result
 
 
 @triton.jit
@@ -116,9 +116,9 @@ def _direction(difference):
 
 
 @triton.jit
-def _put(sums, column, where, values):
+def _store(sums, column, mask, values):
     """Add what is found along the rows of a tile to a column of sums; rows are added up at the very end."""
-    return sums + tl.where(column == where, tl.sum(values, axis=1)[:, None], 0.0)
+    return sums + tl.where(column == mask, tl.sum(values, axis=1)[:, None], 0.0)
 
 
 @triton.jit
@@ -176,8 +176,8 @@ def _swap_sums(
         lack = tl.minimum(below_a[:, None] + above_b[None, :], above_a[:, None] + below_b[None, :])
         needed = counted & (lack <= furthest)
         if SYMBOLS:
-            mine = tl.load(ids + a, mask=a_in, other=-1)
-            alike = counted & (mine[:, None] == tl.load(ids + b, mask=b_in, other=-2)[None, :])
+            own_ids = tl.load(ids + a, mask=a_in, other=-1)
+            alike = counted & (own_ids[:, None] == tl.load(ids + b, mask=b_in, other=-2)[None, :])
             needed = needed | alike
         if not SKIPS:
             needed = counted
@@ -240,32 +240,32 @@ def _swap_sums(
             for t in tl.static_range(TAUS):
                 per = LOG2E / tl.load(taus + t)
                 w = tl.where(counted, tl.exp2(lack * -per), 0.0)
-                sums = _put(sums, column, t * SUMS, w)
-                sums = _put(sums, column, t * SUMS + 1, w * w)
-                sums = _put(sums, column, t * SUMS + 2, w * positional)
-                sums = _put(sums, column, t * SUMS + 3, w * symbolic)
+                sums = _store(sums, column, t * SUMS, w)
+                sums = _store(sums, column, t * SUMS + 1, w * w)
+                sums = _store(sums, column, t * SUMS + 2, w * positional)
+                sums = _store(sums, column, t * SUMS + 3, w * symbolic)
                 if CENTRED:
-                    sums = _put(sums, column, t * SUMS + 4, w * c_positional)
-                    sums = _put(sums, column, t * SUMS + 5, w * c_symbolic)
+                    sums = _store(sums, column, t * SUMS + 4, w * c_positional)
+                    sums = _store(sums, column, t * SUMS + 5, w * c_symbolic)
                 if VARIANTS:
                     r_lack = tl.minimum(
                         tl.load(weights + 2 * m + a, mask=a_in, other=INF)[:, None] + tl.load(weights + 3 * m + b, mask=b_in, other=INF)[None, :],
                         tl.load(weights + 3 * m + a, mask=a_in, other=INF)[:, None] + tl.load(weights + 2 * m + b, mask=b_in, other=INF)[None, :],
                     )  # fmt: skip
                     w = tl.where(counted, tl.exp2(r_lack * -per), 0.0)
-                    sums = _put(sums, column, t * SUMS + 6, w)
-                    sums = _put(sums, column, t * SUMS + 7, w * w)
-                    sums = _put(sums, column, t * SUMS + 8, w * positional)
-                    sums = _put(sums, column, t * SUMS + 9, w * symbolic)
+                    sums = _store(sums, column, t * SUMS + 6, w)
+                    sums = _store(sums, column, t * SUMS + 7, w * w)
+                    sums = _store(sums, column, t * SUMS + 8, w * positional)
+                    sums = _store(sums, column, t * SUMS + 9, w * symbolic)
                 if SYMBOLS:
                     w = tl.where(alike, tl.exp2(tl.maximum(lack - spare, 0.0) * -per), 0.0)
-                    sums = _put(sums, column, t * SUMS + 10, w)
-                    sums = _put(sums, column, t * SUMS + 11, w * w)
-                    sums = _put(sums, column, t * SUMS + 12, w * positional)
-                    sums = _put(sums, column, t * SUMS + 13, w * symbolic)
-        sums = _put(sums, column, TAUS * SUMS, counted.to(tl.float32))
+                    sums = _store(sums, column, t * SUMS + 10, w)
+                    sums = _store(sums, column, t * SUMS + 11, w * w)
+                    sums = _store(sums, column, t * SUMS + 12, w * positional)
+                    sums = _store(sums, column, t * SUMS + 13, w * symbolic)
+        sums = _store(sums, column, TAUS * SUMS, counted.to(tl.float32))
         if SYMBOLS:
-            sums = _put(sums, column, TAUS * SUMS + 1, alike.to(tl.float32))
+            sums = _store(sums, column, TAUS * SUMS + 1, alike.to(tl.float32))
     sums = tl.sum(sums, axis=0)
     column = tl.arange(0, WIDE)
     sums = tl.where(column == TAUS * SUMS + 2, top_logit, sums)
@@ -288,7 +288,7 @@ def swap_sums(
     keys, k_scale, k_size = in_halves(
         factors, factors.keys.float().contiguous().view(batch * key_heads, n * width), turned=False
     )
-    seen, q_scale, q_size = in_halves(
+    q_halves, q_scale, q_size = in_halves(
         factors, factors.query.float().contiguous().view(heads, width), turned=True
     )
     per_head = per_block.per_head
@@ -305,7 +305,7 @@ def swap_sums(
     padded = keys[0].shape[-1]
     for large in (False, True) if sums_up else (False,):
         _swap_sums[(heads * len(work),)](
-            *seen, *keys, places.spans[0], places.spans[1], factors.visible.to(torch.int8), per_block.own,
+            *q_halves, *keys, places.spans[0], places.spans[1], factors.visible.to(torch.int8), per_block.own,
             per_block.weights, per_block.centred, per_head, symbols, work, taus_on(taus, device), out,
             n, m, max(blocks.lengths), group, factors.softcap or 1.0, len(work), heads // len(symbols), furthest,
             PADDED=padded, DEPTH=min(padded, DEPTH), TILE=tile, COLUMNS=columns, TAUS=len(taus), EQUAL=blocks.equal_length,
@@ -313,10 +313,10 @@ def swap_sums(
             SYMBOLS=ids is not None, SKIPS=blocks.equal_length or not factors.hides, LARGE=large, WIDE=wide, SUMS=SUMS,
             num_warps=WARPS, num_stages=STAGES,
         )  # fmt: skip
-    found = out.sum(1, dtype=torch.float64)
-    counts = found[:, len(taus) * SUMS : len(taus) * SUMS + COUNTS]
+    sums = out.sum(1, dtype=torch.float64)
+    counts = sums[:, len(taus) * SUMS : len(taus) * SUMS + COUNTS]
     counts[:, 2] = out[:, :, len(taus) * SUMS + 2].amax(1).double()
-    return found[:, : len(taus) * SUMS].unflatten(1, (len(taus), SUMS)), counts
+    return sums[:, : len(taus) * SUMS].unflatten(1, (len(taus), SUMS)), counts
 
 
 @lru_cache(maxsize=64)

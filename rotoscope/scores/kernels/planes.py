@@ -87,12 +87,12 @@ def _look(
     for turn in tl.static_range(2):
         for first in range(0, m, STEP):
             block = first + tl.arange(0, STEP)
-            there = block < m
-            length = tl.load(lengths + block, mask=there, other=1)
+            in_block = block < m
+            length = tl.load(lengths + block, mask=in_block, other=1)
             height = tl.full((STEP,), -INF, dtype=tl.float64)
             mean = tl.zeros((STEP,), dtype=tl.float64)
             for offset in range(offsets):
-                inside = there & (offset < length)
+                inside = in_block & (offset < length)
                 at = tl.load(starts + offset * m + block, mask=inside, other=0)
                 if HIDES:
                     inside = inside & (tl.load(visible + at, mask=inside, other=0) > 0)
@@ -105,12 +105,12 @@ def _look(
             mean = tl.log(mean / length) + tl.where(height == -INF, 0.0, height)
             attention = tl.exp(mean) / z
             if turn == 0:
-                most = tl.maximum(most, tl.max(tl.where(there, attention, -INF)))
-                least = tl.minimum(least, tl.min(tl.where(there, attention, INF)))
+                most = tl.maximum(most, tl.max(tl.where(in_block, attention, -INF)))
+                least = tl.minimum(least, tl.min(tl.where(in_block, attention, INF)))
             else:
-                tl.store(own + row * m + block, (mean * LOG2E).to(tl.float32), mask=there)
-                tl.store(weights + (row * 2) * m + block, (most - attention).to(tl.float32), mask=there)
-                tl.store(weights + (row * 2 + 1) * m + block, (attention - least).to(tl.float32), mask=there)
+                tl.store(own + row * m + block, (mean * LOG2E).to(tl.float32), mask=in_block)
+                tl.store(weights + (row * 2) * m + block, (most - attention).to(tl.float32), mask=in_block)
+                tl.store(weights + (row * 2 + 1) * m + block, (attention - least).to(tl.float32), mask=in_block)
     about += row * 4
     tl.store(about, (tl.log(z) - tilted / z).to(tl.float32))  # entropy
     tl.store(about + 1, (tl.sqrt(square) / LOG2E).to(tl.float32))  # norm of the logits
@@ -120,7 +120,7 @@ def _look(
 
 
 @triton.jit
-def _seen(at, cos, sin, q_real, q_imaginary, inside):
+def _turned_query(at, cos, sin, q_real, q_imaginary, inside):
     """The plane's query as seen from some positions."""
     c = tl.load(cos + at, mask=inside, other=0.0)
     s = tl.load(sin + at, mask=inside, other=0.0)
@@ -174,7 +174,7 @@ def _swap_sums(
                 for offset in range(offsets):
                     at_a = tl.load(starts + offset * m + a, mask=a_in, other=0)
                     at_b = tl.load(starts + offset * m + b, mask=b_in, other=0)
-                    s_real, s_imaginary = _seen(at_a, cos, sin, q_real, q_imaginary, a_in)
+                    s_real, s_imaginary = _turned_query(at_a, cos, sin, q_real, q_imaginary, a_in)
                     k_real = tl.load(keys + at_b, mask=b_in, other=0.0)
                     k_imaginary = tl.load(keys + n + at_b, mask=b_in, other=0.0)
                     first = s_real[:, None] * k_real[None, :] + s_imaginary[:, None] * k_imaginary[None, :]
@@ -185,7 +185,7 @@ def _swap_sums(
                         first = tl.where(offset < length_b[None, :], first, -INF)
                         at_a = tl.load(ends + offset * m + a, mask=a_in, other=0)
                         at_b = tl.load(ends + offset * m + b, mask=b_in, other=0)
-                    s_real, s_imaginary = _seen(at_b, cos, sin, q_real, q_imaginary, b_in)
+                    s_real, s_imaginary = _turned_query(at_b, cos, sin, q_real, q_imaginary, b_in)
                     k_real = tl.load(keys + at_a, mask=a_in, other=0.0)
                     k_imaginary = tl.load(keys + n + at_a, mask=a_in, other=0.0)
                     second = k_real[:, None] * s_real[None, :] + k_imaginary[:, None] * s_imaginary[None, :]
@@ -229,12 +229,14 @@ def _swap_sums(
                     positional = w1 * v1 + w2 * v2
                     symbolic = w1 * v2 + w2 * v1
                 else:
-                    mine = tl.exp2(own_a + top_real)
+                    own_real = tl.exp2(own_a + top_real)
                     other = tl.exp2(own_b + top_real)
-                    size = (upper * upper + lower * lower) * ((mine * mine)[:, None] + (other * other)[None, :])
+                    size = (upper * upper + lower * lower) * (
+                        (own_real * own_real)[:, None] + (other * other)[None, :]
+                    )
                     size = tl.rsqrt(tl.where(counted, size, 1.0))
-                    positional = (upper * mine[:, None] + lower * other[None, :]) * size
-                    symbolic = (upper * other[None, :] + lower * mine[:, None]) * size
+                    positional = (upper * own_real[:, None] + lower * other[None, :]) * size
+                    symbolic = (upper * other[None, :] + lower * own_real[:, None]) * size
                 for t in tl.static_range(TAUS):
                     per = LOG2E / tl.load(taus + t)
                     w = tl.where(counted, tl.exp2(lack * -per), 0.0)
