@@ -25,6 +25,7 @@ import torch
 from rotoscope.measures.batches import Batch, Halving
 from rotoscope.measures.null import Null
 from rotoscope.models.layer import LayerReading
+from rotoscope.models.reader import HeadReader
 from rotoscope.models.rerun import Beginning, Reruns
 from rotoscope.runs.result import Tables
 from rotoscope.scores.attention import log_normaliser
@@ -116,7 +117,7 @@ def choose_swaps(
     query = batch.queries[-1]
     tokens, blocks = batch.tokens[k : k + 1, : query + 1], batch.blocks_for(query)
     pairs = swappable(len(blocks), paired=swapping.paired)
-    layers, weight = _closed_form(runs, tokens, blocks, swapping, scale, pairs)
+    layers, weight = _closed_form(runs.reader, tokens, blocks, swapping, scale, pairs)
     chosen = heaviest(weight, swapping.swaps)
     # Swaps that begin at the same place keep the same beginning.
     order = [pairs[swap] for swap in sorted(chosen.tolist())]
@@ -172,7 +173,7 @@ class ChosenSwaps:
 
 
 def _closed_form(
-    runs: Reruns,
+    reader: HeadReader,
     tokens: Tensor,
     blocks: Blocks,
     swapping: Swapping,
@@ -210,7 +211,7 @@ def _closed_form(
             real[0],
         )
 
-    runs.reader.read(tokens, (tokens.shape[1] - 1,), visit)
+    reader.read(tokens, (tokens.shape[1] - 1,), visit)
     return read, weight[columns]
 
 
@@ -370,6 +371,31 @@ def paired_scores(runs: Reruns, batch: Batch, swapping: Swapping, heads: frozens
     """Scores of some heads on a batch, every block of the prompt moved together with the block before it."""
     rows = swap_at_depths(runs, batch, replace(swapping, depths=(0,), heads=heads, paired=True))
     return {"paired_prompts": permuted_rows(rows)}
+
+
+def gaussian_permuted(before: Null, after: Null, batch: Batch) -> pd.DataFrame:
+    """Scores of every head on the one prompt of a batch where keys hold no content: Gaussian ones, drawn anew after every swap.
+
+    Rows as of `swap_at_depths` at depth 0, over all swaps. Which slot gets more attention after the swap is left to the query,
+    the rotation and the keys' shared direction.
+    """
+    query = batch.queries[-1]
+    tokens, blocks = batch.tokens[:, : query + 1], batch.blocks_for(query)
+    n, swapping = tokens.shape[1], Swapping()
+    pairs = swappable(len(blocks))
+    layers, _ = _closed_form(
+        before.reader, tokens, blocks, swapping, partial(before.transform, batch=batch), pairs
+    )
+    swaps = Swaps.of(blocks, pairs, n, before.reader.device)
+
+    def visit(reading: LayerReading) -> None:
+        drawn = after.transform(reading, batch).at(0).real()
+        layer = layers[reading.layer]
+        slots = swaps.after_swap(drawn.expand(len(pairs), -1, -1))
+        layer.after[0] = [cosines(slots, swaps.before_swap(layer.before))]
+
+    before.reader.read(tokens, (n - 1,), visit)
+    return _rows(batch, 0, layers, torch.tensor(pairs), swapping)
 
 
 def null_scores(

@@ -93,18 +93,14 @@ def _covered(rows: pd.DataFrame) -> pd.DataFrame:
 def resampled_borders(rows: pd.DataFrame, gamma: float = GAMMA, replicates: int = 1000) -> list[Border]:
     """The border of every resample of the prompts: which heads are pure symbolic and which follow is decided anew."""
     rows = _covered(rows)
-    wide = {
-        score: rows.pivot(index="prompt", columns=HEAD, values=score) for score in (*SCORES, *INPUT_SCORES)
-    }
+    wide = {score: rows.pivot(index="prompt", columns=HEAD, values=score) for score in (*SCORES, *INPUT_SCORES)}
     layers = wide[SCORES[0]].columns.get_level_values("layer").to_numpy()
     times = resamples(len(wide[SCORES[0]]), replicates)
     drawn = {score: resampled(table.to_numpy(dtype=float), times) for score, table in wide.items()}
     pure = purity_codes(drawn[SCORES[0]], drawn[SCORES[1]], gamma) == CLASSES.index("symbolic")
     known = pure & ~np.isnan(drawn[INPUT_SCORES[0]])
     follows = drawn[INPUT_SCORES[1]] > drawn[INPUT_SCORES[0]]
-    return [
-        border(layers[chosen], moved[chosen]) for chosen, moved in zip(known, follows, strict=True)
-    ]
+    return [border(layers[chosen], moved[chosen]) for chosen, moved in zip(known, follows, strict=True)]
 
 
 def turnover(
@@ -116,7 +112,7 @@ def turnover(
     and of every kind of null, each with an exact p of at most .05. `layers` is the number of layers of the model.
     """
     heads = symbolic_heads_in_prompt(rows, gamma)
-    at, follows = heads["layer"].to_numpy(), heads["follows"].to_numpy(dtype=bool)
+    at, follows = heads["layer"].to_numpy(), heads["follows"].to_numpy(dtype=bool, copy=True)
     best = border(at, follows)
     result: dict[str, Any] = {
         "symbolic_heads": len(heads),
@@ -174,8 +170,12 @@ class TurnoverStudy(SavedRun):
 
     kind = "turnover"
 
-    tasks = Table("One row per (task, size): accuracy, log-likelihood of the answer, and the figures over heads.")
-    verdicts = Table("One row per (task, size, null, statistic): value, interval, null and verdict.", optional=True)
+    tasks = Table(
+        "One row per (task, size): accuracy, log-likelihood of the answer, and the figures over heads."
+    )
+    verdicts = Table(
+        "One row per (task, size, null, statistic): value, interval, null and verdict.", optional=True
+    )
     heads = Table("One row per (task, size, layer, head): scores at the own layer and class.")
     permuted = Table("One row per (size, prompt, layer, head): scores with the prompt permuted, and paired.")
     null_permuted = Table("The same of the pure symbolic heads of every draw of a null.", optional=True)
@@ -210,7 +210,9 @@ class TurnoverStudy(SavedRun):
         rows = self.permuted[self.permuted["size"] == size]
         heads = symbolic_heads_in_prompt(rows).merge(_paired_means(rows), on=HEAD, how="left")
         heads["place"] = ~heads["follows"] & (heads["paired_positional_score"] > heads["paired_symbolic_score"])
-        heads["context"] = ~heads["follows"] & (heads["paired_positional_score"] < heads["paired_symbolic_score"])
+        heads["context"] = ~heads["follows"] & (
+            heads["paired_positional_score"] < heads["paired_symbolic_score"]
+        )
         groups = heads.groupby("layer")
         table = groups[["follows", "place", "context"]].sum().astype(int)
         means = groups[INPUT_SCORES].mean()
@@ -233,7 +235,4 @@ def _paired_means(rows: pd.DataFrame) -> pd.DataFrame:
         return rows[HEAD].drop_duplicates().assign(**dict.fromkeys(names, np.nan))
     known = rows.dropna(subset=["paired_covered_share"])
     counted = covered_rows(known, "paired_covered_share", HEAD, rows["prompt"].nunique())
-    means = known[counted].groupby(HEAD)[names].mean().reset_index()
-    return means
-
-
+    return known[counted].groupby(HEAD)[names].mean().reset_index()

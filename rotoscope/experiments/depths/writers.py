@@ -106,12 +106,12 @@ def plan_gates(
         if group not in drawn:
             drawn.add(group)
             dice = random.Random(f"{seed} {what.condition} {what.layer} {len(heads)}")
-            for draw, chosen in enumerate(_controls(heads, positional, head_counts, controls, dice)):
+            for draw, chosen in enumerate(control_sets(heads, positional, head_counts, controls, dice)):
                 gates.setdefault(chosen, []).append(replace(group, draw=draw))
     return gates
 
 
-def _controls(
+def control_sets(
     heads: Sequence[Head],
     positional: Sequence[Head],
     head_counts: Sequence[int],
@@ -159,10 +159,10 @@ class Writers:
     def measure(self, run: Run[SwapDepths]) -> Iterator[None]:
         """One piece for every gate, each when it is asked for."""
         for number, heads in enumerate(self.gates):
-            run.piece(f"writers-{number:05d}", partial(self._under, heads))
+            run.piece(f"writers-{number:05d}", partial(self.under, heads))
             yield
 
-    def _under(self, heads: frozenset[Head]) -> Tables:
+    def under(self, heads: frozenset[Head]) -> Tables:
         """What all readers above some silenced heads follow."""
         if not self._chosen:
             self._chosen = [
