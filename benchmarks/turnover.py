@@ -13,6 +13,7 @@ import argparse
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
@@ -31,8 +32,9 @@ from rotoscope.experiments.profile.run import describe, subject_settings
 from rotoscope.measures.batches import batches
 from rotoscope.measures.losses import answer_logits, answer_losses, answering
 from rotoscope.measures.null import make_nulls
-from rotoscope.models.gate import Gate, gated, mean_outputs
+from rotoscope.models.interventions import Attend, AttentionInput, intervening
 from rotoscope.models.reader import HeadReader
+from rotoscope.models.sites import readable_attention
 from rotoscope.runs.result import Tables
 from rotoscope.runs.run import Run
 from rotoscope.stats.aggregate import HEAD, INPUT_SCORES, PAIRED_SCORES, SCORES
@@ -90,7 +92,7 @@ def study(subject: Any, plan: Plan, out: str | None, parts: Sequence[str]) -> Tu
     run = Run(TurnoverStudy, settings, out, device=subject.device.type)
     if run.finished is not None:
         return run.finished
-    reader = HeadReader(subject.model)
+    reader = subject.reader()
     work = _Study(subject, reader, plan, run)
     for part in parts:
         began = time.perf_counter()
@@ -128,7 +130,7 @@ class _Study:
             ("binding", size, partial(self.binding, size, plan.longest_prompts if size > 128 else plan.prompts))
             for size in plan.sizes
         ]
-        lists = {"lookup": rs.tasks.lookup, "recall": rs.tasks.recall}
+        lists: dict[str, Any] = {"lookup": rs.tasks.lookup, "recall": rs.tasks.recall}
         cases += [
             (name, size, partial(task, self.subject, size, plan.prompts, seed))
             for name, task in lists.items()
@@ -270,7 +272,7 @@ class _Study:
         for size in self.plan.cause_sizes:
             self.run.piece(f"causes-{size:04d}", partial(self._causes, size, means))
 
-    def _causes(self, size: int, means: dict[Head, torch.Tensor]) -> Tables:
+    def _causes(self, size: int, means: dict[int, torch.Tensor]) -> Tables:
         try:
             prompts = self.binding(size, self.plan.cause_prompts, self.plan.seed + 2000, equal_length=True)
         except RotoscopeError as problem:
@@ -279,9 +281,8 @@ class _Study:
         work = batches(prompts, "task", self.plan.batch_tokens or 4096)
         rows = []
         for name, draw, heads in self._conditions():
-            gate = Gate(heads=frozenset(heads), means=means)
             losses, correct = [], []
-            with gated(self.reader, gate), answering(self.subject.model):
+            with silenced(self.reader, heads, means), answering(self.subject.model):
                 for batch in work:
                     loss, right = answer_losses(answer_logits(self.subject, batch), batch)
                     losses += loss.mean(1).tolist()
@@ -352,6 +353,37 @@ class _Study:
         profile = rs.profile(self.subject, prompts, frequencies=names, **options)
         columns = [*HEAD, "frequency_id", "angle", *SCORES, "logit_norm", "max_logit"]
         return {"frequencies": profile.frequencies[columns].merge(heads[[*HEAD, "follows"]], on=HEAD)}
+
+
+def mean_outputs(reader: HeadReader, prompts: Sequence[torch.Tensor]) -> dict[int, torch.Tensor]:
+    """What the heads of every layer write in the mean over all positions of some prompts: [heads, d] by layer."""
+    totals: dict[int, torch.Tensor] = {}
+
+    def note(inputs: AttentionInput, attend: Attend) -> torch.Tensor:
+        output = attend(inputs)
+        totals[inputs.layer] = totals.get(inputs.layer, 0) + output.double().sum((0, 1))
+        return output
+
+    with readable_attention(reader.model), intervening(reader.model, reader.sites, note), torch.no_grad():
+        for tokens in prompts:
+            reader.model(tokens.to(reader.device), use_cache=False)
+    positions = sum(tokens.numel() for tokens in prompts)
+    return {layer: total / positions for layer, total in totals.items()}
+
+
+@contextmanager
+def silenced(reader: HeadReader, heads: Sequence[Head], means: dict[int, torch.Tensor]) -> Iterator[None]:
+    """A context in which some heads write their mean output, whatever they see."""
+
+    def replace_output(inputs: AttentionInput, attend: Attend) -> torch.Tensor:
+        output = attend(inputs).clone()
+        chosen = [head for layer, head in heads if layer == inputs.layer]
+        output[:, :, chosen] = means[inputs.layer][chosen].to(output)
+        return output
+
+    hooks = dict.fromkeys({layer for layer, _ in heads}, replace_output)
+    with readable_attention(reader.model), intervening(reader.model, reader.sites, hooks):
+        yield
 
 
 def _small(rows: pd.DataFrame) -> pd.DataFrame:

@@ -22,5 +22,13 @@ EXPERIMENT = Experiment(
             picture="depth_map",
             classes="turns",
         ),
+        ResultKind(
+            name="turnover",
+            result="turnover:TurnoverStudy",
+            title="Where place turns into symbol in {name}",
+            figures="turnover_figures:turnover_figures",
+            picture="turnover_layers",
+            accuracy="tasks",
+        ),
     ),
 )

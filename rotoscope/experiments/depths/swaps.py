@@ -384,7 +384,7 @@ def gaussian_permuted(before: Null, after: Null, batch: Batch) -> pd.DataFrame:
     n, swapping = tokens.shape[1], Swapping()
     pairs = swappable(len(blocks))
     layers, _ = _closed_form(
-        before.reader, tokens, blocks, swapping, partial(before.transform, batch=batch), pairs
+        before.reader, tokens, blocks, swapping, lambda reading: before.transform(reading, batch), pairs
     )
     swaps = Swaps.of(blocks, pairs, n, before.reader.device)
 

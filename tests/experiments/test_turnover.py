@@ -1,0 +1,145 @@
+"""The turnover layer, on heads made up so that it must be found, or must not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import rotoscope as rs
+from benchmarks.turnover import REDUCED, study
+from rotoscope.experiments.depths.turnover import (
+    FOUND,
+    NO_BORDER,
+    NOT_FOUND,
+    TurnoverStudy,
+    border,
+    symbolic_heads_in_prompt,
+    turnover,
+)
+from rotoscope.experiments.depths.turnover_figures import turnover_layers
+from rotoscope.runs.record import RunRecord, SubjectRecord
+
+LAYERS, HEADS = 12, 6
+
+
+def rows(follows: np.ndarray, prompts: int = 6, seed: int = 0) -> pd.DataFrame:
+    """Heads that are pure symbolic at their layer; `follows` [layers, heads] says what they do in the prompt."""
+    noise = np.random.default_rng(seed)
+    keys = [(prompt, *head) for prompt in range(prompts) for head in np.ndindex(follows.shape)]
+    table = pd.DataFrame(keys, columns=["prompt", "layer", "head"])
+    score = follows[table["layer"], table["head"]] * 0.9 + 0.05 + noise.normal(0, 0.02, len(table))
+    own = {"positional_score": 0.02, "symbolic_score": 0.99, "covered_share": 1.0}
+    return table.assign(**own, input_symbolic_score=score, input_positional_score=1 - score)
+
+
+def from_layer(layer: int) -> np.ndarray:
+    return np.broadcast_to(np.arange(LAYERS)[:, None] >= layer, (LAYERS, HEADS))
+
+
+def at_random(seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).random((LAYERS, HEADS)) < 0.5
+
+
+def draws(count: int = 19) -> pd.DataFrame:
+    parts = [
+        rows(at_random(100 + draw), prompts=2).assign(null_name=name, draw=draw)
+        for name in ("random", "gaussian")
+        for draw in range(count)
+    ]
+    return pd.concat(parts, ignore_index=True)
+
+
+def by_hand(layers: np.ndarray, follows: np.ndarray) -> tuple[float, float]:
+    """The first border with the fewest errors, and its strength, head by head."""
+    guess = min(follows.sum(), (~follows).sum())
+    best = (guess, np.nan)
+    for at in sorted(set(layers))[1:]:
+        sides = [[k for k in range(len(layers)) if (layers[k] >= at) == above] for above in (False, True)]
+        if min(map(len, sides)) >= 4:
+            errors = sum(follows[k] for k in sides[0]) + sum(not follows[k] for k in sides[1])
+            best = min(best, (errors, at), key=lambda pair: pair[0])
+    return best[1], 0.0 if np.isnan(best[1]) else 1 - best[0] / guess
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_border_has_the_fewest_errors(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    layers = np.sort(random.integers(0, 8, 30))
+    follows = random.random(30) < layers / 8
+    best = border(layers, follows)
+    assert (best.layer, best.strength) == pytest.approx(by_hand(layers, follows), nan_ok=True)
+
+
+def test_a_turnover_is_found_where_it_is() -> None:
+    result = turnover(rows(from_layer(7)), draws(), layers=LAYERS)
+    assert (result["turnover_layer"], result["last_below"], result["strength"]) == (7, 6, 1)
+    assert result["layer_low"] <= 7 <= result["layer_high"]
+    assert result["relative_depth"] == pytest.approx(7 / 12)
+    assert result["verdict"] == FOUND
+    assert result["p_random"] == result["p_gaussian"] == 1 / 20
+    noisy = from_layer(7) ^ (np.random.default_rng(1).random((LAYERS, HEADS)) < 0.1)
+    assert turnover(rows(noisy), draws(), layers=LAYERS)["turnover_layer"] == 7
+
+
+@pytest.mark.parametrize(
+    "follows",
+    [from_layer(0), from_layer(LAYERS), ~from_layer(6), at_random(3)],
+    ids=["all follow", "all stay", "the other way round", "at random"],
+)
+def test_no_turnover_is_found_where_there_is_none(follows: np.ndarray) -> None:
+    assert turnover(rows(follows), draws(), layers=LAYERS)["verdict"] == NOT_FOUND
+
+
+def test_without_both_nulls_nothing_is_called_a_turnover() -> None:
+    assert turnover(rows(from_layer(7)), layers=LAYERS)["verdict"] == "undecided"
+    random = draws().query("null_name == 'random'")
+    assert turnover(rows(from_layer(7)), random, layers=LAYERS)["verdict"] == "undecided"
+    assert turnover(rows(from_layer(7)), draws(5), layers=LAYERS)["verdict"] != FOUND  # p cannot be .05
+    assert (
+        turnover(rows(from_layer(7)), rows(from_layer(6)).assign(null_name="random", draw=0))["verdict"]
+        != FOUND
+    )
+
+
+def test_what_a_model_with_hardly_a_symbolic_head_says() -> None:
+    few = rows(from_layer(7)).query("head == 0 and layer in (3, 8)")
+    assert turnover(few)["verdict"] == NOT_FOUND
+    none = rows(from_layer(7)).assign(symbolic_score=0.5)
+    assert (turnover(none)["symbolic_heads"], turnover(none)["verdict"]) == (0, NOT_FOUND)
+    assert border(np.array([1, 2]), np.array([False, True])) == NO_BORDER
+    thin = rows(from_layer(7)).assign(covered_share=0.4)
+    assert symbolic_heads_in_prompt(thin).empty
+
+
+def test_the_figure_counts_heads_by_layer() -> None:
+    table = rows(from_layer(7)).assign(size=16)
+    paired = {"paired_positional_score": 1.0, "paired_symbolic_score": 0.0, "paired_covered_share": 1.0}
+    context = table["head"] == 0
+    table = table.assign(**paired)
+    table.loc[context, ["paired_positional_score", "paired_symbolic_score"]] = [0.1, 0.9]
+    tasks = pd.DataFrame([{"task": "binding", "size": 16, "accuracy": 0.92}])
+    record = RunRecord(kind="turnover", subject=SubjectRecord(name="made", layers=LAYERS))
+    nulls = draws().assign(size=16)
+    run = TurnoverStudy(record, {"permuted": table, "tasks": tasks, "null_permuted": nulls})
+    assert run.turnovers["verdict"].tolist() == [FOUND]
+    layers = run.by_layer(16).set_index("layer")
+    assert layers.loc[3, ["heads", "follows", "place", "context"]].tolist() == [6, 0, 5, 1]
+    assert layers.loc[8, ["heads", "follows", "place", "context"]].tolist() == [6, 6, 0, 0]
+    axes = turnover_layers(run).axes[0]
+    assert axes.get_title(loc="left") == "made: 16 facts, accuracy 0.92: turnover"
+    assert sum(bar.get_height() for bar in axes.patches if hasattr(bar, "get_height")) >= LAYERS * HEADS
+
+
+@pytest.mark.slow
+def test_a_random_model_has_no_turnover(stand_in: rs.Subject, tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    sizes = {"sizes": (4,), "list_sizes": (), "permuted": (4,), "null_sizes": (4,), "cause_sizes": (4,)}
+    small = {"prompts": 3, "permuted_prompts": 3, "depth_size": 4, "depth_prompts": 2, "cause_prompts": 3}
+    plan = replace(REDUCED, **sizes, **small, controls=2, draws=2)
+    run = study(stand_in, plan, str(tmp_path / "run"), ("tasks", "permuted", "causes", "depths", "writers"))
+    assert (run.turnovers["verdict"] == NOT_FOUND).all()
+    assert rs.open(tmp_path / "run").turnovers["symbolic_heads"].equals(run.turnovers["symbolic_heads"])
