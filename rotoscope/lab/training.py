@@ -37,6 +37,8 @@ from rotoscope.tasks.multihop_frames import MultiHops
 STATES_KEPT = 2
 SAVING = 0.02
 """The most of its time that a training spends on states to go on from, the first and the last aside."""
+WRITING_S = 5.0
+"""Seconds between two writings of tables; what was not written is made again anyway, from the last state on."""
 SMALL = 64
 """Up to this width a CPU trains faster with one thread."""
 
@@ -148,6 +150,17 @@ class _Trainee:
     seconds: dict[str, float] = field(
         default_factory=lambda: dict.fromkeys(("training_s", "accuracy_s", "watching_s", "saving_s"), 0.0)
     )
+    unwritten: list[Tables] = field(default_factory=list)
+    """The tables of evaluations since the last writing."""
+
+    def write_tables(self, point: int) -> None:
+        """Write what the evaluations up to a step gave, as one piece of the run."""
+        names = dict.fromkeys(name for tables in self.unwritten for name in tables)
+        parts = {name: [tables[name] for tables in self.unwritten if name in tables] for name in names}
+        self.run.add(
+            _key(point), {name: pd.concat(tables, ignore_index=True) for name, tables in parts.items()}
+        )
+        self.unwritten = []
 
 
 def _train(
@@ -196,6 +209,8 @@ class _TrainingWork:
         self.warnings: list[str] = []
         self.save_again = 0.0
         """When it is time for another state, by the clock."""
+        self.write_again = 0.0
+        """When it is time to write tables."""
         self.resumed_at = self._resume()
 
     def advance_to(self, point: int) -> None:
@@ -225,11 +240,16 @@ class _TrainingWork:
                 if point in self.settings.checkpoint_steps:
                     save = partial(save_checkpoint, model=look.model, samples=look.held_out)
                     trainee.run.beside(f"checkpoint-{point}", save)
-                trainee.run.add(_key(point), {"metrics": metrics} | tables)
+                trainee.unwritten.append({"metrics": metrics} | tables)
                 trainee.run.log(_line(metrics))
-        if point == self.settings.steps or (
-            point in self.settings.saved and time.perf_counter() >= self.save_again
-        ):
+        now, last = time.perf_counter(), point == self.settings.steps
+        saving = last or (point in self.settings.saved and now >= self.save_again)
+        if saving or now >= self.write_again:
+            with self._timed("saving_s", *self.trainees):
+                for trainee in self.trainees:
+                    trainee.write_tables(point)
+            self.write_again = time.perf_counter() + WRITING_S
+        if saving:
             self._save_states(point, states)
 
     def _save_states(self, point: int, states: Sequence[dict[str, Tensor]]) -> None:

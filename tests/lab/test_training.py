@@ -21,6 +21,7 @@ from rotoscope.lab import training
 from rotoscope.lab.sequences import training_sequences
 from rotoscope.lab.settings import TrainSettings
 from rotoscope.lab.trainer import Trainer
+from rotoscope.runs.run import Run
 from tests.campaign.kinds import forked
 from tests.waiting import wait_until
 
@@ -182,21 +183,36 @@ def test_a_damaged_state_is_named_and_the_one_before_it_used(
     )
 
 
-def test_states_take_a_small_share_of_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a clock of our own: a look takes 30 s, a state 1 s, so that one is due every 50 s: after 10 steps, 30, ..."""
-    now, saved = [0.0], list[int]()
+@pytest.mark.parametrize(
+    ("look_s", "states", "pieces"),
+    [(30.0, [10, 30, 50, 60], [0, 10, 20, 30, 40, 50, 60]), (2.0, [10, 60], [0, 10, 30, 60])],
+)
+def test_saving_takes_a_small_share_of_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, look_s: float, states: list[int], pieces: list[int]
+) -> None:
+    """On a clock of our own: a state takes 1 s, so that one is due every 50 s; tables are written every 5 s and with states."""
+    now, saved, added = [0.0], list[int](), list[str]()
+    add = Run.add
 
     def look(evaluation):
-        now[0] += 30.0
+        now[0] += look_s
 
-    def save(one, point, state):
+    def save(trainee, point, state):
         now[0] += 1.0
         saved.append(point)
 
+    def count(self, key, tables):
+        added.append(key)
+        add(self, key, tables)
+
     monkeypatch.setattr(training.time, "perf_counter", lambda: now[0])
     monkeypatch.setattr(training, "_save", save)
-    rs.lab.train("letter", "mini", out=tmp_path / "run", on_evaluate=look, device="cpu", **TINY | {"steps": 60})
-    assert saved == [10, 30, 50, 60]
+    monkeypatch.setattr(Run, "add", count)
+    settings = TINY | {"steps": 60}
+    run = rs.lab.train("letter", "mini", out=tmp_path / "run", on_evaluate=look, device="cpu", **settings)
+    assert saved == states
+    assert added == [*(f"step-{step:08d}" for step in pieces), "test"]
+    assert run.metrics["step"].unique().tolist() == [0, 10, 20, 30, 40, 50, 60]
 
 
 @pytest.mark.parametrize("task", ["number", "letter"])
