@@ -92,18 +92,18 @@ def known_table(heads: pd.DataFrame, scores: pd.DataFrame, nulls: pd.DataFrame) 
 
 def _cell(joined: pd.DataFrame, of_class: pd.Series, of_type: pd.Series) -> dict[str, float]:
     """How many heads of a class are of a kind, and what shuffling the classes within every layer gives."""
-    both = int((of_class & of_type).sum())
+    overlap = int((of_class & of_type).sum())
     chances = np.ones(1)
     layers = pd.DataFrame({"all": 1, "a": of_class, "b": of_type}).groupby(joined["layer"]).sum()
     for size, a, b in layers.to_numpy(dtype=int):
         chances = np.convolve(chances, _overlap(size, a, b))
     reached = np.cumsum(chances)
     low, high = (int(np.searchsorted(reached, end)) for end in INTERVAL)
-    p = min(1.0, 2 * min(float(chances[: both + 1].sum()), float(chances[both:].sum())))
+    p = min(1.0, 2 * min(float(chances[: overlap + 1].sum()), float(chances[overlap:].sum())))
     certain = np.count_nonzero(chances > 0) == 1
     return {
         "of_type": int(of_type.sum()),
-        "heads": both,
+        "heads": overlap,
         "expected": float(chances @ np.arange(len(chances))),
         "low": low,
         "high": high,
@@ -126,9 +126,9 @@ def known_overview(heads: pd.DataFrame, scores: pd.DataFrame, nulls: pd.DataFram
         .merge(known_types(scores, nulls), on=PLACE, suffixes=("", "_type"))
     )
     rows = []
-    for kind, some in cells.groupby("known_type", sort=False):
-        row = {"known_type": kind, "heads": int(some["of_type"].iloc[0])}
-        for cell in some.to_dict("records"):
+    for kind, of_kind in cells.groupby("known_type", sort=False):
+        row = {"known_type": kind, "heads": int(of_kind["of_type"].iloc[0])}
+        for cell in of_kind.to_dict("records"):
             mark = "*" if cell["verdict"] == BEYOND else ""
             row[cell["head_class"]] = f"{cell['heads']}{mark} ({cell['expected']:.1f})" if row["heads"] else "0"
         best = joined[joined[f"{kind}_type"]].nlargest(STRONGEST, kind)
@@ -179,7 +179,7 @@ def known_heads(
     (or several) or `tokens` [prompts, n], sixteen prompts of 32 random tokens are shown, each written twice, and of plain
     prose the delimiters, where the model has a tokenizer for it.
     """
-    if sum(given is not None for given in (prompts, text, tokens)) > 1:
+    if sum(source is not None for source in (prompts, text, tokens)) > 1:
         raise RotoscopeError("give one of: prompts, text, tokens")
     subject = load(subject)
     if prompts is not None:
@@ -194,9 +194,9 @@ def known_heads(
     reader = subject.reader(identity=subject.fingerprint)
     reader.check_predicts("copying heads are told by what the model says")
     longest = max(len(prompt.tokens) for prompts in shown for prompt in prompts)
-    what = f"one prompt of {longest:,} tokens, all of them queries,"
-    check_memory(what, prompt_bytes(reader, longest), reader.device, "use shorter prompts")
-    with progress_bar("known heads", sum(len(some) for some in shown), show_progress) as bar:
+    size_words = f"one prompt of {longest:,} tokens, all of them queries,"
+    check_memory(size_words, prompt_bytes(reader, longest), reader.device, "use shorter prompts")
+    with progress_bar("known heads", sum(len(part) for part in shown), show_progress) as bar:
         return scores_of_heads(reader, shown, subject.tokenizer, bar=bar)
 
 
@@ -227,20 +227,20 @@ def _random_repeats(subject: Subject, seed: int) -> Prompts:
 
 def _texts(subject: Subject, texts: list[str]) -> Prompts:
     tokenizer = tokenizer_of(subject)
-    if not texts or not all(one.strip() for one in texts):
+    if not texts or not all(text.strip() for text in texts):
         raise TaskError("an empty text has no tokens to look at")
     items = []
-    for one in texts:
-        ids = encode(tokenizer, one, start=tokenizer.bos_token_id is not None).ids
-        items.append(Prompt(ids, (len(ids) - 1,), text=one))
+    for text in texts:
+        ids = encode(tokenizer, text, start=tokenizer.bos_token_id is not None).ids
+        items.append(Prompt(ids, (len(ids) - 1,), text=text))
     return Prompts("text", tuple(items))
 
 
 def check_prompts(shown: list[Prompts]) -> None:
     """At least three tokens: a query, one to look at, and the first one, which is for the sink alone."""
-    if not any(len(some) for some in shown):
+    if not any(len(part) for part in shown):
         raise RotoscopeError("no prompts were given")
-    shortest = min(len(prompt.tokens) for some in shown for prompt in some)
+    shortest = min(len(prompt.tokens) for part in shown for prompt in part)
     if shortest < 3:
         raise TaskError(
             f"a prompt of {shortest} token{'s' * (shortest != 1)}: a head needs two tokens before the query to choose between"
@@ -279,32 +279,32 @@ def scores_of_heads(
 
 def _score(reader: HeadReader, batch: Batch, tokenizer: Any, transform: Transform | None) -> pd.DataFrame:
     tokens = batch.tokens.to(reader.device)
-    wanted = targets(tokens, _delimiters(batch.tokens, tokenizer).to(tokens.device))
-    following = copied(tokens, wanted[LOOKED_AT.index("induction")])
-    asked = torch.cat((wanted, following[None])).any(-1)  # [patterns and copying, batch, queries]
+    looked_for = targets(tokens, _delimiters(batch.tokens, tokenizer).to(tokens.device))
+    following = copied(tokens, looked_for[LOOKED_AT.index("induction")])
+    has_target = torch.cat((looked_for, following[None])).any(-1)  # [patterns and copying, batch, queries]
     shares: list[Tensor] = []
     looks: list[Tensor] = []
 
     def visit(layer: LayerReading) -> None:
         if transform is not None:
             layer = transform(layer, batch)
-        seen = wanted.to(layer.keys.device), following.to(layer.keys.device)
-        found, looked = [], []
+        masks = looked_for.to(layer.keys.device), following.to(layer.keys.device)
+        parts, looked = [], []
         rows = max(1, MOST_WEIGHTS // (tokens.numel() * layer.query.shape[1:3].numel()))
         for start in range(0, tokens.shape[1], rows):
             part = slice(start, start + rows)
             attention = layer.part(part).attention()
-            found.append(share_on(attention, seen[0][:, :, part]))
-            looked.append(most_attended_in(attention, seen[1][:, part]))
-        shares.append(torch.stack(found).sum(0).cpu())
+            parts.append(share_on(attention, masks[0][:, :, part]))
+            looked.append(most_attended_in(attention, masks[1][:, part]))
+        shares.append(torch.stack(parts).sum(0).cpu())
         looks.append(torch.cat(looked, -1).cpu())
 
-    every = tuple(range(tokens.shape[1]))
-    said = reader.read(tokens, every, visit, keep=every[:-1]).argmax(-1).cpu() == batch.tokens[:, 1:]
-    count = asked.sum(-1).float().cpu()  # [patterns and copying, batch]
+    positions = tuple(range(tokens.shape[1]))
+    right = reader.read(tokens, positions, visit, keep=positions[:-1]).argmax(-1).cpu() == batch.tokens[:, 1:]
+    count = has_target.sum(-1).float().cpu()  # [patterns and copying, batch]
     tables = []
     for layer, (share, looked) in enumerate(zip(shares, looks, strict=True)):
-        copies = (looked[:, :, :-1] & said[:, None]).sum(-1)  # [batch, heads]
+        copies = (looked[:, :, :-1] & right[:, None]).sum(-1)  # [batch, heads]
         scores = torch.cat((share, copies[None])) / count[..., None]  # 0 / 0 is NaN: nothing to look for
         prompt, head = np.indices(scores.shape[1:])
         columns: dict[str, Any] = {

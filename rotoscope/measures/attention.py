@@ -61,8 +61,8 @@ class WhereAttentionGoes:
             norms = _stacked(self.norms)
             size = (norms / norms.median(-1, keepdim=True).values).median(0).values
         often = by_layer.quantile(1 - SINK_LAYERS, dim=0)
-        found = (by_layer.mean(0), often, by_layer.amax(0), size.to(by_layer.device))
-        mass, often, most, size = torch.stack(found).cpu()
+        statistics = (by_layer.mean(0), often, by_layer.amax(0), size.to(by_layer.device))
+        mass, often, most, size = torch.stack(statistics).cpu()
         far = torch.arange(n) < n - 1 - NEAR_QUERY  # what stands nearer is drawn by the query, not by the place
         heavy = (torch.maximum(mass, often) >= max(SINK_MASS, SINK_SHARE / n)) & far
         large = size >= SINK_NORM
@@ -92,9 +92,11 @@ class WhereAttentionGoes:
         batch, on_answer, rows = self.batch, self.on_answer(), []
         if not batch.asked_at:
             return pd.DataFrame()
-        wanted = [[answer or 0 for answer in prompt.answers] for prompt in batch.prompts]
+        expected_tokens = [[answer or 0 for answer in prompt.answers] for prompt in batch.prompts]
         chances = logits.float().log_softmax(-1)
-        chances = chances.gather(2, torch.tensor(wanted, device=logits.device)[..., None])[..., 0].cpu()
+        chances = chances.gather(2, torch.tensor(expected_tokens, device=logits.device)[..., None])[
+            ..., 0
+        ].cpu()
         answered = logits.argmax(-1).tolist()
         for k, prompt in enumerate(batch.prompts):
             for q, position in enumerate(batch.asked_at):

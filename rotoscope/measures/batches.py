@@ -65,14 +65,14 @@ class Batch:
         return self.prompts[0].queries if any(a is not None for a in self.prompts[0].answers) else ()
 
     def blocks_for(self, query: int) -> Blocks:
-        whole = self.prompts[0].blocks
-        return Blocks.tokens(query) if whole is None else whole.before(query)
+        blocks = self.prompts[0].blocks
+        return Blocks.tokens(query) if blocks is None else blocks.before(query)
 
     def symbols_for(self, query: int) -> Int[torch.Tensor, "prompts 1 blocks"] | None:
         """The symbols of those blocks in every prompt, alike for all heads; None where no prompt has equal ones."""
         blocks = self.blocks_for(query)
         symbols = [prompt.symbols_of(blocks) for prompt in self.prompts]
-        repeated = any(len(set(found)) < len(found) for found in symbols)
+        repeated = any(len(set(own)) < len(own) for own in symbols)
         return torch.tensor(symbols)[:, None] if repeated else None
 
     @property

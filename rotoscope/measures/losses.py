@@ -43,12 +43,14 @@ def answering(model: Any) -> Iterator[None]:
 def check_losses(subject: Subject, shown: Mapping[str, Prompts], times: int, out: str | Path | None) -> None:
     """Raise TooLargeError where the logits of one prompt, or so many losses of every prompt, cannot fit."""
     answers = max(len(prompt.queries) for prompts in shown.values() for prompt in prompts)
-    what = f"one prompt with {answers:,} answers"
+    subject_words = f"one prompt with {answers:,} answers"
     less = "use prompts with fewer answers or a smaller model"
-    check_memory(what, logit_bytes(subject.model, answers), subject.device, less)
+    check_memory(subject_words, logit_bytes(subject.model, answers), subject.device, less)
     count = sum(map(len, shown.values()))
-    what = f"a table of {times:,} losses for each of {count:,} prompts"
-    check_tables(what, LOSS_ROW * times * count, out, "use fewer prompts (--prompts) or fewer conditions")
+    subject_words = f"a table of {times:,} losses for each of {count:,} prompts"
+    check_tables(
+        subject_words, LOSS_ROW * times * count, out, "use fewer prompts (--prompts) or fewer conditions"
+    )
 
 
 def measure_losses(
@@ -94,5 +96,5 @@ def answer_losses(
 
 
 def _losses(subject: Subject, batch: Batch) -> list[tuple[float, float]]:
-    loss, accuracy = (found.mean(1).tolist() for found in token_losses(subject, batch))
+    loss, accuracy = (values.mean(1).tolist() for values in token_losses(subject, batch))
     return list(zip(loss, accuracy, strict=True))

@@ -51,9 +51,9 @@ def measure(function: Callable[[LayerHeads], dict[str, Tensor]]) -> Measure:
         raise RotoscopeError(
             f"a measure is a function with a name, found {function!r}; write def my_measure(heads): ..."
         )
-    made = function if isinstance(function, Measure) else Measure(function)
-    REGISTERED[made.path] = made
-    return made
+    registered = function if isinstance(function, Measure) else Measure(function)
+    REGISTERED[registered.path] = registered
+    return registered
 
 
 def measure_path(measured: Any) -> str:

@@ -91,8 +91,10 @@ def _check_room(subject: Subject) -> None:
             "spread by, so there is no random null for it; load it with a device_map, or use --null gaussian or --null none"
         )
     needed = 4 * sum(weight.numel() for weight in subject.model.parameters())
-    what = f"a random model of the size of {subject.name}"
-    check_memory(what, needed, DRAWN_ON if spread else subject.device, "use --null gaussian or --null none")
+    model_words = f"a random model of the size of {subject.name}"
+    check_memory(
+        model_words, needed, DRAWN_ON if spread else subject.device, "use --null gaussian or --null none"
+    )
 
 
 def null_seed(seed: int, draw: int) -> int:
@@ -168,7 +170,7 @@ def _random(
             kept[batch.first, len(batch)] = layers
         return logits, batch.blocks_for(batch.queries[-1])
 
-    read = [found for batch in calibration for found in halving.each(batch, batch.length, look)]
+    read = [logits for batch in calibration for logits in halving.each(batch, batch.length, look)]
     factor = _calibrate(read, real)
     return Null("random", draw, reader, _rescaled(factor), [factor], kept)
 
@@ -199,17 +201,17 @@ def _calibrate(read: list[tuple[list[torch.Tensor], Blocks]], real: pd.DataFrame
 
     `read` holds every layer's logits [batch, heads, n] of some batches, and their blocks.
     """
-    wanted = float(real["block_spread"].median())
+    target = float(real["block_spread"].median())
     logits = [(torch.cat(layers, 1), blocks) for layers, blocks in read]
 
     def spread(factor: float) -> float:
-        found = [block_spread(tensor * factor, blocks).flatten() for tensor, blocks in logits]
-        return float(torch.cat(found).median())
+        spreads = [block_spread(tensor * factor, blocks).flatten() for tensor, blocks in logits]
+        return float(torch.cat(spreads).median())
 
     low, high = -4.0, 8.0  # in powers of e
     for _ in range(40):
         middle = (low + high) / 2
-        if spread(float(np.exp(middle))) < wanted:
+        if spread(float(np.exp(middle))) < target:
             low = middle
         else:
             high = middle

@@ -107,7 +107,7 @@ class BatchScores:
             for index in range(len(self.batch.queries)):
                 heads = self._heads(together, layers, index)
                 with _placed(heads, self.batch):
-                    columns = {name: part for one in BUILT_IN for name, part in one(heads).items()}
+                    columns = {name: part for built_in in BUILT_IN for name, part in built_in(heads).items()}
                 for measure in self.scoring.measures:
                     own = measured(measure, heads, columns)
                     self.owners |= dict.fromkeys(own, measure.name)

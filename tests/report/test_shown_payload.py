@@ -46,7 +46,7 @@ def test_attention_that_has_no_room_or_was_not_kept_is_said(profile: rs.Profile)
 def test_foreign_attention_does_not_reach_the_page(
     profile: rs.Profile, name: str, column: str, value: Any, said: str
 ) -> None:
-    table = profile.tables[name].copy()
+    table = profile.page_tables()[name].copy()
     table[column] = [value] * len(table) if isinstance(value, list) else value
     if column == "first":
         table["second"] = table["first"]

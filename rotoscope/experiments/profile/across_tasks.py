@@ -46,11 +46,11 @@ def variance_components(scores: Float[np.ndarray, "heads tasks prompts"]) -> dic
     mean = scores.mean()
     of_head, of_task = scores.mean((1, 2)), scores.mean((0, 2))
     of_both, of_prompt = scores.mean(2), scores.mean(0)
-    both = of_both - of_head[:, None] - of_task[None, :] + mean
+    interaction = of_both - of_head[:, None] - of_task[None, :] + mean
     rest = scores - of_both[:, :, None] - of_prompt[None] + of_task[None, :, None]
     head_ms = tasks * prompts * np.square(of_head - mean).sum() / (heads - 1)
     task_ms = heads * prompts * np.square(of_task - mean).sum() / (tasks - 1)
-    both_ms = prompts * np.square(both).sum() / ((heads - 1) * (tasks - 1))
+    both_ms = prompts * np.square(interaction).sum() / ((heads - 1) * (tasks - 1))
     prompt_ms = heads * np.square(of_prompt - of_task[:, None]).sum() / (tasks * (prompts - 1))
     rest_ms = np.square(rest).sum() / (tasks * (heads - 1) * (prompts - 1))
     return {
@@ -94,14 +94,14 @@ class Agreement(SavedRun):
 
     def caveats(self) -> list[str]:
         """What a reader must know before trusting the numbers."""
-        found = []
+        sentences = []
         if not len(self.components):
-            found.append(
+            sentences.append(
                 "no variance components: they need two heads with scores and two prompts in every task"
             )
         if self.pairs["p_value"].isna().all():
-            found.append("no null: every layer has one head, and there is nothing to shuffle")
-        return found
+            sentences.append("no null: every layer has one head, and there is nothing to shuffle")
+        return sentences
 
     def summaries(self) -> list[SummaryTable]:
         """The class of every head on each task."""
@@ -117,11 +117,11 @@ def agreement_tables(profiles: Mapping[str, Profile], seed: int = 0) -> Tables:
     if len(profiles) < 2:
         raise RotoscopeError(f"agreement needs profiles on two tasks at least, found {len(profiles)}")
     heads = pd.concat(
-        [one.at()[[*HEAD, *SCORES, "head_class"]].assign(task=task) for task, one in profiles.items()],
+        [profile.at()[[*HEAD, *SCORES, "head_class"]].assign(task=task) for task, profile in profiles.items()],
         ignore_index=True,
     )[["task", *HEAD, *SCORES, "head_class"]]
     tables = {
-        "tasks": pd.DataFrame([_about(task, one) for task, one in profiles.items()]),
+        "tasks": pd.DataFrame([_about(task, profile) for task, profile in profiles.items()]),
         "heads": heads,
         "pairs": class_agreement(heads, seed),
     }
@@ -147,12 +147,12 @@ def class_agreement(heads: pd.DataFrame, seed: int = 0) -> pd.DataFrame:
     wide = _classes(heads)
     dice = np.random.default_rng(seed)
     rows = []
-    for one, other in itertools.combinations(wide.columns, 2):
-        known = wide[[one, other]].dropna()
-        a, b = (known[task].to_numpy(dtype=str) for task in (one, other))
+    for first, second in itertools.combinations(wide.columns, 2):
+        known = wide[[first, second]].dropna()
+        a, b = (known[task].to_numpy(dtype=str) for task in (first, second))
         layers = known.index.get_level_values("layer").to_numpy()
         agreed = int((a == b).sum())
-        row = {"task": one, "other_task": other, "heads": len(known), "agreed": agreed}
+        row = {"task": first, "other_task": second, "heads": len(known), "agreed": agreed}
         row |= {"share": agreed / len(known) if len(known) else np.nan}
         rows.append(row | _null(a, b, layers, dice))
     table = pd.DataFrame(rows)
@@ -198,14 +198,14 @@ def score_components(profiles: Mapping[str, Profile], seed: int = 0) -> pd.DataF
         if min(scores.shape) < 2:
             return pd.DataFrame()
         dice = np.random.default_rng(seed)
-        found = variance_components(scores)
+        variances = variance_components(scores)
         shuffled = [variance_components(_shuffled(scores, layers, dice)) for _ in range(COMPONENT_SHUFFLES)]
-        whole = sum(max(0.0, value) for value in found.values())
+        total = sum(max(0.0, value) for value in variances.values())
         for name in COMPONENTS:
-            share = max(0.0, found[name]) / whole if whole else np.nan
-            null = float(np.mean([one[name] for one in shuffled]))
+            share = max(0.0, variances[name]) / total if total else np.nan
+            null = float(np.mean([drawn[name] for drawn in shuffled]))
             rows.append(
-                {"score": score, "component": name, "variance": found[name], "share": share}
+                {"score": score, "component": name, "variance": variances[name], "share": share}
                 | {"null_variance": null, "heads": len(scores), "prompts": scores.shape[2]}
             )
     return pd.DataFrame(rows)
@@ -214,9 +214,9 @@ def score_components(profiles: Mapping[str, Profile], seed: int = 0) -> pd.DataF
 def _cube(profiles: Mapping[str, Profile], score: str) -> tuple[np.ndarray, np.ndarray]:
     """[heads, tasks, prompts] and the layer of each head."""
     wide = []
-    for one in profiles.values():
-        rows = one_row_per_input(one.prompts, [*HEAD, "tau"])
-        rows = rows[rows["tau"] == one.taus[0]]
+    for own in profiles.values():
+        rows = one_row_per_input(own.prompts, [*HEAD, "tau"])
+        rows = rows[rows["tau"] == own.taus[0]]
         wide.append(rows.pivot(index=HEAD, columns="prompt", values=score).sort_index())
     fewest = min(table.shape[1] for table in wide)
     cut = [table.iloc[:, :fewest].dropna() for table in wide]
@@ -242,16 +242,16 @@ def agreement(
 
     Profiles on the same task, say with two prefixes, are told apart by a number.
     """
-    named = dict(zip(_names([one.run.settings["task"] for one in profiles]), profiles, strict=True))
+    named = dict(zip(_names([profile.run.settings["task"] for profile in profiles]), profiles, strict=True))
     for key in ("fingerprint", "tau", "gamma", "input_swaps"):
-        found = {str(one.run.settings.get(key) or 0) for one in profiles}
-        if len(found) > 1:
+        values = {str(profile.run.settings.get(key) or 0) for profile in profiles}
+        if len(values) > 1:
             raise RotoscopeError(
-                f"profiles that differ in {key} cannot be compared: {', '.join(sorted(found))}"
+                f"profiles that differ in {key} cannot be compared: {', '.join(sorted(values))}"
             )
     settings = {
         "model": profiles[0].name if profiles else None,
-        "tasks": {name: one.run.settings for name, one in named.items()},
+        "tasks": {name: profile.run.settings for name, profile in named.items()},
         "seed": seed,
     }
     run = Run(Agreement, settings, out, overwrite=overwrite)
@@ -277,25 +277,25 @@ def profile_tasks(
     With `out`, every profile is a run of its own in a folder named after its task, and the agreement the run in `out`
     itself; a killed one goes on where it was.
     """
-    wanted = ProfileSettings.make(settings, **changes)
+    chosen = ProfileSettings.make(settings, **changes)
     if len(prompts) < 2:
         raise RotoscopeError(f"agreement needs prompts of two tasks at least, found {len(prompts)}")
     subject = load(subject)
-    shown = dict(zip(_names([one.task for one in prompts]), prompts, strict=True))
-    about = {name: subject_settings(subject, one) for name, one in shown.items()}
-    described = {"model": subject.name, "tasks": about} | wanted.stored() | {"seed": seed}
+    shown = dict(zip(_names([part.task for part in prompts]), prompts, strict=True))
+    about = {name: subject_settings(subject, part) for name, part in shown.items()}
+    described = {"model": subject.name, "tasks": about} | chosen.stored() | {"seed": seed}
     run = Run(Agreement, described, out, overwrite=overwrite)
     if run.finished is None:
         run.begin()  # the profiles lie in its folder
-    how: dict[str, Any] = {"seed": seed, "overwrite": overwrite, "show_progress": show_progress}
-    found = {
-        name: profile(subject, one, wanted, out=None if out is None else Path(out) / name, **how)
-        for name, one in shown.items()
+    options: dict[str, Any] = {"seed": seed, "overwrite": overwrite, "show_progress": show_progress}
+    profiles = {
+        name: profile(subject, part, chosen, out=None if out is None else Path(out) / name, **options)
+        for name, part in shown.items()
     }
     if run.finished is not None:
-        return found, run.finished
-    run.piece("agreement", lambda: agreement_tables(found, seed))
-    return found, run.finish(subject=next(iter(found.values())).run.subject)
+        return profiles, run.finished
+    run.piece("agreement", lambda: agreement_tables(profiles, seed))
+    return profiles, run.finish(subject=next(iter(profiles.values())).run.subject)
 
 
 def _names(tasks: Sequence[str]) -> list[str]:

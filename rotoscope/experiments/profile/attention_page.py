@@ -118,43 +118,43 @@ class Swaps:
     def sharp(self) -> dict[int, str]:
         """Heads with nearly all attention on what their heaviest swap moves, and elsewhere after it: a byte cannot tell what the
         others had before, so what they have then is written out."""
-        found = {}
+        written_out = {}
         for row, head in enumerate(self.heads):
             moved = moved_by(self.blocks, int(head.first[0]), int(head.second[0]))[0]
             before, after = (
                 np.delete(share, moved).sum() for share in (head.attention, head.attention_swapped)
             )
             if before < LEAST < after:
-                found[row] = _text(bytes_of(np.asarray(head.attention_swapped)))
-        return found
+                written_out[row] = _text(bytes_of(np.asarray(head.attention_swapped)))
+        return written_out
 
     def within(self, room: int) -> dict[str, Any]:
         """As many of each head as there is room for, one at least; how small they become is tried on a few."""
-        made = self.kept(min(self.most, TRIED))
-        while len(made["swaps"]) > room and made["kept"] > 1:
-            made = self.kept(max(1, made["kept"] // 2))
-        if made["kept"] == TRIED:  # lighter swaps become smaller: more may fit than the few say
-            fits = TRIED * room // len(made["swaps"])
+        swaps = self.kept(min(self.most, TRIED))
+        while len(swaps["swaps"]) > room and swaps["kept"] > 1:
+            swaps = self.kept(max(1, swaps["kept"] // 2))
+        if swaps["kept"] == TRIED:  # lighter swaps become smaller: more may fit than the few say
+            fits = TRIED * room // len(swaps["swaps"])
             for more in (fits + fits // 6, fits):
                 larger = self.kept(min(self.most, max(TRIED, more)))
                 if len(larger["swaps"]) <= room:
                     return larger
-        return made
+        return swaps
 
     def kept(self, most: int) -> dict[str, Any]:
         """The heaviest of each head: the blocks' numbers, then attention where content moved, head by head."""
         pairs = np.full((len(self.heads), most, 2), 65535, dtype="<u2")
         moved, starts, used = [], [], 0
         for row, (head, end) in enumerate(zip(self.heads, self.ends, strict=True)):
-            some = min(most, len(end))
-            pairs[row, :some] = np.stack((head.first[:some], head.second[:some]), axis=1)
-            codes = np.asarray(head.moved, dtype=np.uint8)[: end[some - 1]]
+            number = min(most, len(end))
+            pairs[row, :number] = np.stack((head.first[:number], head.second[:number]), axis=1)
+            codes = np.asarray(head.moved, dtype=np.uint8)[: end[number - 1]]
             moved.append(codes)
             starts.append(used)
             used += len(codes)
         m = len(self.blocks)
-        both = np.concatenate((np.frombuffer(pairs.tobytes(), dtype=np.uint8), *moved))
-        return {"swaps": _text(both), "kept": most, "all_swaps": m * (m - 1) // 2, "starts": starts}
+        packed = np.concatenate((np.frombuffer(pairs.tobytes(), dtype=np.uint8), *moved))
+        return {"swaps": _text(packed), "kept": most, "all_swaps": m * (m - 1) // 2, "starts": starts}
 
 
 def _vectors(heads: list[Any]) -> dict[str, Any]:

@@ -105,12 +105,12 @@ def _long(attention: pd.DataFrame, heads: dict[str, tuple[int, int]], make: Any)
 
 
 def _trace(prompt: pd.DataFrame, head: Any) -> pd.DataFrame:
-    seen = prompt.iloc[: len(head.attention)]
+    shown = prompt.iloc[: len(head.attention)]
     return pd.DataFrame(
         {
-            "position": seen["position"].to_numpy(),
-            "token": seen["token"].to_numpy(),
-            "block": seen["block"].to_numpy(),
+            "position": shown["position"].to_numpy(),
+            "token": shown["token"].to_numpy(),
+            "block": shown["block"].to_numpy(),
             "attention": np.asarray(head.attention),
             "attention_swapped": np.asarray(head.attention_swapped),
             "first_block": int(head.first[0]),

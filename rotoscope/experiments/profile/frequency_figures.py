@@ -47,7 +47,7 @@ def frequency_profiles(profile: Profile, heads: dict[str, tuple[int, int]], tau:
     real, null = _at(profile, tau)
     with drawing(TEXT_WIDTH, 2.9, 1, len(heads), sharey=True) as (figure, axes):
         for ax, (title, (layer, head)) in zip(axes, heads.items(), strict=True):
-            rows = _one(real, layer, head)
+            rows = _rows_of(real, layer, head)
             for score, hue in SCORE_COLOURS.items():
                 if len(null):
                     band = null.groupby("frequency_id")[f"{score}_score"].quantile([0.05, 0.95]).unstack()
@@ -75,7 +75,7 @@ def frequency_norms(profile: Profile, heads: dict[str, tuple[int, int]], tau: fl
         left.set_title("logit norm, mean over heads", loc="left")
         figure.colorbar(drawn, ax=left, label="log10 of the norm", pad=0.02)
         for style, (title, (layer, head)) in zip(cycle(LINES), heads.items(), strict=False):
-            rows, label = _one(real, layer, head), f"{layer}:{head}, {title}"
+            rows, label = _rows_of(real, layer, head), f"{layer}:{head}, {title}"
             right.plot(rows["frequency_id"], rows["logit_norm"], style, color=INK, label=label)
         right.set(xlabel="frequency id (1 = fastest)", ylabel="L2 norm over keys")
         right.set_title("single heads", loc="left")
@@ -86,14 +86,14 @@ def frequency_norms(profile: Profile, heads: dict[str, tuple[int, int]], tau: fl
 def head_paths(profile: Profile, heads: dict[str, tuple[int, int]], tau: float | None = None) -> Figure:
     """A head's path through the plane as single frequencies are kept, fastest to slowest."""
     real, _ = _at(profile, tau)
-    whole = profile.at(tau)
+    all_frequencies = profile.at(tau)
     with drawing(TEXT_WIDTH, 3.0, 1, len(heads), sharey=True) as (figure, axes):
         for ax, (title, (layer, head)) in zip(axes, heads.items(), strict=True):
-            rows = _one(real[real["frequency_id"] > 0], layer, head)
+            rows = _rows_of(real[real["frequency_id"] > 0], layer, head)
             path = rows["positional_score"], rows["symbolic_score"]
             ax.plot(*path, color="#BBBBBB", linewidth=0.8, zorder=1)
             drawn = ax.scatter(*path, c=rows["frequency_id"], cmap="cividis", s=18, zorder=2)
-            own = _one(whole, layer, head)
+            own = _rows_of(all_frequencies, layer, head)
             ax.scatter(own["positional_score"], own["symbolic_score"], marker="*", s=130, color=QUERY,
                        edgecolors="white", linewidths=0.6, zorder=3, label="all frequencies")  # fmt: skip
             ax.set(xlim=(-0.05, 1.05), ylim=(-0.05, 1.05), aspect="equal", xlabel="positional score")
@@ -140,5 +140,5 @@ def _at(profile: Profile, tau: float | None) -> tuple[pd.DataFrame, pd.DataFrame
     return real[real["tau"] == value], null[null["tau"] == value] if len(null) else null
 
 
-def _one(table: pd.DataFrame, layer: int, head: int) -> pd.DataFrame:
+def _rows_of(table: pd.DataFrame, layer: int, head: int) -> pd.DataFrame:
     return table[(table["layer"] == layer) & (table["head"] == head)]

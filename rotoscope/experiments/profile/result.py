@@ -127,13 +127,13 @@ class Profile(ScoredRun):
     @cached_property
     def _null_scored(self) -> pd.DataFrame | None:
         """The same for the null, of whose heads only those that are pure symbolic at their layer were permuted."""
-        found = self.tables.get("null_prompts")
-        if found is None or "input_prompts" not in self.tables or self.null_name == "gaussian":
-            return found
+        rows = self.tables.get("null_prompts")
+        if rows is None or "input_prompts" not in self.tables or self.null_name == "gaussian":
+            return rows
         measured = self.tables.get("null_input_prompts")
         if measured is None:
-            return unpermuted(found)
-        return with_permuted(found, measured)
+            return unpermuted(rows)
+        return with_permuted(rows, measured)
 
     @cached_property
     def null_frequencies(self) -> pd.DataFrame:
@@ -141,12 +141,12 @@ class Profile(ScoredRun):
         return self._by_draw(self.tables.get("null_prompt_frequencies"), frequency_table)
 
     def _by_draw(
-        self, found: pd.DataFrame | None, table: Callable[[pd.DataFrame], pd.DataFrame]
+        self, scored: pd.DataFrame | None, table: Callable[[pd.DataFrame], pd.DataFrame]
     ) -> pd.DataFrame:
-        if found is None:
+        if scored is None:
             return pd.DataFrame()
         parts = []
-        for (null, draw), rows in found.groupby(["null_name", "draw"], sort=True):
+        for (null, draw), rows in scored.groupby(["null_name", "draw"], sort=True):
             part = table(rows)
             part.insert(0, "draw", draw)
             part.insert(0, "null_name", null)
@@ -187,10 +187,10 @@ class Profile(ScoredRun):
 
     def at(self, tau: float | None = None) -> pd.DataFrame:
         """The head table at one tau (default: the first)."""
-        wanted = self.tau_or_first(tau)
-        if wanted not in self.taus:
-            raise RotoscopeError(f"this profile has tau = {self.taus}, not {wanted}")
-        return self.heads[self.heads["tau"] == wanted].reset_index(drop=True)
+        value = self.tau_or_first(tau)
+        if value not in self.taus:
+            raise RotoscopeError(f"this profile has tau = {self.taus}, not {value}")
+        return self.heads[self.heads["tau"] == value].reset_index(drop=True)
 
     def top(self, kind: str = "symbolic", count: int = 5, tau: float | None = None) -> pd.DataFrame:
         """The heads of a class with the largest product of their score and their attention on what is swapped."""
@@ -270,12 +270,12 @@ class Profile(ScoredRun):
 
     def stored_tables(self) -> dict[str, pd.DataFrame]:
         """What a run folder holds: the tables per prompt, and those made from them, for other tools to read."""
-        made = {"heads": self.heads}
+        derived = {"heads": self.heads}
         if "prompt_frequencies" in self.tables:
-            made["frequencies"] = self.frequencies
+            derived["frequencies"] = self.frequencies
         if "null_prompts" in self.tables:
-            made["nulls"] = self.nulls
-        return {**self.page_tables(), **made}
+            derived["nulls"] = self.nulls
+        return {**self.page_tables(), **derived}
 
     def summary(self, tau: float | None = None) -> Summary:
         """Correlation of the two scores, medians by depth, class counts and how many of them have little at stake."""
@@ -296,11 +296,11 @@ class Profile(ScoredRun):
         return profile_html(self)
 
     def __repr__(self) -> str:
-        found = self.summary()
+        summary = self.summary()
         prompts = self.prompts["prompt"].nunique()
         return (
-            f"Profile({self.name!r}: {found.heads} heads, {prompts} prompts, tau={self.taus[0]:g}: "
-            f"{', '.join(found.counted.values())}; {found.stake_words})"
+            f"Profile({self.name!r}: {summary.heads} heads, {prompts} prompts, tau={self.taus[0]:g}: "
+            f"{', '.join(summary.counted.values())}; {summary.stake_words})"
             + (
                 ""
                 if self.null_name

@@ -70,35 +70,35 @@ def profile(
     With `out`, results are written as they come and a killed run goes on where it was. What cannot fit memory or disk is
     refused before it begins. `on_scores` is called with the profile so far when the model has been scored, before nulls.
     """
-    wanted = ProfileSettings.make(settings, **changes)
+    chosen = ProfileSettings.make(settings, **changes)
     subject = load((subject, tokenizer) if tokenizer is not None else subject)
     shown = as_prompts(prompts, tokens, blocks, subject)
-    check_null(subject, wanted.null)
+    check_null(subject, chosen.null)
     seed = shown.settings.get("seed", 0) if seed is None else seed
     SEED.check("seed", seed)
-    described = subject_settings(subject, shown) | wanted.stored() | {"seed": seed}
+    described = subject_settings(subject, shown) | chosen.stored() | {"seed": seed}
     run = Run(Profile, described, out, overwrite=overwrite, device=subject.device.type)
     if run.finished is not None:
         return run.finished
-    reader = _proven_reader(run, subject, shown, wanted, described["fingerprint"])
+    reader = _proven_reader(run, subject, shown, chosen, described["fingerprint"])
     read_in, halving = run.seconds, Halving(run.record.warnings)
-    scoring = Scoring(wanted.tau, _single_frequencies(wanted, subject, reader), measures=wanted.own_measures)
-    check_profile(reader, shown, wanted, out)
-    _score_prompts(run, subject, reader, wanted, shown, scoring, halving, show_progress)
+    scoring = Scoring(chosen.tau, _single_frequencies(chosen, subject, reader), measures=chosen.own_measures)
+    check_profile(reader, shown, chosen, out)
+    _score_prompts(run, subject, reader, chosen, shown, scoring, halving, show_progress)
     if on_scores is not None:
         on_scores(run.result)
         run.arrange()  # what the result made of its tables is made again once there are more
-    known = usual_prompts(subject, seed) if wanted.known else []
+    known = usual_prompts(subject, seed) if chosen.known else []
     if known:
         run.piece("known", lambda: {"known_heads": scores_of_heads(reader, known, subject.tokenizer)})
-    if wanted.null != "none":
-        with progress_bar(f"{wanted.null} null", wanted.null_draws * len(shown), show_progress) as bar:
-            null_passes(run, subject, reader, wanted, shown, scoring, seed, bar, known, halving)
+    if chosen.null != "none":
+        with progress_bar(f"{chosen.null} null", chosen.null_draws * len(shown), show_progress) as bar:
+            null_passes(run, subject, reader, chosen, shown, scoring, seed, bar, known, halving)
         run.arrange()
-    if wanted.input_swaps:
-        _permute_prompts(run, subject, reader, wanted, shown, halving, show_progress)
-    if wanted.examples:
-        _add_examples(run, subject, reader, wanted, shown, described["fingerprint"])
+    if chosen.input_swaps:
+        _permute_prompts(run, subject, reader, chosen, shown, halving, show_progress)
+    if chosen.examples:
+        _add_examples(run, subject, reader, chosen, shown, described["fingerprint"])
     return run.finish(
         subject=describe(subject, reader, described["fingerprint"]),
         proof=Proof(len(reader.proof), max(reader.proof, default=None), reader.way),
@@ -107,12 +107,12 @@ def profile(
 
 
 def _proven_reader(
-    run: Run[Profile], subject: Subject, shown: Prompts, wanted: ProfileSettings, fingerprint: str
+    run: Run[Profile], subject: Subject, shown: Prompts, chosen: ProfileSettings, fingerprint: str
 ) -> HeadReader:
     """A reader of the subject whose reading is proven; what cannot be measured is refused."""
-    reader = subject.reader(prove=wanted.prove, identity=fingerprint)
+    reader = subject.reader(prove=chosen.prove, identity=fingerprint)
     run.record.warnings += [*subject.caveats, *reader.warnings]
-    if wanted.known:
+    if chosen.known:
         reader.check_predicts("leave --known out")
     if not reader.predicts and any(answer is not None for prompt in shown for answer in prompt.answers):
         run.record.warnings.append(f"no accuracy: {reader.no_answers}")
@@ -123,7 +123,7 @@ def _score_prompts(
     run: Run[Profile],
     subject: Subject,
     reader: HeadReader,
-    wanted: ProfileSettings,
+    chosen: ProfileSettings,
     shown: Prompts,
     scoring: Scoring,
     halving: Halving,
@@ -138,7 +138,7 @@ def _score_prompts(
 
     with progress_bar("profiling", len(shown), show_progress) as bar:
         bar.advance(len(kept))
-        for batch in batches(shown, wanted.positions, most_tokens(subject, wanted), groups):
+        for batch in batches(shown, chosen.positions, most_tokens(subject, chosen), groups):
             run.piece(piece_key("real", batch), partial(halving.over, batch, score))
             bar.advance(len(batch))
     run.arrange()
@@ -148,19 +148,19 @@ def _permute_prompts(
     run: Run[Profile],
     subject: Subject,
     reader: HeadReader,
-    wanted: ProfileSettings,
+    chosen: ProfileSettings,
     shown: Prompts,
     halving: Halving,
     show_progress: bool | None,
 ) -> None:
     """Run the model on prompts with their own blocks permuted, prompt by prompt: a stopped run has less to do again."""
-    runs, swapping = Reruns(reader), swapping_of(wanted, subject, halving)
+    runs, swapping = Reruns(reader), swapping_of(chosen, subject, halving)
     with progress_bar("permuting", len(shown), show_progress) as bar:
-        for batch in batches(shown, wanted.positions, 1):
+        for batch in batches(shown, chosen.positions, 1):
             run.piece(f"input-{batch.first:06d}", partial(permuted, runs, batch, swapping))
             bar.advance()
     stay = staying_heads(run.result.at())
-    for batch in batches(shown, wanted.positions, 1) if stay else []:
+    for batch in batches(shown, chosen.positions, 1) if stay else []:
         run.piece(f"paired-{batch.first:06d}", partial(paired_scores, runs, batch, swapping, stay))
 
 
@@ -168,12 +168,12 @@ def _add_examples(
     run: Run[Profile],
     subject: Subject,
     reader: HeadReader,
-    wanted: ProfileSettings,
+    chosen: ProfileSettings,
     shown: Prompts,
     fingerprint: str,
 ) -> None:
     """Attention on the first prompt: written with a run that is kept, else made when a page or figure needs it."""
-    first = batches(shown[:1], wanted.positions, most_tokens(subject, wanted))[0]
+    first = batches(shown[:1], chosen.positions, most_tokens(subject, chosen))[0]
 
     def make() -> Tables:
         if (
@@ -193,7 +193,7 @@ def as_prompts(prompts: Any, tokens: Any = None, blocks: Any = None, subject: An
     if isinstance(prompts, MultiHops):
         prompts = prompts.prompts()
     texts = [prompts] if isinstance(prompts, str) else prompts
-    if isinstance(texts, list | tuple) and texts and all(isinstance(one, str) for one in texts):
+    if isinstance(texts, list | tuple) and texts and all(isinstance(part, str) for part in texts):
         prompts, blocks = _texts(subject, list(texts), blocks), None
     elif hasattr(prompts, "shape") or (isinstance(prompts, list | tuple) and not tokens):
         prompts, tokens = None, prompts
@@ -229,18 +229,18 @@ def _texts(subject: Any, texts: list[str], blocks: Any) -> Prompts:
 
 
 def _single_frequencies(
-    wanted: ProfileSettings, subject: Subject, reader: HeadReader
+    chosen: ProfileSettings, subject: Subject, reader: HeadReader
 ) -> bool | frozenset[tuple[int, int]]:
     """Whose planes are scored: those of all heads, of none, or of the listed ones, which must be there."""
-    if wanted.single_heads is None:
-        return wanted.frequencies
+    if chosen.single_heads is None:
+        return chosen.frequencies
     heads = int(subject.model.config.get_text_config().num_attention_heads)
-    for layer, head in wanted.single_heads:
+    for layer, head in chosen.single_heads:
         if not (0 <= layer < reader.layers and 0 <= head < heads):
             raise RotoscopeError(
                 f"there is no head {layer}:{head}: layers go from 0 to {reader.layers - 1}, heads from 0 to {heads - 1}"
             )
-    return frozenset(wanted.single_heads)
+    return frozenset(chosen.single_heads)
 
 
 def subject_settings(subject: Subject, prompts: Prompts) -> dict[str, Any]:

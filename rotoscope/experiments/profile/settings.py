@@ -67,24 +67,24 @@ class ProfileSettings(Settings):
     @classmethod
     def plain(cls, changes: dict[str, Any]) -> dict[str, Any]:
         """A single tau, positions as a list, and the heads in place of `frequencies=True` will do in Python."""
-        found = dict(changes)
-        if isinstance(found.get("tau"), str):
+        plain = dict(changes)
+        if isinstance(plain.get("tau"), str):
             raise RotoscopeError(
-                f"tau must be a number, found the text '{found['tau']}': write tau=1e-4 without quotes"
+                f"tau must be a number, found the text '{plain['tau']}': write tau=1e-4 without quotes"
             )
-        if "null_draws" in found and "null" not in found:
-            found["null"] = "random"
-        if "tau" in found:
-            found["tau"] = each_tau(found["tau"])
-        if "measures" in found:
-            found["measures"] = tuple(measure_path(one) for one in each(found["measures"]))
-        if not isinstance(found.get("queries", ""), str):
-            found["queries"] = listed("queries", found["queries"])
-        if not isinstance(found.get("frequencies", True), bool | None):
-            found |= {"frequencies": True, "heads": found["frequencies"]}
-        if found.get("heads") is not None:
-            found["heads"] = ",".join(f"{layer}:{head}" for layer, head in sorted(head_pairs(found["heads"])))
-        return found
+        if "null_draws" in plain and "null" not in plain:
+            plain["null"] = "random"
+        if "tau" in plain:
+            plain["tau"] = each_tau(plain["tau"])
+        if "measures" in plain:
+            plain["measures"] = tuple(measure_path(measure) for measure in each(plain["measures"]))
+        if not isinstance(plain.get("queries", ""), str):
+            plain["queries"] = listed("queries", plain["queries"])
+        if not isinstance(plain.get("frequencies", True), bool | None):
+            plain |= {"frequencies": True, "heads": plain["frequencies"]}
+        if plain.get("heads") is not None:
+            plain["heads"] = ",".join(f"{layer}:{head}" for layer, head in sorted(head_pairs(plain["heads"])))
+        return plain
 
     def __post_init__(self) -> None:
         check_tau(self.tau)

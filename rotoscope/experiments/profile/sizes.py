@@ -29,17 +29,17 @@ def check_profile(
     """Raise TooLargeError for a profile of which one prompt, or the tables, cannot fit."""
     check_one_prompt(reader, prompts, settings)
     draws = settings.null_draws if settings.null != "none" else 0
-    what = f"the tables of a profile of {len(prompts):,} prompts and {draws} draws of the null"
+    size_words = f"the tables of a profile of {len(prompts):,} prompts and {draws} draws of the null"
     less = "use fewer prompts (--prompts), draws (--null-draws) or queries"
-    check_tables(what, (1 + draws) * table_bytes(reader, prompts, settings), out, less)
+    check_tables(size_words, (1 + draws) * table_bytes(reader, prompts, settings), out, less)
 
 
 def check_one_prompt(reader: HeadReader, prompts: Prompts, settings: ProfileSettings) -> None:
     """Raise TooLargeError where the longest prompt cannot be scored even by itself."""
     longest = max(prompts, key=lambda prompt: len(prompt.tokens))
-    what = f"scoring one prompt of {len(longest.tokens):,} tokens"
+    size_words = f"scoring one prompt of {len(longest.tokens):,} tokens"
     less = "use shorter prompts, fewer queries or a smaller model"
-    check_memory(what, prompt_bytes(reader, longest, settings), reader.device, less)
+    check_memory(size_words, prompt_bytes(reader, longest, settings), reader.device, less)
 
 
 def prompt_bytes(reader: HeadReader, prompt: Prompt, settings: ProfileSettings) -> int:
