@@ -79,7 +79,8 @@ class Claim:
 
     id: str
     paper: Literal["p1", "p2", "ours"]
-    where: str
+    section: str
+    """Where the paper says it."""
     statement: str
     """In our own words."""
     paper_value: str
@@ -104,7 +105,7 @@ class Claim:
     def place(self) -> str:
         """Where it stands, and what we know that from."""
         source = {"printed": "", "summary": " (after a summary)", "ours": " (ours, after the paper)"}
-        return self.where + ("" if self.paper == "ours" else source[self.says])
+        return self.section + ("" if self.paper == "ours" else source[self.says])
 
     @property
     def cost(self) -> Cost:

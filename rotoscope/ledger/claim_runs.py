@@ -220,8 +220,8 @@ class ClaimRuns(Runs):
         from rotoscope.experiments.train.watch import Watch
         from rotoscope.lab.training import train
 
-        where: Any = {"out": self.place("multihop"), "device": self.device}
-        return train(TASKS, "paper", seeds=SEEDS, on_evaluate=Watch(), **where)
+        placement: Any = {"out": self.place("multihop"), "device": self.device}
+        return train(TASKS, "paper", seeds=SEEDS, on_evaluate=Watch(), **placement)
 
     def model(self, task: str, seed: int = 0) -> str | Path:
         if self.cost == "gpu" and self.training(task):
@@ -262,8 +262,8 @@ class ClaimRuns(Runs):
 
         unrestricted = self._trained if size == "paper" else []
         angles = RESTRICTED[size] if unrestricted else ["all", *RESTRICTED[size]]
-        where: Any = {"out": out, "device": self.device}
-        trained = train(TASKS, size, seeds=SEEDS, angles=angles, on_evaluate=Watch(), **where)
+        placement: Any = {"out": out, "device": self.device}
+        trained = train(TASKS, size, seeds=SEEDS, angles=angles, on_evaluate=Watch(), **placement)
         return restrictions([*unrestricted, *trained])
 
     def steered(self) -> Steering:
@@ -274,8 +274,8 @@ class ClaimRuns(Runs):
         from rotoscope.lab.training import train
 
         kinds: Any = ["none", "symbolic", "positional"]
-        where: Any = {"out": out / "trained", "device": self.device}
-        trained: Any = train("either", "mini", seeds=SEEDS, favour=kinds, **where, **STEERED)
+        placement: Any = {"out": out / "trained", "device": self.device}
+        trained: Any = train("either", "mini", seeds=SEEDS, favour=kinds, **placement, **STEERED)
         folders = [run.folder for run in trained]
         return measure_steering(folders, longer=(20, 100), inputs=400, out=out / "measured", device=self.device)
 

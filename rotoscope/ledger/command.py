@@ -56,8 +56,8 @@ def reproduce(
 
     console = new_console()
     folder = place.folder("ledger", which or "all", cost)
-    made: Any = {"out": folder, "device": place.device, "overwrite": place.overwrite}
-    ledger = judge(which, cost, subject=model, one_hop=list(one_hop), **made)
+    options: Any = {"out": folder, "device": place.device, "overwrite": place.overwrite}
+    ledger = judge(which, cost, subject=model, one_hop=list(one_hop), **options)
     for row in ledger.rows.itertuples():
         colour = TERMINAL_VERDICTS.get(row.verdict, "dim")
         say(console, f"[bold]{row.id}[/] [{colour}]{row.verdict}[/] [dim]{row.paper.upper()}, {row.place}[/]")

@@ -46,7 +46,7 @@ THEORY = [
     Claim(
         id=f"theory-{statement.name}",
         paper="p1" if "P1" in statement.source else "p2",
-        where=statement.source.split(maxsplit=1)[1],
+        section=statement.source.split(maxsplit=1)[1],
         says=statement.says,
         kind="theorem",
         statement=statement.claim,
@@ -65,22 +65,22 @@ CLAIMS: dict[str, Claim] = {
 }
 
 
-def chosen(which: str | None = None) -> list[Claim]:
+def chosen(selection: str | None = None) -> list[Claim]:
     """The claims meant by "p1", "p2", "ours", an id, or nothing (all)."""
     claims = list(CLAIMS.values())
-    if which is None:
+    if selection is None:
         return claims
-    chosen = [claim for claim in claims if which in (claim.paper, claim.id)]
+    chosen = [claim for claim in claims if selection in (claim.paper, claim.id)]
     if not chosen:
-        hint = nearest(which, [claim.id for claim in claims])
+        hint = nearest(selection, [claim.id for claim in claims])
         raise RotoscopeError(
-            f"no claim called '{which}': {hint}give p1, p2, ours or a claim's id; there are {len(claims)}"
+            f"no claim called '{selection}': {hint}give p1, p2, ours or a claim's id; there are {len(claims)}"
         )
     return chosen
 
 
 def reproduce(
-    which: str | None = None,
+    selection: str | None = None,
     cost: Literal["quick", "cpu", "gpu"] = "quick",
     *,
     out: str | Path,
@@ -98,10 +98,10 @@ def reproduce(
     """
     if cost not in COSTS:
         raise RotoscopeError(f"unknown cost '{cost}'; choose {', '.join(COSTS)}")
-    claims = chosen(which)
+    claims = chosen(selection)
     runs = ClaimRuns(Path(out), cost, subject, device, one_hop)
     settings = {
-        "which": which or "all",
+        "which": selection or "all",
         "cost": cost,
         "subject": str(subject if isinstance(subject, (str, Path)) else runs.subject.name),
         "one_hop": [str(run) for run in one_hop],

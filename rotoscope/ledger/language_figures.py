@@ -303,12 +303,12 @@ def setting_figures(subject: Subject, name: str, setting: Setting, draws: int) -
     """The subject and every draw of both nulls on the prompts of a setting."""
     ending: Literal["likes", "answer"] = "likes" if setting.prefix is None else "answer"
     prompts = binding(subject, setting.pairs, setting.prompts, prefix=setting.prefix, ending=ending)
-    wanted: dict[str, Any] = {"examples": False}
+    options: dict[str, Any] = {"examples": False}
     if name == USUAL:
-        wanted |= {"frequencies": True, "measures": [plane_norms, keys_alike]}
+        options |= {"frequencies": True, "measures": [plane_norms, keys_alike]}
     rows: list[dict[str, Any]] = []
     for null in NULLS:
-        run = profile(subject, prompts, null=null, null_draws=draws, **wanted)
+        run = profile(subject, prompts, null=null, null_draws=draws, **options)
         if not rows:
             scores = HeadArrays.of(run.prompts, run.tables.get("prompt_frequencies"))
             errors = jackknife(partial(figures_of, shuffles=False), scores)

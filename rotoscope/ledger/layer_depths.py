@@ -73,8 +73,8 @@ def measure_layer_depths(
 def _layers(source: Any, about: dict[str, Any], sequences: int, device: str | None) -> Tables:
     subject = load_multihop(source, device)
     shown = sequences_for(subject.model.config, sequences, first=FRESH).prompts()
-    found = depths(subject, shown, swaps=SWAPS, null="none", show_progress=False)
-    return {"layers": layer_means(found.prompts).assign(**about)}
+    run = depths(subject, shown, swaps=SWAPS, null="none", show_progress=False)
+    return {"layers": layer_means(run.prompts).assign(**about)}
 
 
 def lean(rows: pd.DataFrame) -> tuple[float, float]:

@@ -94,10 +94,10 @@ def follows(task: str, sign: int, runs: ClaimRuns) -> Finding:
     if not larger or not layers:
         return Finding(value, judged(False), null)
     everywhere, mostly = min(larger) == len(layers), min(larger) > len(layers) / 2
-    verdict, why = beside_draws(mostly, verdicts)
+    verdict, reason = beside_draws(mostly, verdicts)
     count = sum(beyond(x, v) for x, v in verdicts)
     value += f"; {count} of {len(verdicts)} beyond random models"
-    return Finding(value, IN_PART if verdict == REPRODUCED and not everywhere else verdict, null, why)
+    return Finding(value, IN_PART if verdict == REPRODUCED and not everywhere else verdict, null, reason)
 
 
 def _leans_of_null(runs: Runs, task: str, layers: list[int]) -> list[float]:
@@ -146,8 +146,8 @@ def length_told(runs: Runs) -> Outcome:
     for task, rows in points.groupby("task"):
         within = told_by(rows)
         inside.append(f"{task} pos_0 {within['prompt']:.2f}, own layer {within['own_layer']:.2f}")
-    told = p["prompt"] <= LEVEL
-    return Outcome(value, bool(told and high < 0), bool(told), f"within a task: {'; '.join(inside)}")
+    ranked = p["prompt"] <= LEVEL
+    return Outcome(value, bool(ranked and high < 0), bool(ranked), f"within a task: {'; '.join(inside)}")
 
 
 def _difference(trainings: list[pd.DataFrame], seed: int = 0) -> tuple[float, float]:
@@ -251,9 +251,9 @@ def carried(runs: ClaimRuns) -> Finding:
     )
 
 
-def _note(run: SwapDepths, uncovered: int, why: str = "") -> str:
+def _note(run: SwapDepths, uncovered: int, reason: str = "") -> str:
     covered = f"of {uncovered} more the swaps hold too little" if uncovered else ""
-    return "; ".join(filter(None, (why, f"on {run.name}", covered)))
+    return "; ".join(filter(None, (reason, f"on {run.name}", covered)))
 
 
 def none_symbolic(runs: ClaimRuns) -> Finding:
@@ -272,11 +272,11 @@ def _counted(run: SwapDepths, kind: str, counts: tuple[int, int, int], met: bool
     """The verdict on what heads of a class do, of which there must be more than in random models."""
     heads, known, count = counts
     value, null, text = _more_than_random(run, kind)
-    verdict, why = beside_draws(bool(known and (met or in_part)), [(value, null)])
+    verdict, reason = beside_draws(bool(known and (met or in_part)), [(value, null)])
     if verdict == REPRODUCED and not met:
         verdict = IN_PART
     words = f"{count} of {known} heads pure {kind} at their layer are pure {kind} in the prompt"
-    return Finding(words, verdict, text, _note(run, heads - known, why))
+    return Finding(words, verdict, text, _note(run, heads - known, reason))
 
 
 def carry_depth(runs: ClaimRuns) -> Finding:
@@ -299,9 +299,9 @@ def carry_depth(runs: ClaimRuns) -> Finding:
         f"median layer {np.median(np.repeat(counts.index, counts)):.1f}), p = {p:.4f}"
     )
     share, random, text_of_random = _more_than_random(run, "symbolic")
-    verdict, why = beside_draws(p <= LEVEL, [(share, random)])
+    verdict, reason = beside_draws(p <= LEVEL, [(share, random)])
     null = f"layers dealt anew {dealt.mean():.2f} [{ends[0]:.2f}, {ends[1]:.2f}]; {text_of_random}"
-    return Finding(text, verdict, null, _note(run, 0, why))
+    return Finding(text, verdict, null, _note(run, 0, reason))
 
 
 def _near(layers: np.ndarray, at: np.ndarray) -> float:

@@ -16,9 +16,9 @@ TENTH, TASK = 0.1, "repeats"
 LOSES_MORE = "the plan loses more"
 
 
-def not_learned(task: str, which: int, size: Size, runs: Runs) -> Outcome:
+def not_learned(task: str, index: int, size: Size, runs: Runs) -> Outcome:
     """Whether a task fails with some frequencies alone, at every number of hops or at some."""
-    restriction, rows = RESTRICTED[size][which], runs.restricted(size).by_hops()
+    restriction, rows = RESTRICTED[size][index], runs.restricted(size).by_hops()
     rows = rows[(rows["task"] == task) & (rows["restriction"] == restriction)]
     fails = rows["outcome"] == FAILS
 

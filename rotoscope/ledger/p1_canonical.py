@@ -58,9 +58,11 @@ def retrieval_is_slow(runs: Runs) -> Outcome:
 
 def induction_needs_two(runs: Runs) -> Outcome:
     table = runs.canonical().table()
-    one, two = table["induction"].max(), table["induction, two angles"].max()
-    value = f"best single angle {one:.2f}, best pair (0, angle) {two:.2f}"
-    return _outcome(runs, value, two >= LEARNED and one < HALF, two >= LEARNED > one)
+    best_single, best_pair = table["induction"].max(), table["induction, two angles"].max()
+    value = f"best single angle {best_single:.2f}, best pair (0, angle) {best_pair:.2f}"
+    return _outcome(
+        runs, value, best_pair >= LEARNED and best_single < HALF, best_pair >= LEARNED > best_single
+    )
 
 
 def _trends(runs: Runs, experiment: str, slowest: float) -> pd.DataFrame:

@@ -52,13 +52,13 @@ class FigureRule:
         judged = [(null, run.verdicts.get((self.setting, self.figure, null))) for null in self.nulls]
         known = [(null, verdict) for null, verdict in judged if verdict is not None]
         met = bool(self.sign * value >= self.sign * self.limit)
-        word, why = beside_draws(met, [(value, verdict) for _, verdict in known], self.sign)
+        word, reason = beside_draws(met, [(value, verdict) for _, verdict in known], self.sign)
         if met and not known:
-            word, why = UNDECIDED, "no null was measured"
+            word, reason = UNDECIDED, "no null was measured"
         null = ", ".join(
             f"{name} {v.null_value:.2f} [{v.null_low:.2f}, {v.null_high:.2f}]" for name, v in known
         )
-        return Finding(f"{value:.2f}", word, null, why)
+        return Finding(f"{value:.2f}", word, null, reason)
 
 
 def over_models(

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from rotoscope.experiments.paper_tables import TABLE_1
+from rotoscope.experiments.roles.geometry import EQUAL_WEIGHTS, Geometry
 from rotoscope.experiments.roles.result import ARRIVED, ROLE, Roles, ideal_hop
 from rotoscope.ledger.claim import BesideModels, Look, claims
 from rotoscope.ledger.claim_runs import ClaimRuns, Runs
@@ -17,8 +18,6 @@ TASKS = ("number", "letter")
 HOPS, LAYERS = 4, 12
 NEAR = 5
 """Frequency ids of 64: P2's own late layers differ by as much from one another."""
-UNIFORM = 0.99
-"""With so much of the largest entropy, the weights over frequencies are those of any model: no average is defined."""
 KEYS_ALIKE, TURNED = 0.9, 0.05
 
 
@@ -125,14 +124,14 @@ def table_1(task: str, runs: ClaimRuns) -> Finding:
     return beside(outcomes[0], {"untrained models": outcomes[1]})
 
 
-def _frequencies(task: str, run, untrained) -> Outcome:  # type: ignore[no-untyped-def]
+def _frequencies(task: str, run: Geometry, untrained: Geometry) -> Outcome:
     printed = np.array(TABLE_1[task], dtype=float)
     table = run.weighted_ids()
     ids, nothing = table["weighted_id"].to_numpy(), untrained.weighted_ids()["weighted_id"].to_numpy()
     value = ", ".join(f"{x:.0f}" for x in ids)
     if len(ids) != len(printed):
         return Outcome(value, False, note=f"a model of {len(ids)} layers, where P2's has {len(printed)}")
-    defined = _weight_entropy(run) < UNIFORM
+    defined = run.weight_entropy().to_numpy() < EQUAL_WEIGHTS
     count = int(defined.sum())
     product = ", ".join(f"{x:.0f}" for x in table["product_weighted_id"])
     note = f"weights are defined in {count} of {len(ids)} layers; by unscaled products {product}"
@@ -143,18 +142,6 @@ def _frequencies(task: str, run, untrained) -> Outcome:  # type: ignore[no-untyp
     random = np.abs(nothing - printed)[defined].mean()
     note = f"of {count} layers with unequal weights {int((far <= NEAR).sum())} lie within {NEAR}, off by {far.mean():.1f} on average (untrained {random:.1f}); {note}"
     return Outcome(value, bool((far <= NEAR).all()), bool(far.mean() <= random / 2), note, undecided=few)
-
-
-def _weight_entropy(run) -> np.ndarray:  # type: ignore[no-untyped-def]
-    """By layer, the entropy of the weights over frequencies, relative to equal ones."""
-    weights = run.use[run.use["frequency_id"] > 0].pivot_table(
-        index="layer", columns="frequency_id", values="weight"
-    )
-    shares = weights.to_numpy(dtype=float)
-    shares = shares / np.maximum(shares.sum(1, keepdims=True), 1e-30)
-    logs = np.log(np.where(shares > 0, shares, 1.0))
-    entropy: np.ndarray = -(shares * logs).sum(1) / np.log(shares.shape[1])
-    return entropy
 
 
 def index_geometry(runs: Runs) -> Outcome:
@@ -171,9 +158,9 @@ def index_geometry(runs: Runs) -> Outcome:
         f"layer {k}: keys {alike:.2f}, turn {turn:.3f} of {angles[k]:.3f}" for k, (alike, turn) in rows.items()
     ]
     alike = [keys >= KEYS_ALIKE for keys, _ in rows.values()]
-    both = [keys >= KEYS_ALIKE and abs(turn / angles[k] - 1) <= TURNED for k, (keys, turn) in rows.items()]
-    value = f"{sum(both)} of {len(both)} Index layers; {'; '.join(texts)}" if rows else "no Index layer"
-    return Outcome(value, bool(both) and all(both), bool(alike) and (sum(both) >= len(both) / 2))
+    built = [keys >= KEYS_ALIKE and abs(turn / angles[k] - 1) <= TURNED for k, (keys, turn) in rows.items()]
+    value = f"{sum(built)} of {len(built)} Index layers; {'; '.join(texts)}" if rows else "no Index layer"
+    return Outcome(value, bool(built) and all(built), bool(alike) and (sum(built) >= len(built) / 2))
 
 
 def _construction(vectors: pd.DataFrame, angle: float) -> tuple[float, float]:

@@ -300,29 +300,29 @@ def alignment(runs: Runs) -> Outcome:
 # What it cost.
 
 
-def spent(what: str, runs: ClaimRuns) -> Finding:
+def spent(cost: str, runs: ClaimRuns) -> Finding:
     """Seconds of training or scoring, or bytes stored, beside the paper's: a comparison, which nobody claims."""
-    both = [runs.training(task)[0] for task in TASKS]
-    where = ", on other hardware"
-    if what == "storage":
-        folders = [run.folder for run in both if run.folder is not None]
+    trainings = [runs.training(task)[0] for task in TASKS]
+    caveat = ", on other hardware"
+    if cost == "storage":
+        folders = [run.folder for run in trainings if run.folder is not None]
         stored = sum(file.stat().st_size for folder in folders for file in folder.glob("*.parquet"))
-        value, times, where = f"{stored / 1e6:.2f} MB of scores and accuracies", 2 * TERABYTES / stored, ""
-    elif what == "training":
-        seconds = sum(run.run.timings["training_s"] for run in both)
-        among = both[0].run.details.get("trained_as_one")
+        value, times, caveat = f"{stored / 1e6:.2f} MB of scores and accuracies", 2 * TERABYTES / stored, ""
+    elif cost == "training":
+        seconds = sum(run.run.timings["training_s"] for run in trainings)
+        among = trainings[0].run.details.get("trained_as_one")
         together = f" of {among} trained as one" if among else ""
-        value = f"{seconds / 60:.1f} minutes for both models{together} on {both[0].run.device}"
-        times = SECONDS[what] / seconds
+        value = f"{seconds / 60:.1f} minutes for both models{together} on {trainings[0].run.device}"
+        times = SECONDS[cost] / seconds
     else:
-        seconds = sum(run.run.timings["watching_s"] for run in both)
-        steps = sum(run.tables["scores"]["step"].nunique() for run in both)
+        seconds = sum(run.run.timings["watching_s"] for run in trainings)
+        steps = sum(run.tables["scores"]["step"].nunique() for run in trainings)
         value, times = (
             f"{seconds:.0f} seconds for {steps} scored checkpoints of both models",
-            SECONDS[what] / seconds,
+            SECONDS[cost] / seconds,
         )
-        where += " and at our choice of checkpoints"
-    return Finding(value, COST, note=f"{times:,.0f} times less{where}")
+        caveat += " and at our choice of checkpoints"
+    return Finding(value, COST, note=f"{times:,.0f} times less{caveat}")
 
 
 TRAINING: dict[str, Look] = {
@@ -349,6 +349,6 @@ CLAIMS = claims(
         "p2-tasks": as_constructed(one_path),
         "p2-answer-positions": as_constructed(balanced_positions),
         **{name: BesideModels(look, twins=True) for name, look in TRAINING.items()},
-        **{f"p2-cost-{what}": partial(spent, what) for what in ("training", "scoring", "storage")},
+        **{f"p2-cost-{cost}": partial(spent, cost) for cost in ("training", "scoring", "storage")},
     }
 )

@@ -59,14 +59,14 @@ def worst_exponents(run: Lengths, task: str, kind: str) -> np.ndarray:
 
 def positional_decay(runs: Runs) -> Outcome:
     """By the worst input of every length, which is what theory's power is about."""
-    found = _counts(runs, "number", "positional")
-    if found is None:
+    counts = _counts(runs, "number", "positional")
+    if counts is None:
         return Outcome("no positional head", False)
     powers = worst_exponents(runs.lengths(), "number", "positional")
     steep = int((powers <= -THEORY + DECAYS).sum())
     finite = powers[np.isfinite(powers)]
     middle = f"{np.median(finite):.2f}" if len(finite) else "none"
-    value = f"worst input: median exponent {middle}, {steep} of {len(powers)} heads at -1.8 or steeper; means: {_counts_text(found)}"
+    value = f"worst input: median exponent {middle}, {steep} of {len(powers)} heads at -1.8 or steeper; means: {_counts_text(counts)}"
     return Outcome(value, steep == len(powers), bool((powers < -DECAYS).all()))
 
 
@@ -138,8 +138,8 @@ def table_3(holds: Callable[[pd.DataFrame], bool], runs: ClaimRuns) -> Finding:
     """Judged on finished runs of one-hop questions: accuracy [length, task] of each model that P2's rule takes in."""
     selected = [run for run in runs.one_hop if screening(run)["selected"]]
     if not selected:
-        why = "none of these runs meets P2's rule for taking a model in" if runs.one_hop else PRICE
-        return Finding("", NOT_RUN, note=why)
+        reason = "none of these runs meets P2's rule for taking a model in" if runs.one_hop else PRICE
+        return Finding("", NOT_RUN, note=reason)
     texts, met = [], []
     for run in selected:
         accuracy = run.accuracy().query("scoring == 'free'")

@@ -69,7 +69,7 @@ def shape() -> Geometry:
         for f in range(1, 5)
     ]
     use = pd.DataFrame(rows)
-    use = use.assign(weight=0.25, product_weight=np.where(use["max_logit"] == 3, 1.0, 0.0))
+    use = use.assign(weight=np.where(use["max_logit"] == 3, 1.0, 0.0), product_weight=0.25)
     vectors = pd.DataFrame(
         [
             {"layer": 3, "head": 0, "kind": kind, "token": token, "re": re, "im": 0.5}

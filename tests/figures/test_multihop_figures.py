@@ -150,6 +150,16 @@ def test_frequency_use_and_planes(shape: Geometry) -> None:
     assert line(axes, "weighted average").tolist() == [[1 + k % 4, k] for k in range(12)]
     assert line(axes, "P2 Table 1").tolist() == [[x, k] for k, x in enumerate(TABLE_1["letter"])]
     assert len(draw.frequency_use(shape).axes[0].lines) == 1
+    alike = Geometry(
+        shape.run,
+        shape.tables
+        | {
+            "use": shape.use.assign(
+                weight=shape.use["layer"].eq(0) * shape.use["weight"] + shape.use["layer"].ne(0) * 0.25
+            )
+        },
+    )
+    assert line(draw.frequency_use(alike).axes[0], "weighted average").tolist() == [[1, 0]]
     queries, keys = draw.dominant_planes(shape, layers=[3]).axes[:2]
     assert points(queries).tolist() == [[2.0, 0.5]]  # what looks for a letter
     assert points(keys).tolist() == [[1.0, 0.5], [2.0, 0.5]]
@@ -168,6 +178,16 @@ def test_accuracy_by_length(lengths: Lengths) -> None:
         drawn = next(one for one in axes.lines if one.get_label() == task)
         assert drawn.get_color() == TASK_COLOURS[task]
     assert ticks(axes, "x")[850.0] == "850"
+
+
+def test_training_budgets_are_told_apart(lengths: Lengths) -> None:
+    """Where a run holds trainings of several lengths, the legend names each."""
+    models = lengths.classes["model"].unique()
+    steps = lengths.classes["model"].map({model: 100 * (k + 1) for k, model in enumerate(models)})
+    run = Lengths(lengths.run, lengths.tables | {"classes": lengths.classes.assign(trained_steps=steps)})
+    labels = [text.get_text() for text in draw.length_accuracy(run).legends[0].get_texts()]
+    assert len(labels) == len(models)
+    assert all(label.endswith("00 steps)") for label in labels)
 
 
 def test_discrepancy_attention_and_prediction_by_length(lengths: Lengths) -> None:

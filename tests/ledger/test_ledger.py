@@ -192,7 +192,7 @@ def test_a_theorem_that_fails_is_not_reproduced(runs: ClaimRuns) -> None:
 
 
 BARE: Any = {"paper": "p1", "needs": "sequences", "says": "summary", "kind": "empirical"} | dict.fromkeys(
-    ("where", "statement", "paper_value", "rule", "reason"), ""
+    ("section", "statement", "paper_value", "rule", "reason"), ""
 )
 
 

@@ -38,11 +38,11 @@ def ask(
     endpoint
         The base address of an OpenAI-compatible server. The key comes from ROTOSCOPE_API_KEY or OPENAI_API_KEY.
     """
-    wanted, written = AskSettings.make(**settings), Output.make(**output)
+    ask_settings, written = AskSettings.make(**settings), Output.make(**output)
     if model is None:
         raise RotoscopeError("say what to ask: a model to run here, or --endpoint URL --model NAME")
     case = "a model that runs here" if endpoint is None else "an endpoint"
-    wanted.check_meant([*settings, *loading, *output], case)
+    ask_settings.check_meant([*settings, *loading, *output], case)
     with says_loading():
         from rotoscope.experiments.ask.endpoints import BODY, masked, one_hop_endpoint
         from rotoscope.experiments.ask.run import one_hop_local
@@ -53,24 +53,24 @@ def ask(
 
     console = new_console()
     plan = OneHopPlan(
-        tasks=ONE_HOP if wanted.task == "both" else (wanted.task,),
-        lengths=wanted.lengths or LENGTHS,
-        runs=wanted.runs,
-        questions=wanted.questions,
-        seed=wanted.seed,
-        template=None if wanted.template is None else read_text(wanted.template),
+        tasks=ONE_HOP if ask_settings.task == "both" else (ask_settings.task,),
+        lengths=ask_settings.lengths or LENGTHS,
+        runs=ask_settings.runs,
+        questions=ask_settings.questions,
+        seed=ask_settings.seed,
+        template=None if ask_settings.template is None else read_text(ask_settings.template),
     )
     folder = written.folder(Path(model).stem if endpoint is None else model.replace("/", "-"), "ask")
     place: dict[str, Any] = {"out": folder, "overwrite": written.overwrite}
     if endpoint is None:
         with says_loading():
             subject = load(model, device=written.device, **loading)
-        result = one_hop_local(subject, plan, chat=wanted.chat, **place)
+        result = one_hop_local(subject, plan, chat=ask_settings.chat, **place)
         return _show(console, result, folder, draw=written.figures)
-    requests = place | {"concurrency": wanted.concurrency, "body": _body(wanted.body) or BODY}
+    requests = place | {"concurrency": ask_settings.concurrency, "body": _body(ask_settings.body) or BODY}
     expected = one_hop_endpoint(endpoint, model, plan, dry_run=True, **requests)
     say(console, f"to be asked: {expected}", markup=False)
-    if wanted.dry_run:
+    if ask_settings.dry_run:
         say(console, "dry run: nothing was sent")
         show_next(
             console, ["ask", model, "--endpoint", masked(endpoint), *as_flags(settings | output, ["dry_run"])]
@@ -99,17 +99,17 @@ def _show(console: Any, result: OneHopRun, folder: Path, draw: bool) -> int:
             f"{screening['single_answers']:.0%} single answers"
         )
     say(console, f"\nP2's screening rule: {verdict}", markup=False)
-    then = [["reproduce", "p2", "--one-hop", folder]]
-    return end(console, result, folder, draw=draw, then=then)
+    next_steps = [["reproduce", "p2", "--one-hop", folder]]
+    return end(console, result, folder, draw=draw, then=next_steps)
 
 
-def _body(given: str | None) -> dict[str, Any] | None:
-    if given is None:
+def _body(text: str | None) -> dict[str, Any] | None:
+    if text is None:
         return None
     try:
-        found = json.loads(given)
+        parsed = json.loads(text)
     except ValueError as problem:
         raise RotoscopeError(f"--body is no JSON ({problem})") from problem
-    if not isinstance(found, dict) or not found:
+    if not isinstance(parsed, dict) or not parsed:
         raise RotoscopeError("--body must be a JSON object, such as '{\"max_tokens\": 16}'")
-    return found
+    return parsed

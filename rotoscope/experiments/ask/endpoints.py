@@ -168,9 +168,9 @@ def _most_tokens(body: Mapping[str, Any]) -> int:
         json.dumps(dict(body), allow_nan=False)
     except (TypeError, ValueError, RecursionError) as problem:
         raise EndpointError(f"the body must be JSON ({problem})") from problem
-    taken = {"model", "messages", "stream", "n"} & set(body)
-    if taken:
-        raise EndpointError(f"the body must not set {', '.join(sorted(taken))}")
+    reserved = {"model", "messages", "stream", "n"} & set(body)
+    if reserved:
+        raise EndpointError(f"the body must not set {', '.join(sorted(reserved))}")
     most = body.get("max_completion_tokens", body.get("max_tokens"))
     if not isinstance(most, int) or most < 1:
         raise EndpointError(
@@ -211,8 +211,8 @@ def _secrets(endpoint: str, key: str) -> tuple[str, ...]:
     parts = urlsplit(endpoint)
     user = parts.netloc.rpartition("@")[0]
     in_address = [user, user.partition(":")[2] or user, *(value for _, value in parse_qsl(parts.query))]
-    found = {key, _basic(endpoint) or "", *in_address, *map(unquote, in_address)} - {NO_KEY, ""}
-    return tuple(sorted(found, key=len, reverse=True))
+    secrets = {key, _basic(endpoint) or "", *in_address, *map(unquote, in_address)} - {NO_KEY, ""}
+    return tuple(sorted(secrets, key=len, reverse=True))
 
 
 def _client(endpoint: str, timeout: float) -> Any:
@@ -260,17 +260,17 @@ class _Session:
         """Ask until there is an answer, and keep it; give up when the run is stopped."""
         began, tries = time.monotonic(), 0
         while not self.stop.is_set():
-            found = self._once(question)
-            if not isinstance(found, _Again):
-                self.journal.append(answer_row(run, question, **found, retries=tries))
+            reply = self._once(question)
+            if not isinstance(reply, _Again):
+                self.journal.append(answer_row(run, question, **reply, retries=tries))
                 return
-            pause = max(found.after, _pause(tries))
-            unheard = found.reason == NO_CONNECTION and not self.heard
+            pause = max(reply.after, _pause(tries))
+            unheard = reply.reason == NO_CONNECTION and not self.heard
             patience = min(self.patience, FIRST_CONTACT) if unheard else self.patience
             if time.monotonic() + pause - began > patience:
-                raise EndpointError(self._given_up(found, patience))
+                raise EndpointError(self._given_up(reply, patience))
             tries += 1
-            self.retries[found.reason] += 1
+            self.retries[reply.reason] += 1
             self.stop.wait(pause)
 
     def _given_up(self, last: _Again, patience: float) -> str:
@@ -346,7 +346,7 @@ def _ask_all(session: _Session, plan: OneHopPlan, concurrency: int, bar: Progres
     """Every question that is not done yet; when one fails, those under way are still kept."""
     done = answered_keys(session.journal.rows)
 
-    def one(run: int, question: Question) -> None:
+    def answer_question(run: int, question: Question) -> None:
         try:
             session.ask(run, question)
         except BaseException:
@@ -357,7 +357,9 @@ def _ask_all(session: _Session, plan: OneHopPlan, concurrency: int, bar: Progres
     pool = ThreadPoolExecutor(concurrency)
     try:
         under_way = [
-            pool.submit(one, run, question) for run, question in plan if question_key(run, question) not in done
+            pool.submit(answer_question, run, question)
+            for run, question in plan
+            if question_key(run, question) not in done
         ]
         for future in wait(under_way, return_when=FIRST_EXCEPTION).done:
             future.result()
@@ -378,19 +380,19 @@ def _retry_after(headers: Mapping[str, str]) -> float:
         return 0.0
 
 
-def _content(found: Any) -> str | None:
+def _content(message: Any) -> str | None:
     """The text of an answer, or None where the server sent something else, or half a character."""
     try:
-        content = found.choices[0].message.content
+        content = message.choices[0].message.content
         content.encode()
     except (AttributeError, IndexError, TypeError, UnicodeEncodeError):
         return None
     return content if isinstance(content, str) else None
 
 
-def _token_count(told: object) -> int | None:
+def _token_count(reported: object) -> int | None:
     """A count of tokens as the server tells it, or None where that is no count."""
-    return told if type(told) is int and 0 <= told <= MOST_TOKENS_TOLD else None
+    return reported if type(reported) is int and 0 <= reported <= MOST_TOKENS_TOLD else None
 
 
 def _warnings(answers: pd.DataFrame, retries: Counter[str]) -> list[str]:

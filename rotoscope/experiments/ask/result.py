@@ -70,8 +70,8 @@ def wilson(right: int, count: int) -> tuple[float, float]:
     z, share = 1.959964, right / count
     middle = share + z * z / (2 * count)
     half = z * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count))
-    whole = 1 + z * z / count
-    return max(0.0, (middle - half) / whole), min(1.0, (middle + half) / whole)
+    scale = 1 + z * z / count
+    return max(0.0, (middle - half) / scale), min(1.0, (middle + half) / scale)
 
 
 class OneHopRun(SavedRun):
@@ -95,8 +95,8 @@ class OneHopRun(SavedRun):
         """
         rows = []
         ways = {"free": "correct", "restricted": "ranked_correct"}
-        for (task, length), asked in self.answers.groupby(["task", "length"]):
-            fits = asked[asked["status"] != "too long"]
+        for (task, length), answers in self.answers.groupby(["task", "length"]):
+            fits = answers[answers["status"] != "too long"]
             for scoring, column in ways.items():
                 known = fits.dropna(subset=[column]).astype({column: float})
                 if scoring == "restricted" and known.empty:
@@ -116,7 +116,7 @@ class OneHopRun(SavedRun):
                         "single_answers": (fits["status"] == "answered").mean(),
                         "runs": len(runs),
                         "questions": len(known),
-                        "too_long": len(asked) - len(fits),
+                        "too_long": len(answers) - len(fits),
                     }
                 )
         return pd.DataFrame(rows).sort_values(["task", "scoring", "length"], ignore_index=True)

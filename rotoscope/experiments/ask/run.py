@@ -80,19 +80,19 @@ def one_hop_local(
     run = Run(OneHopRun, settings, out, overwrite=overwrite, device=subject.device.type)
     if run.finished is not None:
         return run.finished
-    asked, warnings = _fitting(subject, plan, turns, answer_tokens)
+    tokenised, warnings = _fitting(subject, plan, turns, answer_tokens)
     journal = run.journal("answers")
     done = answered_keys(journal.rows)
-    with progress_bar("asking", len(asked), show_progress) as bar, torch.inference_mode():
+    with progress_bar("asking", len(tokenised), show_progress) as bar, torch.inference_mode():
         bar.advance(len(done))
         for task in plan.tasks:
-            whole = [one for one in asked if one.question.task == task]
-            left = [one for one in whole if question_key(one.run, one.question) not in done]
+            of_task = [entry for entry in tokenised if entry.question.task == task]
+            left = [entry for entry in of_task if question_key(entry.run, entry.question) not in done]
             if not left:
                 continue
-            front = _Front(subject, [one.tokens for one in whole])
-            for one in left:
-                journal.append(_answer(subject, front, one, turns, answer_tokens))
+            front = _Front(subject, [entry.tokens for entry in of_task])
+            for entry in left:
+                journal.append(_answer(subject, front, entry, turns, answer_tokens))
                 bar.advance()
     run.add("answers", {"answers": answers_table(journal.rows)})
     about = SubjectRecord(
@@ -110,8 +110,8 @@ def _check_size(subject: Subject, plan: OneHopPlan, chat: bool) -> None:
     few = replace(plan, runs=1, questions=1)
     lengths = [len(_encode(subject, _prompt(subject, question, chat), chat)) for _, question in few]
     needed = 8 * sum(lengths) * (len(plan) // len(few))
-    what = f"a plan of {len(plan):,} questions of up to {max(lengths):,} tokens"
-    check_memory(what, needed, CPU, "use fewer questions, runs or lengths")
+    purpose = f"a plan of {len(plan):,} questions of up to {max(lengths):,} tokens"
+    check_memory(purpose, needed, CPU, "use fewer questions, runs or lengths")
 
 
 def _fitting(
@@ -119,14 +119,14 @@ def _fitting(
 ) -> tuple[list[_Tokenised], list[str]]:
     """Every question as tokens, without the lengths that do not fit the model."""
     most = getattr(subject.model.config.get_text_config(), "max_position_embeddings", None)
-    asked = [
+    tokenised = [
         _Tokenised(run, question, _encode(subject, _prompt(subject, question, chat), chat))
         for run, question in plan
     ]
     longest: dict[tuple[str, int], int] = {}
-    for one in asked:
-        key = (one.question.task, one.question.length)
-        longest[key] = max(longest.get(key, 0), len(one.tokens) + answer_tokens)
+    for entry in tokenised:
+        key = (entry.question.task, entry.question.length)
+        longest[key] = max(longest.get(key, 0), len(entry.tokens) + answer_tokens)
     too_long = {key for key, tokens in longest.items() if most is not None and tokens > most}
     if too_long == set(longest):
         raise TaskError(
@@ -138,7 +138,9 @@ def _fitting(
         f"model has a context of {most}"
         for task, length in sorted(too_long)
     ]
-    return [one for one in asked if (one.question.task, one.question.length) not in too_long], warnings
+    return [
+        entry for entry in tokenised if (entry.question.task, entry.question.length) not in too_long
+    ], warnings
 
 
 def _prompt(subject: Subject, question: Question, chat: bool) -> str:
@@ -188,24 +190,26 @@ def _forward(
     if last and "logits_to_keep" in inspect.signature(subject.model.forward).parameters:
         options["logits_to_keep"] = 1
     tokens = torch.tensor(rows, device=subject.device)
-    found = subject.model(tokens, past_key_values=cache, use_cache=True, **options)
-    return check_logits(found.logits.float(), subject.model), found.past_key_values
+    output = subject.model(tokens, past_key_values=cache, use_cache=True, **options)
+    return check_logits(output.logits.float(), subject.model), output.past_key_values
 
 
-def _answer(subject: Subject, front: _Front, one: _Tokenised, chat: bool, answer_tokens: int) -> dict[str, Any]:
+def _answer(
+    subject: Subject, front: _Front, entry: _Tokenised, chat: bool, answer_tokens: int
+) -> dict[str, Any]:
     """Both scores of one question."""
-    logits, cache = front.read(one.tokens)
-    likely = _log_likelihoods(subject, one, logits, cache, chat)
+    logits, cache = front.read(entry.tokens)
+    likely = _log_likelihoods(subject, entry, logits, cache, chat)
     written = _greedy(subject, logits, copy.deepcopy(cache), answer_tokens)
     text = subject.tokenizer.decode(written, skip_special_tokens=True)
     answered, status = read_answer(text if chat else text.lstrip().split("\n")[0])
     return answer_row(
-        one.run,
-        one.question,
+        entry.run,
+        entry.question,
         answered,
         status,
         ranked=max(likely, key=lambda candidate: likely[candidate]),
-        prompt_tokens=len(one.tokens),
+        prompt_tokens=len(entry.tokens),
         completion_tokens=len(written),
     )
 
@@ -226,41 +230,43 @@ def _greedy(subject: Subject, logits: torch.Tensor, cache: Any, most: int) -> li
 
 
 def _log_likelihoods(
-    subject: Subject, one: _Tokenised, logits: torch.Tensor, cache: Any, chat: bool
+    subject: Subject, entry: _Tokenised, logits: torch.Tensor, cache: Any, chat: bool
 ) -> dict[str, float]:
     """Total log-likelihood of every candidate after the prompt.
 
     The first token is known from the prompt's own logits; the rest of a candidate is read after its other tokens, all
     candidates that begin alike in one row, copies of the prompt's cache.
     """
-    ids = _candidate_tokens(subject, one, chat)
+    ids = _candidate_tokens(subject, entry, chat)
     first = logits.log_softmax(-1)
     total = {candidate: float(first[tokens[0]]) for candidate, tokens in ids.items()}
     longest = max(len(tokens) for tokens in ids.values()) - 1
     starts = sorted({tuple(tokens[:-1]) for tokens in ids.values() if len(tokens) > 1})
-    size = max(1, AT_ONCE // len(one.tokens))
+    size = max(1, AT_ONCE // len(entry.tokens))
     for k in range(0, len(starts), size):
         chunk = starts[k : k + size]
         copies = copy.deepcopy(cache)
         copies.batch_repeat_interleave(len(chunk))
         # What fills a row up stands after its own tokens, which do not see it.
         rows = [[*start, *[start[-1]] * (longest - len(start))] for start in chunk]
-        found = _forward(subject, rows, copies)[0].log_softmax(-1)
+        log_probabilities = _forward(subject, rows, copies)[0].log_softmax(-1)
         for row, start in enumerate(chunk):
             for candidate, tokens in ids.items():
                 if tuple(tokens[:-1]) == start:
-                    total[candidate] += sum(float(found[row, t, token]) for t, token in enumerate(tokens[1:]))
+                    total[candidate] += sum(
+                        float(log_probabilities[row, t, token]) for t, token in enumerate(tokens[1:])
+                    )
     return total
 
 
-def _candidate_tokens(subject: Subject, one: _Tokenised, chat: bool) -> dict[str, list[int]]:
+def _candidate_tokens(subject: Subject, entry: _Tokenised, chat: bool) -> dict[str, list[int]]:
     """The tokens each candidate adds to the prompt."""
-    prompt = _prompt(subject, one.question, chat)
+    prompt = _prompt(subject, entry.question, chat)
     lead = "" if chat or prompt[-1:].isspace() else " "
-    found = {}
-    for candidate in one.question.candidates:
-        whole = _encode(subject, prompt + lead + candidate, chat)
-        kept = whole[: len(one.tokens)] == one.tokens
+    candidates = {}
+    for candidate in entry.question.candidates:
+        full_text = _encode(subject, prompt + lead + candidate, chat)
+        kept = full_text[: len(entry.tokens)] == entry.tokens
         alone = subject.tokenizer(lead + candidate, add_special_tokens=False)["input_ids"]
-        found[candidate] = whole[len(one.tokens) :] if kept else alone
-    return found
+        candidates[candidate] = full_text[len(entry.tokens) :] if kept else alone
+    return candidates

@@ -45,5 +45,5 @@ def canonical(
         f"accuracy after {budget['steps']} steps of {budget['batch']}, mean of {budget['seeds']} seeds (theta = 0: NoPE)",
         folder / "table.csv",
     )
-    then = [["canonical", task, "--preset", "paper"]] if preset == "quick" else []
-    return end(console, result, folder, draw=output.figures, then=then)
+    next_steps = [["canonical", task, "--preset", "paper"]] if preset == "quick" else []
+    return end(console, result, folder, draw=output.figures, then=next_steps)

@@ -30,8 +30,8 @@ RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 MARKERS = {"index": "s", "retrieval": "o", "induction": "^", "induction, two angles": "D"}
 
 
-def _caption(found: Canonical) -> str:
-    s = found.run.settings
+def _caption(run: Canonical) -> str:
+    s = run.run.settings
     return (
         f"{s['keys']} keys, {s['symbols']} symbols, {s['entities']} entities, {s['seeds']} seeds, {s['steps']} "
         f"steps of {s['batch']}; {s['tested']} fresh test samples"
@@ -70,12 +70,12 @@ def _band(axes: Axes, x: Any, mean: pd.Series, spread: pd.Series, **look: Any) -
     axes.fill_between(x, mean - spread, mean + spread, linewidth=0, **look)
 
 
-def canonical_accuracy(found: Canonical) -> Figure:
+def canonical_accuracy(run: Canonical) -> Figure:
     """Accuracy against frequency at the end of training, band over seeds (P1 Fig. 2A-C)."""
-    table = found.final()
+    table = run.final()
     thetas = table["theta"].unique()
     with drawing(COLUMN_WIDTH, 3.3) as (figure, [axes]):
-        for name in found.experiments:
+        for name in run.experiments:
             rows = table[table["experiment"] == name].sort_values("theta")
             x, spread = _x(rows["theta"], thetas), rows["std"].fillna(0)
             _band(axes, x, rows["mean"], spread, color=HUES[name], alpha=0.18)
@@ -83,18 +83,18 @@ def canonical_accuracy(found: Canonical) -> Figure:
         _angle_axis(axes, thetas)
         axes.set(ylabel="accuracy", ylim=(-0.02, 1.03))
         shared_legend(figure, axes, ncols=2)
-    return caption(figure, _caption(found))
+    return caption(figure, _caption(run))
 
 
-def canonical_steps(found: Canonical) -> Figure:
+def canonical_steps(run: Canonical) -> Figure:
     """Accuracy by angle and training step, mean over seeds."""
-    names = found.experiments
+    names = run.experiments
     # Panels share their rows: an angle that one experiment leaves out stays empty there.
-    thetas = np.sort(found.accuracy["theta"].unique())
+    thetas = np.sort(run.accuracy["theta"].unique())
     ticks = list(range(0, len(thetas), max(1, len(thetas) // 7)))
     with drawing(_width(names), 2.9, 1, len(names), sharey=True) as (figure, axes):
         for ax, name in zip(axes, names, strict=True):
-            rows = found.accuracy[found.accuracy["experiment"] == name]
+            rows = run.accuracy[run.accuracy["experiment"] == name]
             grid = rows.pivot_table(index="theta", columns="step", values="accuracy").reindex(thetas)
             drawn = ax.imshow(grid.to_numpy(), aspect="auto", origin="lower", cmap="cividis", vmin=0, vmax=1)
             ax.set_yticks(ticks, ["NoPE" if thetas[k] == 0 else f"{thetas[k]:.2g}" for k in ticks])
@@ -104,18 +104,18 @@ def canonical_steps(found: Canonical) -> Figure:
             ax.set_xlabel("training step")
         axes[0].set_ylabel("angle θ")
         figure.colorbar(drawn, ax=list(axes), label="accuracy", pad=0.01)
-    return caption(figure, _caption(found))
+    return caption(figure, _caption(run))
 
 
-def canonical_positions(found: Canonical) -> Figure:
+def canonical_positions(run: Canonical) -> Figure:
     """By answer position at the end (P1 Fig. 3A): Retrieval's accuracy is an inverse U, Index's weight a U."""
-    last = found.positions[found.positions["step"] == found.positions["step"].max()]
-    wanted = [
-        (n, c) for n, c in (("index", "target_weight"), ("retrieval", "accuracy")) if n in found.experiments
+    last = run.positions[run.positions["step"] == run.positions["step"].max()]
+    panels_of = [
+        (n, c) for n, c in (("index", "target_weight"), ("retrieval", "accuracy")) if n in run.experiments
     ]
-    wanted = wanted or [(found.experiments[0], "accuracy")]
-    with drawing(_width(wanted), 3.1, 1, len(wanted)) as (figure, axes):
-        for ax, (name, column) in zip(axes, wanted, strict=True):
+    panels_of = panels_of or [(run.experiments[0], "accuracy")]
+    with drawing(_width(panels_of), 3.1, 1, len(panels_of)) as (figure, axes):
+        for ax, (name, column) in zip(axes, panels_of, strict=True):
             rows = last[(last["experiment"] == name) & (last["theta"] > 0)]
             thetas = np.sort(rows["theta"].unique())
             middle = [t for t in thetas if 0.003 <= t <= 0.11]
@@ -131,13 +131,13 @@ def canonical_positions(found: Canonical) -> Figure:
             ax.set_ylim(bottom=0)
             ax.set_title(name, loc="left")
             under(ax, ncols=3)
-    return caption(figure, _caption(found) + "; band: standard deviation over seeds")
+    return caption(figure, _caption(run) + "; band: standard deviation over seeds")
 
 
-def canonical_vectors(found: Canonical, experiment: str | None = None, theta: float = 0.1) -> Figure:
+def canonical_vectors(run: Canonical, experiment: str | None = None, theta: float = 0.1) -> Figure:
     """Keys and queries along training (P1 Fig. 3B): Index's keys collapse, its query counts positions."""
-    name = experiment or found.experiments[0]
-    table = found.vectors[found.vectors["experiment"] == name]
+    name = experiment or run.experiments[0]
+    table = run.vectors[run.vectors["experiment"] == name]
     nearest = min(table["theta"].unique(), key=lambda value: abs(np.log10(value) - np.log10(theta)))
     table = table[table["theta"] == nearest]
     steps = sorted(table["step"].unique())
@@ -165,16 +165,16 @@ def canonical_vectors(found: Canonical, experiment: str | None = None, theta: fl
         axes[-1].set(xlabel="named position j" if name == "index" else "asked entity", ylabel="angle")
         axes[-1].set_title("angle of the query", loc="left")
         top_legend(figure, [*axes[0].get_legend_handles_labels()[0], *axes[-1].lines])
-    return caption(figure, f"{name}, θ = {nearest:.2g}, seed 0; " + _caption(found))
+    return caption(figure, f"{name}, θ = {nearest:.2g}, seed 0; " + _caption(run))
 
 
-def canonical_scores(found: Canonical) -> Figure:
+def canonical_scores(run: Canonical) -> Figure:
     """The metric on heads whose mechanism is known; open: swaps between equal entities alone."""
-    names = found.experiments
+    names = run.experiments
     with drawing(_width(names), 2.8, 1, len(names), sharey=True) as (figure, axes):
-        thetas = found.scores["theta"].unique()
+        thetas = run.scores["theta"].unique()
         for ax, name in zip(axes, names, strict=True):
-            rows = found.scores[found.scores["experiment"] == name]
+            rows = run.scores[run.scores["experiment"] == name]
             means = rows.groupby("theta").mean(numeric_only=True).reset_index()
             x = _x(means["theta"], thetas)
             for score, hue in SCORE_COLOURS.items():
@@ -187,7 +187,7 @@ def canonical_scores(found: Canonical) -> Figure:
             ax.set_title(_title(name), loc="left")
         axes[0].set_ylabel("score (τ = 1e-4)")
         shared_legend(figure, axes[-1])
-    return caption(figure, _caption(found))
+    return caption(figure, _caption(run))
 
 
 def canonical_figures(run: Canonical) -> Iterator[tuple[str, Figure]]:

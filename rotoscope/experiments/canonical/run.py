@@ -29,13 +29,15 @@ AT_ONCE = 512
 def experiments_of(settings: CanonicalSettings) -> dict[str, ToySettings]:
     """The grids behind a task: one angle each, and for induction also (0, theta)."""
     training = {name: getattr(settings, name) for name in ToyTraining.names()}
-    made: dict[str, ToySettings] = {}
+    experiments: dict[str, ToySettings] = {}
     for name in CANONICAL if settings.task == "all" else (settings.task,):
-        made[name] = ToySettings(task=name, angles=tuple((angle,) for angle in settings.angles), **training)
+        experiments[name] = ToySettings(
+            task=name, angles=tuple((angle,) for angle in settings.angles), **training
+        )
         if name == "induction":
             pairs = tuple((0.0, angle) for angle in settings.angles if angle > 0)
-            made["induction, two angles"] = ToySettings(task=name, angles=pairs, **training)
-    return made
+            experiments["induction, two angles"] = ToySettings(task=name, angles=pairs, **training)
+    return experiments
 
 
 def canonical_experiments(
@@ -54,16 +56,16 @@ def canonical_experiments(
     """
     settings = CanonicalSettings.preset(preset, task=task, **changes)
     experiments = experiments_of(settings)
-    where = pick_device(device)
-    _check_size(experiments, settings, where, out)
+    chosen_device = pick_device(device)
+    _check_size(experiments, settings, chosen_device, out)
     run = Run(Canonical, {"preset": preset, **settings.stored()}, out, overwrite=overwrite)
     if run.finished is not None:
         return run.finished
-    total = sum(one.steps for one in experiments.values())
-    with progress_bar("training", total, show_progress) as bar, one_thread(where.type == "cpu"):
-        for name, one in experiments.items():
-            _experiment(run, name, ToyHeads(one, where), settings, bar)
-    return run.finish(device=where.type)
+    total = sum(experiment.steps for experiment in experiments.values())
+    with progress_bar("training", total, show_progress) as bar, one_thread(chosen_device.type == "cpu"):
+        for name, experiment in experiments.items():
+            _experiment(run, name, ToyHeads(experiment, chosen_device), settings, bar)
+    return run.finish(device=chosen_device.type)
 
 
 def _check_size(
@@ -74,13 +76,13 @@ def _check_size(
 ) -> None:
     """Raise TooLargeError where one grid of heads, or the checkpoints of all, cannot fit."""
     largest = max(experiments.values(), key=lambda grid: grid.training_bytes)
-    what = f"a grid of {largest.models:,} models and a batch of {settings.batch:,} inputs"
+    purpose = f"a grid of {largest.models:,} models and a batch of {settings.batch:,} inputs"
     less = "use fewer angles or seeds, or smaller batches"
-    check_memory(what, largest.training_bytes, device, less)
+    check_memory(purpose, largest.training_bytes, device, less)
     saved = settings.evaluations + 1
     needed = saved * sum(grid.state_bytes for grid in experiments.values())
-    what = f"a checkpoint of {len(experiments)} grids at {saved:,} evaluations"
-    check_disk(what, needed, out, "use fewer evaluations, angles or seeds")
+    purpose = f"a checkpoint of {len(experiments)} grids at {saved:,} evaluations"
+    check_disk(purpose, needed, out, "use fewer evaluations, angles or seeds")
 
 
 def _experiment(
@@ -131,25 +133,25 @@ def _evaluate(name: str, heads: ToyHeads, step: int, count: int) -> dict[str, pd
     settings = heads.settings
     keys = settings.keys
     right, weight = (torch.zeros(settings.models, keys, dtype=torch.float64) for _ in range(2))
-    seen = torch.zeros(keys, dtype=torch.float64)
+    samples_at = torch.zeros(keys, dtype=torch.float64)
     for start in range(0, count, AT_ONCE):
         samples = settings.samples(min(AT_ONCE, count - start), seed=50_000_000 + start, device=heads.device)
-        where = samples.position.cpu()
+        answer_positions = samples.position.cpu()
         correct = (heads.answers(samples).argmax(-1) == samples.answer).double().cpu()
         target = heads.attention(samples)[:, torch.arange(len(samples)), samples.position].double().cpu()
-        right.index_add_(1, where, correct)
-        weight.index_add_(1, where, target)
-        seen.index_add_(0, where, torch.ones(len(where), dtype=torch.float64))
+        right.index_add_(1, answer_positions, correct)
+        weight.index_add_(1, answer_positions, target)
+        samples_at.index_add_(0, answer_positions, torch.ones(len(answer_positions), dtype=torch.float64))
     about = _about(name, heads)
-    accuracy = about.assign(step=step, accuracy=(right.sum(1) / seen.sum()).numpy())
-    asked = seen > 0
-    positions = about.loc[about.index.repeat(int(asked.sum()))].reset_index(drop=True)
-    places = np.flatnonzero(asked.numpy())
+    accuracy = about.assign(step=step, accuracy=(right.sum(1) / samples_at.sum()).numpy())
+    measured = samples_at > 0
+    positions = about.loc[about.index.repeat(int(measured.sum()))].reset_index(drop=True)
+    places = np.flatnonzero(measured.numpy())
     positions = positions.assign(
         step=step,
         position=np.tile(places, settings.models),
-        accuracy=(right / seen.clamp(min=1))[:, asked].flatten().numpy(),
-        target_weight=(weight / seen.clamp(min=1))[:, asked].flatten().numpy(),
+        accuracy=(right / samples_at.clamp(min=1))[:, measured].flatten().numpy(),
+        target_weight=(weight / samples_at.clamp(min=1))[:, measured].flatten().numpy(),
     )
     return {"accuracy": accuracy, "positions": positions, "vectors": _vectors(name, heads, step)}
 
@@ -197,13 +199,13 @@ def _scores(name: str, heads: ToyHeads) -> pd.DataFrame:
     rows = []
     for model in range(settings.models):
         logits = heads.counterfactual(samples, model)
-        whole = swap_scores(logits, 1e-4, blocks, symbols=samples.entities)
-        assert whole.equal_symbols is not None
-        equal = whole.equal_symbols
+        all_swaps = swap_scores(logits, 1e-4, blocks, symbols=samples.entities)
+        assert all_swaps.equal_symbols is not None
+        equal = all_swaps.equal_symbols
         row = {
-            "positional_score": float(whole.positional.mean()),
-            "symbolic_score": float(whole.symbolic.mean()),
-            "entropy": float(whole.entropy.mean()),
+            "positional_score": float(all_swaps.positional.mean()),
+            "symbolic_score": float(all_swaps.symbolic.mean()),
+            "entropy": float(all_swaps.entropy.mean()),
             "equal_symbol_positional_score": float(equal.positional.nanmean()),
             "equal_symbol_symbolic_score": float(equal.symbolic.nanmean()),
         }

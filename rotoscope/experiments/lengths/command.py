@@ -31,7 +31,7 @@ def lengths(
         number, letter, a training run or a checkpoint; "stored" shows the measurements of eight models that come with
         rotoscope. Language models and endpoints are asked one-hop questions instead: rotoscope ask.
     """
-    wanted = LengthsSettings.make(**settings)
+    lengths_settings = LengthsSettings.make(**settings)
     if source == STORED and settings:
         flag = next(iter(settings)).replace("_", "-")
         raise RotoscopeError(f"--{flag} means nothing for stored measurements: they are shown as they are")
@@ -47,7 +47,7 @@ def lengths(
         result.save(folder, overwrite=output.overwrite)
     else:
         place: dict[str, Any] = {"out": folder, "overwrite": output.overwrite}
-        result = measure_lengths(source, wanted, device=output.device, **place)
+        result = measure_lengths(source, lengths_settings, device=output.device, **place)
     curve = result.curve().pivot(index="length", columns="model", values="accuracy").reset_index()
     title = "accuracy by length, all hop counts together"
     show_table(console, curve.rename_axis(columns=None), title, folder / "curve.csv")
@@ -64,5 +64,5 @@ def lengths(
         show_table(console, result.decay(), title, folder / "decay.csv")
         title = "discrepancy by class at training length: mean, worst query, 10 %, 50 % and 90 % of all queries"
         show_table(console, result.discrepancies(), title, folder / "discrepancies.csv")
-    then = [["reproduce", "p2"]] if source == STORED else [["lengths", STORED]]
-    return end(console, result, folder, draw=output.figures, then=then)
+    next_steps = [["reproduce", "p2"]] if source == STORED else [["lengths", STORED]]
+    return end(console, result, folder, draw=output.figures, then=next_steps)

@@ -39,10 +39,12 @@ def length_accuracy(run: Lengths) -> Figure:
     """Accuracy by length over all hop counts, with intervals (P2 Fig. 5B)."""
     with drawing(COLUMN_WIDTH, 2.9) as (figure, [axes]):
         curves = run.curve()
-        for (_, task), rows in curves.groupby(["model", "task"], sort=False):
-            first = task not in axes.get_legend_handles_labels()[1]
-            look = {"color": HUES[task], "ms": 3, "lw": 1.2, "alpha": 0.8, "label": task if first else None}
-            axes.plot(rows["length"], rows["accuracy"], "o-", **look)
+        budgets = training_budgets(run)
+        for (model, task), rows in curves.groupby(["model", "task"], sort=False):
+            label = " ".join(filter(None, (task, budgets.get(model, ("", "-"))[0])))
+            first = label not in axes.get_legend_handles_labels()[1]
+            look = {"color": HUES[task], "ms": 3, "lw": 1.2, "alpha": 0.8, "label": label if first else None}
+            axes.plot(rows["length"], rows["accuracy"], f"o{budgets.get(model, ('', '-'))[1]}", **look)
             axes.fill_between(rows["length"], rows["low"], rows["high"], color=HUES[task], alpha=0.12, lw=0)
         axes.axvline(int(curves["length"].min()), color="#999999", lw=0.8, ls=":")
         plain_steps(axes, _few(curves["length"]))
@@ -54,6 +56,15 @@ def length_accuracy(run: Lengths) -> Figure:
         f"{models} models, 95 % intervals; dotted: length in training; longer inputs have more target "
         "tokens in front",
     )
+
+
+def training_budgets(run: Lengths) -> dict[str, tuple[str, str]]:
+    """Words and line style for the training of every model, where a run holds trainings of several lengths."""
+    if "trained_steps" not in run.classes or run.classes["trained_steps"].nunique() < 2:
+        return {}
+    steps = run.classes.groupby("model")["trained_steps"].first()
+    styles = dict(zip(sorted(steps.unique(), reverse=True), ("-", "--", ":", "-."), strict=False))
+    return {model: (f"({count:,} steps)", styles.get(count, ":")) for model, count in steps.items()}
 
 
 def length_discrepancy(run: Lengths) -> Figure:
@@ -152,8 +163,8 @@ def length_prediction(run: Lengths) -> Figure:
                 ms=4,
                 lw=0.8,
             )
-        both = [float(x) for x in (*table["measured"], *table["predicted"])] or [10.0, 100.0]
-        ends = (min(both) / 1.5, max(both) * 1.5)
+        measured_and_predicted = [float(x) for x in (*table["measured"], *table["predicted"])] or [10.0, 100.0]
+        ends = (min(measured_and_predicted) / 1.5, max(measured_and_predicted) * 1.5)
         axes.plot(ends, ends, color="#777777", lw=0.8)
         axes.set(xscale="log", yscale="log")
         axes.set(xlabel="measured length", ylabel="length predicted from training length alone")

@@ -62,8 +62,8 @@ class Lengths(SavedRun):
     def gaps(self) -> pd.DataFrame:
         """By (model, task, layer, head, length): discrepancy (mean, quantiles), gap, attention, both losses."""
         groups = self.heads.groupby(["model", "task", "layer", "head", "length"], sort=False)
-        found = groups[["discrepancy", "gap", "attention", "gap_loss", "dispersion_loss"]].mean()
-        return found.join(_spread(groups)).assign(queries=groups.size()).reset_index()
+        means = groups[["discrepancy", "gap", "attention", "gap_loss", "dispersion_loss"]].mean()
+        return means.join(_spread(groups)).assign(queries=groups.size()).reset_index()
 
     def discrepancies(self) -> pd.DataFrame:
         """Discrepancy by (task, class at training length, length) over heads and queries: mean, worst, quantiles."""
@@ -117,13 +117,13 @@ class Lengths(SavedRun):
         mean = table.groupby(["task", "head_class"])["discrepancy_exponent"].median().rename("median_exponent")
         table["little_at_stake"] = little_at_stake(table)
         little = table.groupby(["task", "head_class"])["little_at_stake"].sum(min_count=1)
-        found = counts.join(mean).join(little).reset_index().rename_axis(columns=None)
-        expected = found["head_class"].map({"positional": "decays", "symbolic": "stays"})
+        table_of_classes = counts.join(mean).join(little).reset_index().rename_axis(columns=None)
+        expected = table_of_classes["head_class"].map({"positional": "decays", "symbolic": "stays"})
         share = [
             row[e] / (row["decays"] + row["stays"] + row["undecided"]) if isinstance(e, str) else np.nan
-            for (_, row), e in zip(found.iterrows(), expected, strict=True)
+            for (_, row), e in zip(table_of_classes.iterrows(), expected, strict=True)
         ]
-        return found.assign(as_said=share)
+        return table_of_classes.assign(as_said=share)
 
     def predictions(self, seed: int = 0, known: Lengths | None = None) -> pd.DataFrame:
         """Predicted against measured lengths at which accuracy falls below 90 % and 50 %, with intervals.
@@ -133,11 +133,11 @@ class Lengths(SavedRun):
         `expected_high`; missing with fewer than three). Of the measurement: the two curves of its 95 % interval.
         `log2_error` is how many doublings the prediction is off.
         """
-        found = self._errors(seed)
-        others = found if known is None else pd.concat((found, known._errors(seed)))
-        ends = [_expected(row, others) for _, row in found.iterrows()]
-        found["expected_low"], found["expected_high"] = zip(*ends, strict=True) if ends else ((), ())
-        return found.drop(columns=["training", "trained_steps"])
+        rows = self._errors(seed)
+        others = rows if known is None else pd.concat((rows, known._errors(seed)))
+        ends = [_expected(row, others) for _, row in rows.iterrows()]
+        rows["expected_low"], rows["expected_high"] = zip(*ends, strict=True) if ends else ((), ())
+        return rows.drop(columns=["training", "trained_steps"])
 
     def summaries(self) -> list[SummaryTable]:
         """Accuracy by length, where it falls, and what the heads do there."""

@@ -79,10 +79,10 @@ def measure_lengths(
     of those, or a mapping from names to them. `settings`, or fields of `LengthsSettings` given as keywords, say which
     lengths and how many inputs. `allow_missing` is that of `load`; what cannot fit memory is refused.
     """
-    wanted = LengthsSettings.make(settings, **changes)
+    plan = LengthsSettings.make(settings, **changes)
     models = _models(source, device, allow_missing)
     first = next(iter(models.values()))
-    chosen = wanted.lengths or tuple(_fitting(models))
+    chosen = plan.lengths or tuple(_fitting(models))
     for name, subject in models.items():
         shortest = sequences_for(subject.model.config, 1).length
         longest = int(subject.model.config.n_positions)
@@ -91,22 +91,22 @@ def measure_lengths(
                 f"lengths of {name} must lie between {shortest} and its {longest} positions, found {list(chosen)}"
             )
     for subject in models.values():
-        what = f"the prediction from {wanted.inputs:,} inputs"
+        purpose = f"the prediction from {plan.inputs:,} inputs"
         less = "use fewer inputs (--inputs)"
-        check_memory(what, _kept_bytes(subject, wanted.inputs), subject.device, less)
+        check_memory(purpose, _kept_bytes(subject, plan.inputs), subject.device, less)
     described = {
         "models": {name: subject.fingerprint for name, subject in models.items()},
-        **wanted.stored(),
+        **plan.stored(),
         "lengths": list(chosen),
         "tokens": tokens_on(first.device),
     }
     run = Run(Lengths, described, out, overwrite=overwrite, device=first.device.type)
-    run.record.warnings += [said for subject in models.values() for said in subject.caveats]
+    run.record.warnings += [caveat for subject in models.values() for caveat in subject.caveats]
     if run.finished is not None:
         return run.finished
     with progress_bar("lengths", len(models) * sum(chosen), show_progress) as bar:
         for name, subject in models.items():
-            _Measured(run, name, subject, list(chosen), wanted).measure(bar)
+            _Measured(run, name, subject, list(chosen), plan).measure(bar)
     return run.finish()
 
 
@@ -141,13 +141,15 @@ def _models(source: Any, device: str | None, allow_missing: bool) -> dict[str, S
         subject = load_multihop(source, device, allow_missing=allow_missing)
         return {subject.name: subject}
     elif isinstance(source, (list, tuple)):
-        named = {one: one for one in source}
+        named = {model: model for model in source}
     elif Path(str(source)).is_dir() and not (Path(str(source)) / "config.json").is_file():
         place = Path(str(source))
-        named = {f"{place.name} step {s}": one for s, one in find_checkpoints(place).items() if s > 0}
+        named = {f"{place.name} step {s}": model for s, model in find_checkpoints(place).items() if s > 0}
     else:
         named = {source: source}
-    return {str(name): load_multihop(one, device, allow_missing=allow_missing) for name, one in named.items()}
+    return {
+        str(name): load_multihop(model, device, allow_missing=allow_missing) for name, model in named.items()
+    }
 
 
 @dataclass(frozen=True)
@@ -212,9 +214,9 @@ class _Measured:
         )
         rows = []
         for hops in samples.settings["hops"]:
-            asked = samples.hops == hops
-            found = accuracy_row(int(right[asked].sum()), int(asked.sum()))
-            rows.append({"length": n, "hops": hops, **found})
+            with_hops = samples.hops == hops
+            row = accuracy_row(int(right[with_hops].sum()), int(with_hops.sum()))
+            rows.append({"length": n, "hops": hops, **row})
         return pd.DataFrame(rows)
 
     def _heads(self, reader: HeadReader, n: int) -> pd.DataFrame:
@@ -260,10 +262,10 @@ HEAD_MEASURES = ("discrepancy", "gap", "attention", "gap_loss", "dispersion_loss
 def head_classes(subject: Subject, samples: MultiHops) -> pd.DataFrame:
     """What each head is at training length, and the angle of the plane it uses most."""
     plain: dict[str, Any] = {"null": "none", "examples": False, "show_progress": False}
-    found = profile(subject, samples, frequencies=True, **plain)
-    table = found.heads[["layer", "head", "positional_score", "symbolic_score", "swapped_mass"]]
+    run = profile(subject, samples, frequencies=True, **plain)
+    table = run.heads[["layer", "head", "positional_score", "symbolic_score", "swapped_mass"]]
     kinds = purity_classes(table["positional_score"], table["symbolic_score"])
-    planes = found.frequencies
+    planes = run.frequencies
     strongest = planes.loc[planes.groupby(["layer", "head"])["max_logit"].idxmax()]
     training, steps = training_of(subject)
     return table.assign(
@@ -284,17 +286,17 @@ def predict(depths: Depths, samples: MultiHops, longest: int) -> pd.DataFrame:
     for hops in samples.settings["hops"]:
         rows = (samples.hops == hops).nonzero()[:, 0]
         fails_at = torch.full((len(rows),), torch.inf, dtype=torch.float64, device=rows.device)
-        where = torch.full((len(rows),), -1, device=rows.device)
+        failing_layer = torch.full((len(rows),), -1, device=rows.device)
         for step in range(hops):
             accuracy = blocked(depths, samples[rows[:64]], step)
             fails = [layer for layer, right in enumerate(accuracy) if right < ARRIVED]
             for layer in range(min(max(fails) + 1, len(layers)) if fails and extra else 0):
                 over = _front_share(layers[layer], samples, rows, step, extra) > 0.5  # [inputs, extra tokens]
                 first = torch.where(over.any(1), over.long().argmax(1) + 1 + samples.length, torch.inf).double()
-                where = torch.where(first < fails_at, layer, where)
+                failing_layer = torch.where(first < fails_at, layer, failing_layer)
                 fails_at = torch.minimum(fails_at, first)
-        found = {"fails_at": fails_at.cpu().numpy(), "layer": where.cpu().numpy()}
-        parts.append(pd.DataFrame({"hops": hops, **found}))
+        table = {"fails_at": fails_at.cpu().numpy(), "layer": failing_layer.cpu().numpy()}
+        parts.append(pd.DataFrame({"hops": hops, **table}))
     return pd.concat(parts, ignore_index=True)
 
 
@@ -323,11 +325,11 @@ def _front_share(
     Front tokens lie on no path. Each stands for the mean over the target window's own keys but the answer's, set at its
     distance by rotation.
     """
-    window, here = samples.settings["target"], samples.path[rows, step]
+    window, place = samples.settings["target"], samples.path[rows, step]
     answer = samples.path[rows].gather(1, samples.hops[rows, None])[:, 0]
     others = torch.arange(window, device=rows.device)[None] != answer[:, None]  # [inputs, window]
     planes, still = layer.layout.planes, layer.layout.remainder
-    query = layer.query.flatten(1, 2)[rows, :, here, None]  # [inputs, heads, 1, d]
+    query = layer.query.flatten(1, 2)[rows, :, place, None]  # [inputs, heads, 1, d]
     keys = layer.keys.repeat_interleave(layer.query.shape[2], 1)[rows, :, :window]
     turning, fixed = zip(*(x.double().split((2 * planes, still), dim=-1) for x in (query, keys)), strict=True)
     (a, b), (c, d) = (x.unflatten(-1, (-1, 2)).unbind(-1) for x in turning)
@@ -338,10 +340,10 @@ def _front_share(
     front = []
     for k in range(len(rows)):
         # The nearest stands before the sequence.
-        distance = here[k] + 1 + torch.arange(extra, device=here.device)
+        distance = place[k] + 1 + torch.arange(extra, device=place.device)
         phases = distance.double()[:, None] * angles
         logits = parts[k][:, others[k]] @ torch.cat((phases.cos(), phases.sin()), dim=-1).T
         front.append((logits + constant[k][:, others[k], None]).logsumexp(1) - math.log(max(window - 1, 1)))
-    base = layer.real()[rows, :, here].logsumexp(-1).double()
+    base = layer.real()[rows, :, place].logsumexp(-1).double()
     drawn = torch.logcumsumexp(torch.stack(front), dim=-1)  # [inputs, heads, extra]
     return torch.sigmoid(drawn - base[..., None]).amax(1)

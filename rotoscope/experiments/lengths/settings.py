@@ -36,6 +36,6 @@ class LengthsSettings(Settings):
         """Lengths in any order, each once."""
         if changes.get("lengths") is None:
             return changes
-        wanted = each(changes["lengths"])
-        cls.bounds["lengths"].check("lengths", wanted)
-        return changes | {"lengths": tuple(sorted({int(n) for n in wanted}))}
+        lengths = each(changes["lengths"])
+        cls.bounds["lengths"].check("lengths", lengths)
+        return changes | {"lengths": tuple(sorted({int(n) for n in lengths}))}

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, Rectangle
 from matplotlib.patheffects import withStroke
 
-from rotoscope.experiments.roles.geometry import Geometry
+from rotoscope.experiments.roles.geometry import EQUAL_WEIGHTS, Geometry
 from rotoscope.experiments.roles.result import ARRIVED, Roles
 from rotoscope.plotting.palette import AMBER, HOP_COLOURS, INK, SKY, TASK_COLOURS
 from rotoscope.plotting.style import (
@@ -57,14 +57,14 @@ def information_flow(trace: Traced) -> Figure:
 
     A state is labelled with the token farthest along its pointers that a linear probe reads there.
     """
-    one, layers, n = trace.sequence, trace.attention.shape[0], len(trace.sequence.tokens)
-    shades = colour_map(TASK_COLOURS[one.task])
-    most = max(one.hops, 1)
+    sequence, layers, n = trace.sequence, trace.attention.shape[0], len(trace.sequence.tokens)
+    shades = colour_map(TASK_COLOURS[sequence.task])
+    most = max(sequence.hops, 1)
     with drawing(TEXT_WIDTH, 0.36 * (layers + 1) + 1.3) as (figure, [axes]):
         for cell in trace.cells.itertuples():
             unread = pd.isna(cell.ahead)
             face = "#FFFFFF" if unread else shades(0.08 + 0.75 * min(cell.ahead, most) / most)
-            on_path = cell.position in one.path
+            on_path = cell.position in sequence.path
             edge, width = (INK, 1.4) if on_path else ("#CCCCCC", 0.5)
             corner = (cell.position - 0.42, cell.layer - 0.3)
             axes.add_patch(Rectangle(corner, 0.84, 0.6, facecolor=face, edgecolor=edge, lw=width, zorder=3))
@@ -76,21 +76,21 @@ def information_flow(trace: Traced) -> Figure:
             )  # fmt: skip
         weights = trace.attention.mean(1).numpy()  # over heads
         for layer in range(layers):
-            for looking in one.path[:-1]:
-                for seen in np.flatnonzero(weights[layer, looking] >= DRAWN):
-                    share = float(weights[layer, looking, seen])
+            for looking in sequence.path[:-1]:
+                for target in np.flatnonzero(weights[layer, looking] >= DRAWN):
+                    share = float(weights[layer, looking, target])
                     arrow = FancyArrowPatch(
-                        (float(seen), layer + 0.3), (looking, layer + 0.7), arrowstyle="-|>", mutation_scale=6,
+                        (float(target), layer + 0.3), (looking, layer + 0.7), arrowstyle="-|>", mutation_scale=6,
                         lw=0.4 + 1.6 * share, color="#555555", alpha=0.25 + 0.6 * share, zorder=2,
                     )  # fmt: skip
                     axes.add_patch(arrow)
         axes.set(xlim=(-0.7, n - 0.3), ylim=(-0.6, layers + 0.6))
-        axes.set_xticks(range(n), one.tokens)
+        axes.set_xticks(range(n), sequence.tokens)
         axes.set_yticks(range(layers + 1), ["input", *(f"after {k}" for k in range(layers))])
         blank(axes)
-        right = "right" if trace.answered == one.answer else "wrong"
+        right = "right" if trace.answered == sequence.answer else "wrong"
         axes.set_title(
-            f"{one.task} task, {_hops(one.hops)}: answer {one.answer}, the model says {trace.answered} ({right})"
+            f"{sequence.task} task, {_hops(sequence.hops)}: answer {sequence.answer}, the model says {trace.answered} ({right})"
         )
     return caption(
         figure,
@@ -201,18 +201,19 @@ def frequency_use(*runs: Geometry, printed: Mapping[str, Sequence[float]] | None
             extent = (0.5, grid.columns.max() + 0.5, -0.5, len(grid) - 0.5)
             look = {"cmap": colour_map(INK), "vmin": 0, "vmax": 1, "aspect": "auto", "origin": "lower"}
             image = axes.imshow(scaled, extent=extent, **look)
-            ids = run.weighted_ids()["product_weighted_id"]
-            axes.plot(ids, range(len(ids)), "o", color=AMBER, ms=4, label="weighted average")
-            theirs = (printed or {}).get(run.task, ())
-            if len(theirs) == len(ids):
-                axes.plot(theirs, range(len(ids)), "x", color=SKY, ms=5, mew=1.6, label="P2 Table 1")
+            ids = run.weighted_ids()["weighted_id"]
+            defined = run.weight_entropy().to_numpy() < EQUAL_WEIGHTS
+            axes.plot(ids[defined], np.flatnonzero(defined), "o", color=AMBER, ms=4, label="weighted average")
+            printed_ids = (printed or {}).get(run.task, ())
+            if len(printed_ids) == len(ids):
+                axes.plot(printed_ids, range(len(ids)), "x", color=SKY, ms=5, mew=1.6, label="P2 Table 1")
             axes.set(title=f"{run.task} task", xlabel="frequency id (1: fastest)", ylabel="layer")
         shared_legend(figure, panels[-1], ncols=2)
         figure.colorbar(image, ax=panels, label="largest logit of the layer = 1", shrink=0.8)
     return caption(
         figure,
-        "largest logit over keys, mean over inputs at the last token; average weighted by the softmax of unscaled products; "
-        "layers count from 0",
+        "largest logit over keys, mean over inputs at the last token; average weighted by the softmax of the logits as the model "
+        "scales them, not drawn where all frequencies weigh alike; layers count from 0",
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 
@@ -30,6 +31,10 @@ def frequency_use(frequencies: pd.DataFrame, scaling: float) -> pd.DataFrame:
     return use.assign(**{name: plane_weights(use, HEAD, factor) for name, factor in weights.items()})
 
 
+EQUAL_WEIGHTS = 0.99
+"""With so much of the largest entropy, weights over frequencies are all but equal, and no average is defined."""
+
+
 class Geometry(SavedRun):
     """Frequency use and vectors of a multi-hop model. Frequency ids count from 1, the fastest."""
 
@@ -52,17 +57,29 @@ class Geometry(SavedRun):
         scaling.
         """
         top = dominant_planes(self.use, HEAD)
-        found = {
+        columns = {
             "weighted_id": weighted_id(self.use, HEAD, self.use["weight"]),
             "product_weighted_id": weighted_id(self.use, HEAD, self.use["product_weight"]),
             "dominant_id": top["frequency_id"].astype(int),
             "dominant_angle": top["angle"],
         }
-        return pd.DataFrame(found).rename_axis(HEAD).reset_index()
+        return pd.DataFrame(columns).rename_axis(HEAD).reset_index()
 
     def summaries(self) -> list[SummaryTable]:
         """The frequencies in use."""
         return [SummaryTable("Frequencies every head uses", self.weighted_ids, ("use",))]
+
+    def weight_entropy(self) -> pd.Series:
+        """Of every head, the entropy of its weights over frequencies, relative to that of equal ones.
+
+        Near 1 the weights say nothing: the weighted average is that of any model.
+        """
+        weights = self.use[self.use["frequency_id"] > 0].pivot_table(
+            index=HEAD, columns="frequency_id", values="weight"
+        )
+        shares = weights.div(weights.sum(axis=1), axis=0)
+        logs = np.log(shares.where(shares > 0, 1.0))
+        return -(shares * logs).sum(axis=1) / np.log(shares.shape[1])
 
     def __repr__(self) -> str:
         ids = ", ".join(f"{x:.0f}" for x in self.weighted_ids()["weighted_id"])

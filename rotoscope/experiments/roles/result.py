@@ -102,8 +102,8 @@ class Roles(SavedRun):
     @property
     def answer_arrives(self) -> pd.Series:
         """By hop count: the first layer from which the last token needs to look at nothing but itself."""
-        found = self.arrivals()
-        return found[found["path_index"] == 0].set_index("hops")["arrived_before_layer"]
+        arrivals = self.arrivals()
+        return arrivals[arrivals["path_index"] == 0].set_index("hops")["arrived_before_layer"]
 
     def in_hop_order(self) -> bool:
         """Whether the answer reaches the places along each path in the order of the hops."""

@@ -71,11 +71,11 @@ def find_roles(
         bar.advance()
         parts = []
         for hops in kinds:
-            some = samples[samples.hops == hops]
+            of_hops = samples[samples.hops == hops]
             for step in range(hops):
-                for layer, right in enumerate(blocked(depths, some, step)):
+                for layer, right in enumerate(blocked(depths, of_hops, step)):
                     row = {"hops": hops, "path_index": step, "layer": layer}
-                    parts.append({**row, "accuracy": right, "inputs": len(some)})
+                    parts.append({**row, "accuracy": right, "inputs": len(of_hops)})
                 bar.advance()
         tables["arrival"] = pd.DataFrame(parts)
         trained = Probes.fit(depths, others).judge(depths, samples)
@@ -91,16 +91,16 @@ def find_roles(
     return run.finish()
 
 
-def _with_null(found: pd.DataFrame, null: pd.DataFrame, column: str, keys: list[str]) -> pd.DataFrame:
+def _with_null(trained: pd.DataFrame, null: pd.DataFrame, column: str, keys: list[str]) -> pd.DataFrame:
     beside = null.rename(columns={column: f"null_{column}"})
-    return found.merge(beside[[*keys, f"null_{column}"]], on=keys)
+    return trained.merge(beside[[*keys, f"null_{column}"]], on=keys)
 
 
 def attention_of(reader: HeadReader, tokens: Int[Tensor, "batch n"]) -> Float[Tensor, "layers batch heads n n"]:
     """Every head's attention weights at every position."""
-    found: list[Tensor] = []
-    reader.read(tokens, tuple(range(tokens.shape[1])), lambda layer: found.append(layer.attention()))
-    return torch.stack(found)
+    layers: list[Tensor] = []
+    reader.read(tokens, tuple(range(tokens.shape[1])), lambda layer: layers.append(layer.attention()))
+    return torch.stack(layers)
 
 
 def _attention(reader: HeadReader, samples: MultiHops) -> pd.DataFrame:
@@ -108,19 +108,19 @@ def _attention(reader: HeadReader, samples: MultiHops) -> pd.DataFrame:
     most = samples.path.shape[1] - 1
     names = ["on_self", "on_pointed", *(f"on_{k}_ahead" for k in range(2, most + 1))]
     rows = []
-    for some in _chunks(samples):
-        weights = attention_of(reader, some.tokens)  # [layers, batch, heads, n, n]
+    for chunk in _chunks(samples):
+        weights = attention_of(reader, chunk.tokens)  # [layers, batch, heads, n, n]
         for step in range(most):
-            asks = some.hops > step
-            here = some.path[asks, step]
-            count = torch.arange(int(asks.sum()), device=here.device)
-            mine = weights[:, asks][:, count, :, here]  # [count, layers, heads, n]
+            asks = chunk.hops > step
+            places = chunk.path[asks, step]
+            count = torch.arange(int(asks.sum()), device=places.device)
+            from_places = weights[:, asks][:, count, :, places]  # [count, layers, heads, n]
             for ahead, name in enumerate(names[: most - step + 1]):
-                reaches = some.hops[asks] >= step + ahead
-                place = some.path[asks, step + ahead].clamp(min=0)
-                share = mine[count, :, :, place] * reaches[:, None, None]  # [count, layers, heads]
-                for hops in some.hops[asks].unique().tolist():
-                    alike = some.hops[asks] == hops
+                reaches = chunk.hops[asks] >= step + ahead
+                place = chunk.path[asks, step + ahead].clamp(min=0)
+                share = from_places[count, :, :, place] * reaches[:, None, None]  # [count, layers, heads]
+                for hops in chunk.hops[asks].unique().tolist():
+                    alike = chunk.hops[asks] == hops
                     mass = share[alike].sum(0).cpu()
                     for layer in range(mass.shape[0]):
                         for head in range(mass.shape[1]):
@@ -145,14 +145,14 @@ def blocked(depths: Depths, samples: MultiHops, step: int) -> list[float]:
     """Accuracy when, from layer 0, 1, ... on, the path's position `step` may attend to itself only."""
     layers = depths.reader.layers
     right = [0] * (layers + 1)
-    for some in _chunks(samples):
-        rows, here = torch.arange(len(some), device=some.hops.device), some.path[:, step]
-        alone = torch.ones(len(some), samples.length, samples.length, dtype=torch.bool, device=here.device)
-        alone[rows, here] = False
-        alone[rows, here, here] = True
-        for first, entering in enumerate(depths.states(some.tokens)):
-            logits = depths.enter(some.tokens, first, entering, visible=dict.fromkeys(range(layers), alone))
-            right[first] += int((logits[:, 0].argmax(-1) == some.answer).sum())
+    for chunk in _chunks(samples):
+        rows, places = torch.arange(len(chunk), device=chunk.hops.device), chunk.path[:, step]
+        alone = torch.ones(len(chunk), samples.length, samples.length, dtype=torch.bool, device=places.device)
+        alone[rows, places] = False
+        alone[rows, places, places] = True
+        for first, entering in enumerate(depths.states(chunk.tokens)):
+            logits = depths.enter(chunk.tokens, first, entering, visible=dict.fromkeys(range(layers), alone))
+            right[first] += int((logits[:, 0].argmax(-1) == chunk.answer).sum())
     return [count / len(samples) for count in right]
 
 
@@ -187,9 +187,9 @@ class Probes:
 
     def judge(self, depths: Depths, samples: MultiHops) -> Judged:
         """How often each read-out is right, and how often the farthest one that is right is the ideal one."""
-        states, tokens, known, where = _path_states(depths, samples)
+        states, tokens, known, positions = _path_states(depths, samples)
         right = (self.read(states) == tokens) & known  # [layers, rows, ahead]
-        hops, step = where.T.tolist()
+        hops, step = positions.T.tolist()
         farthest = farthest_right(right)
         ideal = torch.tensor(
             [
@@ -202,7 +202,7 @@ class Probes:
         flow, agreement = [], []
         for h in sorted(set(hops)):
             for m in range(h):
-                alike = (where[:, 0] == h) & (where[:, 1] == m)
+                alike = (positions[:, 0] == h) & (positions[:, 1] == m)
                 for layer in range(len(states)):
                     agreement.append((layer, h, m, float(agrees[layer, alike.cpu()].mean()), int(alike.sum())))
                     for ahead in range(h - m + 1):
@@ -241,15 +241,15 @@ def trace(
     config, depths = subject.model.config, Depths(HeadReader(subject.model))
     others = sequences_for(config, fitted, seed=seed, first=2 * HELD_OUT).to(subject.device)
     if tokens is None:
-        wanted = max(others.settings["hops"]) if hops is None else hops
-        one = sequences_for(config, 1, seed=seed, first=HELD_OUT, hops=(wanted,))[0]
+        most_hops = max(others.settings["hops"]) if hops is None else hops
+        sample = sequences_for(config, 1, seed=seed, first=HELD_OUT, hops=(most_hops,))[0]
     else:
-        one = solve(others.task, tokens.split() if isinstance(tokens, str) else tokens)
+        sample = solve(others.task, tokens.split() if isinstance(tokens, str) else tokens)
     ids = {word: k for k, word in enumerate(others.vocabulary)}
-    unknown = [word for word in one.tokens if word not in ids]
+    unknown = [word for word in sample.tokens if word not in ids]
     if unknown:
         raise TaskError(f"'{unknown[0]}' is no token of the {others.task} task this model was trained on")
-    row = torch.tensor([[ids[word] for word in one.tokens]], device=subject.device)
+    row = torch.tensor([[ids[word] for word in sample.tokens]], device=subject.device)
     chains = _chains(pointed_at(replace(others[:1], tokens=row))[0].tolist(), others.path.shape[1] - 1)
     states = _with_constant(depths.states(row)[:, 0])
     read = Probes.fit(depths, others).read(states)  # [layers + 1, n, ahead]
@@ -258,13 +258,13 @@ def trace(
         for place, chain in enumerate(chains):
             right = [k for k, other in enumerate(chain) if int(read[layer, place, k]) == int(row[0, other])]
             ahead = max(right, default=None)
-            word = None if ahead is None else one.tokens[chain[ahead]]
+            word = None if ahead is None else sample.tokens[chain[ahead]]
             cells.append(
                 {"layer": layer, "position": place, "ahead": ahead, "token": word, "reachable": len(chain) - 1}
             )
     weights = attention_of(depths.reader, row)[:, 0].cpu()  # [layers, heads, n, n]
     answer = others.vocabulary[int(depths.reader.read(row).argmax())]
-    return Trace(one, answer, pd.DataFrame(cells), weights)
+    return Trace(sample, answer, pd.DataFrame(cells), weights)
 
 
 def _chains(points: list[int], most: int) -> list[list[int]]:
@@ -296,21 +296,21 @@ def _path_states(depths: Depths, samples: MultiHops) -> tuple[Tensor, Tensor, Te
     which of them exist, and (hops, place on the path) of every row.
     """
     most = samples.path.shape[1] - 1
-    states, tokens, known, where = [], [], [], []
-    for some in _chunks(samples):
-        layers = depths.states(some.tokens)  # [layers + 1, batch, n, width]
+    states, tokens, known, positions = [], [], [], []
+    for chunk in _chunks(samples):
+        layers = depths.states(chunk.tokens)  # [layers + 1, batch, n, width]
         for step in range(most + 1):  # the answer's own place too: there only the token itself can be read
-            asks = some.hops >= step
-            rows = torch.arange(len(some), device=some.hops.device)[asks]
-            states.append(layers[:, rows, some.path[asks, step]])
+            asks = chunk.hops >= step
+            rows = torch.arange(len(chunk), device=chunk.hops.device)[asks]
+            states.append(layers[:, rows, chunk.path[asks, step]])
             ahead = (step + torch.arange(most + 1, device=rows.device)).clamp(max=most)
-            places = some.path[asks][:, ahead]
-            exists = (step + torch.arange(most + 1, device=rows.device))[None] <= some.hops[asks, None]
-            tokens.append(some.tokens[asks].gather(1, places.clamp(min=0)))
+            places = chunk.path[asks][:, ahead]
+            exists = (step + torch.arange(most + 1, device=rows.device))[None] <= chunk.hops[asks, None]
+            tokens.append(chunk.tokens[asks].gather(1, places.clamp(min=0)))
             known.append(exists)
-            where.append(torch.stack((some.hops[asks], torch.full_like(rows, step)), dim=1))
-    found = _with_constant(torch.cat(states, dim=1))
-    return found, torch.cat(tokens), torch.cat(known), torch.cat(where)
+            positions.append(torch.stack((chunk.hops[asks], torch.full_like(rows, step)), dim=1))
+    inputs = _with_constant(torch.cat(states, dim=1))
+    return inputs, torch.cat(tokens), torch.cat(known), torch.cat(positions)
 
 
 def _with_constant(states: Float[Tensor, "... width"]) -> Float[Tensor, "... width_and_one"]:

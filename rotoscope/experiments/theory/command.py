@@ -59,14 +59,14 @@ def theory(
         from rotoscope.tasks.multihop import letter, number
 
         sequences = [task(1, hops=(3,))[0] for task in (number, letter)]
-        made: dict[str, Any] = {
+        drawn: dict[str, Any] = {
             "hop_path": lambda: draw.hop_path(*sequences),
             "construction_vectors": draw.construction_vectors,
             "discrepancies": draw.discrepancies,
             "target_weights": draw.target_weights,
             "permuted_logits": lambda: draw.permuted_logits(),
         }
-        written += draw_all(((title, one()) for title, one in made.items()), folder)
+        written += draw_all(((title, draw_figure()) for title, draw_figure in drawn.items()), folder)
     show_written(console, written)
     show_next(
         console,

@@ -38,23 +38,23 @@ from rotoscope.tasks.multihop_frames import MultiHop
 
 def hop_path(*sequences: MultiHop) -> Figure:
     """The path through a multi-hop sequence, from the last token to the answer (P2 Fig. 1)."""
-    longest = max(len(one.tokens) for one in sequences)
+    longest = max(len(sample.tokens) for sample in sequences)
     with drawing(TEXT_WIDTH, 1.7 * len(sequences) + 0.2, len(sequences), 1) as (figure, axes):
-        for ax, one in zip(axes, sequences, strict=True):
-            hue = TASK_COLOURS[one.task]
-            for p, token in enumerate(one.tokens):
-                on = p in one.path
+        for ax, sample in zip(axes, sequences, strict=True):
+            hue = TASK_COLOURS[sample.task]
+            for p, token in enumerate(sample.tokens):
+                on = p in sample.path
                 ax.text(p, 0, token, ha="center", va="center", fontsize=8, fontweight="bold" if on else "normal",
                         bbox={"boxstyle": "round,pad=0.3", "fc": "white", "ec": hue if on else "#CCCCCC",
-                              "lw": 1.6 if p == one.path[-1] else 1.0})  # fmt: skip
+                              "lw": 1.6 if p == sample.path[-1] else 1.0})  # fmt: skip
                 ax.text(p, -0.55, str(p), ha="center", va="center", fontsize=SMALLEST, color="#777777")
-            for pointing, pointed in itertools.pairwise(one.path):
+            for pointing, pointed in itertools.pairwise(sample.path):
                 bent = f"arc3,rad={0.32 if pointing - pointed > 1 else 0.6}"
                 look: dict[str, Any] = {"arrowstyle": "-|>", "mutation_scale": 10, "color": hue, "lw": 1.2}
                 ax.add_patch(FancyArrowPatch((pointing, 0.3), (pointed, 0.3), connectionstyle=bent, **look))
             ax.set(xlim=(-0.7, longest - 0.3), ylim=(-0.8, 0.45 + 0.18 * longest**0.9))
             ax.set_axis_off()
-            ax.set_title(f"{one.task} task, {one.hops} hops, answer {one.answer}", loc="left")
+            ax.set_title(f"{sample.task} task, {sample.hops} hops, answer {sample.answer}", loc="left")
     return figure
 
 
@@ -153,21 +153,21 @@ def permuted_logits(seed: int = 0, keys: int = 10) -> Figure:
     """Logits before and after the keys are permuted (P1 Fig. 4): invariant for H_POS, not for H_SYM."""
     dice = torch.Generator().manual_seed(seed)
     order = torch.randperm(keys, generator=dice)
-    made: list[tuple[str, RotaryHead, torch.Tensor, str]] = []
+    heads: list[tuple[str, RotaryHead, torch.Tensor, str]] = []
     positional = h_pos(keys, keys, 0.45).head
     width = 2 * keys
     symbols = torch.arange(keys)
     x = torch.cat((_one_hot(symbols, width), _one_hot(torch.tensor([keys + 6]), width)))
-    made.append(("H_POS asked for position 7: logits stay", positional, x, POSITIONAL))
+    heads.append(("H_POS asked for position 7: logits stay", positional, x, POSITIONAL))
     symbolic = h_sym(keys, keys, 1).head
     pairs = torch.cat((_one_hot(symbols, 2 * keys + 1), _one_hot(torch.tensor([keys + 1 + 3]), 2 * keys + 1)))
-    made.append(("H_SYM asked for entity 4: logits move", symbolic, pairs, SYMBOLIC))
+    heads.append(("H_SYM asked for entity 4: logits move", symbolic, pairs, SYMBOLIC))
     with drawing(TEXT_WIDTH, 4.0, 2, 1, sharex=True) as (figure, axes):
-        for ax, (title, head, before, hue) in zip(axes, made, strict=True):
+        for ax, (title, head, before, hue) in zip(axes, heads, strict=True):
             after = torch.cat((before[:-1][order], before[-1:]))
-            for state, style, label, where in ((before, "-", "before", 0.0), (after, "--", "after", 0.08)):
+            for state, style, label, offset in ((before, "-", "before", 0.0), (after, "--", "after", 0.08)):
                 logits, colour = head.real_logits(state)[:-1], hue if style == "-" else INK
-                places = np.arange(1, keys + 1) + where
+                places = np.arange(1, keys + 1) + offset
                 ax.plot(places, logits, style, marker="o", ms=4, color=colour, label=label)
             ax.set_title(title, loc="left")
             ax.set_ylabel("logit")

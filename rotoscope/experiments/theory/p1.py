@@ -70,8 +70,8 @@ def check_exclusion() -> Evidence:
     for size in (2, 3, 5, 8, 13, 21, 34, 55):
         logits = torch.randn(250, size, size, generator=dice, dtype=torch.float64)
         logits *= torch.logspace(-2, 2, 250, dtype=torch.float64)[:, None, None]
-        found = exclusion(logits)
-        largest = max(largest, float((found.variance / found.bound).max()))
+        terms = exclusion(logits)
+        largest = max(largest, float((terms.variance / terms.bound).max()))
     real = torch.randn(30, generator=dice, dtype=torch.float64)
     tight = exclusion((real[:, None] + real[None, :]) / 2)
     pure = exclusion(real[:, None].expand(30, 30))
@@ -90,10 +90,10 @@ Case = tuple[Construction, torch.Tensor, torch.Tensor]
 def _answered(cases: Iterable[Case]) -> tuple[int, bool, str]:
     """How many inputs, whether all answers were right, and how many with hard and with sharp attention."""
     inputs = hard = sharp = 0
-    for made, x, expected in cases:
+    for construction, x, expected in cases:
         inputs += len(x)
-        hard += int((decode(made.head(x, hard=True)[:, -1]) == expected).sum())
-        sharp += int((decode(made.head(x)[:, -1]) == expected).sum())
+        hard += int((decode(construction.head(x, hard=True)[:, -1]) == expected).sum())
+        sharp += int((decode(construction.head(x)[:, -1]) == expected).sum())
     return inputs, hard == sharp == inputs, f"right: {hard} with hard, {sharp} with the computed sharpness"
 
 
@@ -120,21 +120,21 @@ def check_h_pos() -> Evidence:
 
 
 def _pairs(
-    made: Construction, keys: int, entities: int, dice: torch.Generator, count: int, repeats: int
+    construction: Construction, keys: int, entities: int, dice: torch.Generator, count: int, repeats: int
 ) -> Case:
     """Pairs with the asked entity `repeats` times, the others distinct; its last attribute is right."""
     rows = []
     for _ in range(count):
         others = torch.randperm(entities, generator=dice)
-        asked, rest = others[0], others[1 : keys - repeats + 1]
-        line = torch.cat((asked.expand(repeats), rest))[torch.randperm(keys, generator=dice)]
-        rows.append((line, asked))
+        entities_asked, rest = others[0], others[1 : keys - repeats + 1]
+        line = torch.cat((entities_asked.expand(repeats), rest))[torch.randperm(keys, generator=dice)]
+        rows.append((line, entities_asked))
     lines = torch.stack([line for line, _ in rows])
-    asked = torch.stack([a for _, a in rows])
+    entities_asked = torch.stack([a for _, a in rows])
     attributes = torch.randint(0, entities, (count, keys), generator=dice)
-    last = keys - 1 - (lines == asked[:, None]).flip(1).int().argmax(1)
-    x = pairs_input(lines, attributes, asked, entities, entities)
-    return made, x, attributes.gather(1, last[:, None])[:, 0]
+    last = keys - 1 - (lines == entities_asked[:, None]).flip(1).int().argmax(1)
+    x = pairs_input(lines, attributes, entities_asked, entities, entities)
+    return construction, x, attributes.gather(1, last[:, None])[:, 0]
 
 
 def check_h_sym() -> Evidence:
@@ -163,12 +163,15 @@ def check_h_mix() -> Evidence:
 def check_one_angle() -> Evidence:
     dice = torch.Generator().manual_seed(0)
     sizes = ((4, 8), (8, 16), (32, 32))
-    made = [one_angle_induction(keys, entities, entities) for keys, entities in sizes]
+    constructions = [one_angle_induction(keys, entities, entities) for keys, entities in sizes]
     inputs, solved, right = _answered(
-        _pairs(one, keys, entities, dice, 300, repeats=3)
-        for one, (keys, entities) in zip(made, sizes, strict=True)
+        _pairs(construction, keys, entities, dice, 300, repeats=3)
+        for construction, (keys, entities) in zip(constructions, sizes, strict=True)
     )
-    gaps = [one.gap / ((2 * math.pi / e) ** 2 / (16 * n)) for one, (n, e) in zip(made, sizes, strict=True)]
+    gaps = [
+        construction.gap / ((2 * math.pi / e) ** 2 / (16 * n))
+        for construction, (n, e) in zip(constructions, sizes, strict=True)
+    ]
     return Evidence(
         not solved,
         f"{inputs} inputs of 4, 8 and 32 pairs with one angle, omega / 4N",
@@ -219,8 +222,8 @@ def check_retrieval_needs_symbols() -> Evidence:
             )
             for order in (tuple(pairs), tuple(reversed(tuple(pairs))))
         }
-        positional += all(head.acts_positionally(one) for one in x.values())
-        votes = [head(one)[-1, 4:] for one in x.values()]  # the projection onto attributes
+        positional += all(head.acts_positionally(variant) for variant in x.values())
+        votes = [head(variant)[-1, 4:] for variant in x.values()]  # the projection onto attributes
         erred += any(float(v[a - 4]) <= float(v[b - 4]) + 1e-12 for v in votes)
     return Evidence(
         erred == positional == 200,
@@ -250,8 +253,8 @@ def _general_output_map_solves_retrieval(dice: torch.Generator) -> tuple[int, in
 
     def read_off(x: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
         present = attended[..., : entities * attributes].unflatten(-1, (entities, attributes))
-        asked = x[..., entities * attributes :]
-        return torch.einsum("...ea,...e->...a", present, asked)
+        query_entity = x[..., entities * attributes :]
+        return torch.einsum("...ea,...e->...a", present, query_entity)
 
     head = RotaryHead(
         nothing, nothing, torch.tensor([1.0]).double(), torch.eye(width).double(), output=read_off
@@ -260,10 +263,12 @@ def _general_output_map_solves_retrieval(dice: torch.Generator) -> tuple[int, in
     for _ in range(300):
         names = torch.randperm(entities, generator=dice)[:4]
         values = torch.randint(0, attributes, (4,), generator=dice)
-        asked = int(torch.randint(0, 4, (1,), generator=dice))
-        ids = torch.cat((names * attributes + values, entities * attributes + names[asked : asked + 1]))
+        query_entity = int(torch.randint(0, 4, (1,), generator=dice))
+        ids = torch.cat(
+            (names * attributes + values, entities * attributes + names[query_entity : query_entity + 1])
+        )
         x = one_hot(ids, width)
-        solved += head.acts_positionally(x) and int(decode(head(x)[-1])) == int(values[asked])
+        solved += head.acts_positionally(x) and int(decode(head(x)[-1])) == int(values[query_entity])
     return solved, 300
 
 

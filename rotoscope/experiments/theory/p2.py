@@ -51,10 +51,10 @@ def _wrong(case: Callable[[int], tuple[Construction, torch.Tensor, torch.Tensor]
     """Over all lengths from 2 to 64: how many inputs, and how many with a wrong token, hard or sharp."""
     inputs = wrong = 0
     for n in range(2, 65):
-        made, ids, expected = case(n)
-        x = one_hot(ids, len(made.head.w_key))
+        construction, ids, expected = case(n)
+        x = one_hot(ids, len(construction.head.w_key))
         for hard in (True, False):
-            wrong += int((decode(made.head(x, hard=hard)) != expected).any(1).sum())
+            wrong += int((decode(construction.head(x, hard=hard)) != expected).any(1).sum())
         inputs += len(ids)
     return inputs, wrong
 
@@ -80,8 +80,8 @@ def check_t_retrieval() -> Evidence:
     def case(n: int) -> tuple[Construction, torch.Tensor, torch.Tensor]:
         rows = [proper_letter_input(n, ALPHABET, DIGITS, dice) for _ in range(160)]
         expected = torch.tensor([retrieval_function(row, ALPHABET, DIGITS) for row in rows])
-        made = t_retrieval(ALPHABET, DIGITS, 0.999 * retrieval_limit(ALPHABET, n), n)
-        return made, torch.tensor(rows), expected
+        construction = t_retrieval(ALPHABET, DIGITS, 0.999 * retrieval_limit(ALPHABET, n), n)
+        return construction, torch.tensor(rows), expected
 
     inputs, wrong = _wrong(case)
     return Evidence(
@@ -123,9 +123,9 @@ def check_retrieval_at_zero() -> Evidence:
 
 
 def check_index_before_the_start() -> Evidence:
-    made = t_index(LETTERS, 8, THETA_INDEX, 4)
+    tied = t_index(LETTERS, 8, THETA_INDEX, 4)
     ids = torch.tensor([[0, 1, LETTERS - 1 + 5]])  # a b 5: five back from the third token
-    token = int(decode(made.head(one_hot(ids, LETTERS + 8), hard=True))[0, -1])
+    token = int(decode(tied.head(one_hot(ids, LETTERS + 8), hard=True))[0, -1])
     silent = refuses(lambda: solve_number(("a", "b", "5")))
     return Evidence(
         not silent,
@@ -138,13 +138,13 @@ def check_index_before_the_start() -> Evidence:
 
 def check_appendix_b() -> Evidence:
     printed = right = 0
-    for made in number(400):
-        letters = made.tokens[:8]
-        pointer = made.path[-2]  # the last pointer before the letter
-        k, step = pointer - 8 + 1, int(made.tokens[pointer])  # its index in the integer window, and its value
-        where = 8 - step + 1
-        printed += 1 <= where <= 8 and letters[where - 1] == made.answer
-        right += letters[8 + k - step - 1] == made.answer
+    for sample in number(400):
+        letters = sample.tokens[:8]
+        pointer = sample.path[-2]  # the last pointer before the letter
+        k, step = pointer - 8 + 1, int(sample.tokens[pointer])  # its index in the integer window, and its value
+        place = 8 - step + 1
+        printed += 1 <= place <= 8 and letters[place - 1] == sample.answer
+        right += letters[8 + k - step - 1] == sample.answer
     return Evidence(
         printed == 400,
         "400 random number sequences, 1 to 4 hops, n1 = n2 = 8",
@@ -155,31 +155,31 @@ def check_appendix_b() -> Evidence:
 
 
 def _compose(
-    step: Construction, rest: Construction, made: MultiHops, width: int, layers: int
+    step: Construction, rest: Construction, samples: MultiHops, width: int, layers: int
 ) -> list[torch.Tensor]:
     """`step` for as many layers as a row has hops, `rest` for the others; decoded and embedded again after every layer.
     The states after 0, 1, ... layers."""
-    states = [made.tokens]
+    states = [samples.tokens]
     for layer in range(layers):
         x = one_hot(states[-1], width)
-        still = (made.hops <= layer)[:, None]
+        still = (samples.hops <= layer)[:, None]
         states.append(torch.where(still, decode(rest.head(x)), decode(step.head(x))))
     return states
 
 
-def _judge(states: list[torch.Tensor], made: MultiHops) -> tuple[int, int, int]:
+def _judge(states: list[torch.Tensor], samples: MultiHops) -> tuple[int, int, int]:
     """Right answers after h and after all layers, and how many positions on paths are right after every layer."""
     after_h = at_end = wrong = 0
-    for row, one in enumerate(made):
-        final = int(states[0][row, one.path[-1]])
-        after_h += int(states[one.hops][row, -1]) == final
+    for row, sequence in enumerate(samples):
+        final = int(states[0][row, sequence.path[-1]])
+        after_h += int(states[sequence.hops][row, -1]) == final
         at_end += int(states[-1][row, -1]) == final
         for layer, state in enumerate(states):
-            for m, position in enumerate(one.path):
-                if one.task == "letter":
-                    expected = int(states[0][row, one.path[min(m + layer, one.hops)]])
+            for m, position in enumerate(sequence.path):
+                if sequence.task == "letter":
+                    expected = int(states[0][row, sequence.path[min(m + layer, sequence.hops)]])
                 else:
-                    expected = final if layer >= one.hops - m else int(states[0][row, position])
+                    expected = final if layer >= sequence.hops - m else int(states[0][row, position])
                 wrong += int(state[row, position]) != expected
     return after_h, at_end, wrong
 
@@ -188,15 +188,17 @@ def check_compositions(task: str) -> Evidence:
     layers = 6
     if task == "number":
         step, width, theta = t_index(120, 16, THETA_INDEX, 17), 136, THETA_INDEX
-        made = number(400)
+        samples = number(400)
     else:
         width, theta = ALPHABET * (ALPHABET + DIGITS), THETA_RETRIEVAL
         step = t_retrieval(ALPHABET, DIGITS, theta, 17)
-        made = letter(400, alphabet=ALPHABET, digits=DIGITS)
-    after_h, at_end, wrong = _judge(_compose(step, reflexive(width, theta, 17), made, width, layers), made)
+        samples = letter(400, alphabet=ALPHABET, digits=DIGITS)
+    after_h, at_end, wrong = _judge(
+        _compose(step, reflexive(width, theta, 17), samples, width, layers), samples
+    )
     return Evidence(
-        after_h == at_end == len(made) and wrong == 0,
-        f"{len(made)} sequences of 17 tokens, 1 to 4 hops h: h layers and the identity up to {layers}, every position of every path",
+        after_h == at_end == len(samples) and wrong == 0,
+        f"{len(samples)} sequences of 17 tokens, 1 to 4 hops h: h layers and the identity up to {layers}, every position of every path",
         f"{after_h} answers right after h layers, {at_end} after {layers}; {wrong} wrong tokens on paths",
     )
 
@@ -239,7 +241,7 @@ def _index_table() -> torch.Tensor:
 
 
 def check_index_largest() -> Evidence:
-    found, printed = index_largest(0.8, 9), index_printed_bound(0.8, 9)
+    largest, printed = index_largest(0.8, 9), index_printed_bound(0.8, 9)
     measured = float(measured_index(0.8, 9)[4])
     angles, gaps = _angles(), _index_table()
     violations = 0
@@ -251,7 +253,7 @@ def check_index_largest() -> Evidence:
         abs(float(measured_index(theta, n).max()) - index_largest(theta, n)) for theta, n in _measured_lengths()
     )
     return Evidence(
-        found <= printed,
+        largest <= printed,
         f"{ANGLES} angles, n = 3..{LONGEST}; the closed form against T_Index itself up to n = 200",
         f"theta = .8, n = 9, t = 4: {measured:.4f} > {printed:.4f} printed; {violations} violations of the corrected bound; "
         f"closed form within {exact:.0e}",
@@ -304,16 +306,16 @@ def measured_retrieval(alphabet: int, theta: float, tokens: list[tuple[int, int]
 def check_retrieval_largest() -> Evidence:
     """Both readings: the discrepancy of Definition 3.1, and the appendix's formula for it."""
     theta, n = THETA_RETRIEVAL, 2
-    found = measured_retrieval(8, theta, [(4, 4), (0, 4)])  # [(E, 1), (A, E)]
+    largest = measured_retrieval(8, theta, [(4, 4), (0, 4)])  # [(E, 1), (A, E)]
     printed = retrieval_printed_bound(8, theta, n)
     # a token that looks for its own letter, after a neighbouring letter: what the appendix's formula compares
     appendix = min(measured_retrieval(8, theta, [(first, 5), (0, 0)]) for first in (1, 7))
     return Evidence(
-        found <= printed and appendix <= printed,
+        largest <= printed and appendix <= printed,
         "the input [(E, 1), (A, E)], whose own letter is opposite to the one it looks for; for the appendix's formula a match beside a neighbouring letter",
-        f"by Definition 3.1 {found:.4f}, by the appendix's formula {appendix:.4f}, both > {printed:.4f} printed; it can come "
+        f"by Definition 3.1 {largest:.4f}, by the appendix's formula {appendix:.4f}, both > {printed:.4f} printed; it can come "
         "up to 2",
-        corrected=found <= 2,
+        corrected=largest <= 2,
         counterexample="[(E, 1), (A, E)]",
     )
 
@@ -341,11 +343,11 @@ def check_retrieval_worst() -> Evidence:
     for n, share in itertools.product(range(3, 201), (0.0, 0.5, 0.99)):
         theta = share * retrieval_limit(8, n)
         # neighbouring letter on the side towards which the rotation turns
-        found = min(
+        smallest = min(
             measured_retrieval(8, theta, [(first, 0), *worst_retrieval_input(n)[1:]]) for first in (1, 7)
         )
-        largest_error = max(largest_error, abs(found - retrieval_worst(8, theta, n)))
-        printed_error = max(printed_error, abs(found - retrieval_printed_bound(8, theta, n)))
+        largest_error = max(largest_error, abs(smallest - retrieval_worst(8, theta, n)))
+        printed_error = max(printed_error, abs(smallest - retrieval_printed_bound(8, theta, n)))
     return Evidence(
         printed_error < 1e-9,
         f"{searched} competitors at {ANGLES} random angles, lengths and alphabets; the worst input itself for n = 3..200",

@@ -68,12 +68,12 @@ def decode(output: torch.Tensor) -> torch.Tensor:
 
 
 def pairs_input(
-    entities: torch.Tensor, attributes: torch.Tensor, asked: torch.Tensor, n_entities: int, n_attributes: int
+    entities: torch.Tensor, attributes: torch.Tensor, queries: torch.Tensor, n_entities: int, n_attributes: int
 ) -> torch.Tensor:
     """Pairs [inputs, keys], each the sum of two one-hot rows, then the question, a row of its own."""
     width = 2 * n_entities + n_attributes
     pairs = one_hot(entities, width) + one_hot(attributes + n_entities, width)
-    return torch.cat((pairs, one_hot(asked + n_entities + n_attributes, width)[:, None]), dim=1)
+    return torch.cat((pairs, one_hot(queries + n_entities + n_attributes, width)[:, None]), dim=1)
 
 
 def refuses(make: Callable[[], object]) -> bool:
@@ -97,28 +97,28 @@ def random_number_input(n: int, count: int, letters: int, dice: torch.Generator)
 def index_function(ids: torch.Tensor, letters: int) -> torch.Tensor:
     """Index: at an integer t, copy the token t back if it is a letter; everything else stays."""
     rows = ids.tolist()
-    found = [list(row) for row in rows]
-    for row, copied in zip(rows, found, strict=True):
+    copies = [list(row) for row in rows]
+    for row, copied in zip(rows, copies, strict=True):
         for p, token in enumerate(row):
             step = token - letters + 1
             if step >= 1 and row[p - step] < letters:
                 copied[p] = row[p - step]
-    return torch.tensor(found)
+    return torch.tensor(copies)
 
 
 def proper_letter_input(n: int, alphabet: int, digits: int, dice: random.Random) -> list[int]:
     """Ids of a proper sequence: every (letter, letter) pair has exactly one earlier match, and not itself."""
     tokens: list[tuple[int, int, bool]] = []  # first letter, second letter or digit, is a pair with a digit
-    begun = [0] * alphabet  # how many pairs begin with each letter
+    beginning_with = [0] * alphabet  # how many pairs begin with each letter
     for _ in range(n):
-        single = [letter for letter in range(alphabet) if begun[letter] == 1]
+        single = [letter for letter in range(alphabet) if beginning_with[letter] == 1]
         if single and dice.random() < 0.6:
             sought = dice.choice(single)
             others = [letter for letter in range(alphabet) if letter != sought]
             tokens.append((dice.choice(others), sought, False))
         else:
             tokens.append((dice.randrange(alphabet), dice.randrange(digits), True))
-        begun[tokens[-1][0]] += 1
+        beginning_with[tokens[-1][0]] += 1
     return [
         first * digits + second if digit else alphabet * digits + first * alphabet + second
         for first, second, digit in tokens
@@ -129,8 +129,8 @@ def retrieval_function(ids: list[int], alphabet: int, digits: int) -> list[int]:
     """Retrieval: at a (letter, letter) pair, copy the earlier pair that begins with the second letter."""
     border = alphabet * digits
     begins: dict[int, int] = {}  # the first token that begins with each letter
-    found = []
+    copied = []
     for token in ids:
-        found.append(token if token < border else begins[(token - border) % alphabet])
+        copied.append(token if token < border else begins[(token - border) % alphabet])
         begins.setdefault(token // digits if token < border else (token - border) // alphabet, token)
-    return found
+    return copied
