@@ -10,6 +10,7 @@ import pytest
 
 import rotoscope as rs
 from benchmarks.turnover import REDUCED, study
+from docs.turnover_page import PAGE, filled, model_section, results
 from rotoscope.experiments.depths.turnover import (
     FOUND,
     NO_BORDER,
@@ -131,6 +132,54 @@ def test_the_figure_counts_heads_by_layer() -> None:
     axes = turnover_layers(run).axes[0]
     assert axes.get_title(loc="left") == "made: 16 facts, accuracy 0.92: turnover"
     assert sum(bar.get_height() for bar in axes.patches if hasattr(bar, "get_height")) >= LAYERS * HEADS
+
+
+CAUSES = [("followers from it on", 3.0), ("symbolic heads that stay below", 1.0)]
+
+
+def made(causes: list[tuple[str, float]], controls: int = 20) -> TurnoverStudy:
+    """A run whose silenced groups lose so much, and random heads 1.0 to 1.2 more or less."""
+    tasks = pd.DataFrame([{"task": "binding", "size": s, "accuracy": a} for s, a in ((16, 0.9), (64, 0.2))])
+    losses = [
+        {"size": size, "silenced": name, "draw": draw, "loss": loss if draw < 0 else 0.99 + 0.01 * draw}
+        for size in (16, 64)
+        for name, loss in causes
+        for draw in range(-1, controls)
+    ]
+    planes = [
+        {"layer": 9, "head": 0, "frequency_id": k, "follows": True, "positional_score": float(k <= 8)}
+        for k in range(1, 17)
+    ]
+    frequencies = pd.DataFrame(planes)
+    frequencies["symbolic_score"] = 1 - frequencies["positional_score"]
+    tables = {
+        "tasks": tasks,
+        "permuted": rows(from_layer(7)).assign(size=16),
+        "null_permuted": draws().assign(size=16),
+        "causes": pd.DataFrame(losses),
+        "frequencies": frequencies,
+    }
+    return TurnoverStudy(RunRecord(kind="turnover", subject=SubjectRecord(name="made", layers=LAYERS)), tables)
+
+
+def test_claims_are_judged_by_the_rules() -> None:
+    claims = made(CAUSES).claims()
+    assert claims["verdict"].tolist() == ["holds"] * 4
+    assert claims["value"][1] == "16 facts: loss 3.00, random 0.99 to 1.18"  # 64 facts are not answered
+    assert made([("followers from it on", 1.0)]).claims()["verdict"][1] == "does not hold"
+    assert made([("symbolic heads that stay below", 3.0)]).claims()["verdict"][2] == "does not hold"
+    assert made(CAUSES, controls=5).claims()["verdict"][1:3].tolist() == ["does not hold"] * 2
+    silent = made(CAUSES)
+    del silent.tables["frequencies"], silent.tables["causes"]
+    assert silent.claims()["verdict"].tolist() == ["holds", "not asked", "not asked", "not asked"]
+
+
+def test_the_page_shows_what_is_stored() -> None:
+    page = PAGE.read_text("utf-8")
+    assert filled(page, results()) == page
+    section = model_section(made(CAUSES))
+    assert "| 16 | 6 | 72 | 30 | 7 of 12 [7, 7] | 1.00 |" in section
+    assert "| heads that follow the fact carry the answer |" in section
 
 
 @pytest.mark.slow

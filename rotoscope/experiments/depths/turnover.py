@@ -218,6 +218,63 @@ class TurnoverStudy(SavedRun):
         means = groups[INPUT_SCORES].mean()
         return groups.size().rename("heads").to_frame().join(table).join(means).reset_index()
 
+    @property
+    def answered(self) -> list[int]:
+        """The list lengths at which the model answers at least half."""
+        rows = self.tasks[(self.tasks["task"] == "binding") & (self.tasks["accuracy"] >= 0.5)]
+        return sorted(int(size) for size in rows["size"])
+
+    def claims(self) -> pd.DataFrame:
+        """One row per claim about this model, judged by rules that were fixed before a second size was measured."""
+        rows = [self._exists(), *self._carry(), self._slow_planes()]
+        return pd.DataFrame(rows, columns=["claim", "value", "verdict"])
+
+    def _exists(self) -> tuple[str, str, str]:
+        """Holds where every list length that the model answers and that was permuted has the verdict."""
+        rows = self.turnovers[self.turnovers["size"].isin(self.answered)]
+        value = "; ".join(
+            f"{row.size} facts: layer {row.turnover_layer:.0f}, strength {row.strength:.2f}, {row.verdict}"
+            for row in rows.itertuples()
+        )
+        return "a turnover layer exists", value, _holds((rows["verdict"] == FOUND).tolist())
+
+    def _carry(self) -> list[tuple[str, str, str]]:
+        """Silenced heads cost more than each of at least 19 random sets; heads that stay must cost no more than one of them."""
+        table = self.tables.get("causes", pd.DataFrame(columns=["size", "silenced", "draw", "loss"]))
+        results = []
+        for silenced, claim, costly in (
+            ("followers from it on", "heads that follow the fact carry the answer", True),
+            ("symbolic heads that stay below", "symbolic heads that stay do not carry it", False),
+        ):
+            values, verdicts = [], []
+            rows = table[(table["silenced"] == silenced) & table["size"].isin(self.answered)]
+            for size, part in rows.groupby("size"):
+                loss, controls = part.loc[part["draw"] < 0, "loss"].item(), part.loc[part["draw"] >= 0, "loss"]
+                values.append(
+                    f"{size} facts: loss {loss:.2f}, random {controls.min():.2f} to {controls.max():.2f}"
+                )
+                verdicts.append(len(controls) >= 19 and bool((loss > controls).all()) == costly)
+            results.append((claim, "; ".join(values), _holds(verdicts)))
+        return results
+
+    def _slow_planes(self) -> tuple[str, str, str]:
+        """Of heads that follow: pure symbolic planes are a larger share of the slowest quarter than of the faster half, in most."""
+        claim = "slow planes of heads that follow are symbolic, fast ones are not"
+        planes = self.tables.get("frequencies", pd.DataFrame())
+        if not len(planes) or not planes["follows"].any():
+            return claim, "", "not asked"
+        planes = planes[planes["follows"] & (planes["frequency_id"] > 0)]
+        pure = purity_codes(planes[SCORES[0]], planes[SCORES[1]]) == CLASSES.index("symbolic")
+        place = planes["frequency_id"] / planes.groupby(HEAD)["frequency_id"].transform("max")
+        keys = [planes[name] for name in HEAD]
+        share = {
+            name: pd.Series(pure, index=planes.index).where(inside).astype(float).groupby(keys).mean()
+            for name, inside in (("slow", place > 0.75), ("fast", place <= 0.5))
+        }
+        more = share["slow"] > share["fast"]
+        value = f"{int(more.sum())} of {len(more)} heads; slowest quarter {share['slow'].mean():.2f}, faster half {share['fast'].mean():.2f}"
+        return claim, value, "holds" if more.mean() > 0.5 else "does not hold"
+
     def caveats(self) -> list[str]:
         """What a reader must know first."""
         answers = self.tasks[self.tasks["task"] == "binding"]
@@ -226,6 +283,13 @@ class TurnoverStudy(SavedRun):
             return []
         sizes = ", ".join(f"{row.size}: {row.accuracy:.2f}" for row in failed.itertuples())
         return [f"the model answers less than half of these lists (facts: accuracy): {sizes}"]
+
+
+def _holds(verdicts: list[bool]) -> str:
+    """What a claim's verdicts at several list lengths come to."""
+    if not verdicts:
+        return "not asked"
+    return "holds" if all(verdicts) else "holds in part" if any(verdicts) else "does not hold"
 
 
 def _paired_means(rows: pd.DataFrame) -> pd.DataFrame:

@@ -1,0 +1,80 @@
+"""Write what the stored turnover runs say into docs/turnover.md: python docs/turnover_page.py"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import rotoscope as rs
+from rotoscope.experiments.depths.turnover import TurnoverStudy
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "turnover.md"
+STORED = ROOT / "rotoscope" / "stored" / "turnover"
+
+
+def filled(page: str, text: str) -> str:
+    """The page with the text between its markers replaced."""
+    start, end = "<!-- turnover -->", "<!-- end of turnover -->"
+    front, _, rest = page.partition(start)
+    return f"{front}{start}\n{text.strip()}\n{end}{rest.partition(end)[2]}"
+
+
+def results(folder: Path = STORED) -> str:
+    """The tables of all stored runs."""
+    runs = [rs.open(path.parent, TurnoverStudy) for path in sorted(folder.glob("*/run.json"))]
+    return "\n\n".join(map(model_section, runs)) if runs else "No run is stored yet."
+
+
+def model_section(run: TurnoverStudy) -> str:
+    """One model: accuracy first, then the turnover layer and the claims."""
+    answers = run.tasks[run.tasks["task"] == "binding"].sort_values("size")
+    accuracy = ", ".join(f"{row.accuracy:.2f} at {row.size}" for row in answers.itertuples())
+    lines = [f"### {run.name}", "", f"Accuracy by the number of facts: {accuracy}.", ""]
+    if not run.answered:
+        lines += [
+            "The model answers less than half at every length: nothing below is about a model that does the task.",
+            "",
+        ]
+    lines += [
+        "| facts | prompts | symbolic heads | follow | turnover layer [95 %] | strength | p shuffled, random, Gaussian | verdict |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for row in run.turnovers.to_dict("records"):
+        layer = "none"
+        if row["turnover_layer"] == row["turnover_layer"]:
+            ends = f"{row['layer_low']:.0f}, {row['layer_high']:.0f}"
+            layer = f"{row['turnover_layer']:.0f} of {run.layers} [{ends}]"
+        p_values = ", ".join(
+            f"{row[name]:.3f}" if name in row and row[name] == row[name] else "not asked"
+            for name in ("p_shuffled", "p_random", "p_gaussian")
+        )
+        cells = (
+            row["size"],
+            row["prompts"],
+            row["symbolic_heads"],
+            row["follow"],
+            layer,
+            f"{row['strength']:.2f}",
+        )
+        lines.append("| " + " | ".join(map(str, (*cells, p_values, row["verdict"]))) + " |")
+    lines += ["", "| claim | value | verdict |", "|---|---|---|"]
+    lines += ["| " + " | ".join(row) + " |" for row in run.claims().itertuples(index=False)]
+    size = run.sizes[0]
+    layers = run.by_layer(size)
+    if len(layers):
+        lines += [
+            "",
+            f"By layer, at {size} facts:",
+            "",
+            "| layer | symbolic heads | follow the fact | stay, place | stay, fact before | positional / symbolic |",
+            "|---|---|---|---|---|---|",
+        ]
+        for row in layers.to_dict("records"):
+            scores = f"{row['input_positional_score']:.2f} / {row['input_symbolic_score']:.2f}"
+            cells = [row[name] for name in ("layer", "heads", "follows", "place", "context")]
+            lines.append("| " + " | ".join(map(str, (*cells, scores))) + " |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(filled(PAGE.read_text("utf-8"), results()), "utf-8")
