@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rotoscope.experiments.canonical.run import canonical_experiments as canonical_experiments
     from rotoscope.experiments.depths.result import SwapDepths as SwapDepths
     from rotoscope.experiments.depths.settings import DepthsSettings as DepthsSettings
+    from rotoscope.experiments.depths.turnover import TurnoverStudy as TurnoverStudy
     from rotoscope.experiments.gate.result import Gating as Gating
     from rotoscope.experiments.gate.settings import GateSettings as GateSettings
     from rotoscope.experiments.known_heads import known_heads as known_heads
