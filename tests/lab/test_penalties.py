@@ -12,9 +12,8 @@ import rotoscope as rs
 from rotoscope.errors import RotoscopeError
 from rotoscope.lab import stacked_layer as layer
 from rotoscope.lab.gptj import GPTJShape, LayerState, head_logits
-from rotoscope.lab.penalties import Penalties
 from rotoscope.lab.settings import TrainSettings
-from rotoscope.lab.trainer import Trainer
+from rotoscope.lab.trainer import Penalties, Trainer
 from tests.lab.test_gptj import awake
 from tests.lab.test_stack import CPU, SMALL, trained
 

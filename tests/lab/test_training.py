@@ -9,6 +9,7 @@ import random
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -152,11 +153,21 @@ def test_the_time_before_a_stop_counts_too(tmp_path: Path, monkeypatch: pytest.M
     after: list[int] = []
     with pytest.raises(Stop):
         rs.lab.train(
-            "letter", "mini", out=tmp_path / "run", on_evaluate=watch(60, before), device="cpu", **TINY
+            "letter",
+            "mini",
+            out=tmp_path / "run",
+            on_evaluate=watch(40, before),
+            device="cpu",
+            **TINY | {"steps": 60},
         )
     now[0] += 1000.0
     run = rs.lab.train(
-        "letter", "mini", out=tmp_path / "run", on_evaluate=watch(999, after), device="cpu", **TINY
+        "letter",
+        "mini",
+        out=tmp_path / "run",
+        on_evaluate=watch(999, after),
+        device="cpu",
+        **TINY | {"steps": 60},
     )
     kept = [step for step in before if step <= run.run.details["resumed_at"]]
     assert kept
@@ -167,19 +178,21 @@ def test_a_damaged_state_is_named_and_the_one_before_it_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(training, "SAVING", math.inf)  # a state at every evaluation
+    settings: dict[str, Any] = {"device": "cpu", **TINY, "steps": 50}
     with pytest.raises(Stop):
-        rs.lab.train("letter", "mini", out=tmp_path / "run", on_evaluate=stopping_at(60), device="cpu", **TINY)
+        rs.lab.train("letter", "mini", out=tmp_path / "run", on_evaluate=stopping_at(40), **settings)
     states = sorted((tmp_path / "run").glob("pieces/*/step-*.safetensors"))
     assert len(states) == 2
     states[-1].write_bytes(states[-1].read_bytes()[:1000])
     broken = int(states[-1].stem.split("-")[1])
-    run = rs.lab.train("letter", "mini", out=tmp_path / "run", device="cpu", **TINY)
+    run = rs.lab.train("letter", "mini", out=tmp_path / "run", **settings)
     assert run.run.details["resumed_at"] == broken - 10
     assert f"after step {broken} could not be read" in run.run.warnings[0]
-    whole = rs.lab.train("letter", "mini", out=tmp_path / "whole", device="cpu", **TINY)
+    whole = rs.lab.train("letter", "mini", out=tmp_path / "whole", **settings)
     assert whole.run.details["resumed_at"] is None
     assert all(
-        torch.equal(weights_of(tmp_path / "run")[k], w) for k, w in weights_of(tmp_path / "whole").items()
+        torch.equal(weights_of(tmp_path / "run", 50)[k], w)
+        for k, w in weights_of(tmp_path / "whole", 50).items()
     )
 
 
