@@ -143,6 +143,23 @@ def test_a_place_written_into_the_states_is_found_with_its_depth(writer: int) ->
     assert (curve[writer + 1 :] < 0.1).all()
 
 
+@pytest.mark.parametrize("writer", [0, 1])
+def test_a_carry_depth_is_located_by_bisection(writer: int) -> None:
+    """Nothing is said from the two ends alone; halving gives what all depths give, with fewer."""
+    model, shown = places_written(writer), symbol_prompts(3)
+    ends = rs.depths(model, shown, at=(0,), **QUIET)
+    reader = ends.at().set_index("layer").loc[2]
+    assert (reader["stays_at"], ends.turning()["carry depth"].tolist()) == (0, ["not located"])
+    assert pd.isna(reader["carry_depth"])
+    assert ends.brackets() == {(2, 0): (0, 2)}
+    found = rs.depths(model, shown, at=(0, "carry"), **QUIET)
+    assert found.at().set_index("layer").loc[2, "carry_depth"] == writer
+    assert found.depths == [0, 1]
+    assert found.brackets() == {}
+    between = found.prompts.query("depth == 1 and not own")
+    assert set(between["layer"]) == {2}  # only the carried head was asked
+
+
 def test_a_head_that_reads_symbols_is_not_carried() -> None:
     found = rs.depths(symbols_read(), symbol_prompts(), at=("all",), **QUIET)
     reader = found.at().set_index("layer").loc[2]
@@ -331,6 +348,10 @@ class TestBadInput:
     def test_a_depth_beyond_the_layers(self) -> None:
         with pytest.raises(RotoscopeError, match="depth 3 is beyond the model: its layers go from 0 to 2"):
             rs.depths(tiny("llama"), unequal(1), at=(0, 3), **QUIET)
+
+    def test_carried_heads_are_not_located_without_the_prompt(self) -> None:
+        with pytest.raises(RotoscopeError, match="add depth 0"):
+            rs.depths(tiny("llama"), unequal(1), at=("carry",), **QUIET)
 
     @pytest.mark.parametrize("wrong", ["-1", "top", "1.5", ""])
     def test_what_is_no_depth(self, wrong: str) -> None:

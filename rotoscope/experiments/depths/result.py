@@ -111,6 +111,17 @@ class SwapDepths(ScoredRun):
         """Which null stands beside the scores."""
         return "random" if len(self.null_prompts) else None
 
+    def brackets(self) -> dict[tuple[int, int], tuple[int, int]]:
+        """Of every carried head whose carry depth is not located: the deepest depth at which it stays, and the next that was run."""
+        heads = self.at()
+        heads = heads[
+            (heads["head_class"] == "carried") & heads["stays_at"].notna() & heads["carry_depth"].isna()
+        ]
+        curves = self.curves[(self.curves["tau"] == self.taus[0]) & self.curves["positional_score"].notna()]
+        measured = curves.groupby(["layer", "head"])["depth"].agg(list)
+        low = {(int(row.layer), int(row.head)): int(row.stays_at) for row in heads.itertuples()}
+        return {head: (at, min(depth for depth in measured[head] if depth > at)) for head, at in low.items()}
+
     def turning(self, tau: float | None = None) -> pd.DataFrame:
         """Heads that follow at their own layer and stay in place at a depth below, written layer:head, with both scores by
         depth; those that stay deepest first, carried heads before others."""

@@ -10,8 +10,9 @@ from typing import Any
 import pandas as pd
 
 from rotoscope.experiments.depths.result import SwapDepths
-from rotoscope.experiments.depths.settings import DepthsSettings
+from rotoscope.experiments.depths.settings import CARRY, DepthsSettings
 from rotoscope.experiments.depths.swaps import (
+    Head,
     Swapping,
     null_scores,
     paired_scores,
@@ -79,7 +80,8 @@ def depths(
     reader = HeadReader(subject.model, identity=described["fingerprint"])
     run.record.warnings += reader.warnings
     _check_size(reader, shown, wanted, out)
-    runs = Reruns(reader, enters=any(depths_below))
+    locates = CARRY in wanted.at
+    runs = Reruns(reader, enters=any(depths_below) or locates)
     most = most_tokens(subject, wanted)
     halving = Halving(run.record.warnings)
     swapping = Swapping(depths_below, wanted.swaps, taus=wanted.tau, most_tokens=most, halving=halving)
@@ -93,6 +95,8 @@ def depths(
         stay = staying_heads(run.result.at()) if 0 in depths_below else frozenset()
         for batch in single if stay else []:
             run.piece(f"paired-{batch.first:06d}", partial(paired_scores, runs, batch, swapping, stay))
+        if locates:
+            _locate(run, runs, single, swapping)
         missing = [draw for draw in draws if not run.done(f"random-{draw}")]
         bar.advance((len(draws) - len(missing)) * len(shown))
         real = run.result.prompts
@@ -115,6 +119,31 @@ def depths(
 
 def _scores(runs: Reruns, batch: Batch, swapping: Swapping) -> Tables:
     return {"prompts": swap_at_depths(runs, batch, swapping)}
+
+
+def _locate(run: Run[SwapDepths], runs: Reruns, work: list[Batch], swapping: Swapping) -> None:
+    """Halve the depths between which carried heads turn, for all of them at once, until these are neighbours."""
+    tried: set[tuple[int, Head]] = set()
+    while True:
+        halves: dict[int, set[Head]] = {}
+        for head, (low, high) in run.result.brackets().items():
+            middle = (low + high) // 2
+            if (middle, head) not in tried:
+                halves.setdefault(middle, set()).add(head)
+        if not halves:
+            return
+        number = len(tried)
+        for depth, heads in sorted(halves.items()):
+            tried |= {(depth, head) for head in heads}
+            at_depth = replace(swapping, depths=(depth,), heads=frozenset(heads))
+            for batch in work:
+                key = f"carry-{number:04d}-{depth:03d}-{batch.first:06d}"
+                run.piece(key, partial(_below, runs, batch, at_depth))
+
+
+def _below(runs: Reruns, batch: Batch, swapping: Swapping) -> Tables:
+    rows = swap_at_depths(runs, batch, swapping)
+    return {"prompts": rows[~rows["own"]]}
 
 
 def _ask_writers(

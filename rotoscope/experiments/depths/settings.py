@@ -9,7 +9,7 @@ from rotoscope.errors import RotoscopeError
 from rotoscope.experiments.profile.settings import ProfileSettings
 from rotoscope.settings import Settings, check_tau, count, each, each_tau
 
-OWN, ALL = "own", "all"
+OWN, ALL, CARRY = "own", "all", "carry"
 ASKED = ("readers", "writer_swaps", "controls")
 """Settings of who is asked, and how."""
 
@@ -30,8 +30,8 @@ class DepthsSettings(Settings):
     }
 
     at: tuple[str, ...] = ("0", OWN)
-    """Depths: numbers of layers whose input is exchanged (0: the prompt itself), own (each head's own layer, always there), or
-    all."""
+    """Depths: numbers of layers whose input is exchanged (0: the prompt itself), own (each head's own layer, always there), all,
+    or carry (with 0: the depths that locate where carried heads turn, by bisection)."""
     swaps: int = 160
     """How many swaps of a prompt are run, the heaviest first."""
     tau: tuple[float, ...] = (1e-4,)
@@ -70,8 +70,14 @@ class DepthsSettings(Settings):
         check_tau(self.tau)
         super().__post_init__()
         for depth in self.at:
-            if depth not in (OWN, ALL) and not depth.isdecimal():
-                raise RotoscopeError(f"'{depth}' is no depth: give numbers of layers, from 0 on, own or all")
+            if depth not in (OWN, ALL, CARRY) and not depth.isdecimal():
+                raise RotoscopeError(
+                    f"'{depth}' is no depth: give numbers of layers, from 0 on, own, all or carry"
+                )
+        if CARRY in self.at and not {"0", ALL} & set(self.at):
+            raise RotoscopeError(
+                "carried heads are known where the prompt itself is permuted: add depth 0 (--at 0 carry)"
+            )
         if self.null == "none" and (
             self.null_draws != type(self).null_draws or self.null_heads != type(self).null_heads
         ):
@@ -88,7 +94,7 @@ class DepthsSettings(Settings):
         """The depths below a head's own layer, in order; one that is beyond the model is refused."""
         if ALL in self.at:
             return tuple(range(layers))
-        found = sorted(int(depth) for depth in self.at if depth != OWN)
+        found = sorted(int(depth) for depth in self.at if depth not in (OWN, CARRY))
         if found and found[-1] >= layers:
             raise RotoscopeError(f"depth {found[-1]} is beyond the model: its layers go from 0 to {layers - 1}")
         return tuple(found)

@@ -37,6 +37,7 @@ from rotoscope.shapes import Bool, Float, Int, Tensor
 from rotoscope.stats.aggregate import INDEX, INPUT_SCORES, SCORES, permuted_rows
 
 Scale = Callable[[LayerReading], LayerReading]
+Head = tuple[int, int]
 
 
 @dataclass(frozen=True)
