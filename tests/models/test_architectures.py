@@ -31,6 +31,7 @@ def test_rebuilds_attention_after_a_permutation(name: str) -> None:
     reader = HeadReader(tiny(name))
     assert reader.layers == LAYERS.get(name, 3) == len(reader.proof)
     assert max(reader.proof) <= 1e-5
+    assert reader.direct  # so its planes can be stopped as well
     for layer, layout in enumerate(reader.layouts):
         expected = 0 if layer in UNROTATED_LAYERS.get(name, []) else PLANES.get(name, 8)
         assert layout.planes == expected

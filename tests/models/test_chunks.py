@@ -47,7 +47,7 @@ def test_a_last_chunk_of_one_token() -> None:
     assert torch.allclose(layers[2].attention(), found[2].attention(), atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["mistral", "gemma2", "gptj"])
+@pytest.mark.parametrize("name", ["mistral", pytest.param("gemma2", marks=pytest.mark.slow), "gptj"])
 def test_scores_do_not_depend_on_chunks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     how: dict[str, Any] = {
         "tokens": tokens(2, 40),

@@ -95,8 +95,11 @@ def in_place(subject: rs.Subject) -> set[str]:
 @pytest.mark.parametrize(
     ("name", "dtype"),
     [
-        *(("llama", None), ("gpt_oss", "bfloat16")),
-        *(pytest.param(*case, marks=pytest.mark.slow) for case in [("llama", "bfloat16"), ("gptj", None)]),
+        ("gpt_oss", "bfloat16"),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in [("llama", None), ("llama", "bfloat16"), ("gptj", None)]
+        ),
     ],
 )
 def test_scores_are_those_of_the_whole_model(where: Places, name: str, dtype: Any, tmp_path: Path) -> None:
@@ -156,7 +159,7 @@ def test_everything_else_that_is_asked_of_a_model(where: Places, tmp_path: Path)
 
 def test_a_random_null_is_drawn_whole_and_spread_like_its_subject(tmp_path: Path) -> None:
     whole, apart = both(saved(tmp_path / "model"), ("cpu", "disk"))
-    same(*(rs.profile(one, tokens=tokens(2, 12), null_draws=2).nulls for one in (whole, apart)))
+    same(*(rs.profile(one, tokens=tokens(2, 12), null="random", null_draws=2).nulls for one in (whole, apart)))
     drawn = nulls._initialise(apart, 1, apart.device)
     assert places(drawn) == ["cpu", "disk"]
     assert {name for name, _ in weights(drawn)} == {name for name, _ in weights(whole.model)}
@@ -166,7 +169,7 @@ def test_a_random_null_is_drawn_whole_and_spread_like_its_subject(tmp_path: Path
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
 def test_a_random_null_beside_a_gpu(tmp_path: Path) -> None:
     _, apart = both(saved(tmp_path / "model"), ("cuda:0", "cpu"))
-    found = rs.profile(apart, tokens=tokens(2, 12), null_draws=2).nulls
+    found = rs.profile(apart, tokens=tokens(2, 12), null="random", null_draws=2).nulls
     assert np.isfinite(found["positional_score"]).all()
 
 
@@ -176,7 +179,7 @@ def test_a_random_null_that_nothing_holds(tmp_path: Path, monkeypatch: pytest.Mo
     size = sum(weight.numel() for weight in apart.model.parameters())
     monkeypatch.setattr(memory, "free_memory", lambda device: 4 * size - 1)
     with pytest.raises(TooLargeError, match="a random model of the size of .* needs .*--null gaussian"):
-        rs.profile(apart, tokens=tokens(1, 12))
+        rs.profile(apart, tokens=tokens(1, 12), null="random")
     monkeypatch.setattr(memory, "free_memory", lambda device: 4 * size)
     nulls.check_null(apart, "random")
 
@@ -189,7 +192,7 @@ def test_weights_that_come_and_go_without_a_map(tmp_path: Path) -> None:
     assert offloads(model)
     same(*(rs.profile(one, tokens=tokens(1, 12), null="none").heads for one in (tiny("llama"), model)))
     with pytest.raises(ModelError, match="no device_map that a random model could be"):
-        rs.profile(model, tokens=tokens(1, 12))
+        rs.profile(model, tokens=tokens(1, 12), null="random")
 
 
 def test_a_pass_that_is_cut_short_leaves_no_weights(tmp_path: Path) -> None:

@@ -173,7 +173,7 @@ def test_a_model_larger_than_memory_is_not_even_tried(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("measure", "changes"),
     [
-        (rs.dynamics, {"queries": "last", "inputs": 2}),
+        pytest.param(rs.dynamics, {"queries": "last", "inputs": 2}, marks=pytest.mark.slow),
         (rs.lengths, {"lengths": 7, "inputs": 1, "heads": False}),
     ],
     ids=["dynamics", "lengths"],

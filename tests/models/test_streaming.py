@@ -155,7 +155,7 @@ CACHES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("context", [None, 7])
-@pytest.mark.parametrize("name", ["llama", "qwen3", "gptj", *WINDOWED])
+@pytest.mark.parametrize("name", ["llama", "gptj", *typical_first(WINDOWED)])
 def test_one_token_at_a_time_with_a_cache(name: str, context: int | None) -> None:
     """A head that streams while text is generated sees what it sees in one pass, also where a layer has a window of its own."""
     model = tiny(name)

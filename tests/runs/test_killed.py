@@ -104,7 +104,9 @@ def check_goes_on(line: str, pieces: int, number: int) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", ["profile", "cache", pytest.param("rotation", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name", ["profile", *(pytest.param(name, marks=pytest.mark.slow) for name in ("cache", "rotation"))]
+)
 def test_killed_after_some_pieces(name: str, number: int) -> None:
     assert run(f"{COMMANDS[name]} --out calm")[0] == 0
     for pieces in (1, 3):

@@ -23,7 +23,7 @@ def test_separation_by_hand() -> None:
     scores = pd.concat(
         [rows(0, BETWEEN, SPREAD), rows(10, POSITIONAL, SYMBOLIC), rows(20, POSITIONAL, BETWEEN)]
     )
-    null = [rows(0, BETWEEN, BETWEEN, draw=0), rows(0, SPREAD, POSITIONAL, draw=1)]
+    null = [rows(0, BETWEEN, BETWEEN, draw=0), *(rows(0, SPREAD, POSITIONAL, draw=k) for k in range(1, 19))]
     run = Dynamics(RunRecord(), {"scores": scores})
     found = run.separation()
     assert found.columns.tolist() == ["step", "separation", "pure_share"]
@@ -34,7 +34,7 @@ def test_separation_by_hand() -> None:
     np.testing.assert_allclose(found["separation_null_low"], [0.2] * 3)
     np.testing.assert_allclose(found["separation_null_high"], [0.5] * 3)
     assert found["pure_share_null_high"].tolist() == [0.5] * 3
-    run.tables["null_scores"] = pd.concat([*null, rows(20, SPREAD, SPREAD, draw=0)])
+    run.tables["null_scores"] = pd.concat([*null, *(rows(20, SPREAD, SPREAD, draw=k) for k in range(19))])
     found = run.separation()
     np.testing.assert_allclose(found["separation_null_high"], [0.5, np.nan, 0])
     assert run.separation(gamma=0.01)["pure_share"].tolist() == [0, 0.5, 0.5]

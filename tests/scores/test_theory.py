@@ -49,6 +49,7 @@ EXPECTED = {
 }
 
 
+@pytest.mark.slow
 def test_every_statement_has_its_verdict() -> None:
     """A change of verdict is a finding: it must be made here on purpose."""
     found = run_theory().statements
