@@ -267,6 +267,7 @@ class _Row:
             "value": self.value,
             "low": float(low),
             "high": float(high),
+            "error": self.error,
             "prompts": self.inputs,
         }
 

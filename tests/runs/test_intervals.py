@@ -37,6 +37,14 @@ def test_skewness_moves_the_interval_to_the_long_side() -> None:
     assert most == 0.3
 
 
+def test_one_outlier_of_eight_gives_the_t_interval() -> None:
+    """With the correction the interval would end at .31 above the mean and 1.55 below it."""
+    values = np.array([[3.1], [3.0], [3.2], [3.15], [3.05], [3.1], [3.2], [1.5]])
+    [low], [high] = mean_interval(values)
+    ends = stats.t.interval(0.95, 7, values.mean(), stats.sem(values[:, 0]))
+    assert (low, high) == pytest.approx(ends)
+
+
 @pytest.mark.parametrize("count", [6, 8, 16, 32])
 @pytest.mark.parametrize(
     ("a", "b"),
