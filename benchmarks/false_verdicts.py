@@ -95,7 +95,9 @@ def main(draws: int = DRAWS, subjects: int = SUBJECTS) -> None:
                     f"{judged.count(UNDECIDED) / len(judged):.0%}",
                 )
                 power.row(
-                    *cells, target=f"at least {POWER:g} with 39", met=count < max(NULL_DRAWS) or found >= POWER
+                    *cells,
+                    target=f"at least {POWER:g} with 39",
+                    met=bool(count < max(NULL_DRAWS) or found >= POWER),
                 )
     size.show()
     power.show()

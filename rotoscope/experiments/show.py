@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from rotoscope.progress import progress_bar
 from rotoscope.runs.files import write_text
 from rotoscope.runs.result import SavedRun
 from rotoscope.stats.statistics import class_words
-from rotoscope.stats.verdict import BEYOND
+from rotoscope.stats.verdict import BEYOND, NO_VERDICT
 from rotoscope.terminal import Column, say, show_columns, show_next
 
 MOST_TELLING = 5
@@ -122,15 +122,20 @@ def _show_statistics(console: Console, null_name: str | None, found: pd.DataFram
         Column("value [95 %]", _bands(rows, "value", "low", "high"), wraps=False, right=True),
     ]
     if null_name:
-        verdicts = [
-            Text(row["verdict"] or "", style="green" if row["verdict"] == BEYOND else "dim") for row in rows
-        ]
-        title = f"{null_name} null, {_draws(found)}"
-        columns.append(
-            Column(title, _bands(rows, "null_value", "null_low", "null_high"), wraps=False, right=True)
-        )
+        verdicts = [Text(_judged(row), style="green" if row["verdict"] == BEYOND else "dim") for row in rows]
+        for name in ("random", "gaussian") if "random_value" in found else ("null",):
+            title = f"{null_name if name == 'null' else name} null, {_draws(found)}"
+            bands = _bands(rows, f"{name}_value", f"{name}_low", f"{name}_high")
+            columns.append(Column(title, bands, wraps=False, right=True))
         columns.append(Column("verdict", verdicts))
     show_columns(console, columns)
+
+
+def _judged(row: Mapping[Any, Any]) -> str:
+    """The verdict with its p-value."""
+    if row["verdict"] == NO_VERDICT or math.isnan(row["p_value"]):
+        return str(row["verdict"])
+    return f"{row['verdict']}, p = {row['p_value']:.2g}"
 
 
 def _little(share: float | None) -> str:

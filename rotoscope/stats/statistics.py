@@ -15,6 +15,7 @@ from rotoscope.stats.aggregate import (
     CLASSED_BY,
     FREQUENCY_INDEX,
     INDEX,
+    INPUT_SCORES,
     LEAST_MASS,
     SCORES,
     codes_of,
@@ -26,7 +27,7 @@ from rotoscope.stats.aggregate import (
     wide_scores,
 )
 from rotoscope.stats.intervals import INTERVAL, one_row_per_input
-from rotoscope.stats.verdict import LEAST_EFFECT, Figure, verdicts
+from rotoscope.stats.verdict import AS_IN, BEYOND, LEAST_EFFECT, NO_VERDICT, UNDECIDED, Figure, verdicts
 
 
 @dataclass(frozen=True)
@@ -160,6 +161,11 @@ PLANES = {
 
 SIGNED = {"correlation", "positional decline", "symbolic rise"}
 """What may be negative."""
+ANSWERS = [AS_IN, UNDECIDED, BEYOND, NO_VERDICT]
+"""From the null that a figure is least beyond; one without a verdict says nothing."""
+SUBJECT = ["statistic", "meaning", "value", "low", "high", "error", "prompts", "little_at_stake"]
+"""The columns of a statistic that no null is needed for."""
+ENDS = ["value", "low", "high"]
 AT_ONCE = 10_000_000
 """How many resampled scores are held in memory together."""
 
@@ -216,7 +222,44 @@ def statistics(
     """One row per statistic: value and interval, what the null gives, and the verdict on all of them together.
 
     `little_at_stake` is the part of a class's share that has less than `least_mass` of its attention on what is swapped.
+    Beside several nulls a figure has the verdict of the null that it is least beyond (`null_name`), and columns for each.
     """
+    null = tables.get("null_prompts", pd.DataFrame(columns=["null_name"]))
+    names = sorted(null["null_name"].unique(), reverse=True)  # random, then gaussian
+    if len(names) < 2:
+        return _beside_null(tables, tau, gamma, least_mass)
+    return least_beyond({name: _beside_null(_of_null(tables, name), tau, gamma, least_mass) for name in names})
+
+
+def least_beyond(judged: dict[str, pd.DataFrame]) -> pd.DataFrame:
+    """The statistics beside each null in one table: a figure is only beyond the null where it is beyond every one."""
+    first, *_ = judged.values()
+    rows = []
+    for k, statistic in enumerate(first["statistic"]):
+        found = {name: table[table["statistic"] == statistic] for name, table in judged.items()}
+        found = {name: table.iloc[0] for name, table in found.items() if len(table)}
+        strictest = min(
+            found, key=lambda name: (ANSWERS.index(found[name]["verdict"]), -found[name]["p_value"])
+        )
+        chosen = found[strictest][[column for column in first if column not in SUBJECT]]
+        each = {f"{name}_{column}": row[f"null_{column}"] for name, row in found.items() for column in ENDS}
+        each |= {
+            f"{name}_{column}": row[column] for name, row in found.items() for column in ("p_value", "verdict")
+        }
+        rows.append({**first.iloc[k][SUBJECT], **chosen, "null_name": strictest, **each})
+    return pd.DataFrame(rows)
+
+
+def _of_null(tables: dict[str, pd.DataFrame], name: str) -> dict[str, pd.DataFrame]:
+    """The tables with one null alone; with Gaussian keys no prompt is permuted, so classes are those at the own layer."""
+    own = {k: t[t["null_name"] == name] if k.startswith("null_") else t for k, t in tables.items()}
+    if name == "gaussian":
+        permuted = ["covered_share", *INPUT_SCORES]
+        own |= {k: own[k].drop(columns=permuted, errors="ignore") for k in ("prompts", "null_prompts")}
+    return own
+
+
+def _beside_null(tables: dict[str, pd.DataFrame], tau: float, gamma: float, least_mass: float) -> pd.DataFrame:
     evaluate = partial(of_heads, gamma=gamma)
     own = {f"mean {name}": f"mean of {name} over heads" for name in own_measures(tables["prompts"])}
     meanings = HEADS | (CARRIED if "covered_share" in tables["prompts"] else {}) | own

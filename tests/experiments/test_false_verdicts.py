@@ -1,49 +1,52 @@
-"""A random model has nothing beyond the null."""
+"""A random model has nothing beyond the null, except by chance."""
 
 from __future__ import annotations
 
-from typing import Any
-
+import numpy as np
 import pytest
 import torch
 
-import rotoscope as rs
 from benchmarks import false_verdicts
-from benchmarks.false_verdicts import random_prompts, random_subject
+from benchmarks.false_verdicts import Drawn, drawn_figures, random_prompts, random_subject
 
 
-def test_random_subjects_are_not_beyond_the_null(
+@pytest.fixture(scope="module")
+def drawn() -> Drawn:
+    return drawn_figures(random_subject(0.1, 0), random_prompts(3, 0), 4)
+
+
+def test_every_draw_has_the_figures_of_a_subject(drawn: Drawn) -> None:
+    assert drawn.values.shape == drawn.errors.shape == (5, 10)
+    assert len({*drawn.values[:, 0].tolist()}) == 5
+    assert (drawn.errors[:, 0] > 0).all()
+
+
+def test_a_subject_is_none_of_its_own_draws(drawn: Drawn) -> None:
+    """Each figure tells the models apart, so the null of a subject holds each of the others once."""
+    told = Drawn(["number"], np.arange(5.0)[:, None], np.zeros((5, 1)))
+    for subject in range(1, 5):
+        others = sorted(set(range(1, 5)) - {subject})
+        [figure] = told.family(subject, np.array(others))
+        assert subject not in figure.draws
+    with pytest.raises(ValueError, match="larger sample than population"):
+        list(told.answers(iter([1]), 4))
+
+
+def test_size_and_power_of_made_up_draws(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With the defaults of every profile, and a null of its own for each subject."""
-    score, profiles = rs.profile, []
+    """Draws alike in distribution, and a trained model with a share that none of them has."""
 
-    def kept(*args: Any, **settings: Any) -> rs.Profile:
-        profiles.append(score(*args, **settings))
-        return profiles[-1]
+    def made_up(subject: object, prompts: object, draws: int) -> Drawn:
+        values = np.random.default_rng(0).normal(0.5, 0.02, (1 + draws, 2))
+        values[0] = 0.9
+        return Drawn(["share symbolic", "late symbolic"], values, np.full(values.shape, 0.01))
 
-    monkeypatch.setattr(rs, "profile", kept)
-    monkeypatch.setattr(false_verdicts, "SCALES", (0.02,))
-    monkeypatch.setattr(false_verdicts, "PROMPTS", (4,))
-    false_verdicts.main(repetitions=2)
-    row = capsys.readouterr().out.splitlines()[2].split()
-    assert row[:4] == ["0.02", "4", "2", "0"]
-    first, second = (profile.statistics() for profile in profiles)
-    assert set(first["verdict"]) <= {"as in the null", "undecided", "no verdict"}
-    assert (first["null_draws"] == 19).all()
-    assert (first["null_value"] != second["null_value"]).any()
-
-
-def test_any_statistic_beyond_the_null_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    judged = rs.experiments.Profile.statistics
-
-    def last_is_beyond(profile: rs.Profile) -> Any:
-        table = judged(profile)
-        table.loc[table.index[-1], "verdict"] = "beyond the null"
-        return table
-
-    monkeypatch.setattr(rs.experiments.Profile, "statistics", last_is_beyond)
-    assert false_verdicts.is_error(0.02, 2, 0)
+    monkeypatch.setattr(false_verdicts, "drawn_figures", made_up)
+    false_verdicts.main(draws=60, subjects=40)
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    powers = [row for row in rows if row[:2] in (["letter", "share"], ["number", "late"])]
+    assert [row[4] for row in powers] == ["1.00"] * 4
 
 
 def test_a_random_subject_is_a_draw_with_the_scale_asked_for() -> None:
@@ -57,11 +60,3 @@ def test_a_random_subject_is_a_draw_with_the_scale_asked_for() -> None:
     prompts = random_prompts(3, 0)
     assert (len(prompts), prompts.longest, len(prompts[0].blocks)) == (3, 50, 12)
     assert prompts[0].tokens != random_prompts(3, 1)[0].tokens
-
-
-@pytest.mark.slow
-def test_the_table_of_the_documentation() -> None:
-    """At most 4 of 40 at every scale and number of prompts."""
-    for scale in false_verdicts.SCALES:
-        for prompts in false_verdicts.PROMPTS:
-            assert sum(false_verdicts.is_error(scale, prompts, k) for k in range(40)) <= 4

@@ -20,7 +20,7 @@ from rotoscope.measures.batches import batches
 from rotoscope.measures.null import make_nulls, null_seed
 from rotoscope.models.reader import HeadReader
 from rotoscope.runs.run import Run
-from rotoscope.stats.statistics import statistics
+from rotoscope.stats.statistics import least_beyond, statistics
 from rotoscope.stats.verdict import Figure, verdicts
 from tests.tiny_gguf import write_gguf
 from tests.tiny_models import GROUPED, from_config, tiny, tokens
@@ -256,3 +256,63 @@ def test_a_random_model_goes_before_the_next_is_made(monkeypatch: pytest.MonkeyP
     rs.profile(tiny("llama"), tokens=tokens(2, 8), null="random", **how)
     assert len(drawn) >= 3
     assert set(alive) == {0}
+
+
+def test_beyond_the_null_is_beyond_both() -> None:
+    """Of two nulls a figure has the verdict of the one that it is least beyond, and the table shows both."""
+    how: dict[str, Any] = {"tokens": tokens(4, 12), "null_draws": 3, "examples": False}
+    model = tiny("llama")
+    both = rs.profile(model, null="both", **how)
+    found = both.statistics().set_index("statistic")
+    for name in ("random", "gaussian"):
+        alone = rs.profile(model, null=name, **how)
+        single = alone.statistics().set_index("statistic")
+        for column in ("value", "low", "high"):
+            pd.testing.assert_series_equal(
+                found[f"{name}_{column}"], single[f"null_{column}"], check_names=False
+            )
+        assert found[f"{name}_verdict"].tolist() == single["verdict"].tolist()
+        chosen = found["null_name"] == name
+        assert found.loc[chosen, "p_value"].equals(single.loc[chosen, "p_value"])
+    assert both.null_name == "random"
+    assert set(both.nulls["null_name"]) == {"random"}
+
+
+def judged(**answers: str) -> pd.DataFrame:
+    """A statistic beside each null, with its verdict there."""
+    subject = {
+        "statistic": "a",
+        "meaning": "",
+        "value": 1.0,
+        "low": 0.9,
+        "high": 1.1,
+        "error": 0.1,
+        "prompts": 4,
+    }
+    null = {"null_value": 0.0, "null_low": -1.0, "null_high": 1.0, "p_value": 0.05, "little_at_stake": None}
+    return least_beyond({k: pd.DataFrame([subject | null | {"verdict": v}]) for k, v in answers.items()})
+
+
+@pytest.mark.parametrize(
+    ("random", "gaussian", "verdict"),
+    [
+        ("beyond the null", "beyond the null", "beyond the null"),
+        ("beyond the null", "undecided", "undecided"),
+        ("as in the null", "beyond the null", "as in the null"),
+        ("undecided", "as in the null", "as in the null"),
+        ("beyond the null", "no verdict", "beyond the null"),
+        ("no verdict", "no verdict", "no verdict"),
+    ],
+)
+def test_the_null_that_a_figure_is_least_beyond_decides(random: str, gaussian: str, verdict: str) -> None:
+    [row] = judged(random=random, gaussian=gaussian).to_dict("records")
+    assert row["verdict"] == verdict
+    assert (row["random_verdict"], row["gaussian_verdict"]) == (random, gaussian)
+
+
+def test_of_two_nulls_the_one_that_can_be_made_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny("llama", num_hidden_layers=1)
+    model.config.quantization_config = BitsAndBytesConfig(load_in_8bit=True)
+    found = rs.profile(model, tokens=tokens(2, 8), null="both", null_draws=1, examples=False)
+    assert found.null_name == "gaussian"
+    assert any(caveat.startswith("no random null: ") for caveat in found.run.warnings)

@@ -32,6 +32,7 @@ def null_passes(
     subject: Subject,
     reader: HeadReader,
     wanted: ProfileSettings,
+    name: str,
     shown: Prompts,
     scoring: Scoring,
     seed: int,
@@ -39,14 +40,14 @@ def null_passes(
     known: list[Prompts],
     halving: Halving,
 ) -> None:
-    """Every draw of the null on the same prompts; what an earlier try finished is not made again."""
-    draws = range(wanted.null_draws if wanted.null != "none" else 0)
-    kept = {draw: kept_prompts(run, _null_stem(wanted.null, draw)) for draw in draws}
-    permutes = bool(wanted.input_swaps) and wanted.null == "random"
+    """Every draw of one null on the same prompts; what an earlier try finished is not made again."""
+    draws = range(wanted.null_draws)
+    kept = {draw: kept_prompts(run, _null_stem(name, draw)) for draw in draws}
+    permutes = bool(wanted.input_swaps) and name == "random"
     others = {
-        draw: [_factors_key(wanted.null, draw)]
+        draw: [_factors_key(name, draw)]
         + ([_permuted_key(draw)] if permutes else [])
-        + ([_known_key(wanted.null, draw)] if known else [])
+        + ([_known_key(name, draw)] if known else [])
         for draw in draws
     }
     missing = [
@@ -59,7 +60,7 @@ def null_passes(
     drawn = make_nulls(
         subject,
         reader,
-        wanted.null,
+        name,
         missing,
         run.result.prompts,
         calibration_batches(shown, wanted.positions, most),
@@ -67,7 +68,7 @@ def null_passes(
         halving=halving,
     )
     # Gaussian keys are put into one reading of the subject, however many draws there are.
-    together = [list(drawn)] if wanted.null == "gaussian" else one_by_one(drawn)
+    together = [list(drawn)] if name == "gaussian" else one_by_one(drawn)
     for nulls in together:
         lacking = [
             tuple(null.draw for null in nulls if k not in kept[null.draw]) or None for k in range(len(shown))

@@ -121,14 +121,16 @@ class Profile(ScoredRun):
 
     @cached_property
     def nulls(self) -> pd.DataFrame:
-        """The null's heads: one row per (null_name, draw, layer, head, tau); empty if no null was run."""
-        return self._by_draw(self._null_scored, lambda table: head_table(table, self.gamma, self.least_mass))
+        """The first null's heads: one row per (null_name, draw, layer, head, tau); empty if no null was run."""
+        return self._by_draw(
+            self._first_null(self._null_scored), lambda table: head_table(table, self.gamma, self.least_mass)
+        )
 
     @cached_property
     def _null_scored(self) -> pd.DataFrame | None:
         """The same for the null, of whose heads only those that are pure symbolic at their layer were permuted."""
         rows = self.tables.get("null_prompts")
-        if rows is None or "input_prompts" not in self.tables or self.null_name == "gaussian":
+        if rows is None or "input_prompts" not in self.tables or self.null_name == "gaussian":  # never permuted
             return rows
         measured = self.tables.get("null_input_prompts")
         if measured is None:
@@ -137,8 +139,12 @@ class Profile(ScoredRun):
 
     @cached_property
     def null_frequencies(self) -> pd.DataFrame:
-        """The null's planes: one row per (null_name, draw, layer, head, tau, frequency_id)."""
-        return self._by_draw(self.tables.get("null_prompt_frequencies"), frequency_table)
+        """The first null's planes: one row per (null_name, draw, layer, head, tau, frequency_id)."""
+        return self._by_draw(self._first_null(self.tables.get("null_prompt_frequencies")), frequency_table)
+
+    def _first_null(self, rows: pd.DataFrame | None) -> pd.DataFrame | None:
+        """Of the scores of several nulls those that figures show: of random models where there are any."""
+        return None if rows is None else rows[rows["null_name"] == self.null_name]
 
     def _by_draw(
         self, scored: pd.DataFrame | None, table: Callable[[pd.DataFrame], pd.DataFrame]
@@ -155,8 +161,8 @@ class Profile(ScoredRun):
 
     @property
     def null_name(self) -> str | None:
-        """Which null stands beside the scores."""
-        return str(self.tables["null_prompts"]["null_name"].iloc[0]) if "null_prompts" in self.tables else None
+        """Which null stands beside the scores; of two the random one, beside Gaussian keys in `statistics` only."""
+        return str(self.tables["null_prompts"]["null_name"].max()) if "null_prompts" in self.tables else None
 
     @property
     def queries(self) -> pd.DataFrame:
@@ -229,7 +235,8 @@ class Profile(ScoredRun):
         The verdict (`rotoscope.stats.verdicts`) is `beyond the null`, `as in the null`, `undecided` or `no verdict`;
         `reason` says what keeps it undecided. `p_value` is corrected for all figures of the table, `visible_effect` is the
         smallest difference that would be beyond the null, and `null_low`, `null_high` are where 95 % of further draws would
-        lie. `little_at_stake` is the part of a class's share that hardly looks at what is swapped.
+        lie. Beside two nulls these are of the one that the figure is least beyond (`null_name`), and `random_value`,
+        `gaussian_verdict` and so on of each. `little_at_stake` is the part of a class's share that hardly looks at what is swapped.
         """
         tables = self.tables | {"prompts": self.scored}
         if self._null_scored is not None:

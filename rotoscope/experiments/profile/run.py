@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rotoscope.errors import BlockError, RotoscopeError, TaskError
+from rotoscope.errors import BlockError, ModelError, RotoscopeError, TaskError
 from rotoscope.experiments.depths.swaps import paired_scores, staying_heads
 from rotoscope.experiments.known_heads import scores_of_heads, usual_prompts
 from rotoscope.experiments.profile.examples import examples
@@ -73,7 +73,7 @@ def profile(
     chosen = ProfileSettings.make(settings, **changes)
     subject = load((subject, tokenizer) if tokenizer is not None else subject)
     shown = as_prompts(prompts, tokens, blocks, subject)
-    check_null(subject, chosen.null)
+    nulls, refused = _possible_nulls(subject, chosen)
     seed = shown.settings.get("seed", 0) if seed is None else seed
     SEED.check("seed", seed)
     described = subject_settings(subject, shown) | chosen.stored() | {"seed": seed}
@@ -81,6 +81,7 @@ def profile(
     if run.finished is not None:
         return run.finished
     reader = _proven_reader(run, subject, shown, chosen, described["fingerprint"])
+    run.record.warnings += refused
     read_in, halving = run.seconds, Halving(run.record.warnings)
     scoring = Scoring(chosen.tau, _single_frequencies(chosen, subject, reader), measures=chosen.own_measures)
     check_profile(reader, shown, chosen, out)
@@ -91,9 +92,9 @@ def profile(
     known = usual_prompts(subject, seed) if chosen.known else []
     if known:
         run.piece("known", lambda: {"known_heads": scores_of_heads(reader, known, subject.tokenizer)})
-    if chosen.null != "none":
-        with progress_bar(f"{chosen.null} null", chosen.null_draws * len(shown), show_progress) as bar:
-            null_passes(run, subject, reader, chosen, shown, scoring, seed, bar, known, halving)
+    for null in nulls:
+        with progress_bar(f"{null} null", chosen.null_draws * len(shown), show_progress) as bar:
+            null_passes(run, subject, reader, chosen, null, shown, scoring, seed, bar, known, halving)
         run.arrange()
     if chosen.input_swaps:
         _permute_prompts(run, subject, reader, chosen, shown, halving, show_progress)
@@ -104,6 +105,20 @@ def profile(
         proof=Proof(len(reader.proof), max(reader.proof, default=None), reader.way),
         timings={"reader_s": read_in},
     )
+
+
+def _possible_nulls(subject: Subject, settings: ProfileSettings) -> tuple[list[str], list[str]]:
+    """The nulls that can be made, and why others cannot; one that was asked for by itself is refused."""
+    nulls, refused = [], []
+    for name in settings.nulls:
+        try:
+            check_null(subject, name)
+            nulls.append(name)
+        except ModelError as problem:
+            if len(settings.nulls) == 1:
+                raise
+            refused.append(f"no {name} null: {problem}")
+    return nulls, refused
 
 
 def _proven_reader(

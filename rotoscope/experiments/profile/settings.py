@@ -45,8 +45,8 @@ class ProfileSettings(Settings):
     """Score every rotation plane of every head by itself, too, at the last query."""
     heads: str | None = None
     """With frequencies: only of these heads, written layer:head as in 18:6,20:4."""
-    null: Literal["none", "random", "gaussian"] = "none"
-    """What stands beside every figure: a randomly initialised model, Gaussian keys, or nothing."""
+    null: Literal["none", "random", "gaussian", "both"] = "none"
+    """What stands beside every figure: a randomly initialised model, Gaussian keys, both, or nothing."""
     null_draws: int = 19
     """How often the null is drawn, each time with a seed of its own; to say that a figure is beyond the null takes 19."""
     examples: bool = True
@@ -113,6 +113,11 @@ class ProfileSettings(Settings):
             ) from problem
 
     @property
+    def nulls(self) -> tuple[str, ...]:
+        """The nulls by their names, the random one first."""
+        return {"none": (), "both": ("random", "gaussian")}.get(self.null, (self.null,))
+
+    @property
     def own_measures(self) -> tuple[Measure, ...]:
         """The measures beside the built-in ones."""
         return tuple(map(find_measure, self.measures))
@@ -127,5 +132,5 @@ class ProfileSettings(Settings):
 class CommandSettings(ProfileSettings):
     """The same on a command line, where a null is drawn unless another is named."""
 
-    null: Literal["none", "random", "gaussian"] = "random"
-    """What stands beside every figure: a randomly initialised model, Gaussian keys, or nothing."""
+    null: Literal["none", "random", "gaussian", "both"] = "both"
+    """What stands beside every figure: a randomly initialised model, Gaussian keys, both, or nothing."""
