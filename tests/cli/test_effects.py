@@ -147,7 +147,7 @@ def test_heads_of_a_class_are_those_of_the_profile(world: World) -> None:
     rows = rows[rows["condition"] != "nothing gated"]
     assert set(rows["condition"]) == {f"silence {name}"}
     assert set(rows["gated_heads"]) == {int(heads)}
-    assert rows["draw"].tolist() == list(range(-1, 5))
+    assert rows["draw"].tolist() == list(range(-1, 20))
 
 
 @pytest.mark.parametrize("name", LOADED)
