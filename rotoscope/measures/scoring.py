@@ -158,7 +158,7 @@ class BatchScores:
             ]
             if not rows:
                 return
-            factors = heads.some(torch.tensor(rows, device=heads.keys.device))
+            factors = heads.picked_heads(torch.tensor(rows, device=heads.keys.device))
         parts = []
         if layout.planes:
             ids, angles = tuple(range(1, layout.planes + 1)), tuple(layout.angles.tolist())

@@ -189,7 +189,7 @@ class BlockLogits:
         """B[I, J] where slot I comes after content J: aligned at the end."""
         return self._rectangle(self.ends, slots, contents)
 
-    def both(
+    def block_logits(
         self, rows: slice, columns: slice
     ) -> tuple[Float[Tensor, "... rows columns"], Float[Tensor, "... rows columns"]]:
         """B[a, b] and B[b, a] for rows a and columns b, where the columns begin with the rows."""

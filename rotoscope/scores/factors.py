@@ -50,7 +50,7 @@ class Factors:
         return self.query.shape[1] * self.query.shape[2]
 
     @cached_property
-    def seen(self) -> Float[Tensor, "batch key_heads n group d"]:
+    def turned_query(self) -> Float[Tensor, "batch key_heads n group d"]:
         """The query as seen from every key position."""
         width = 2 * self.planes
         pairs = self.query[:, :, None, :, :width].unflatten(
@@ -84,7 +84,7 @@ class Factors:
 
     def gather(self, positions: Tensor, contents: Tensor) -> Float[Tensor, "batch heads offsets a b"]:
         """Entries A[position, content], offset by offset; see `scores.blocks.Gather`."""
-        slots = self.seen[:, :, positions]  # [batch, key_heads, offsets, a, group, d]
+        slots = self.turned_query[:, :, positions]  # [batch, key_heads, offsets, a, group, d]
         keys = self.keys[:, :, contents]  # [batch, key_heads, offsets, b, d]
         rows, group = slots.shape[3], slots.shape[4]
         logits = slots.flatten(3, 4) @ keys.mT  # [batch, key_heads, offsets, a * group, b]
@@ -116,7 +116,7 @@ class Factors:
     def by_plane(self) -> tuple[Float[Tensor, "heads n planes 2"], Float[Tensor, "heads n planes 2"]]:
         """Seen queries and keys of the rotating planes, of the heads of all inputs."""
         width, group = 2 * self.planes, self.query.shape[2]
-        turned_query = self.seen[..., :width].movedim(3, 2)
+        turned_query = self.turned_query[..., :width].movedim(3, 2)
         keys = self.keys[:, :, None, :, :width].expand(-1, -1, group, -1, -1)
         return turned_query.flatten(0, 2).unflatten(-1, (-1, 2)), keys.flatten(0, 2).unflatten(-1, (-1, 2))
 
@@ -144,7 +144,7 @@ class Factors:
             for query, keys, sink in zip(self.query.split(size), self.keys.split(size), sinks, strict=False)
         ]
 
-    def some(self, picked: Int[Tensor, "picked"]) -> Factors:
+    def picked_heads(self, picked: Int[Tensor, "picked"]) -> Factors:
         """Some of the heads of all inputs, each with keys of its own; without soft-cap and sinks."""
         keys = self.keys.flatten(0, 1)[picked // self.query.shape[2]]
         return Factors(

@@ -157,7 +157,7 @@ def _small_logits(
     mean = WeightedMean(own / real.exp().sum(-1, keepdim=True), taus, real.dtype)
     square = own * own
     for rows, columns in tiles(len(blocks), _on(ROWS, real)):
-        upper, lower = block.both(rows, columns)
+        upper, lower = block.block_logits(rows, columns)
         row_logits, other = own[..., rows, None], own[..., None, columns]
         size = torch.addcmul(upper * upper, lower, lower).rsqrt_()
         size *= (square[..., rows, None] + square[..., None, columns]).rsqrt_()

@@ -215,11 +215,11 @@ class Planes:
         contents = self._contents(chosen).flatten(1, 2)
         at_nodes = (contents @ query.mT).exp_().view_as(slots)
 
-        def both(rows: slice, columns: slice, upper: Tensor, lower: Tensor) -> None:
+        def block_logits(rows: slice, columns: slice, upper: Tensor, lower: Tensor) -> None:
             torch.matmul(slots[:, rows], at_nodes[:, columns].mT, out=upper)
             torch.matmul(at_nodes[:, rows], slots[:, columns].mT, out=lower)
 
-        return both
+        return block_logits
 
     def _contents(self, chosen: Chosen) -> Float[Tensor, "chosen blocks offsets 2"]:
         tables = chosen.key_head * self.query.shape[1] + chosen.plane
@@ -237,11 +237,11 @@ class Planes:
         slots = turn(query.expand(*at.shape, 2), cos, sin)
         contents = self._contents(chosen).transpose(1, 2).contiguous()
 
-        def both(rows: slice, columns: slice, upper: Tensor, lower: Tensor) -> None:
+        def block_logits(rows: slice, columns: slice, upper: Tensor, lower: Tensor) -> None:
             torch.sum((slots[:, :, rows] @ contents[:, :, columns].mT).exp_(), 1, out=upper)
             torch.sum((contents[:, :, rows] @ slots[:, :, columns].mT).exp_(), 1, out=lower)
 
-        return both
+        return block_logits
 
 
 @dataclass

@@ -31,16 +31,16 @@ class OrderedLogits:
     def __init__(self, factors: Factors, blocks: Blocks) -> None:
         self.factors, self.group = factors, factors.query.shape[2]
         self.places = blocks.on(factors.keys.device).starts  # [offsets, blocks]
-        self.seen = factors.seen.flatten(2, 3).flatten(0, 1)  # [key heads, n * group, d]
+        self.turned_query = factors.turned_query.flatten(2, 3).flatten(0, 1)  # [key heads, n * group, d]
         self.keys = factors.keys.flatten(0, 1)
 
-    def both(
+    def block_logits(
         self, heads: Int[Tensor, "heads"], order: Int[Tensor, "heads blocks"], rows: slice, columns: slice
     ) -> tuple[Float[Tensor, "heads rows columns"], Float[Tensor, "heads rows columns"]]:
         """B[a, b] and B[b, a] of some heads, both in the layout [a, b]."""
         key_head, member = (x[:, None, None] for x in (heads // self.group, heads % self.group))
         at = [self.places[:, order[:, part]].transpose(0, 1) for part in (rows, columns)]
-        slots = [rows_of(self.seen, key_head, places * self.group + member) for places in at]
+        slots = [rows_of(self.turned_query, key_head, places * self.group + member) for places in at]
         contents = [rows_of(self.keys, key_head, places) for places in at]  # each [heads, offsets, blocks, d]
         upper, lower = slots[0] @ contents[1].mT, contents[0] @ slots[1].mT
         return self._log_mean(upper), self._log_mean(lower)

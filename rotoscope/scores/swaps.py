@@ -274,7 +274,7 @@ class _Swaps:
 
     def sum_tiles(self, block: BlockLogits, details: list[tuple[Any, ...]] | None) -> None:
         """All of them, tile by tile."""
-        self._sum(tiles(self.own.shape[-1], TILE), block.both, details)
+        self._sum(tiles(self.own.shape[-1], TILE), block.block_logits, details)
 
     def _sum(
         self,
@@ -323,7 +323,7 @@ class _Swaps:
         for picked in alike_heads(rows, ROOM // (m * max(blocks.lengths))):
             part = self._ordered(Pick(picked, order[picked]))
             needed = needed_tiles(int(rows[picked].max()), m - int(columns[picked].max()), m)
-            part._sum(needed, partial(logits.both, picked, order[picked]))
+            part._sum(needed, partial(logits.block_logits, picked, order[picked]))
             parts.append(part)
             chosen.append(picked)
         back = torch.cat(chosen).argsort()
@@ -353,7 +353,7 @@ class _Swaps:
 def _refuse(block: BlockLogits) -> None:
     """Name the first logit after a swap that is none."""
     for rows, columns in tiles(len(block.blocks), TILE):
-        for side, values in zip(("upper", "lower"), block.both(rows, columns), strict=True):
+        for side, values in zip(("upper", "lower"), block.block_logits(rows, columns), strict=True):
             wrong = no_logit(values)
             if bool(wrong.any()):
                 *index, row, column = wrong.nonzero()[0].tolist()

@@ -207,7 +207,7 @@ def far_apart(n: int) -> Factors:
     factors = random_factors(n, 1, group=1)
     there = torch.full((n,), -30.0)
     there[0], there[64:] = 0.0, -torch.tensor(float(n - 64)).log()
-    seen = factors.seen[0, 0, :, 0]
+    seen = factors.turned_query[0, 0, :, 0]
     across = torch.stack((-seen[:, 1], seen[:, 0]), dim=-1)
     size = seen.square().sum(-1, keepdim=True)
     keys = there[:, None] * seen / size
