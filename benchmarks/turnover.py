@@ -3,8 +3,8 @@
     python -m benchmarks.turnover qwen2.5-coder-0.5b --out runs/turnover/qwen2.5-coder-0.5b
 
 Heads and prompts are measured in this order, so that what answers a question comes before what explains it: accuracy and scores
-by list length and task; the prompt permuted, with nulls; all depths; what silencing heads does to the answer; who writes the
-place; frequencies. Every part is a piece of the run: stopped, it goes on where it was. `--reduced` is for two cores.
+by list length and task; the prompt permuted; what silencing heads does to the answer; nulls; who writes the place; frequencies; all
+depths. Every part is a piece of the run: stopped, it goes on where it was. `--reduced` is for two cores.
 """
 
 from __future__ import annotations
@@ -84,8 +84,10 @@ REDUCED = Plan(
 )
 
 
-def study(subject: Any, plan: Plan, out: str | None, parts: Sequence[str]) -> TurnoverStudy:
-    """All parts of the study on one model."""
+def study(
+    subject: Any, plan: Plan, out: str | None, parts: Sequence[str], seconds: float | None = None
+) -> TurnoverStudy:
+    """The parts of the study on one model; none begins after so many seconds."""
     subject = rs.load(subject)
     shown = rs.tasks.binding(subject, plan.permuted[0], 1, plan.seed)
     settings = subject_settings(subject, shown) | asdict(plan) | {"parts": list(parts)}
@@ -94,15 +96,19 @@ def study(subject: Any, plan: Plan, out: str | None, parts: Sequence[str]) -> Tu
         return run.finished
     reader = subject.reader()
     work = _Study(subject, reader, plan, run)
+    started = time.perf_counter()
     for part in parts:
         began = time.perf_counter()
+        if seconds is not None and began - started > seconds:
+            print(f"{part} and what follows are left out: {seconds} seconds are over", flush=True)
+            break
         getattr(work, part)()
         print(f"{part}: {time.perf_counter() - began:.0f} s", flush=True)
     run.arrange()
     return run.finish(subject=describe(subject, reader, settings["fingerprint"]))
 
 
-PARTS = ("tasks", "permuted", "causes", "depths", "writers", "frequencies")
+PARTS = ("tasks", "permuted", "causes", "nulls", "writers", "frequencies", "depths")
 
 
 @dataclass
@@ -168,38 +174,38 @@ class _Study:
         for size in self.plan.permuted:
             prompts = self.binding(size, self.plan.permuted_prompts)
             swaps = size * (size - 1) // 2
-            nulled = size in self.plan.null_sizes
-            tables = self.run.piece(
-                f"permuted-{size:04d}", partial(self._permuted, prompts, size, swaps, nulled)
-            )
+            tables = self.run.piece(f"permuted-{size:04d}", partial(self._permuted, prompts, size, swaps))
             heads = symbolic_heads_in_prompt(tables["permuted"])
             best = border(heads["layer"].to_numpy(), heads["follows"].to_numpy(dtype=bool))
             print(
                 f"{size} facts: {len(heads)} symbolic, {int(heads['follows'].sum())} follow, {best}", flush=True
             )
-            if nulled:
-                self.run.piece(f"gaussian-{size:04d}", partial(self._gaussian, prompts, size))
 
-    def _permuted(self, prompts: Prompts, size: int, swaps: int, nulled: bool) -> Tables:
-        null = {"null": "random", "null_draws": self.plan.draws} if nulled else {"null": "none"}
-        profile = rs.profile(self.subject, prompts, examples=False, input_swaps=swaps, **null, **self.common)
-        columns = [
-            "prompt",
-            *HEAD,
-            *SCORES,
-            *INPUT_SCORES,
-            "covered_share",
-            *PAIRED_SCORES,
-            "paired_covered_share",
-        ]
+    def nulls(self) -> None:
+        """Random models and Gaussian keys on the same prompts."""
+        for size in self.plan.null_sizes:
+            prompts = self.binding(size, self.plan.permuted_prompts)
+            self.run.piece(f"random-{size:04d}", partial(self._random, prompts, size))
+            self.run.piece(f"gaussian-{size:04d}", partial(self._gaussian, prompts, size))
+
+    def _random(self, prompts: Prompts, size: int) -> Tables:
+        """The swaps that matter most to the few symbolic heads of a random model are enough."""
+        swaps = min(size * (size - 1) // 2, Swapping().swaps)
+        options = self.common | {"null": "random", "null_draws": self.plan.draws}
+        profile = rs.profile(self.subject, prompts, examples=False, input_swaps=swaps, **options)
+        moved = profile.tables.get("null_input_prompts")
+        return {
+            "null_permuted": _symbolic_draws(profile.tables["null_prompts"], moved).assign(size=size),
+            "verdicts": profile.statistics().assign(null_name="random", size=size),
+        }
+
+    def _permuted(self, prompts: Prompts, size: int, swaps: int) -> Tables:
+        options = self.common | {"null": "none", "examples": False}
+        profile = rs.profile(self.subject, prompts, input_swaps=swaps, **options)
+        columns = [*SCORES, *INPUT_SCORES, "covered_share", *PAIRED_SCORES, "paired_covered_share"]
         rows = profile.scored
-        tables = {"permuted": _small(rows[[name for name in columns if name in rows]]).assign(size=size)}
-        if nulled:
-            moved = profile.tables.get("null_input_prompts")
-            drawn = profile.tables["null_prompts"]
-            tables["null_permuted"] = _symbolic_draws(drawn, moved).assign(size=size)
-            tables["verdicts"] = profile.statistics().assign(null_name="random", size=size)
-        return tables
+        kept = ["prompt", *HEAD, *(name for name in columns if name in rows)]
+        return {"permuted": _small(rows[kept]).assign(size=size)}
 
     def _gaussian(self, prompts: Prompts, size: int) -> Tables:
         """Keys that hold no content, drawn anew after every swap: what a head follows then is chance."""
@@ -211,8 +217,10 @@ class _Study:
             make_nulls(self.subject, self.reader, "gaussian", draws, profile.prompts, [], seed=self.plan.seed)
         )
         rows = []
-        for before, after in zip(nulls[::2], nulls[1::2], strict=True):
-            found = pd.concat([gaussian_permuted(before, after, batch) for batch in single], ignore_index=True)
+        pairs = list(zip(nulls[::2], nulls[1::2], strict=True))
+        by_prompt = [gaussian_permuted(pairs, batch) for batch in single]
+        for (before, _), tables in zip(pairs, zip(*by_prompt, strict=True), strict=True):
+            found = pd.concat(tables, ignore_index=True)
             own = found[found["own"]].drop(columns=["own", "depth", "covered_share"])
             moved = found[~found["own"]].rename(columns=dict(zip(SCORES, INPUT_SCORES, strict=True)))
             about = {"null_name": "gaussian", "draw": before.draw // 2}
@@ -437,6 +445,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--draws", type=int)
     parser.add_argument("--prompts", type=int, help="prompts that are permuted")
+    parser.add_argument("--seconds", type=float, help="begin no further part after so many")
     parser.add_argument("--sizes", nargs="+", type=int)
     parser.add_argument("--permuted", nargs="+", type=int)
     parser.add_argument("--batch-tokens", type=int)
@@ -458,7 +467,7 @@ def main() -> None:
     began = time.perf_counter()
     subject = rs.load(options.model, device=options.device)
     print(f"loaded in {time.perf_counter() - began:.0f} s on {subject.device}", flush=True)
-    show(study(subject, plan, options.out, options.parts))
+    show(study(subject, plan, options.out, options.parts, options.seconds))
     print(f"{time.perf_counter() - began:.0f} s in all", flush=True)
 
 

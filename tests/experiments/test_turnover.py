@@ -189,6 +189,8 @@ def test_a_random_model_has_no_turnover(stand_in: rs.Subject, tmp_path: Path) ->
     sizes = {"sizes": (4,), "list_sizes": (), "permuted": (4,), "null_sizes": (4,), "cause_sizes": (4,)}
     small = {"prompts": 3, "permuted_prompts": 3, "depth_size": 4, "depth_prompts": 2, "cause_prompts": 3}
     plan = replace(REDUCED, **sizes, **small, controls=2, draws=2)
-    run = study(stand_in, plan, str(tmp_path / "run"), ("tasks", "permuted", "causes", "depths", "writers"))
+    run = study(
+        stand_in, plan, str(tmp_path / "run"), ("tasks", "permuted", "causes", "nulls", "writers", "depths")
+    )
     assert (run.turnovers["verdict"] == NOT_FOUND).all()
     assert rs.open(tmp_path / "run").turnovers["symbolic_heads"].equals(run.turnovers["symbolic_heads"])

@@ -186,34 +186,42 @@ def _closed_form(
     weight = torch.zeros(len(blocks) * (len(blocks) - 1) // 2, dtype=torch.float64)
     columns = torch.tensor([_column(a, b, len(blocks)) for a, b in pairs], dtype=torch.long)
 
-    def visit(layer: LayerReading) -> None:
-        heads_of_query = (layer if scale is None else scale(layer)).at(0)
-        real = heads_of_query.real()
-        heads = [h for h in range(real.shape[1]) if swapping.asks(layer.layer, h)]
-        if not heads:
-            return
-        taus = swapping.taus
-        sinks = heads_of_query.sinks
-        scores = score_swaps(heads_of_query, real, blocks, taus, sink=sinks, variants=False, detail=True)
-        assert scores.detail is not None
-        weight.add_(scores.detail.weight[0, heads, :, 0].double().sum(0).cpu())
-        precise = real.double()
-        own = BlockLogits(heads_of_query.gather, blocks, real.device).own(precise)
-        attention = (own - log_normaliser(precise, sinks)[..., None]).exp()[0]
-        missing = scores.missing[0, :, None]
-        read[layer.layer] = _Layer(
-            heads,
-            scores.positional[0].masked_fill(missing, torch.nan),
-            scores.symbolic[0].masked_fill(missing, torch.nan),
-            scores.swapped_mass[0],
-            block_spread(real[0], blocks),
-            attention,
-            scores.detail.weight[0].amax(1).double(),
-            real[0],
-        )
+    def visit(reading: LayerReading) -> None:
+        scored = _score_layer(reading if scale is None else scale(reading), blocks, swapping)
+        if scored is not None:
+            read[reading.layer], heaviness = scored
+            weight.add_(heaviness)
 
     reader.read(tokens, (tokens.shape[1] - 1,), visit)
     return read, weight[columns]
+
+
+def _score_layer(
+    reading: LayerReading, blocks: Blocks, swapping: Swapping
+) -> tuple[_Layer, Float[Tensor, "swaps"]] | None:
+    """One layer's exact scores, and the weight of every swap in the sum over its heads; None where no head is asked about."""
+    layer = reading.at(0)
+    real = layer.real()
+    heads = [head for head in range(real.shape[1]) if swapping.asks(reading.layer, head)]
+    if not heads:
+        return None
+    scores = score_swaps(layer, real, blocks, swapping.taus, sink=layer.sinks, variants=False, detail=True)
+    assert scores.detail is not None
+    precise = real.double()
+    own = BlockLogits(layer.gather, blocks, real.device).own(precise)
+    attention = (own - log_normaliser(precise, layer.sinks)[..., None]).exp()[0]
+    missing = scores.missing[0, :, None]
+    scored = _Layer(
+        heads,
+        scores.positional[0].masked_fill(missing, torch.nan),
+        scores.symbolic[0].masked_fill(missing, torch.nan),
+        scores.swapped_mass[0],
+        block_spread(real[0], blocks),
+        attention,
+        scores.detail.weight[0].amax(1).double(),
+        real[0],
+    )
+    return scored, scores.detail.weight[0, heads, :, 0].double().sum(0).cpu()
 
 
 def _column(first: int, second: int, blocks: int) -> int:
@@ -374,29 +382,30 @@ def paired_scores(runs: Reruns, batch: Batch, swapping: Swapping, heads: frozens
     return {"paired_prompts": permuted_rows(rows)}
 
 
-def gaussian_permuted(before: Null, after: Null, batch: Batch) -> pd.DataFrame:
+def gaussian_permuted(nulls: Sequence[tuple[Null, Null]], batch: Batch) -> list[pd.DataFrame]:
     """Scores of every head on the one prompt of a batch where keys hold no content: Gaussian ones, drawn anew after every swap.
 
-    Rows as of `swap_at_depths` at depth 0, over all swaps. Which slot gets more attention after the swap is left to the query,
-    the rotation and the keys' shared direction.
+    Of every pair of draws the first gives the keys before the swaps, the second those after. Rows as of `swap_at_depths` at
+    depth 0, over all swaps. Which slot gets more attention after a swap is left to the query, the rotation and the keys'
+    shared direction. The prompt is read once for all draws.
     """
     query = batch.queries[-1]
     tokens, blocks = batch.tokens[:, : query + 1], batch.blocks_for(query)
-    n, swapping = tokens.shape[1], Swapping()
-    pairs = swappable(len(blocks))
-    layers, _ = _closed_form(
-        before.reader, tokens, blocks, swapping, lambda reading: before.transform(reading, batch), pairs
-    )
-    swaps = Swaps.of(blocks, pairs, n, before.reader.device)
+    reader, swapping, pairs = nulls[0][0].reader, Swapping(), swappable(len(blocks))
+    swaps = Swaps.of(blocks, pairs, query + 1, reader.device)
+    layers: list[dict[int, _Layer]] = [{} for _ in nulls]
 
     def visit(reading: LayerReading) -> None:
-        drawn = after.transform(reading, batch).at(0).real()
-        layer = layers[reading.layer]
-        slots = swaps.after_swap(drawn.expand(len(pairs), -1, -1))
-        layer.after[0] = [cosines(slots, swaps.before_swap(layer.before))]
+        for scored, (before, after) in zip(layers, nulls, strict=True):
+            entry = _score_layer(before.transform(reading, batch), blocks, swapping)
+            assert entry is not None
+            layer = scored[reading.layer] = entry[0]
+            drawn = after.transform(reading, batch).at(0).real()
+            slots = swaps.after_swap(drawn.expand(len(pairs), -1, -1))
+            layer.after[0] = [cosines(slots, swaps.before_swap(layer.before))]
 
-    before.reader.read(tokens, (n - 1,), visit)
-    return _rows(batch, 0, layers, torch.tensor(pairs), swapping)
+    reader.read(tokens, (query,), visit)
+    return [_rows(batch, 0, scored, torch.tensor(pairs), swapping) for scored in layers]
 
 
 def null_scores(
