@@ -213,6 +213,11 @@ class Settings:
         for name, allowed in self.bounds.items():
             allowed.check(name, getattr(self, name))
 
+    @property
+    def case(self) -> str | None:
+        """Which of the cases of `meant_for` these settings are; None where that depends on something else."""
+        return None
+
     @classmethod
     def preset(cls, name: str, **changes: Any) -> Self:
         """The settings of a preset, with changes."""
@@ -338,8 +343,12 @@ class Output(Settings):
     """Run folder; by default one under runs/, named after what is run. A killed run goes on where it was."""
     overwrite: bool = False
     """Replace a run made with other settings."""
-    figures: bool = True
-    """Draw the figures."""
+    figures: bool = False
+    """Also draw the figures, as PDF, SVG and PNG files."""
+    page: bool = True
+    """Write the run's page, report.html in its folder."""
+    verbose: bool = False
+    """Show every table and every caveat."""
     device: str | None = None
     """cpu, cuda, cuda:1, ...; by default a GPU where there is one."""
 

@@ -5,13 +5,17 @@ Where the output goes into a file or a pipe, sentences stay in one line, whateve
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import pandas as pd
+from pandas.api.types import is_float_dtype
 from rich.console import Console
 from rich.text import Text
 
@@ -134,18 +138,157 @@ def show_next(console: Console, *commands: Sequence[object]) -> None:
         console.print(Text(" \\\n".join(lines)), soft_wrap=True)
 
 
-def as_flags(given: dict[str, Any], leaving: Iterable[str] = ()) -> list[str]:
+# Tables of results: whole ones, and short ones of which every row is a line.
+
+
+MOST_ROWS, FEW_ROWS = 24, 6
+"""Rows of a table that are shown whole, and of one in a summary."""
+LONGEST_CELL = 28
+"""Signs of a cell in a summary."""
+ASKED = ("tau", "theta", "level")
+"""Columns of numbers that say what a row is about."""
+
+
+def show_table(console: Console, table: pd.DataFrame, title: str) -> None:
+    """Any table of results, rounded for reading; a long one is cut."""
+    say(console, f"\n{title}", markup=False)
+    cells = {str(name): [_cell(value) for value in table[name].head(MOST_ROWS)] for name in table}
+    for low in [name for name in cells if name.endswith("low")]:
+        _with_interval(cells, low.removesuffix("low"))
+    columns = [
+        Column(name.replace("_", " "), [Text(cell) for cell in column], wraps=not _is_number(column))
+        for name, column in cells.items()
+    ]
+    measured = [is_float_dtype(table[name]) and name not in ASKED for name in table]
+    show_columns(console, columns, keys=[*measured, True].index(True))
+    if len(table) > MOST_ROWS:
+        say(console, f"{MOST_ROWS} of {len(table):,} rows; the page has more")
+
+
+def _with_interval(shown: dict[str, list[str]], prefix: str) -> None:
+    """The two ends of an interval in the column of the value they belong to, where that is known by its name."""
+    low, high, names = f"{prefix}low", f"{prefix}high", list(shown)
+    bare = ["mean", "effect", "value"]
+    named = [prefix.rstrip("_"), f"{prefix}value", f"{prefix}exponent"] if prefix else bare
+    base = next((name for name in named if name in shown), None)
+    if base is not None and names[names.index(low) + 1 :][:1] == [high]:
+        ends = zip(shown[base], shown.pop(low), shown.pop(high), strict=True)
+        shown[base] = [f"{value} [{a}, {b}]" if a and b else value for value, a, b in ends]
+
+
+def _is_number(cells: list[str]) -> bool:
+    """Whether a column holds numbers, with their intervals: they are not taken apart."""
+    return all(cell[:1] in "-+.0123456789" for cell in cells)
+
+
+def _cell(value: object) -> str:
+    if value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    if not isinstance(value, float):
+        return str(value)
+    if abs(value) >= 100:
+        return f"{value:.0f}"
+    return f"{value:.2f}" if value == 0 or abs(value) >= 0.01 else f"{value:.1e}"
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A small table of words: every row is one line, and columns that have no room are left out."""
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    indent: int = 0
+
+    @classmethod
+    def of(cls, table: pd.DataFrame, rows: int = FEW_ROWS) -> Grid:
+        """The first rows of a table, rounded, with intervals beside their values."""
+        cells = {str(name): [_cell(value) for value in table[name].head(rows)] for name in table}
+        for low in [name for name in cells if name.endswith("low")]:
+            _with_interval(cells, low.removesuffix("low"))
+        short = {name: [_shortened(cell) for cell in column] for name, column in cells.items()}
+        return cls([name.replace("_", " ") for name in short], list(zip(*short.values(), strict=True)))
+
+    def lines(self, width: int) -> list[str]:
+        """The table in lines of at most so many signs."""
+        columns = list(zip(self.header, *self.rows, strict=True))
+        sizes = [max(map(len, column)) for column in columns]
+        fits = 1
+        while fits < len(columns) and self.indent + sum(sizes[: fits + 1]) + GAP * fits <= width:
+            fits += 1
+        right = [
+            k > 0 and _is_number([cell for cell in column[1:] if cell]) for k, column in enumerate(columns)
+        ]
+        parts = [
+            [cell.rjust(size) if to_right else cell.ljust(size) for cell in column]
+            for column, size, to_right in zip(columns[:fits], sizes, right, strict=False)
+        ]
+        lines = [f"{' ' * self.indent}{(' ' * GAP).join(row).rstrip()}" for row in zip(*parts, strict=True)]
+        return [line for line in lines if line.strip()]
+
+
+def _shortened(cell: str) -> str:
+    return cell if len(cell) <= LONGEST_CELL else f"{cell[: LONGEST_CELL - 1].rstrip()}…"
+
+
+# What a command shows when it is done, in about fifteen lines.
+
+
+MOST_CAVEATS = 2
+Lines = list["str | Grid"]
+"""Sentences and small tables, one below the other."""
+
+
+@dataclass(frozen=True)
+class Screen:
+    """What came out, and against what; the rest is shown with --verbose."""
+
+    found: Sequence[str | Grid] = ()
+    against: Sequence[str | Grid] = ()
+    details: Sequence[tuple[str, Callable[[], pd.DataFrame]]] = ()
+    """Whole tables for --verbose, each with its title."""
+
+
+def show_screen(console: Console, screen: Screen, caveats: Sequence[str], *, verbose: bool = False) -> None:
+    """What came out, against what, and what to be careful of."""
+    for block in (screen.found, screen.against):
+        if block:
+            say(console, "")
+        for part in block:
+            if isinstance(part, str):
+                say(console, part, markup=False)
+            else:
+                for line in part.lines(console.width):
+                    console.print(Text(line), soft_wrap=True)
+    say(console, "")
+    for caveat in caveats if verbose else caveats[:MOST_CAVEATS]:
+        say(console, f"careful: {caveat}", markup=False)
+    left_out = 0 if verbose else len(caveats) - MOST_CAVEATS
+    if left_out > 0:
+        say(console, f"careful: {left_out} more {'sentence' if left_out == 1 else 'sentences'} with --verbose")
+
+
+def show_place(
+    console: Console, folder: Path, files: Sequence[Path], page: Path | None = None, proof: float | None = None
+) -> None:
+    """Where the run is, what to open, and how closely the model's own attention was rebuilt."""
+    tables = sum(file.suffix == ".parquet" for file in files)
+    figures = sum(file.suffix in (".png", ".pdf", ".svg") for file in files)
+    counts = [f"{tables} tables" if tables != 1 else "1 table"]
+    counts += [f"{figures} figure files"] if figures else []
+    counts += [] if proof is None else [f"self-check {proof:.1e}"]
+    opened = "" if page is None else f"  →  open {page}"
+    say(console, f"{folder}  ({', '.join(counts)}){opened}", markup=False)
+
+
+def as_flags(settings: dict[str, Any], leaving: Iterable[str] = ()) -> list[str]:
     """Settings as the flags that were used."""
     words: list[str] = []
-    for name, value in given.items():
+    for name, value in settings.items():
+        flag = name.replace("_", "-")
         if name in leaving:
             continue
-        flag = name.replace("_", "-")
         if isinstance(value, bool):
             words.append(f"--{flag}" if value else f"--no-{flag}")
         else:
-            words += [
-                f"--{flag}",
-                *(str(one) for one in (value if isinstance(value, tuple | list) else [value])),
-            ]
+            words += [f"--{flag}", *map(str, value if isinstance(value, tuple | list) else [value])]
     return words

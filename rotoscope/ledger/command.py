@@ -23,6 +23,9 @@ SHOWN = {
     "recompute": "recompute",
 }
 
+LISTED = 8
+"""Claims on the screen; all of them with --verbose."""
+
 
 @command
 def reproduce(
@@ -31,7 +34,7 @@ def reproduce(
     cost: Literal["quick", "cpu", "gpu"] = "quick",
     model: str = "smollm2",
     one_hop: tuple[Path, ...] = (),
-    output: Annotated[Given, Output, "out", "overwrite", "device"],
+    output: Annotated[Given, Output, "out", "overwrite", "device", "verbose"],
 ) -> int:
     """Judge the claims of both papers, or those you name, and write the ledger.
 
@@ -50,23 +53,23 @@ def reproduce(
     """
     place = Output.make(**output)
     with says_loading():
-        from rotoscope.experiments.show import show_written
         from rotoscope.ledger.judge import reproduce as judge
-        from rotoscope.terminal import new_console, say, show_next
+        from rotoscope.terminal import Grid, Screen, new_console, say, show_next, show_place, show_screen
 
     console = new_console()
     folder = place.folder("ledger", which or "all", cost)
     options: Any = {"out": folder, "device": place.device, "overwrite": place.overwrite}
     ledger = judge(which, cost, subject=model, one_hop=list(one_hop), **options)
-    for row in ledger.rows.itertuples():
+    counts = ", ".join(f"{number} {verdict}" for verdict, number in ledger.counts().items())
+    claims = ledger.rows[["id", "verdict", "our_value"]].rename(columns={"our_value": "ours"})
+    show_screen(console, Screen([counts, Grid.of(claims, LISTED)]), ledger.run.warnings, verbose=place.verbose)
+    for row in ledger.rows.itertuples() if place.verbose or len(ledger.rows) == 1 else ():
         colour = TERMINAL_VERDICTS.get(row.verdict, "dim")
         say(console, f"[bold]{row.id}[/] [{colour}]{row.verdict}[/] [dim]{row.paper.upper()}, {row.place}[/]")
         for title, column in SHOWN.items():
             if text := getattr(row, column):
                 say(console, f"  {title}: {text}", markup=False)
-    say(console, "\n" + ", ".join(f"{n} {verdict}" for verdict, n in ledger.counts().items()))
-    names = ("ledger.parquet", "ledger.md", "run.json")
-    show_written(console, [folder / name for name in names if (folder / name).exists()])
+    show_place(console, folder, sorted(folder.glob("*")))
     more = {"quick": "cpu", "cpu": "gpu"}.get(cost)
     again = ["reproduce", *([which] if which else []), "--cost", more]
     show_next(console, again if more else ["report", folder])

@@ -7,8 +7,7 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from rotoscope.experiments.paper_tables import TABLE_1
-from rotoscope.experiments.roles.geometry import EQUAL_WEIGHTS, Geometry
+from rotoscope.experiments.roles.geometry import EQUAL_WEIGHTS, TABLE_1, Geometry
 from rotoscope.experiments.roles.result import ARRIVED, ROLE, Roles, ideal_hop
 from rotoscope.ledger.claim import BesideModels, Look, claims
 from rotoscope.ledger.claim_runs import ClaimRuns, Runs

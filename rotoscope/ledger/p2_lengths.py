@@ -8,8 +8,8 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
+from rotoscope.experiments.ask.result import MODELS, SCREENED_ACCURACY, SCREENED_LENGTH, TABLE_3, screening
 from rotoscope.experiments.lengths.result import Lengths, crossing, longest_trained
-from rotoscope.experiments.paper_tables import MODELS, SCREENED_ACCURACY, SCREENED_LENGTH, TABLE_3, screening
 from rotoscope.ledger.claim import BesideModels, Look, as_constructed, claims
 from rotoscope.ledger.claim_runs import LONG, ClaimRuns, Runs
 from rotoscope.ledger.verdicts import NOT_RUN, Finding, Outcome, judged

@@ -44,7 +44,6 @@ def report(
         from rich.markup import escape
 
         from rotoscope.experiments.page_data import PAGE
-        from rotoscope.experiments.show import show_written
         from rotoscope.report.page import write_page
         from rotoscope.report.payload import payloads_of, side_of
         from rotoscope.terminal import new_console, say, show_next
@@ -59,8 +58,7 @@ def report(
     for payload in payloads:
         for problem in (*payload["running"], *payload["problems"]):
             say(console, f"[yellow]{escape(payload['name'])}:[/] {escape(problem)}")
-    show_written(console, [file])
-    say(console, f"open it in any browser, no server needed: {file.resolve().as_uri()}", markup=False)
+    say(console, f"{file}: open it in any browser, no server needed", markup=False)
     show_next(console, ["serve", runs[0].parent])
     return 0
 

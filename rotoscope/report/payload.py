@@ -100,7 +100,8 @@ def _tables_tab(run: PageRun, tabs: dict[str, Any]) -> Tab | None:
     """Summaries first, then the tables as they are stored, where no other tab shows them."""
     tab_titles = {part["title"] for tab in tabs.values() if tab for part in tab.get("tables", [])}
     tables: list[Tab] = list((tabs.get("tables") or {}).get("tables", []))
-    tables += run.summary_tables(run.opened().summaries(), tab_titles)
+    summaries = run.attempt("the summaries", lambda: run.opened().summaries()) or []
+    tables += run.summary_tables(summaries, tab_titles)
     for name, stored in run.tables.items():
         if name not in run.declaration.tabled and len(stored):
             listed = run.attempt(f"the table '{name}'", partial(table, stored, name.replace("_", " ")))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from pathlib import Path
-from typing import ClassVar, NamedTuple, Self, overload
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self, overload
 
 import pandas as pd
 
@@ -14,6 +14,9 @@ from rotoscope.lazy import writer
 from rotoscope.runs.files import checksum, listed, read_table, write_table
 from rotoscope.runs.folder import ASIDE, PIECES, Place
 from rotoscope.runs.record import RUN, RunRecord
+
+if TYPE_CHECKING:
+    from rotoscope.terminal import Screen
 
 Tables = dict[str, pd.DataFrame]
 
@@ -96,6 +99,15 @@ class SavedRun:
     def next_steps(self) -> list[NextStep]:
         """The questions that the run leaves open, with the commands that answer them."""
         return []
+
+    def screen(self) -> Screen:
+        """What a terminal shows of the run in about fifteen lines."""
+        from rotoscope.terminal import Grid, Lines, Screen
+
+        summaries = self.available_summaries()
+        first: Lines = [summaries[0].title, Grid.of(summaries[0].make())] if summaries else []
+        details = [(table.title, table.make) for table in summaries]
+        return Screen(found=first, against=self.sentences(), details=details)
 
     def sentences(self) -> list[str]:
         """What came out, in a few sentences."""

@@ -8,6 +8,9 @@ from rotoscope.command import command
 from rotoscope.progress import says_loading
 from rotoscope.sweeps.settings import SweepSettings
 
+LISTED = 8
+"""Items on the screen."""
+
 
 @command
 def sweep(file: Path, *, settings: SweepSettings) -> int:
@@ -25,42 +28,42 @@ def sweep(file: Path, *, settings: SweepSettings) -> int:
         The sweep's file, sweep.toml in the example.
     """
     with says_loading():
-        from rotoscope.experiments.show import show_table, show_written
         from rotoscope.sweeps.driver import run_sweep
-        from rotoscope.terminal import new_console, say, show_next
+        from rotoscope.terminal import (
+            Grid,
+            Screen,
+            new_console,
+            say,
+            show_next,
+            show_place,
+            show_screen,
+            show_table,
+        )
 
     console = new_console()
-    found = run_sweep(file, settings)
-    folder = found.folder
+    result = run_sweep(file, settings)
+    folder = result.folder
     assert folder is not None
-    counts = found.items["state"].value_counts()
+    counts = result.items["state"].value_counts()
     states = ", ".join(f"{number} {state}" for state, number in counts.items())
-    items = (
-        f"{len(found.items)} item{'s' * (len(found.items) > 1)} of {found.run.settings['command']}: {states}"
-    )
-    shown = found.items.drop(columns=["item", "error"])
+    count = len(result.items)
+    items = f"{count} item{'s' * (count > 1)} of {result.run.settings['command']}: {states}"
+    rows = result.items.drop(columns=["item", "error", "folder"], errors="ignore")
+    failures = [
+        f"failed: {row.item}: {row.error} (see {folder / str(row.item) / 'item.log'})"
+        for row in result.failed.itertuples()
+    ]
+    grid = Grid.of(rows, LISTED)
+    caveats = [warning for warning in result.run.warnings if " are left out: " in warning]
+    if settings.table is not None and "heads" not in result.tables and not settings.dry_run:
+        caveats.append(f"{settings.table} is not written: no item is finished and has heads")
+    show_screen(console, Screen([items, *([] if settings.dry_run else [grid])], failures), caveats)
     if settings.dry_run:
-        say(console, f"{items}; nothing is run, and the folder would be {folder}", markup=False)
-        show_table(console, shown, "the items", Path(f"{file.stem}-items.csv"))
+        show_table(console, rows, "the items")
+        say(console, f"nothing is run; the folder would be {folder}", markup=False)
         show_next(console, ["sweep", file])
         return 0
-    say(console, items, markup=False)
-    show_table(console, shown, "the items", folder / "items.csv")
-    for row in found.failed.itertuples():
-        say(
-            console,
-            f"failed: {row.item}: {row.error} (see {folder / str(row.item) / 'item.log'})",
-            markup=False,
-        )
-    for warning in [one for one in found.run.warnings if " are left out: " in one]:
-        say(console, warning, markup=False)
-    written = sorted(file for kind in ("json", "parquet", "csv") for file in folder.glob(f"*.{kind}"))
-    if settings.table is not None and "heads" in found.tables:
-        written += [settings.table, settings.table.with_suffix(".json")]
-    elif settings.table is not None:
-        say(console, f"{settings.table} is not written: no item is finished and has heads", markup=False)
-    show_written(console, written)
-    again: list[list[object]] = [["sweep", file, "--retry-failed"]] if len(found.failed) else []
-    show_next(console, *again, ["serve", folder])
-    part = found.items["state"][settings.part[0] - 1 :: settings.part[1]]
-    return int(not (part == "finished").all())
+    show_place(console, folder, sorted(folder.glob("*")))
+    show_next(console, ["sweep", file, "--retry-failed"] if failures else ["serve", folder])
+    shard = result.items["state"][settings.part[0] - 1 :: settings.part[1]]
+    return int(not (shard == "finished").all())

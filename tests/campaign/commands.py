@@ -34,7 +34,7 @@ BASES = {
         "1",
         "--prompts",
         "1",
-        "--no-figures",
+        "--no-page",
     ],
     "sweep": ["sweep", "nowhere.toml"],
     "reproduce": ["reproduce", "p2-nothing"],

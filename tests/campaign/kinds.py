@@ -20,18 +20,18 @@ from tests.campaign.scratch import require
 
 TRAIN = "--hops 1 --layers 2 --width 16 --steps 12 --batch 16 --watch-every 6 --checkpoints 2"
 COMMANDS = {
-    "train": f"train number {TRAIN} --no-figures",
-    "profile": "profile train --prompts 2 --batch-tokens 16 --no-figures",
-    "depths": "depths train --prompts 2 --swaps 4 --at all --null-draws 2 --no-figures",
-    "gate": "gate train --prompts 2 --bands 1 --controls 1 --no-figures",
-    "lengths": "lengths train --lengths 13 --inputs 4 --no-figures",
-    "dynamics": "dynamics train --inputs 8 --no-roles --no-figures",
-    "canonical": "canonical index --angles 0 0.1 --steps 4 --keys 4 --seeds 1 --no-figures",
+    "train": f"train number {TRAIN} --no-page",
+    "profile": "profile train --prompts 2 --batch-tokens 16 --no-page",
+    "depths": "depths train --prompts 2 --swaps 4 --at all --null-draws 2 --no-page",
+    "gate": "gate train --prompts 2 --bands 1 --controls 1 --no-page",
+    "lengths": "lengths train --lengths 13 --inputs 4 --no-page",
+    "dynamics": "dynamics train --inputs 8 --no-roles --no-page",
+    "canonical": "canonical index --angles 0 0.1 --steps 4 --keys 4 --seeds 1 --no-page",
     "theory": "theory appendix-b",
-    "ask": "ask model --task number --lengths 4 5 --runs 1 --questions 2 --template template.txt --no-figures",
+    "ask": "ask model --task number --lengths 4 5 --runs 1 --questions 2 --template template.txt --no-page",
     "plan-cache": "plan cache model --sources repeats --prompts 2 --length 8 --window 4 --sinks 1 "
-    "--frontier 0.5 --no-figures",
-    "plan-rotation": "plan rotation model --sources repeats --prompts 2 --length 8 --planes 2 --no-figures",
+    "--frontier 0.5 --no-page",
+    "plan-rotation": "plan rotation model --sources repeats --prompts 2 --length 8 --planes 2 --no-page",
 }
 """The first is what others start from. All run in a folder that holds `train` and `model`."""
 TIMES = ("seconds", "total_s")

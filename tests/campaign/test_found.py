@@ -89,7 +89,7 @@ def test_a_null_killed_after_its_draw_keeps_its_factors(
         (["reproduce", "p2-tasks", "--one-hop", "[/red]"], "no such run folder: [/red]"),
         (["profile", "a\nb"], "no model called 'a b'"),
         (
-            ["profile", "number", "--prompts", "1", "--null", "none", "--no-figures", "--out", "\udcff"],
+            ["profile", "number", "--prompts", "1", "--null", "none", "--no-page", "--out", "\udcff"],
             "is no UTF-8",
         ),
     ],

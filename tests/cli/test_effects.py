@@ -67,7 +67,7 @@ SEEDED = {
     "canonical": (lines.CANONICAL, "vectors"),
     "train": (lines.LETTER, "metrics"),
     "dynamics": (
-        "dynamics {steps} --task repeats --inputs 1 --no-roles --no-figures --device cpu",
+        "dynamics {steps} --task repeats --inputs 1 --no-roles --no-page --device cpu",
         "scores",
     ),
     "ask": (lines.ASK, "answers"),
@@ -141,7 +141,7 @@ def test_controls_are_drawn_with_the_seed(world: World) -> None:
 def test_heads_of_a_class_are_those_of_the_profile(world: World) -> None:
     known = ran(world, lines.PROFILE, "--gamma 0.45")
     name, heads = next(iter(known.result.heads["head_class"].value_counts().items()))
-    line = "gate {model} --task repeats --length 6 --prompts 2 --no-scores --no-figures"
+    line = "gate {model} --task repeats --length 6 --prompts 2 --no-scores --no-page"
     outcome = ran(world, f"{line} --heads-of-class {name} --classes {known.folder}")
     rows = outcome.result.conditions.drop_duplicates(["condition", "head_group", "draw"])
     rows = rows[rows["condition"] != "nothing gated"]

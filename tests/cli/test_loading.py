@@ -23,7 +23,7 @@ REPEATS = ("--task", "repeats", "--length", 4, "--prompts", 1)
 def test_a_model_with_missing_weights_is_refused(run, tmp_path: Path, words: tuple[object, ...]) -> None:
     command, *rest = words
     model = saved(tmp_path / "model", without("layers.1.mlp.up_proj"))
-    code, _, error = run(command, model, *rest, "--no-figures", "--device", "cpu", "--out", tmp_path / "run")
+    code, _, error = run(command, model, *rest, "--no-page", "--device", "cpu", "--out", tmp_path / "run")
     assert code == 2
     assert MISSING in error
     assert "allow_missing=True" in error

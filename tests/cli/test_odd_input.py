@@ -18,7 +18,7 @@ from tests.disk import full_disk
 from tests.models.test_load import word_tokenizer
 from tests.tiny_models import tiny
 
-QUICK = ("--prompts", 2, "--null", "none", "--no-figures")
+QUICK = ("--prompts", 2, "--null", "none", "--no-page")
 LONG = "n" * 300
 
 
@@ -120,7 +120,7 @@ def test_one_input_at_every_length(run, tmp_path: Path) -> None:
     code, _, problem = run(*LETTER.replace("--hops 1", "--hops 2").split(), "--out", tmp_path / "trained")
     assert code == 0, problem
     code, _, problem = run(
-        "lengths", tmp_path / "trained", "--lengths", 13, 14, "--inputs", 1, "--no-figures", "--device", "cpu",
+        "lengths", tmp_path / "trained", "--lengths", 13, 14, "--inputs", 1, "--no-page", "--device", "cpu",
         "--out", tmp_path / "run",
     )  # fmt: skip
     assert code == 0, problem
@@ -169,7 +169,7 @@ def test_names_are_shown_as_they_are(run, tmp_path: Path, monkeypatch: pytest.Mo
     rs.load("number", device="cpu").model.save_pretrained(tmp_path / name)
     rs.load("number", device="cpu").tokenizer.save_pretrained(tmp_path / name)
     drawn = "$" in name  # what mathematical text would be made of in a title; the others are not special there
-    figures = "--figures" if drawn else "--no-figures"
+    figures = "--figures" if drawn else "--no-page"
     command = ("profile", tmp_path / name, "--prompts", 2, "--null", "none", figures, "--out", f"{name}-run")
     code, output, problem = run(*command)
     assert code == 0, problem

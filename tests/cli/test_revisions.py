@@ -15,7 +15,7 @@ from tests.models.test_load import word_tokenizer
 from tests.tiny_models import tiny
 
 PROGRAM = "from rotoscope.cli import main; main()"
-LINE = ("dynamics", "org/model", "--task", "repeats", "--inputs", 1, "--no-figures", "--device", "cpu")
+LINE = ("dynamics", "org/model", "--task", "repeats", "--inputs", 1, "--no-page", "--device", "cpu")
 
 
 @pytest.fixture

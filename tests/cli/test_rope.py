@@ -32,7 +32,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("line", LINES, ids=[line.split("{")[0].strip() for line in LINES])
 def test_rope(run, folder: Path, tmp_path: Path, line: str) -> None:
-    words = [*line.replace("{model}", str(folder)).split(), "--no-figures", "--device", "cpu"]
+    words = [*line.replace("{model}", str(folder)).split(), "--no-page", "--device", "cpu"]
     made = [tmp_path / "pairs", tmp_path / "json"]
     for out, rope in zip(made, ("rope_type=yarn,factor=4.0", json.dumps(YARN)), strict=True):
         code, _, error = run(*words, "--rope", rope, "--out", out)

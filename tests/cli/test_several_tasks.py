@@ -23,19 +23,20 @@ def model(tmp_path: Path) -> Path:
 
 def test_several_tasks(run, model: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    code, output, _ = run("profile", model, "--task", "repeats", "binding", *SMALL, "--out", out)
+    code, output, _ = run(
+        "profile", model, "--task", "repeats", "binding", *SMALL, "--figures", "--verbose", "--out", out
+    )
     assert code == 0
-    assert "heads with the same class on two tasks" in output
-    assert "caveat: no variance components" in output  # to this tokenizer all binding prompts are one
-    assert "caveat, binding: no null" in output
+    assert "Heads with the same class on two tasks" in output
+    assert "careful: no variance components" in output  # to this tokenizer all binding prompts are one
+    assert "careful: binding: no null" in output
     found = rs.open(out)
     assert isinstance(found, Agreement)
     assert found.tasks["task"].tolist() == ["repeats", "binding"]
     assert rs.open(out / "repeats").run.settings["task_settings"]["length"] == 6
     assert rs.open(out / "binding").run.settings["task_settings"]["pairs"] == 4
-    named = [Path(line.strip()) for line in output.split("wrote\n")[1].split("\nnext\n")[0].splitlines()]
-    assert all(file.is_file() for file in named)
-    assert {"task_agreement.png", "pairs.parquet", "plane.png", "run.json"} <= {file.name for file in named}
+    written = {file.relative_to(out).as_posix() for file in out.rglob("*")}
+    assert {"task_agreement.png", "pairs.parquet", "run.json", "report.html", "repeats/plane.png"} <= written
 
 
 @pytest.mark.parametrize(

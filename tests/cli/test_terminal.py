@@ -19,9 +19,9 @@ from rich.text import Text
 
 from rotoscope.cli import app as make_app
 from rotoscope.cli import commands, main
-from rotoscope.experiments.show import MOST_ROWS, draw_all, show_table
+from rotoscope.experiments.commands import save_figures
 from rotoscope.progress import progress_bar, says_loading
-from rotoscope.terminal import as_flags, in_lines, new_console, show_next
+from rotoscope.terminal import MOST_ROWS, Grid, as_flags, in_lines, new_console, show_next, show_table
 from tests.cli import world as lines
 from tests.cli.world import Outcome, World, with_flags
 
@@ -47,7 +47,7 @@ LINES = {
     "report": "report runs/1",
     "doctor": "doctor runs/1",
 }
-LONGER = {"lengths": "lengths stored --no-figures", "dynamics": with_flags(lines.DYNAMICS, "--roles")}
+LONGER = {"lengths": "lengths stored --no-page", "dynamics": with_flags(lines.DYNAMICS, "--roles")}
 """The same with more to show, which takes longer."""
 
 
@@ -89,27 +89,39 @@ def parses(words: list[str]) -> bool:
     return name == "rotoscope" and command is COMMANDS[arguments[0]] and not unknown
 
 
+MOST_LINES = 30
+"""Of what a command says when it is done: about fifteen, and what wraps."""
+
+
 @pytest.mark.parametrize("name", LONGER)
 @pytest.mark.slow
-def test_no_word_is_broken_in_more(name: str, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    check_words(name, world, monkeypatch, longer=True)
+def test_a_longer_run_is_short_to_read(name: str, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_screen(at(80, name, world, monkeypatch, longer=True).told)
 
 
 @pytest.mark.parametrize("name", LINES)
-def test_no_word_is_broken_and_no_line_too_long(
-    name: str, world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    check_words(name, world, monkeypatch, longer=False)
+def test_a_command_is_short_to_read(name: str, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_screen(at(80, name, world, monkeypatch, longer=False).told, 60 if name == "doctor" else MOST_LINES)
 
 
-def check_words(name: str, world: World, patch: pytest.MonkeyPatch, *, longer: bool) -> None:
-    narrow, wide = (at(width, name, world, patch, longer=longer).told for width in (80, 200))
-    assert max(len(line) for line in narrow.splitlines()) <= 80
-    assert set(narrow.split()) - {"\\"} == set(wide.split()) - {"\\"}
-    found = typed_next(narrow)
-    assert found
-    assert found == typed_next(wide)
-    assert all(parses(words) for words in found)
+def check_screen(told: str, most_lines: int = MOST_LINES) -> None:
+    lines = told.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert len(lines) <= most_lines, told
+    commands = typed_next(told)
+    assert commands
+    assert all(parses(words) for words in commands)
+
+
+@pytest.mark.parametrize("name", ["profile", "depths", "gate one", "plan", "lengths"])
+def test_everything_else_is_shown_when_asked(name: str, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No word is broken there either."""
+    monkeypatch.setitem(LINES, name, f"{LINES[name]} --verbose")
+    told = at(80, name, world, monkeypatch, longer=False).told
+    assert max(map(len, told.splitlines())) <= 80
+    result = world.known[next(line for line in reversed(world.known) if "--verbose" in line)].result
+    for title, _ in result.screen().details:
+        assert title in " ".join(told.split())
 
 
 def test_every_command_is_looked_at() -> None:
@@ -148,34 +160,43 @@ def test_a_command_that_is_longer_than_a_line_can_be_pasted() -> None:
     words = [
         "profile",
         "a folder with spaces/model",
-        *as_flags({"pairs": 8, "at": (0, "own"), "known": True, "figures": False}),
+        *as_flags({"pairs": 8, "at": (0, "own"), "known": True, "page": False}),
     ]
     show_next(Console(file=told, width=40), words)
     assert max(len(line) for line in told.getvalue().splitlines()) <= 40
     assert told.getvalue().count(" \\\n") == 3
-    expected = ["rotoscope", *words[:2], "--pairs", "8", "--at", "0", "own", "--known", "--no-figures"]
+    expected = ["rotoscope", *words[:2], "--pairs", "8", "--at", "0", "own", "--known", "--no-page"]
     assert typed_next(f"\n{told.getvalue()}") == [expected]
 
 
-def test_a_long_table_ends_with_where_all_of_it_is(tmp_path: Path) -> None:
+def test_a_long_table_is_cut() -> None:
     told = io.StringIO()
     table = pd.DataFrame(
         {"head": range(100), "score": 0.5, "score_low": 0.25, "score_high": 0.75, "why": "it is so"}
     )
-    show_table(Console(file=told, width=80, soft_wrap=True), table, "a title", tmp_path / "all.csv")
+    show_table(Console(file=told, width=80, soft_wrap=True), table, "a title")
     lines = told.getvalue().splitlines()
     assert lines[1:4] == ["a title", "head  score              why", "0     0.50 [0.25, 0.75]  it is so"]
     assert len(lines) == 3 + MOST_ROWS + 1
-    assert lines[-1] == f"all 100 rows: {tmp_path / 'all.csv'}"
-    assert pd.read_csv(tmp_path / "all.csv").equals(table)
-    show_table(Console(file=told, width=80), table.head(3), "a title", tmp_path / "short.csv")
-    assert not (tmp_path / "short.csv").exists()
+    assert lines[-1] == f"{MOST_ROWS} of 100 rows; the page has more"
 
 
-def test_columns_that_do_not_fit_stand_below(tmp_path: Path) -> None:
+def test_a_small_table_has_a_line_per_row_and_no_column_that_does_not_fit() -> None:
+    table = pd.DataFrame(
+        {"head": ["1:0", "1:1"], "score": [0.5, 0.25], "why": "so many words that nobody reads them"}
+    )
+    assert Grid.of(table).lines(80) == [
+        "head  score  why",
+        "1:0    0.50  so many words that nobody r…",
+        "1:1    0.25  so many words that nobody r…",
+    ]
+    assert Grid.of(table, 1).lines(20) == ["head  score", "1:0    0.50"]
+
+
+def test_columns_that_do_not_fit_stand_below() -> None:
     told = io.StringIO()
     table = pd.DataFrame({"head": ["1:0", "1:1"]} | {f"{'x' * 20}{k}": [k, k + 1] for k in range(5)})
-    show_table(Console(file=told, width=50), table, "a title", tmp_path / "all.csv")
+    show_table(Console(file=told, width=50), table, "a title")
     lines = told.getvalue().splitlines()
     assert max(len(line) for line in lines) <= 50
     assert [line.split()[0] for line in lines[2:]] == ["head", "1:0", "1:1"] * 3
@@ -201,23 +222,24 @@ def test_loading_is_said_on_a_terminal_and_gone_afterwards(monkeypatch: pytest.M
         assert stream.getvalue() == expected
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_loading_is_said_before_anything_large_is_imported(name: str) -> None:
+FILES = {sys.modules[run.__module__].__file__ for run in COMMANDS.values()}
+
+
+@pytest.mark.parametrize("file", sorted(map(str, FILES)), ids=lambda file: Path(file).parent.name)
+def test_loading_is_said_before_anything_large_is_imported(file: str) -> None:
     """What a command imports first, it imports while that is said."""
-    file = sys.modules[COMMANDS[name].__module__].__file__
-    assert file is not None
     tree = ast.parse(Path(file).read_text(encoding="utf-8"))
-    (function,) = (one for one in tree.body if isinstance(one, ast.FunctionDef) and one.name == name)
-    first = next(one for one in ast.walk(function) if isinstance(one, ast.With | ast.Import | ast.ImportFrom))
-    assert isinstance(first, ast.With)
-    assert ast.unparse(first.items[0].context_expr) == "says_loading()"
-    assert not any(isinstance(one, ast.Import | ast.ImportFrom) for one in function.body)
+    large = ("rotoscope.models", "rotoscope.terminal", "rotoscope.runs", "rotoscope.report.server", "torch")
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    for function in (function for function in functions if not function.name.startswith("_")):
+        for node in function.body:
+            assert not (isinstance(node, ast.ImportFrom) and str(node.module).startswith(large)), function.name
 
 
 def test_figures_are_drawn_under_a_bar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rotoscope.plotting.style.save", lambda figure, path: [path])
     monkeypatch.setattr(sys, "stderr", shown := Terminal())
-    assert draw_all([("one", None), ("two", None)], tmp_path) == [tmp_path / "one", tmp_path / "two"]
+    assert save_figures([("one", None), ("two", None)], tmp_path) == [tmp_path / "one", tmp_path / "two"]
     assert "drawing figures" in shown.getvalue()
     assert "2/?" in shown.getvalue()
 

@@ -23,28 +23,27 @@ STAYING = ("embed_tokens", "rotary_emb", "layers.0", "norm")
 MAP = {"lm_head": "cpu", "model.layers.1": "disk"} | {f"model.{part}": "cpu" for part in STAYING}
 """One layer of a model on disk."""
 
-PLAIN = "--null none --no-examples --no-figures --device cpu"
+PLAIN = "--null none --no-examples --no-page --device cpu"
 PROFILE = f"profile {{model}} --task repeats --length 6 --prompts 2 {PLAIN}"
 PROFILE_TEXT = f"profile {{model}} --task text --text {{text}} --blocks token --tau 1e6 {PLAIN}"
-DEPTHS = "depths {model} --task repeats --length 4 --prompts 1 --null none --no-figures --device cpu"
-GATE = "gate {model} --task repeats --length 6 --prompts 2 --keep 1-2 --heads 0:1 --controls 0 --no-scores --no-figures"
-GATE_SWEEP = "gate {model} --task repeats --length 6 --prompts 2 --bands 1 --controls 0 --no-figures"
+DEPTHS = "depths {model} --task repeats --length 4 --prompts 1 --null none --no-page --device cpu"
+GATE = "gate {model} --task repeats --length 6 --prompts 2 --keep 1-2 --heads 0:1 --controls 0 --no-scores --no-page"
+GATE_SWEEP = "gate {model} --task repeats --length 6 --prompts 2 --bands 1 --controls 0 --no-page"
 CACHE = (
-    "plan cache {model} --sources repeats --prompts 2 --length 8 --window 4 --sinks 1 --frontier 0.5 "
-    "--no-figures"
+    "plan cache {model} --sources repeats --prompts 2 --length 8 --window 4 --sinks 1 --frontier 0.5 --no-page"
 )
-ROTATION = "plan rotation {model} --sources repeats --length 6 --prompts 2 --planes 2 --no-figures"
+ROTATION = "plan rotation {model} --sources repeats --length 6 --prompts 2 --planes 2 --no-page"
 THEORY = "theory appendix-b"
-CANONICAL = "canonical index --steps 4 --keys 4 --angles 1 0.1 --no-figures"
+CANONICAL = "canonical index --steps 4 --keys 4 --angles 1 0.1 --no-page"
 LETTER = (
     "train letter --hops 1 --layers 1 --width 8 --steps 3 --batch 4 --watch-every 3 --checkpoints 2 --device cpu "
-    "--no-figures"
+    "--no-page"
 )
 NUMBER = LETTER.replace("letter", "number")
 EITHER = LETTER.replace("letter --hops 1", "either")
-DYNAMICS = "dynamics {trained} --queries last --inputs 4 --no-roles --no-figures --device cpu"
-LENGTHS = "lengths {trained} --lengths 13 20 --inputs 4 --no-figures --device cpu"
-QUESTIONS = "--task letter --lengths 5 --runs 1 --questions 1 --template {template} --no-figures"
+DYNAMICS = "dynamics {trained} --queries last --inputs 4 --no-roles --no-page --device cpu"
+LENGTHS = "lengths {trained} --lengths 13 20 --inputs 4 --no-page --device cpu"
+QUESTIONS = "--task letter --lengths 5 --runs 1 --questions 1 --template {template} --no-page"
 ASK = f"ask {{talker}} {QUESTIONS} --device cpu"
 ASK_DRY = f"ask --endpoint http://localhost:1/v1 --model m {QUESTIONS} --dry-run"
 CLAIM = "reproduce p2-number-order"

@@ -20,8 +20,7 @@ import rotoscope as rs
 from rotoscope.errors import EndpointError, RunError
 from rotoscope.experiments.ask import endpoints
 from rotoscope.experiments.ask.endpoints import Estimate, count_tokens, estimate, one_hop_endpoint
-from rotoscope.experiments.ask.result import OneHopRun
-from rotoscope.experiments.paper_tables import screening
+from rotoscope.experiments.ask.result import OneHopRun, screening
 from rotoscope.models.zoo import zoo_file
 from rotoscope.tasks.onehop import OneHopPlan
 from tests.server import free_port, refused, replied, scripted, serve, wait_until_ready

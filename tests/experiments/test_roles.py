@@ -11,8 +11,7 @@ import torch
 
 import rotoscope as rs
 from rotoscope.errors import ModelError, TaskError
-from rotoscope.experiments.paper_tables import beside_table_1
-from rotoscope.experiments.roles.geometry import find_geometry, frequency_use
+from rotoscope.experiments.roles.geometry import beside_table_1, find_geometry, frequency_use
 from rotoscope.experiments.roles.run import (
     HELD_OUT,
     Probes,

@@ -12,10 +12,11 @@ from matplotlib.figure import Figure
 
 import rotoscope as rs
 from rotoscope.experiments import figures as draw
+from rotoscope.experiments.ask.result import TABLE_3
 from rotoscope.experiments.canonical.result import Canonical
 from rotoscope.experiments.gate.result import Gating
-from rotoscope.experiments.paper_tables import TABLE_1, TABLE_3
 from rotoscope.experiments.profile.across_tasks import COMPONENTS, Agreement
+from rotoscope.experiments.roles.geometry import TABLE_1
 from rotoscope.experiments.roles.result import Roles
 from rotoscope.plotting.palette import MIXED
 from rotoscope.runs.record import RunRecord

@@ -10,8 +10,7 @@ from matplotlib.colors import to_hex
 import rotoscope as rs
 from rotoscope.experiments import figures as draw
 from rotoscope.experiments.lengths.result import Lengths
-from rotoscope.experiments.paper_tables import TABLE_1
-from rotoscope.experiments.roles.geometry import Geometry
+from rotoscope.experiments.roles.geometry import TABLE_1, Geometry
 from rotoscope.experiments.roles.result import Roles
 from rotoscope.experiments.train.dynamics_result import Dynamics
 from rotoscope.experiments.train.figures import training_figures

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 
 from rotoscope.experiments.ask.figures import one_hop_accuracy
-from rotoscope.experiments.paper_tables import TABLE_3
+from rotoscope.experiments.ask.result import TABLE_3
 from rotoscope.plotting.palette import TASK_COLOURS
 from tests.figures.drawn import footer
 from tests.runs.test_onehop import made

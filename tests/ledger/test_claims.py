@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rotoscope.experiments.paper_tables import TABLE_1, TABLE_3, beside_table_1
-from rotoscope.experiments.roles.geometry import Geometry
+from rotoscope.experiments.ask.result import TABLE_3
+from rotoscope.experiments.roles.geometry import TABLE_1, Geometry, beside_table_1
 from rotoscope.experiments.roles.result import Roles
 from rotoscope.ledger.claim import COSTS, NEEDS, BesideModels
 from rotoscope.ledger.claim_runs import ClaimRuns

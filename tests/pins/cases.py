@@ -96,7 +96,7 @@ def smollm2_binding(_: Path) -> Tables:
 
 
 def number(folder: Path) -> Tables:
-    options = ("--null", "gaussian", "--null-draws", "3", "--frequencies", "--no-examples", "--no-figures")
+    options = ("--null", "gaussian", "--null-draws", "3", "--frequencies", "--no-examples", "--no-page")
     profile = run(folder, "profile", "number", "--prompts", "4", *options)
     statistics = profile.statistics()
     return {
@@ -180,9 +180,7 @@ def gate(_: Path) -> Tables:
 
 
 def gate_number(folder: Path) -> Tables:
-    gated = run(
-        folder, "gate", "number", "--keep", "1-8", "--heads", "symbolic", "--prompts", "8", "--no-figures"
-    )
+    gated = run(folder, "gate", "number", "--keep", "1-8", "--heads", "symbolic", "--prompts", "8", "--no-page")
     keys = ("condition", "action", "head_group", "draw", "source", "prompt")
     return {"conditions": Table(gated.conditions, keys, ("loss", "accuracy"))}
 
@@ -231,7 +229,7 @@ def plan_rotation(_: Path) -> Tables:
 
 
 def train(folder: Path) -> Tables:
-    trained = run(folder, "train", "number", "--preset", "mini", "--steps", "50", "--no-figures")
+    trained = run(folder, "train", "number", "--preset", "mini", "--steps", "50", "--no-page")
     watched = rs.dynamics(trained, show_progress=False)
     return {
         "metrics": Table(trained.metrics, ("step", "hops"), ("accuracy", "loss", "inputs")),
@@ -241,7 +239,7 @@ def train(folder: Path) -> Tables:
 
 
 def lengths(folder: Path) -> Tables:
-    options = ("--lengths", "20", "40", "80", "--inputs", "12", "--no-figures")
+    options = ("--lengths", "20", "40", "80", "--inputs", "12", "--no-page")
     measured = run(folder, "lengths", "number", *options)
     heads = measured.heads[(measured.heads["length"] == 80) & (measured.heads["input_id"] < 4)]
     keys = ("model", "length", "layer", "head", "input_id", "path_index")
@@ -255,7 +253,7 @@ def lengths(folder: Path) -> Tables:
 
 
 def theory(folder: Path) -> Tables:
-    statements = run(folder, "theory", "--no-figures").statements
+    statements = run(folder, "theory", "--no-page").statements
     return {"statements": Table(statements, ("name",), ("verdict",), ("figure",))}
 
 

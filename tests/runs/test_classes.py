@@ -8,11 +8,9 @@ import pytest
 import rotoscope as rs
 from rotoscope.errors import RotoscopeError
 from rotoscope.experiments.profile.notebook import profile_html
-from rotoscope.experiments.show import show_summary
 from rotoscope.report.payload import run_payload
 from rotoscope.stats.aggregate import head_table
 from rotoscope.stats.statistics import summarise
-from rotoscope.terminal import new_console
 from tests.runs.test_statistics import prompts
 from tests.tiny_models import tiny, tokens
 
@@ -69,18 +67,7 @@ def found() -> rs.Profile:
     return rs.profile(model, tokens=ids, blocks=blocks, null="none", examples=False, least_mass=middle)
 
 
-def test_the_self_check_is_said(found: rs.Profile) -> None:
-    console = new_console()
-    with console.capture() as shown:
-        show_summary(console, found)
-    assert "rebuilt at 3 layers" in shown.get()
-    assert "queries and keys were read out of the forward pass" in " ".join(shown.get().split())
-
-
-def test_every_count_of_classes_says_how_many(
-    found: rs.Profile, tmp_path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "160")  # titles of columns in one line
+def test_every_count_of_classes_says_how_many(found: rs.Profile, tmp_path) -> None:
     heads, summary = found.at(), found.summary()
     assert found.run.settings["least_mass"] == found.least_mass
     little = heads["swapped_mass"] < found.least_mass
@@ -89,19 +76,13 @@ def test_every_count_of_classes_says_how_many(
     for name, number in summary.little_at_stake.items():
         assert number == (little & (heads["head_class"] == name)).sum()
     counted = next(words for name, words in summary.counted.items() if summary.little_at_stake[name])
-    console = new_console()
-    with console.capture() as shown:
-        show_summary(console, found)
-    told = " ".join(shown.get().split())
-    for text in (told, repr(found), profile_html(found)):
+    for text in (repr(found), profile_html(found)):
         assert counted in text
         assert "little at stake" in text
-    assert "on prompts" in told
     shares = found.statistics().set_index("statistic")["little_at_stake"]
     for name in ("positional", "symbolic", "uniform"):
         assert shares[f"share {name}"] == pytest.approx(summary.little_at_stake[name] / summary.heads)
     assert shares.drop([f"share {name}" for name in ("positional", "symbolic", "uniform")]).isna().all()
-    assert f"share positional ({shares['share positional']:.2f} little at stake)" in told
     found.save(tmp_path / "run")
     tab = run_payload(tmp_path / "run")["tabs"]["overview"]
     assert tab["least_mass"] == found.least_mass

@@ -25,17 +25,15 @@ from tests.sweep.conftest import ROOT
 from tests.tiny_models import tiny
 from tests.waiting import wait_until
 
-SIZES = "--sources repeats --prompts 2 --length 8 --no-figures"
+SIZES = "--sources repeats --prompts 2 --length 8 --no-page"
 COMMANDS = {
     "cache": f"plan cache model {SIZES} --window 4 --sinks 1 --frontier 0.5",
     "rotation": f"plan rotation model {SIZES} --planes 2",
-    "profile": "profile model --task repeats --length 8 --prompts 6 --batch-tokens 16 --null none --no-figures",
+    "profile": "profile model --task repeats --length 8 --prompts 6 --batch-tokens 16 --null none --no-page",
 }
 DONE = ".done.json"
 PROMPTLY_S = 30.0
-LONG = (
-    "profile model --task repeats --length 30 --prompts 60 --batch-tokens 60 --null none --no-figures --out run"
-)
+LONG = "profile model --task repeats --length 30 --prompts 60 --batch-tokens 60 --null none --no-page --out run"
 """A run of 60 pieces."""
 
 

@@ -11,8 +11,15 @@ from scipy.stats import binomtest
 
 import rotoscope as rs
 from rotoscope.errors import RunError
-from rotoscope.experiments.ask.result import OneHopRun, answer_row, answers_table, wilson
-from rotoscope.experiments.paper_tables import TABLE_3, beside_table_3, screening
+from rotoscope.experiments.ask.result import (
+    TABLE_3,
+    OneHopRun,
+    answer_row,
+    answers_table,
+    beside_table_3,
+    screening,
+    wilson,
+)
 from rotoscope.runs.record import RunRecord
 from rotoscope.runs.run import Journal
 from rotoscope.tasks.onehop import OneHopPlan

@@ -73,7 +73,7 @@ def test_values_become_flags(tmp_path: Path) -> None:
     found = items(tmp_path, text.replace(", -1", ", 1").replace("heads", "model").replace("figures", "figures"))
     assert found[0].line(Path("x"))[1:-1] == [
         "--frequencies",
-        "--no-figures",
+        "--no-page",
         "--tau=0.0001",
         "--tau=1",
         "--model=0:1",

@@ -54,7 +54,7 @@ def test_a_real_sweep_makes_what_its_command_makes(tmp_path: Path, run, monkeypa
     code, told, problem = run("sweep", "sweep.toml")
     assert code == 0, problem
     assert "1 item of profile: 1 finished" in told
-    words = ["--seed", "3", "--prompts", "2", "--null-draws", "2", "--no-figures", "--device", "cpu"]
+    words = ["--seed", "3", "--prompts", "2", "--null-draws", "2", "--no-page", "--device", "cpu"]
     assert run("profile", "letter", *words, "--out", "by-hand")[0] == 0
     swept = rs.open("swept")
     one, other = rs.open(Path("swept") / swept.items["folder"][0]), rs.open("by-hand")

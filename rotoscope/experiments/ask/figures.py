@@ -8,8 +8,7 @@ from itertools import cycle
 import pandas as pd
 from matplotlib.figure import Figure
 
-from rotoscope.experiments.ask.result import OneHopRun
-from rotoscope.experiments.paper_tables import TABLE_3
+from rotoscope.experiments.ask.result import TABLE_3, OneHopRun
 from rotoscope.plotting.palette import NULL
 from rotoscope.plotting.palette import TASK_COLOURS as HUES
 from rotoscope.plotting.style import (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from rotoscope.command import Given, command
+from rotoscope.experiments.commands import end
 from rotoscope.lab.toy_settings import CanonicalSettings
 from rotoscope.progress import says_loading
 from rotoscope.settings import Output
@@ -31,19 +32,9 @@ def canonical(
     """
     with says_loading():
         from rotoscope.experiments.canonical.run import canonical_experiments
-        from rotoscope.experiments.show import end, show_table
-        from rotoscope.terminal import new_console
 
-    console = new_console()
     folder = output.folder("canonical", task, preset)
     place: dict[str, Any] = {"out": folder, "overwrite": output.overwrite}
     result = canonical_experiments(task, preset, device=output.device, **place, **settings)
-    budget = result.run.settings
-    show_table(
-        console,
-        result.table().reset_index(),
-        f"accuracy after {budget['steps']} steps of {budget['batch']}, mean of {budget['seeds']} seeds (theta = 0: NoPE)",
-        folder / "table.csv",
-    )
-    next_steps = [["canonical", task, "--preset", "paper"]] if preset == "quick" else []
-    return end(console, result, folder, draw=output.figures, then=next_steps)
+    then = [["canonical", task, "--preset", "paper"]] if preset == "quick" else []
+    return end(result, folder, output, then=then)

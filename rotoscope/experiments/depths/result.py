@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from rotoscope.experiments.depths.writers_result import NOBODY, edges_of, empty_writers, summarise_writers
-from rotoscope.experiments.profile.caveats import NO_NULL, ONE_PROMPT, at_their_layer
-from rotoscope.runs.result import ScoredRun, SummaryTable, Table
+from rotoscope.experiments.profile.caveats import NO_NULL, ONE_PROMPT, asked_again, at_their_layer
+from rotoscope.experiments.profile.screen import depths_screen
+from rotoscope.runs.result import NextStep, ScoredRun, SummaryTable, Table
 from rotoscope.scores.classes import purity_classes
 from rotoscope.stats.aggregate import (
     COVERED_PROMPTS,
@@ -23,6 +25,9 @@ from rotoscope.stats.aggregate import (
 )
 from rotoscope.stats.intervals import one_row_per_input
 from rotoscope.stats.statistics import Summary, class_words, statistics, summarise
+
+if TYPE_CHECKING:
+    from rotoscope.terminal import Screen
 
 AT = [*INDEX, "own", "depth"]
 
@@ -189,6 +194,16 @@ class SwapDepths(ScoredRun):
         if len(self.null_prompts):
             tables["null_prompts"] = _both_ends(self.null_prompts, permuted=0 in self.depths)
         return statistics(tables, self.tau_or_first(tau), self.gamma)
+
+    def screen(self) -> Screen:
+        """What a terminal shows."""
+        return depths_screen(self)
+
+    def next_steps(self) -> list[NextStep]:
+        """Who wrote the place that carried heads follow, where nobody asked."""
+        carried = (self.turns["head_class"] == "carried").any() and not len(self.writers)
+        command = asked_again(self.run, "depths", "--writers") if carried else None
+        return [NextStep("Which heads write the place that carried heads follow?", command)] if command else []
 
     def summaries(self) -> list[SummaryTable]:
         """Means over layers; the heads that turn and their writers stand in tabs of their own."""

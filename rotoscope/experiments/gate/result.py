@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
 from rotoscope.experiments.plan.result import MEASURES, summarised
-from rotoscope.runs.result import SavedRun, SummaryTable, Table
+from rotoscope.experiments.profile.caveats import asked_again
+from rotoscope.runs.result import NextStep, SavedRun, SummaryTable, Table
 from rotoscope.stats.intervals import mean_interval
 from rotoscope.stats.verdict import Figure, verdicts
 
 UNGATED = "nothing gated"
+if TYPE_CHECKING:
+    from rotoscope.terminal import Screen
+
 KEYS = ["condition", "action", "head_group", "control", "first_id", "last_id", "gated_heads", "source"]
 
 
@@ -68,6 +73,45 @@ class Gating(SavedRun):
                 figures.append(Figure(value, error, draws))
         beside = pd.DataFrame([asdict(verdict) for verdict in verdicts(figures)])
         return pd.concat([pd.DataFrame(rows), beside], axis=1)
+
+    def screen(self) -> Screen:
+        """What a terminal shows: what one gate changes, or the losses of a sweep."""
+        from rotoscope.terminal import Grid, Screen
+
+        details = [(table.title, table.make) for table in self.available_summaries()]
+        if self.sweep:
+            columns = [
+                "condition",
+                "head_group",
+                "gated_heads",
+                "source",
+                "loss",
+                "loss_low",
+                "loss_high",
+                "accuracy",
+            ]
+            rows = self.summary[~self.summary["control"]]
+            return Screen(
+                ["loss and accuracy, 95 % intervals over prompts", Grid.of(rows[columns])], details=details
+            )
+        effects = self.effects.rename(columns={"null_value": "random"})
+        columns = ["source", "measure", "effect", "low", "high", "random", "p_value", "verdict"]
+        title = "what the gate changes, beside random heads of the same layers"
+        return Screen([title, Grid.of(effects[columns])], against=self._scores_changed(), details=details)
+
+    def _scores_changed(self) -> list[str]:
+        """Medians of both scores before and under the gate, and why there are no verdicts."""
+        heads = self.gated_heads
+        changes = [
+            f"median {kind} score {heads[f'{kind}_score'].median():.2f}, gated {heads[f'{kind}_score_gated'].median():.2f}"
+            for kind in (("positional", "symbolic") if len(heads) else ())
+        ]
+        return [*changes, *(reason for reason in dict.fromkeys(self.effects["reason"]) if reason)]
+
+    def next_steps(self) -> list[NextStep]:
+        """The heads of the model on the same prompts."""
+        command = asked_again(self.run, "profile")
+        return [NextStep("What do the heads attend by on these prompts?", command)] if command else []
 
     def summaries(self) -> list[SummaryTable]:
         """What every gate changes, and losses by condition."""

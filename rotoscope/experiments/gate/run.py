@@ -141,7 +141,12 @@ def check_answers(prompts: Prompts) -> None:
 def _classes(
     subject: Subject, prompts: Prompts, settings: GateSettings, show_progress: bool | None
 ) -> Profile | None:
-    """A profile of the prompts, where heads are chosen by class."""
+    """The profile that was named, else one of the prompts where heads are chosen by class."""
+    if settings.classes is not None:
+        named = Profile.open(settings.classes)
+        if named.run.subject is not None and named.run.subject.fingerprint != subject.fingerprint:
+            raise RotoscopeError(f"{settings.classes} is a profile of another model ({named.name})")
+        return named
     groups = settings.groups if settings.case == "a sweep" else (settings.heads_of_class or settings.heads,)
     if not set(groups) & set(CLASSES):
         return None

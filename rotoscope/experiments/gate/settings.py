@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from rotoscope.errors import RotoscopeError
@@ -19,6 +20,7 @@ class GateSettings(Settings):
 
     title: ClassVar = "What is gated"
     python_only: ClassVar = ("groups",)
+    without_effect: ClassVar = ("classes",)  # the heads chosen by it stand in the run's settings
     meant_for: ClassVar = {
         "bands": ("a sweep",),
         "groups": ("a sweep",),
@@ -49,6 +51,8 @@ class GateSettings(Settings):
     prompts, at least two."""
     scores: bool = True
     """One gate: also score every head under it."""
+    classes: Path | None = None
+    """A profile run of the same model to take the classes from. By default the task's own prompts are profiled."""
 
     @classmethod
     def plain(cls, changes: dict[str, Any]) -> dict[str, Any]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from rotoscope.command import Given, command
 from rotoscope.errors import RotoscopeError
+from rotoscope.experiments.commands import end
 from rotoscope.experiments.plan.settings import CacheSettings, PlanSettings, RotationSettings
 from rotoscope.progress import says_loading
 from rotoscope.settings import ModelSettings, Output
@@ -43,24 +44,16 @@ def plan(
         "smollm2", a folder, a .gguf file, or a hub id.
     """
     flags = {"cache": cache, "rotation": rotation}
-    for name in flags.keys() - {decision}:
-        for flag in flags[name]:
-            words = flag.replace("_", "-")
-            raise RotoscopeError(f"--{words} means something for plan {name} only, not for plan {decision}")
-    settings = DECISIONS[decision].make(**judged, **flags[decision])
+    for other, own in flags.items():
+        if other != decision and own:
+            flag = next(iter(own)).replace("_", "-")
+            raise RotoscopeError(f"--{flag} means something for plan {other} only, not for plan {decision}")
+    chosen = DECISIONS[decision].make(**judged, **flags[decision])
     with says_loading():
         from rotoscope.experiments import plan as plans
-        from rotoscope.experiments.show import end, show_table
         from rotoscope.models.loading import load
-        from rotoscope.terminal import new_console, say
 
         subject = load(model, device=output.device, **loading)
-    console = new_console()
     folder = output.folder(Path(model).stem, decision, "plan")
-    result = getattr(plans, decision)(subject, settings, out=folder, overwrite=output.overwrite)
-    for number, (title, table) in enumerate(result.overview()):
-        show_table(console, table, title, folder / f"table-{number}.csv")
-    say(console, "")
-    for sentence in result.sentences():
-        say(console, sentence, markup=False)
-    return end(console, result, folder, draw=output.figures)
+    place: dict[str, Any] = {"out": folder, "overwrite": output.overwrite}
+    return end(getattr(plans, decision)(subject, chosen, **place), folder, output)

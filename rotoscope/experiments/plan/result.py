@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -24,6 +24,9 @@ from rotoscope.stats.verdict import BEYOND, LEVEL, NO_VERDICT, UNDECIDED, Figure
 PLAN, ANY = "plan", "any"
 """The ranking that the plan takes at each budget; where nothing or everything is kept, all rankings are the same."""
 LOSES_LESS, LOSES_MORE = "the plan loses less", "the plan loses more"
+if TYPE_CHECKING:
+    from rotoscope.terminal import Screen
+
 MEASURES = {"loss": np.inf, "accuracy": 1.0}
 """What is measured on every prompt, and the most that it can be."""
 AT_CHANCE = "the model itself does no better than guessing there"
@@ -50,6 +53,15 @@ class Plan(SavedRun, ABC):
     @abstractmethod
     def budget(self) -> float:
         """How much was to be kept."""
+
+    def screen(self) -> Screen:
+        """What a terminal shows: what was decided, and the losses beside other choices."""
+        from rotoscope.terminal import Grid, Screen
+
+        tables = self.overview()
+        details = [(title, lambda table=table: table) for title, table in tables]
+        title, first = tables[0]
+        return Screen(found=self.sentences(), against=[title, Grid.of(first)], details=details)
 
     @abstractmethod
     def kept_units(self) -> pd.Series:

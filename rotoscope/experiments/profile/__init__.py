@@ -27,6 +27,7 @@ EXPERIMENT = Experiment(
             result="across_tasks:Agreement",
             title="Heads of {name} on several tasks",
             figures="across_tasks:agreement_figures",
+            tabled=("pairs", "tasks", "components"),
         ),
     ),
 )  # fmt: skip

@@ -104,8 +104,15 @@ class Agreement(SavedRun):
         return sentences
 
     def summaries(self) -> list[SummaryTable]:
-        """The class of every head on each task."""
-        return [SummaryTable("The class of every head on each task", self.classes, ("heads",))]
+        """How far the tasks agree on the heads' classes."""
+        agreement = "Heads with the same class on two tasks; null: labels shuffled within layers"
+        variance = "Variance of the scores over heads, tasks and prompts"
+        return [
+            SummaryTable(agreement, lambda: self.pairs, ("pairs",)),
+            SummaryTable("The tasks, and the heads of each class", lambda: self.tasks, ("tasks",)),
+            SummaryTable(variance, lambda: self.components, ("components",)),
+            SummaryTable("The class of every head on each task", self.classes, ("heads",)),
+        ]
 
     def __repr__(self) -> str:
         pairs = ", ".join(f"{row.task} and {row.other_task} {row.share:.0%}" for row in self.pairs.itertuples())

@@ -1,4 +1,4 @@
-"""`rotoscope profile`: score every head of a model on a task."""
+"""`rotoscope profile`: score every head of a model on a task, or on several."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import Annotated, Any
 
 from rotoscope.command import Given, command
 from rotoscope.errors import RotoscopeError
+from rotoscope.experiments.commands import end, load_with_prompts
 from rotoscope.experiments.profile.settings import CommandSettings
 from rotoscope.experiments.prompt_settings import PromptSettings, Task
+from rotoscope.experiments.registry import PromptChoice
 from rotoscope.progress import says_loading
 from rotoscope.settings import ModelSettings, Output
 
@@ -37,19 +39,26 @@ def profile(
         (--text). number, letter: the model's own multi-hop task; a language model is asked one-hop questions. By default
         the model's own task, else binding. Several: a run for each, and how far they agree on the heads.
     """
-    prompts |= {"task": task[0]} if task and len(task) == 1 else {}
+    chosen = CommandSettings.make(**settings)
     if task and len(task) > 1:
-        return _several(model, task, prompts, settings, loading, output)
+        return _several(model, task, prompts, chosen, loading, output)
+    prompts |= {"task": task[0]} if task else {}
+    PromptSettings.make(**prompts)
+    subject, shown = load_with_prompts(model, prompts, loading, output, PromptChoice())
     with says_loading():
-        from rotoscope.experiments.profile.show import one_profile
-    return one_profile(model, prompts, settings, loading, output)
+        from rotoscope.experiments.profile.run import profile as score
+
+    folder = output.folder(Path(model).stem, shown.task)
+    place: dict[str, Any] = {"out": folder, "overwrite": output.overwrite}
+    result = score(subject, shown, chosen, seed=prompts.get("seed", PromptSettings.seed), **place)
+    return end(result, folder, output)
 
 
 def _several(
     model: str,
     tasks: tuple[Task, ...],
     prompts: Given,
-    settings: Given,
+    settings: CommandSettings,
     loading: Given,
     output: Output,
 ) -> int:
@@ -60,39 +69,24 @@ def _several(
     for name in prompts:
         if not set(meant.get(name, tasks)) & set(tasks):
             PromptSettings.check_meant([name], " and ".join(tasks))
-    wanted = CommandSettings.make(**settings)
-    given = {
+    sizes: dict[str, Given] = {
         task: {name: value for name, value in prompts.items() if task in meant.get(name, tasks)}
         for task in tasks
     }
-    sizes = {task: PromptSettings.make(task=task, **own) for task, own in given.items()}
+    checked = [PromptSettings.make(task=task, **sizes[task]) for task in tasks]
     with says_loading():
-        from rich.markup import escape
-
         from rotoscope.experiments.profile.across_tasks import profile_tasks
         from rotoscope.experiments.prompts import make_prompts
-        from rotoscope.experiments.show import drawn, end, show_table
         from rotoscope.models.loading import load
         from rotoscope.terminal import new_console, say
 
         subject = load(model, device=output.device, **loading)
-    console = new_console()
-    shown = [make_prompts(subject, sizes[task], given=given[task]) for task in tasks]
+    shown = [make_prompts(subject, own, given=sizes[str(own.task)]) for own in checked]
     folder = output.folder(Path(model).stem, *tasks)
-    for one in shown:
-        say(console, f"[bold]{escape(subject.name)}[/], {one.task}: {one.size}")
-    how: dict[str, Any] = {"out": folder, "overwrite": output.overwrite}
-    found, result = profile_tasks(subject, shown, wanted, seed=sizes[tasks[0]].seed, **how)
-    show_table(console, result.tasks, "the tasks, and the heads of each class", folder / "tasks.csv")
-    title = "heads with the same class on two tasks; null: labels shuffled within layers"
-    show_table(console, result.pairs, title, folder / "pairs.csv")
-    if len(result.components):
-        title = "variance of the scores over heads, tasks and prompts"
-        show_table(console, result.components, title, folder / "components.csv")
-    beside = []
-    for name, profiled in found.items():
-        for caveat in profiled.run.warnings:
-            say(console, f"[yellow]caveat, {name}:[/] {escape(caveat)}")
-        beside += [folder / name / "run.json", *(drawn(profiled, folder / name) if output.figures else [])]
+    for each in shown:
+        say(new_console(), f"{subject.name} on {subject.device} · {each.task} · {each.size}", markup=False)
+    place: dict[str, Any] = {"out": folder, "overwrite": output.overwrite}
+    profiles, result = profile_tasks(subject, shown, settings, seed=checked[0].seed, **place)
+    parts = {folder / name: profiled for name, profiled in profiles.items()}
     then = [["report", *(folder / task for task in tasks[:2])]]
-    return end(console, result, folder, draw=output.figures, beside=beside, then=then)
+    return end(result, folder, output, parts=parts, then=then)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -13,6 +13,7 @@ from rotoscope.experiments.known_heads import known_overview, known_table
 from rotoscope.experiments.profile.caveats import caveats, next_steps
 from rotoscope.experiments.profile.examples import telling_heads, traces_of, vectors_of
 from rotoscope.experiments.profile.notebook import notebook_frame, profile_html
+from rotoscope.experiments.profile.screen import profile_screen
 from rotoscope.experiments.selection import head_pairs
 from rotoscope.runs.result import NextStep, ScoredRun, SummaryTable, Table, Tables
 from rotoscope.scores.classes import CLASSES
@@ -29,6 +30,9 @@ from rotoscope.stats.aggregate import (
     with_permuted,
 )
 from rotoscope.stats.statistics import Summary, by_position, statistics, summarise
+
+if TYPE_CHECKING:
+    from rotoscope.terminal import Screen
 
 
 class ExampleTable(Table):
@@ -261,6 +265,10 @@ class Profile(ScoredRun):
     def caveats(self) -> list[str]:
         """What a reader must know before trusting the scores."""
         return caveats(self)
+
+    def screen(self) -> Screen:
+        """What a terminal shows."""
+        return profile_screen(self)
 
     def summaries(self) -> list[SummaryTable]:
         """Heads of known kinds, and the model's answers."""

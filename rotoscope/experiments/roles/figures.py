@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, Rectangle
 from matplotlib.patheffects import withStroke
 
-from rotoscope.experiments.roles.geometry import EQUAL_WEIGHTS, Geometry
+from rotoscope.experiments.roles.geometry import EQUAL_WEIGHTS, TABLE_1, Geometry
 from rotoscope.experiments.roles.result import ARRIVED, Roles
 from rotoscope.plotting.palette import AMBER, HOP_COLOURS, INK, SKY, TASK_COLOURS
 from rotoscope.plotting.style import (
@@ -26,6 +26,7 @@ from rotoscope.plotting.style import (
     drawing,
     drawing_grid,
     every,
+    named_figures,
     shared_legend,
 )
 from rotoscope.tasks.multihop_frames import MultiHop
@@ -268,3 +269,14 @@ def _ordered(task: str, kind: str, tokens: Sequence[str]) -> tuple[np.ndarray, s
     if kind == "query":
         return np.array([-1 if t[1:].isdigit() else ord(t[1]) - ord("a") for t in tokens]), "letter looked for"
     return np.array([ord(t[0]) - ord("a") for t in tokens]), "first letter"
+
+
+def role_figures(run: Roles) -> Iterator[tuple[str, Figure]]:
+    """What the layers do, and the way of the answer."""
+    yield from named_figures(run, role_attention, answer_arrival, decodable_flow)
+
+
+def geometry_figures(run: Geometry) -> Iterator[tuple[str, Figure]]:
+    """Frequencies in use, beside P2's Table 1, and the planes used most."""
+    yield "frequency_use", frequency_use(run, printed=TABLE_1)
+    yield "dominant_planes", dominant_planes(run)

@@ -34,6 +34,13 @@ def frequency_use(frequencies: pd.DataFrame, scaling: float) -> pd.DataFrame:
 EQUAL_WEIGHTS = 0.99
 """With so much of the largest entropy, weights over frequencies are all but equal, and no average is defined."""
 
+TABLE_1 = {
+    "number": (1, 2, 2, 2, 10, 39, 38, 38, 38, 37, 37, 38),
+    "letter": (18, 32, 42, 37, 40, 38, 41, 38, 41, 39, 38, 40),
+}
+"""P2, Table 1: weighted-average frequency id per layer, of models with 64 frequencies."""
+FREQUENCIES = 64
+
 
 class Geometry(SavedRun):
     """Frequency use and vectors of a multi-hop model. Frequency ids count from 1, the fastest."""
@@ -67,7 +74,13 @@ class Geometry(SavedRun):
 
     def summaries(self) -> list[SummaryTable]:
         """The frequencies in use."""
-        return [SummaryTable("Frequencies every head uses", self.weighted_ids, ("use",))]
+        return [
+            SummaryTable(
+                "Frequencies in use (ids count from 1), beside P2's Table 1",
+                lambda: beside_table_1(self),
+                ("use",),
+            )
+        ]
 
     def weight_entropy(self) -> pd.Series:
         """Of every head, the entropy of its weights over frequencies, relative to that of equal ones.
@@ -90,6 +103,14 @@ class Geometry(SavedRun):
 
 
 HELD_OUT = 3_000_000
+
+
+def beside_table_1(run: Geometry) -> pd.DataFrame:
+    """Our frequency ids with `paper_id` from P2's Table 1; missing for a model of another shape or task."""
+    ids = run.weighted_ids()
+    printed = TABLE_1.get(run.task, ())
+    same_shape = len(printed) == len(ids) and run.use["frequency_id"].nunique() == FREQUENCIES
+    return ids.assign(paper_id=list(printed) if same_shape else pd.array([pd.NA] * len(ids), dtype="Int64"))
 
 
 def find_geometry(

@@ -99,6 +99,11 @@ class Roles(SavedRun):
             SummaryTable("When the answer arrives", self.arrivals, needs),
         ]
 
+    def sentences(self) -> list[str]:
+        """Whether the answer travels hop by hop."""
+        order = "in the order of the hops" if self.in_hop_order() else "not in the order of the hops"
+        return [f"The answer reaches the places along the path {order}."]
+
     @property
     def answer_arrives(self) -> pd.Series:
         """By hop count: the first layer from which the last token needs to look at nothing but itself."""

@@ -11,6 +11,7 @@ EXPERIMENT = Experiment(
             name="theory",
             result="result:TheoryRun",
             title="Statements of both papers, checked",
+            figures="figures:theory_figures",
             tabs={"theory": "result:theory_tab"},
             tabled=("statements",),
         ),

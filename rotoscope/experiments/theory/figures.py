@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -13,6 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle, FancyArrowPatch
 
+from rotoscope.experiments.theory.result import TheoryRun
 from rotoscope.plotting.palette import EXPERIMENT_COLOURS as HUES
 from rotoscope.plotting.palette import INK, NULL, POSITIONAL, SYMBOLIC, TASK_COLOURS
 from rotoscope.plotting.style import SMALLEST, TEXT_WIDTH, caption, drawing, shade, under
@@ -33,6 +35,7 @@ from rotoscope.scores.discrepancy import (
     retrieval_printed_bound,
     retrieval_worst,
 )
+from rotoscope.tasks.multihop import letter, number
 from rotoscope.tasks.multihop_frames import MultiHop
 
 
@@ -179,3 +182,10 @@ def permuted_logits(seed: int = 0, keys: int = 10) -> Figure:
 
 def _one_hot(ids: torch.Tensor, width: int) -> torch.Tensor:
     return torch.nn.functional.one_hot(ids, width).double()
+
+
+def theory_figures(run: TheoryRun) -> Iterator[tuple[str, Figure]]:
+    """Paths, vectors of the constructions, discrepancies, shapes and permuted logits, whichever statements were checked."""
+    yield "hop_path", hop_path(*(task(1, hops=(3,))[0] for task in (number, letter)))
+    for draw in (construction_vectors, discrepancies, target_weights, permuted_logits):
+        yield draw.__name__, draw()

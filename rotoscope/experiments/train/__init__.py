@@ -56,11 +56,13 @@ DYNAMICS = Experiment(
         ResultKind(
             name="roles",
             result="rotoscope.experiments.roles.result:Roles",
+            figures="rotoscope.experiments.roles.figures:role_figures",
             title="What the layers do, {task} task",
         ),
         ResultKind(
             name="geometry",
             result="rotoscope.experiments.roles.geometry:Geometry",
+            figures="rotoscope.experiments.roles.figures:geometry_figures",
             title="Frequencies and planes, {task} task",
         ),
     ),

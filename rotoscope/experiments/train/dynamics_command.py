@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rotoscope.command import command
+from rotoscope.experiments.commands import end
 from rotoscope.experiments.prompt_settings import PromptSettings
 from rotoscope.experiments.train.settings import SeriesSettings
 from rotoscope.lab.settings import WatchSettings
@@ -55,8 +56,6 @@ def dynamics(
     WatchSettings.bounds["inputs"].check("inputs", inputs)
     with says_loading():
         from rotoscope.experiments.prompts import make_prompts
-        from rotoscope.experiments.show import end
-        from rotoscope.experiments.train.command import show_dynamics
         from rotoscope.experiments.train.dynamics import measure_dynamics
         from rotoscope.experiments.train.series import Series, find_series
         from rotoscope.lab.checkpoints import own_task
@@ -93,52 +92,33 @@ def dynamics(
     )
     if queries is None:
         result.save(folder, overwrite=output.overwrite)
-    show_dynamics(console, result, folder)
-    beside = _roles(console, last, folder, seed, output) if roles else []
-    next_commands = [["lengths", source]] if beside else []
-    return end(console, result, folder, draw=output.figures, beside=beside, then=next_commands)
+    parts = _roles(last, folder, seed, output) if roles else {}
+    return end(result, folder, output, parts=parts, then=[["lengths", source]] if parts else [])
 
 
-def _roles(console: Any, last: Callable[..., Any], folder: Path, seed: int, output: Output) -> list[Path]:
-    """Roles, arrival, flow and geometry of the trained model; nothing for models that are not ours."""
-    from rotoscope.experiments.paper_tables import TABLE_1, beside_table_1
+def _roles(last: Callable[..., Any], folder: Path, seed: int, output: Output) -> dict[Path, Any]:
+    """Roles and geometry of the trained model by their folders; nothing for models that are not ours."""
+    from rotoscope.experiments.commands import save_figures
     from rotoscope.experiments.roles.geometry import find_geometry
     from rotoscope.experiments.roles.run import find_roles, trace
-    from rotoscope.experiments.show import draw_all, show_table
     from rotoscope.lab.checkpoints import own_task
-    from rotoscope.terminal import say
+    from rotoscope.terminal import new_console, say
 
     subject = last(device=output.device)
     if own_task(subject) is None:
         say(
-            console, "\nroles are found in models trained on the multi-hop tasks; this one says nothing of them"
+            new_console(),
+            "roles are found in models trained on the multi-hop tasks; this one says nothing of them",
         )
-        return []
-    flow = None
+        return {}
     if output.figures:
+        from rotoscope.experiments.roles.figures import information_flow
+
         with progress_bar("following the answer", None):
             flow = trace(subject, seed=seed)
-    roles = find_roles(subject, seed=seed, out=folder / "roles", overwrite=output.overwrite)
-    title = "where every head looks from positions that point on, and the role it has earned"
-    show_table(console, roles.table(), title, folder / "roles.csv")
-    order = "in hop order" if roles.in_hop_order() else "NOT in hop order"
-    title = f"where the answer is along the path ({order}); path index 0 is the last token"
-    show_table(console, roles.arrivals(), title, folder / "arrivals.csv")
+        save_figures([("information_flow", information_flow(flow))], folder)
+    place: dict[str, Any] = {"seed": seed, "overwrite": output.overwrite}
+    roles = find_roles(subject, out=folder / "roles", **place)
     with progress_bar("finding the frequencies in use", None):
-        shape = find_geometry(subject, seed=seed, out=folder / "geometry", overwrite=output.overwrite)
-    title = "frequencies in use (ids count from 1), beside P2's Table 1"
-    show_table(console, beside_table_1(shape), title, folder / "frequencies_in_use.csv")
-    written = [folder / "roles" / "run.json", folder / "geometry" / "run.json"]
-    if flow is not None:
-        from rotoscope.experiments import figures as draw
-
-        figures: dict[str, Any] = {
-            "role_attention": lambda: draw.role_attention(roles),
-            "answer_arrival": lambda: draw.answer_arrival(roles),
-            "decodable_flow": lambda: draw.decodable_flow(roles),
-            "information_flow": lambda: draw.information_flow(flow),
-            "frequency_use": lambda: draw.frequency_use(shape, printed=TABLE_1),
-            "dominant_planes": lambda: draw.dominant_planes(shape),
-        }
-        written += draw_all(((name, figure()) for name, figure in figures.items()), folder)
-    return written
+        geometry = find_geometry(subject, out=folder / "geometry", **place)
+    return {folder / "roles": roles, folder / "geometry": geometry}

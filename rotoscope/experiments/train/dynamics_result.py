@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -15,6 +17,9 @@ from rotoscope.runs.result import SavedRun, SummaryTable, Table
 from rotoscope.runs.run import Journal, Run
 from rotoscope.scores.classes import AT_ITS_LAYER, GAMMA, purity_classes
 from rotoscope.stats.aggregate import LEAST_MASS, little_at_stake
+
+if TYPE_CHECKING:
+    from rotoscope.terminal import Screen
 
 GAMMAS = (0.05, 0.1, 0.2)
 FEWEST_DRAWS = 19
@@ -285,11 +290,27 @@ class Dynamics(SavedRun):
         return pd.DataFrame({"heads": names, "rank_correlation": ranks}).assign(steps=len(ranks_by_step))
 
     def summaries(self) -> list[SummaryTable]:
-        """Where every head ends."""
-        return (
-            [SummaryTable(ENDS_WHERE, self.pure_from, ("scores",))]
-            if len(self.tables.get("scores", ()))
-            else []
+        """Where every head ends, what each hop waits for, and accuracy beside the number of heads in each class."""
+        if not len(self.tables.get("scores", ())):
+            return []
+        waiting = "What each hop waits for: pure heads by the step it is learned"
+        alignment = "Over training, accuracy against the number of heads in each class"
+        tables = [SummaryTable(ENDS_WHERE, self.pure_from)]
+        tables += [SummaryTable(waiting, self.waiting)] if self.has_hops else []
+        return tables + ([SummaryTable(alignment, self.alignment)] if self.accuracy is not None else [])
+
+    def screen(self) -> Screen:
+        """What a terminal shows: heads by class at the end, the first pure ones, and what each hop waits for."""
+        from rotoscope.terminal import Grid, Lines, Screen
+
+        heads, columns = self.pure_from(), ["layer", "head", "head_class", "first_pure", "pure_since"]
+        counts = "   ".join(f"{number} {name}" for name, number in heads["head_class"].value_counts().items())
+        pure = heads.dropna(subset=["first_pure"]).sort_values(["first_pure", "layer", "head"])
+        first: Lines = ["heads that end pure, in the order in which they became so", Grid.of(pure[columns])]
+        return Screen(
+            found=[f"{len(heads)} heads at the end   {counts}", *(first if len(pure) else [])],
+            against=[Grid.of(self.waiting())] if self.has_hops else [],
+            details=[(table.title, table.make) for table in self.summaries()],
         )
 
     def __repr__(self) -> str:
@@ -321,8 +342,27 @@ class WatchedTraining(Training):
         return Dynamics.of_training(self).last_step() if len(self.tables.get("scores", ())) else None
 
     def summaries(self) -> list[SummaryTable]:
-        """Where every head ended."""
-        return Dynamics(self.run, self.tables).summaries()
+        """Accuracy at the end, and where every head ended."""
+        tested = SummaryTable("Accuracy by hops on the test sequences", self._tested, ("test", "metrics"))
+        return [tested, *(self._watched.summaries() if "metrics" in self.tables else [])]
+
+    def screen(self) -> Screen:
+        """What a terminal shows: accuracy by hops, and the heads."""
+        from rotoscope.terminal import Grid, Screen
+
+        screen = self._watched.screen() if len(self.tables.get("scores", ())) else Screen()
+        task, steps = self.task, f"{self.run.settings['steps']:,} steps"
+        title = f"{task} task, seed {self.run.settings['seed']}, {steps}: accuracy by hops, and the step 95 % was reached"
+        details = [(table.title, table.make) for table in self.summaries()]
+        return replace(screen, found=[title, Grid.of(self._tested()), *screen.found], details=details)
+
+    @property
+    def _watched(self) -> Dynamics:
+        return Dynamics(self.run, self.tables | {"accuracy": self.metrics})
+
+    def _tested(self) -> pd.DataFrame:
+        learned = self.learned().reindex(self.test["hops"]).to_numpy()
+        return self.test.assign(learned_at=learned)
 
 
 def _classed(table: pd.DataFrame, queries: str | None, tau: float | None, gamma: float) -> pd.DataFrame:

@@ -7,7 +7,8 @@ while every unrestricted seed, three at least, has learned it. What lies between
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -25,6 +26,9 @@ from rotoscope.runs.record import RunRecord
 from rotoscope.runs.result import SavedRun, SummaryTable, Table
 from rotoscope.scores.classes import AT_ITS_LAYER
 from rotoscope.settings import BASE
+
+if TYPE_CHECKING:
+    from rotoscope.terminal import Screen
 
 HALF = 0.5
 """Fewer than half are right: the task fails."""
@@ -86,6 +90,12 @@ class Restrictions(SavedRun):
             SummaryTable(accuracy, self.table, ("accuracy",)),
             SummaryTable("What fails and what is learned", self.by_hops, ("accuracy",)),
         ]
+
+    def screen(self) -> Screen:
+        """What a terminal shows: accuracy by restriction, and what can be said of each."""
+        screen = super().screen()
+        nothing = "nothing can be claimed: that takes three seeds, and as many unrestricted ones that learned the task"
+        return replace(screen, against=self.sentences() or [nothing])
 
     def sentences(self) -> list[str]:
         """What can be said of each restriction, with the figures; nothing where nothing can."""
