@@ -50,14 +50,18 @@ class Summary:
     followed: int | None = None
     """How many of the symbolic heads are pure symbolic also with the prompt itself permuted; None where it was not."""
 
+    untested: int = 0
+    """How many of the symbolic heads have no verdict in the prompt: the swaps that were run hold too little of their weight."""
+
     @property
     def counted(self) -> dict[str, str]:
         """Each class with its heads and, in brackets, those of them with little at stake (see `stake_words`)."""
-        found = {name: f"{n} {name} ({self.little_at_stake[name]})" for name, n in self.classes.items()}
-        note = (
-            "at their layer" if self.followed is None else f"at their layer, {self.followed} also in the prompt"
-        )
-        return found | {"symbolic": f"{found['symbolic']} {note}"}
+        counts = {name: f"{n} {name} ({self.little_at_stake[name]})" for name, n in self.classes.items()}
+        note = "at their layer"
+        if self.followed is not None:
+            follow = "follows" if self.followed == 1 else "follow"
+            note += f": {self.followed} {follow} the word in the prompt, {self.untested} not tested enough"
+        return counts | {"symbolic": f"{counts['symbolic']} {note}"}
 
     @property
     def stake_words(self) -> str:
@@ -115,6 +119,7 @@ def summarise(heads: pd.DataFrame, least_mass: float = LEAST_MASS) -> Summary:
     little = little_at_stake(scored, least_mass).fillna(False)
     permuted = "input_class" in heads
     told_apart = CLASSES if permuted else AT_ITS_LAYER
+    symbolic = scored[scored["head_class"] == "symbolic"]
     known = len(scored) > 2 and not np.isnan(found["correlation"])
     return Summary(
         heads=len(heads),
@@ -124,9 +129,8 @@ def summarise(heads: pd.DataFrame, least_mass: float = LEAST_MASS) -> Summary:
         classes={name: int((scored["head_class"] == name).sum()) for name in told_apart},
         little_at_stake={name: int(little[scored["head_class"] == name].sum()) for name in told_apart},
         least_mass=least_mass,
-        followed=int(((scored["head_class"] == "symbolic") & (scored["input_class"] == "symbolic")).sum())
-        if permuted
-        else None,
+        followed=int((symbolic["input_class"] == "symbolic").sum()) if permuted else None,
+        untested=int(symbolic["input_class"].isna().sum()) if permuted else 0,
     )
 
 

@@ -183,7 +183,7 @@ def test_plane_and_map_of_a_profile_know_carried_heads() -> None:
     labels = [one.get_label() for one in axes.collections]
     assert labels == [
         "2 positional (0)",
-        "3 symbolic (0) at their layer, 1 also in the prompt",
+        "3 symbolic (0) at their layer: 1 follows the word in the prompt, 1 not tested enough",
         "2 carried (0)",
         "0 uniform (0)",
         "1 mixed (0)",

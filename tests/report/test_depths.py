@@ -114,7 +114,7 @@ def test_depths_in_a_browser(visit: Visit) -> None:
     page.click("#tab-overview")
     assert page.inner_text("#card-title") == "Head 1:1"
     chips = page.eval_on_selector_all(".chip", "all => all.map((one) => one.innerText)")
-    assert "3 symbolic (0) at their layer, 1 also in the prompt" in chips
+    assert "3 symbolic (0) at their layer: 1 follows the word in the prompt, 1 not tested enough" in chips
     assert "2 carried (0)" in chips
     page.set_viewport_size({"width": 390, "height": 844})
     page.click("#tab-depths")

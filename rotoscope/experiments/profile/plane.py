@@ -100,7 +100,7 @@ def plane(profile: Profile, tau: float | None = None, ax: Any = None) -> Figure:
                 clip_on=False,
                 zorder=3,
             )
-            words = label.replace(" at their layer", "\nat their layer")
+            words = label.replace(" at their layer", "\nat their layer").replace(" the word", "\nthe word")
             look: dict[str, Any] = {
                 "color": CLASS_COLOURS[name],
                 "markeredgecolor": edge,

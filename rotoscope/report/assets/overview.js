@@ -128,7 +128,9 @@ function filterBar() {
   const massNow = () => Number((100 * leastMass()).toPrecision(3)) + " %";
   const atStake = "in brackets, little at stake: under " + Number((100 * tab.least_mass).toPrecision(3)) + " % of their attention on what is swapped";
   const symbolic = members("symbolic"), followed = symbolic.filter((k) => !now.at_its_layer[k]).length;
-  const note = { symbolic: " at their layer" + (tab.permuted ? ", " + followed + " also in the prompt" : "") };
+  const untested = tab.permuted ? symbolic.filter((k) => now.input_class[k] < 0).length : 0;
+  const follow = ": " + followed + (followed === 1 ? " follows" : " follow") + " the word in the prompt, " + untested + " not tested enough";
+  const note = { symbolic: " at their layer" + (tab.permuted ? follow : "") };
   const chips = CLASSES.filter((name) => tab.permuted || name !== "carried").map((name) => el("button", {
     type: "button", class: "chip", "aria-pressed": String(state.classes.has(name)), "data-class": name,
     onclick: (event) => {
