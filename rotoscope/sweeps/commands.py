@@ -64,8 +64,9 @@ class Swept:
 
 
 def run_words(words: list[str]) -> int:
-    """Run an item's command line in this process; its exit code."""
-    return run_line(make_app(experiment_commands()), words)
+    """Run an item's command line in this process, without a page unless it is asked for; its exit code."""
+    pages = "page" in Swept(words[0]).settings and "--page" not in words
+    return run_line(make_app(experiment_commands()), [*words, *(["--no-page"] if pages else [])])
 
 
 def swept(name: str, refuse: Callable[[str], NoReturn]) -> Swept:

@@ -98,6 +98,28 @@ def test_an_experiment_that_cannot_be_imported_is_named_and_the_rest_works(
     assert re.search("experiment 'broken' .* is left out: No module named 'tests.no_such_module'", problem)
 
 
+def written_reference() -> str:
+    """The command reference of the documentation, as its script writes it now."""
+    place = Path(__file__).parents[2] / "docs" / "commands_page.py"
+    names: dict = {"__name__": "commands_page", "__file__": str(place)}
+    exec(compile(place.read_text(encoding="utf-8"), str(place), "exec"), names)
+    return str(names["reference"]())
+
+
+def test_the_toy_is_in_the_command_reference() -> None:
+    reference = written_reference()
+    assert "## loud\n\nHow loud is a layer?" in reference
+    assert "rotoscope loud smollm2 --repeat 2" in reference
+    assert "`--repeat`" in reference
+
+
+def test_the_command_reference_is_up_to_date(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "entry_points", lambda group: [])
+    registry.load_again()
+    page = Path(__file__).parents[2] / "docs" / "commands.md"
+    assert page.read_text(encoding="utf-8") == written_reference()  # python docs/commands_page.py
+
+
 def test_every_path_of_a_declaration_exists() -> None:
     for name in registry.result_kinds():
         kind = registry.kind_declaration(name)

@@ -11,7 +11,10 @@ const TABS = [
   ["theory", "Theory", () => run().tabs.theory, drawVerdicts("theory")], ["ledger", "Ledger", () => run().tabs.ledger, drawVerdicts("ledger")], ["compare", "Compare", both, drawCompare],
   ["tables", "Tables", () => run().tabs.tables, drawTables], ["measured", "How it was measured", () => true, drawMeasured],
 ];
-const available = () => TABS.filter(([, , has]) => has());
+/** Tabs of experiments that this page has no drawing for: sentences and tables. */
+const plainTabs = () => Object.entries(run().tabs).filter(([id]) => !TABS.some(([known]) => known === id))
+  .map(([id, tab]) => [id, tab.title || id, () => true, (panel) => panel.append(el("ul", { class: "said" }, (tab.sentences || []).map((sentence) => el("li", {}, sentence))), ...(tab.tables || []).map(tableSection))]);
+const available = () => [...plainTabs(), ...TABS.filter(([, , has]) => has())];
 
 function readHash() {
   const given = new URLSearchParams(location.hash.slice(1));
@@ -96,7 +99,7 @@ function show() {
   const names = available().map(([name]) => name);
   if (!names.includes(state.tab)) state.tab = names.includes("compare") ? "compare" : names[0];
   drawTabs();
-  const panel = document.getElementById("panel"), draw = TABS.find(([name]) => name === state.tab)[3];
+  const panel = document.getElementById("panel"), draw = available().find(([name]) => name === state.tab)[3];
   panel.replaceChildren();
   panel.setAttribute("aria-labelledby", "tab-" + state.tab);
   document.getElementById("app").classList.toggle("app-fixed", state.tab === "overview");
