@@ -251,20 +251,25 @@ class Screen:
 def show_screen(console: Console, screen: Screen, caveats: Sequence[str], *, verbose: bool = False) -> None:
     """What came out, against what, and what to be careful of."""
     for block in (screen.found, screen.against):
-        if block:
-            say(console, "")
-        for part in block:
-            if isinstance(part, str):
-                say(console, part, markup=False)
-            else:
-                for line in part.lines(console.width):
-                    console.print(Text(line), soft_wrap=True)
+        show_block(console, block)
     say(console, "")
     for caveat in caveats if verbose else caveats[:MOST_CAVEATS]:
         say(console, f"careful: {caveat}", markup=False)
     left_out = 0 if verbose else len(caveats) - MOST_CAVEATS
     if left_out > 0:
         say(console, f"careful: {left_out} more {'sentence' if left_out == 1 else 'sentences'} with --verbose")
+
+
+def show_block(console: Console, block: Sequence[str | Grid]) -> None:
+    """Sentences and small tables, after an empty line."""
+    if block:
+        say(console, "")
+    for part in block:
+        if isinstance(part, str):
+            say(console, part, markup=False)
+        else:
+            for line in part.lines(console.width):
+                console.print(Text(line), soft_wrap=True)
 
 
 def show_place(

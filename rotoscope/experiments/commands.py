@@ -100,16 +100,18 @@ def end(
     *,
     then: Sequence[Sequence[object]] = (),
     parts: Mapping[Path, SavedRun] = MappingProxyType({}),
+    scores_shown: bool = False,
 ) -> int:
     """How every command ends that makes a run: what came out, what to beware of, where it is, and what to type next.
 
     `parts` are further runs within the folder, by their own folders; their tables and sentences join those of the run.
+    With `scores_shown`, what came out stands on the screen already.
     """
     with says_loading():
         from rotoscope.terminal import new_console, show_next, show_place, show_screen, show_table
 
     console = new_console()
-    screen = result.screen()
+    screen = replace(result.screen(), found=()) if scores_shown else result.screen()
     for part in parts.values():
         details = [*screen.details, *part.screen().details]
         screen = replace(screen, against=[*screen.against, *part.sentences()], details=details)

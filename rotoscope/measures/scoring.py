@@ -131,10 +131,10 @@ class BatchScores:
             blocks=self.blocks[index],
             taus=self.scoring.taus,
             symbols=None if symbols is None else symbols.repeat(len(layers), 1, 1),
-            taken=self._taken(heads, index),
+            taken=self._swap_positions(heads, index),
         )
 
-    def _taken(self, heads: LayerHeads, index: int) -> Taken:
+    def _swap_positions(self, heads: LayerHeads, index: int) -> Taken:
         """The positions that take part in swaps, for all layers under one rotation and mask."""
         key = (index, id(heads.cos), heads.visible.data_ptr())
         if key not in self.taken:  # tables and mask are held on to, so that their ids stay their own

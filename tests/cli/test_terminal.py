@@ -20,6 +20,7 @@ from rich.text import Text
 from rotoscope.cli import app as make_app
 from rotoscope.cli import commands, main
 from rotoscope.experiments.commands import save_figures
+from rotoscope.experiments.profile import run as profiling
 from rotoscope.progress import progress_bar, says_loading
 from rotoscope.terminal import MOST_ROWS, Grid, as_flags, in_lines, new_console, show_next, show_table
 from tests.cli import world as lines
@@ -260,3 +261,27 @@ def test_complaints_on_a_terminal_end_lines_between_words(monkeypatch: pytest.Mo
     lines = said.getvalue().replace("loading…\r\x1b[K", "").splitlines()
     assert max(len(line) for line in lines) <= 40
     assert " ".join(lines) == "rotoscope: --null-draws means nothing without a null"
+
+
+def test_scores_stand_on_the_screen_before_a_null_is_drawn(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    shown: list[str] = []
+    draw = profiling.null_passes
+
+    def drawn(*passed: Any) -> None:
+        shown.append(capsys.readouterr().out)
+        draw(*passed)
+
+    monkeypatch.setattr(profiling, "null_passes", drawn)
+    words = ["profile", "number", "--prompts", "2", "--null", "gaussian", "--null-draws", "2", "--no-page"]
+    with pytest.raises(SystemExit):
+        main([*words, "--out", str(tmp_path / "run")])
+    first, rest = shown[0], capsys.readouterr().out
+    assert "most attention at stake" in first
+    assert "against" not in first
+    assert "against" in rest
+    assert "most attention at stake" not in rest
+    with pytest.raises(SystemExit):  # a finished run shows all of it at once
+        main([*words, "--out", str(tmp_path / "run")])
+    assert "most attention at stake" in capsys.readouterr().out

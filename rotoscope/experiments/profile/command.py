@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from rotoscope.command import Given, command
 from rotoscope.errors import RotoscopeError
@@ -13,6 +13,9 @@ from rotoscope.experiments.prompt_settings import PromptSettings, Task
 from rotoscope.experiments.registry import PromptChoice
 from rotoscope.progress import says_loading
 from rotoscope.settings import ModelSettings, Output
+
+if TYPE_CHECKING:
+    from rotoscope.experiments.profile.result import Profile
 
 
 @command
@@ -47,11 +50,21 @@ def profile(
     subject, shown = load_with_prompts(model, prompts, loading, output, PromptChoice())
     with says_loading():
         from rotoscope.experiments.profile.run import profile as score
+        from rotoscope.experiments.profile.screen import score_lines
+        from rotoscope.terminal import new_console, show_block
 
     folder = output.folder(Path(model).stem, shown.task)
     place: dict[str, Any] = {"out": folder, "overwrite": output.overwrite}
+    printed: list[Profile] = []
+
+    def show_scores(scored: Profile) -> None:
+        show_block(new_console(), score_lines(scored))
+        printed.append(scored)
+
+    # Classes may still change where the prompts themselves are permuted afterwards.
+    place |= {} if chosen.input_swaps else {"on_scores": show_scores}
     result = score(subject, shown, chosen, seed=prompts.get("seed", PromptSettings.seed), **place)
-    return end(result, folder, output)
+    return end(result, folder, output, scores_shown=bool(printed))
 
 
 def _several(

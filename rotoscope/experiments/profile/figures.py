@@ -136,8 +136,8 @@ def swap_traces(profile: Profile) -> Figure:
     lies in them is cut, with its value beside it.
     """
     groups = list(profile.traces.groupby("example", sort=False))
-    each = 2.0 if "token" in profile.traces else 1.6
-    with drawing(TEXT_WIDTH, each * len(groups) + 0.9, len(groups), 1) as (figure, axes):
+    panel_height = 2.0 if "token" in profile.traces else 1.6
+    with drawing(TEXT_WIDTH, panel_height * len(groups) + 0.9, len(groups), 1) as (figure, axes):
         for ax, (title, rows) in zip(axes, groups, strict=True):
             rows = rows.sort_values("position")
             first, second = int(rows["first_block"].iloc[0]), int(rows["second_block"].iloc[0])

@@ -30,26 +30,27 @@ SCORE_OF = {"positional": "positional_score", "symbolic": "symbolic_score", "car
 
 def profile_screen(profile: Profile) -> Screen:
     """What a terminal shows of a profile."""
-    found = [class_line(profile.summary()), *unstable_line(profile.at())]
-    if profile.accuracy is not None:
-        chance = "" if profile.chance is None else f" (chance {profile.chance:.0%})"
-        right = int(profile.answers["correct"].sum())
-        found.insert(0, f"answers {right}/{len(profile.answers)} right{chance}")
-    examples = examples_grid(profile.at())
     statistics = [
         (f"Statistics at tau = {tau:g}", lambda tau=tau: profile.statistics(tau)) for tau in profile.taus
     ]
     tables = [(table.title, table.make) for table in profile.available_summaries()]
     return Screen(
-        found=[
-            *found,
-            "",
-            "most attention at stake (layer:head, score, attention on what is swapped)",
-            examples,
-        ],
+        found=score_lines(profile),
         against=null_lines(profile.null_name, profile.statistics()),
         details=[*statistics, *tables],
     )
+
+
+def score_lines(profile: Profile) -> list[str | Grid]:
+    """Answers, classes and the heads with most attention at stake: what is known before any null is drawn."""
+    lines: list[str | Grid] = []
+    if profile.accuracy is not None:
+        chance = "" if profile.chance is None else f" (chance {profile.chance:.0%})"
+        right = int(profile.answers["correct"].sum())
+        lines.append(f"answers {right}/{len(profile.answers)} right{chance}")
+    lines += [class_line(profile.summary()), *unstable_line(profile.at()), ""]
+    lines.append("most attention at stake (layer:head, score, attention on what is swapped)")
+    return [*lines, examples_grid(profile.at())]
 
 
 def depths_screen(run: SwapDepths) -> Screen:
