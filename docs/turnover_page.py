@@ -45,7 +45,7 @@ def model_section(run: TurnoverStudy) -> str:
             ends = f"{row['layer_low']:.0f}, {row['layer_high']:.0f}"
             layer = f"{row['turnover_layer']:.0f} of {run.layers} [{ends}]"
         p_values = ", ".join(
-            f"{row[name]:.3f}" if name in row and row[name] == row[name] else "not asked"
+            f"{row[name]:.4f}" if name in row and row[name] == row[name] else "not asked"
             for name in ("p_shuffled", "p_random", "p_gaussian")
         )
         cells = (

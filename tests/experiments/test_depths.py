@@ -15,8 +15,15 @@ import torch
 import rotoscope as rs
 from benchmarks.false_verdicts import random_prompts, random_subject
 from rotoscope.errors import RotoscopeError, UnprovenError
-from rotoscope.experiments.depths.swaps import Swapping, heaviest, paired_scores, swap_at_depths
+from rotoscope.experiments.depths.swaps import (
+    Swapping,
+    gaussian_permuted,
+    heaviest,
+    paired_scores,
+    swap_at_depths,
+)
 from rotoscope.measures.batches import batches
+from rotoscope.measures.null import make_nulls
 from rotoscope.models.reader import HeadReader
 from rotoscope.models.rerun import Reruns
 from rotoscope.models.sites import attending
@@ -259,6 +266,24 @@ def test_a_place_and_a_neighbour_are_told_apart() -> None:
     follows = rs.depths(symbols_read(), symbol_prompts(), at=(0,), **QUIET)
     assert "paired_prompts" not in follows.tables
     assert follows.at()["carried_by"].isna().all()
+
+
+def test_gaussian_keys_are_drawn_anew_after_a_swap() -> None:
+    """Before it, heads are those of a profile's Gaussian null; with the same keys again every head stays where it was."""
+    model, shown = tiny("llama"), unequal(1)
+    profile = rs.profile(model, shown, null="gaussian", null_draws=1, show_progress=False)
+    [batch] = batches(shown, "last", 1)
+    subject = rs.load(model)
+    nulls = list(make_nulls(subject, HeadReader(model), "gaussian", [0, 1], profile.prompts, []))
+    again, anew = gaussian_permuted([(nulls[0], nulls[0]), (nulls[0], nulls[1])], batch)
+    own = anew[anew["own"]].sort_values(["layer", "head"])
+    expected = profile.tables["null_prompts"].sort_values(["layer", "head"])
+    assert np.allclose(own["positional_score"], expected["positional_score"], atol=1e-5)
+    moved = anew[~anew["own"]].sort_values(["layer", "head"])
+    stays = again[~again["own"]].sort_values(["layer", "head"])
+    assert np.allclose(moved["covered_share"], 1, atol=1e-6)
+    assert (stays["positional_score"] > moved["positional_score"] + 0.01).any()
+    assert stays["positional_score"].min() > 0.5
 
 
 def test_only_prompts_with_half_of_the_weight_count() -> None:

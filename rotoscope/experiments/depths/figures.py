@@ -169,15 +169,15 @@ def depth_curves(
     Points are joined where neighbouring depths were run. Without a point the swaps hold too little of the head's weight.
     """
     shown = telling_heads(run, tau) if heads is None else list(heads)
-    found, curves = run.at(tau).set_index(HEAD), _at(run, tau)
-    unknown = [head for head in shown if head not in found.index]
+    table, curves = run.at(tau).set_index(HEAD), _at(run, tau)
+    unknown = [head for head in shown if head not in table.index]
     if unknown:
         raise RotoscopeError(f"no head {unknown[0][0]}:{unknown[0][1]} in this run")
     with drawing_many(len(shown), 1.75, 1.0, ("depth k of the swap", "score")) as (figure, axes):
         for ax, head in zip(axes, shown, strict=True):
             _curve(ax, curves, head)
             _null_band(ax, run, head, tau)
-            ax.set_title(_title(head, found.loc[head]), loc="left")
+            ax.set_title(_title(head, table.loc[head]), loc="left")
         axes[0].set(ylim=(-0.04, 1.04), xlim=(-0.5, float(curves["layer"].max()) + 0.5))
         shared_legend(figure, axes[0])
     return caption(figure, measured(run, tau) + "; bands: 95 % over prompts")
@@ -186,13 +186,13 @@ def depth_curves(
 def telling_heads(run: SwapDepths, tau: float | None = None) -> list[tuple[int, int]]:
     """Up to six heads: carried ones with the deepest carry depths, some that are symbolic all the way, a positional one."""
     below = _at(run, tau).query("not own")
-    seen = below["positional_score"].notna().groupby([below[name] for name in HEAD]).all()
-    heads = run.at(tau).join(seen.rename("seen"), on=HEAD)
+    drawn_heads = below["positional_score"].notna().groupby([below[name] for name in HEAD]).all()
+    heads = run.at(tau).join(drawn_heads.rename("seen"), on=HEAD)
     heads = heads.sort_values(["seen", "swapped_mass"], ascending=False, kind="stable")
     deepest = heads.sort_values("stays_at", ascending=False, kind="stable")
     deepest = deepest[deepest["stays_at"].notna()]
     all_the_way = heads["seen"] & heads["head_class"].eq("symbolic") & heads["stays_at"].isna()
-    found: list[tuple[int, int]] = []
+    table: list[tuple[int, int]] = []
     for group, most in (
         (deepest[deepest["head_class"] == "carried"], 3),
         (heads[all_the_way], 2),
@@ -200,9 +200,9 @@ def telling_heads(run: SwapDepths, tau: float | None = None) -> list[tuple[int, 
         (deepest, TELLING),
         (heads, TELLING),
     ):
-        new = [head for head in group[HEAD].itertuples(index=False, name=None) if head not in found]
-        found += new[: min(most, TELLING - len(found))]
-    return sorted((int(layer), int(head)) for layer, head in found)
+        new = [head for head in group[HEAD].itertuples(index=False, name=None) if head not in table]
+        table += new[: min(most, TELLING - len(table))]
+    return sorted((int(layer), int(head)) for layer, head in table)
 
 
 def _title(head: tuple[int, int], row: pd.Series) -> str:
@@ -215,8 +215,8 @@ def _title(head: tuple[int, int], row: pd.Series) -> str:
 
 
 def _curve(axes: Axes, curves: pd.DataFrame, head: tuple[int, int]) -> None:
-    mine = (curves["layer"] == head[0]) & (curves["head"] == head[1])
-    rows = curves[mine & (curves["own"] | (curves["depth"] < head[0]))].sort_values("depth")
+    of_head = (curves["layer"] == head[0]) & (curves["head"] == head[1])
+    rows = curves[of_head & (curves["own"] | (curves["depth"] < head[0]))].sort_values("depth")
     axes.axvline(head[0], color=INK, linewidth=0.8, linestyle=":", label="its own layer")
     rows = rows.set_index("depth").reindex(range(head[0] + 1))  # a depth that was not run breaks the line
     for name, hue in SCORE_COLOURS.items():
@@ -266,8 +266,8 @@ def depth_ends(run: SwapDepths | Profile, tau: float | None = None) -> Figure:
 
 def _ends_in_the_plane(run: SwapDepths | Profile, heads: pd.DataFrame, null: pd.DataFrame) -> Figure:
     pure = heads[heads["head_class"].isin(["symbolic", "carried"])]
-    told = pure[pure[INPUT_SCORES[0]].notna()]
-    kinds = [class_words(*pair) for pair in zip(told["head_class"], told["input_class"], strict=True)]
+    tested = pure[pure[INPUT_SCORES[0]].notna()]
+    kinds = [class_words(*pair) for pair in zip(tested["head_class"], tested["input_class"], strict=True)]
     groups = {
         "carried": "carried",
         "symbolic": "symbolic, also in the prompt",
@@ -283,7 +283,10 @@ def _ends_in_the_plane(run: SwapDepths | Profile, heads: pd.DataFrame, null: pd.
                 *permuted[INPUT_SCORES].to_numpy().T, s=16, color=NULL, marker=".", linewidths=0, label=label
             )
         for name, label in groups.items():
-            kind, rows = name.split()[0], told[np.array([one == name for one in kinds], dtype=bool)]
+            kind, rows = (
+                name.split()[0],
+                tested[np.array([kind_words == name for kind_words in kinds], dtype=bool)],
+            )
             style = {"color": CLASS_COLOURS[kind], "alpha": 0.85 if name == kind else 0.45}
             for row in rows.to_dict("records"):
                 axes.annotate(
@@ -303,8 +306,8 @@ def _ends_in_the_plane(run: SwapDepths | Profile, heads: pd.DataFrame, null: pd.
             )
         square(axes)
         axes.set_title(f"{token_text(run.name, 34)}\n{len(pure)} pure symbolic heads", loc="left")
-        if len(told) < len(pure):
-            axes.scatter([], [], color=THIN, label=f"{len(pure) - len(told)} without a verdict")
+        if len(tested) < len(pure):
+            axes.scatter([], [], color=THIN, label=f"{len(pure) - len(tested)} without a verdict")
         lines = "lines: from swaps at the head's own layer\nto the permuted prompt"
         under(axes, title=lines, alignment="left")
     return figure
@@ -342,8 +345,8 @@ def _null_ends(run: SwapDepths | Profile, tau: float | None) -> pd.DataFrame:
     if run.null_name is None:
         return pd.DataFrame(columns=[*HEAD, *SCORES, *INPUT_SCORES])
     if isinstance(run, Profile):
-        found = run.nulls_at(tau)
-        return found if "input_class" in found else found.assign(**dict.fromkeys(INPUT_SCORES, np.nan))
+        table = run.nulls_at(tau)
+        return table if "input_class" in table else table.assign(**dict.fromkeys(INPUT_SCORES, np.nan))
     rows = run.null_prompts[run.null_prompts["tau"] == _tau(run, tau)]
     own, first = (
         part.groupby(["draw", *HEAD])[SCORES].mean()
@@ -375,12 +378,12 @@ def writer_graph(run: SwapDepths) -> Figure:
     A line is drawn where silencing that one head takes more of the place than the same layer's other heads do, beyond doubt; it is
     as wide as the effect. Beside a reader stands what silencing all positional heads below it does.
     """
-    found = run.writers_summary()
-    if not len(found):
+    table = run.writers_summary()
+    if not len(table):
         raise RotoscopeError(
             NOBODY if "writers" in run.tables else "who writes a place was not asked: depths(..., writers=True)"
         )
-    single = found[found["condition"] == ONE]
+    single = table[table["condition"] == ONE]
     edges = run.writer_graph()
     writing = set(edges[["layer", "head"]].itertuples(index=False, name=None))
     writers = single[["layer", "head"]].drop_duplicates().sort_values(["layer", "head"])
@@ -389,7 +392,7 @@ def writer_graph(run: SwapDepths) -> Figure:
         for layer, rows in writers.groupby("layer")
         for place, head in enumerate(rows["head"][::-1])
     }
-    readers = found[READER].drop_duplicates().itertuples(index=False, name=None)
+    readers = table[READER].drop_duplicates().itertuples(index=False, name=None)
     right = {reader: (3.0, height) for reader, height in _spread(sorted(readers)).items()}
     tall = max(height for _, height in (*left.values(), *right.values()))
     with drawing(TEXT_WIDTH, max(3.2, 0.24 * tall + 1.6)) as (figure, [axes]):
@@ -414,7 +417,7 @@ def writer_graph(run: SwapDepths) -> Figure:
                     f"{layer}:{head}", place, (0, 5), textcoords="offset points", fontsize=SMALLEST, ha="center"
                 )
         for reader, place in right.items():
-            text = "{}:{}".format(*reader) + _all_below(found, reader)
+            text = "{}:{}".format(*reader) + _all_below(table, reader)
             axes.annotate(
                 text, place, (8, 0), textcoords="offset points", fontsize=SMALLEST, va="center", color=INK
             )
@@ -442,9 +445,9 @@ def _spread(readers: list[tuple[int, int]]) -> dict[tuple[int, int], float]:
     return heights
 
 
-def _all_below(found: pd.DataFrame, reader: tuple[int, int]) -> str:
-    rows = found[
-        (found["condition"] == ALL) & (found[READER[0]] == reader[0]) & (found[READER[1]] == reader[1])
+def _all_below(table: pd.DataFrame, reader: tuple[int, int]) -> str:
+    rows = table[
+        (table["condition"] == ALL) & (table[READER[0]] == reader[0]) & (table[READER[1]] == reader[1])
     ]
     if not len(rows):
         return ""

@@ -22,11 +22,11 @@ def depths_tab(page_run: PageRun) -> Tab | None:
         curves = run.curves[~run.curves["own"] & (run.curves["tau"] == tau)]
         wide = curves.pivot(index=["layer", "head"], columns="depth")
         wide = wide.reindex(pd.MultiIndex.from_frame(heads))
-        one: Tab = {name: column(heads[name]) for name in heads}
+        tab_at_tau: Tab = {name: column(heads[name]) for name in heads}
         for name in (*SCORES, *ENDS, "covered_share"):
-            one[name] = packed(wide[name].reindex(columns=depths).to_numpy(dtype=float).ravel(), 16)
+            tab_at_tau[name] = packed(wide[name].reindex(columns=depths).to_numpy(dtype=float).ravel(), 16)
         title = "Heads that follow at their own layer and stay in place below it (positional / symbolic)"
-        tab["at"].append(one | {"turning": table(run.turning(tau), title, most=None)})
+        tab["at"].append(tab_at_tau | {"turning": table(run.turning(tau), title, most=None)})
     return tab
 
 
@@ -44,8 +44,8 @@ def writers_tab(page_run: PageRun) -> Tab | None:
     pairs = {
         name: [f"{layer}:{head}" for layer, head in single[keys].to_numpy()] for name, keys in names.items()
     }
-    told = set(map(tuple, edges[[*READER, "layer", "head"]].to_numpy()))
-    beyond = [tuple(row) in told for row in single[[*READER, "layer", "head"]].to_numpy()]
+    edge_keys = set(map(tuple, edges[[*READER, "layer", "head"]].to_numpy()))
+    beyond = [tuple(row) in edge_keys for row in single[[*READER, "layer", "head"]].to_numpy()]
     title = "What carried heads lose of their place without positional heads below them"
     note = (
         "Effect: what the positional score loses and the symbolic score gains with the prompt permuted, in the mean; 1: the head "

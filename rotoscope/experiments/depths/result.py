@@ -158,21 +158,21 @@ class SwapDepths(ScoredRun):
         """One row per (layer, own, depth): mean scores over heads and prompts; of the null, where all its heads were run."""
         tau = self.tau_or_first(tau)
         keys = ["layer", "own", "depth"]
-        found = self.prompts[self.prompts["tau"] == tau].groupby(keys)[SCORES].mean()
+        means = self.prompts[self.prompts["tau"] == tau].groupby(keys)[SCORES].mean()
         null = self.null_prompts
         if len(null):
             groups = null[null["tau"] == tau].groupby(keys)
             heads = groups[["draw", "head"]].apply(lambda rows: len(rows.drop_duplicates()))
-            whole = heads == null["draw"].nunique() * null.groupby("layer")["head"].nunique().reindex(
+            complete = heads == null["draw"].nunique() * null.groupby("layer")["head"].nunique().reindex(
                 heads.index, level="layer"
             )
-            found = found.join(groups[SCORES].mean()[whole].add_prefix("null_"))
-        return found.reset_index()
+            means = means.join(groups[SCORES].mean()[complete].add_prefix("null_"))
+        return means.reset_index()
 
     def at(self, tau: float | None = None) -> pd.DataFrame:
         """`turns` at one tau (default: the first)."""
-        wanted = self.tau_or_first(tau)
-        return self.turns[self.turns["tau"] == wanted].reset_index(drop=True)
+        chosen_tau = self.tau_or_first(tau)
+        return self.turns[self.turns["tau"] == chosen_tau].reset_index(drop=True)
 
     def by_leaning(self, tau: float | None = None) -> pd.DataFrame:
         """`at`, with the heads of a layer in the order in which they stay in place over all depths, the first most."""
@@ -233,24 +233,24 @@ class SwapDepths(ScoredRun):
 
     def caveats(self) -> list[str]:
         """What a reader must know before trusting the numbers."""
-        found = []
+        sentences = []
         if not len(self.null_prompts):
-            found.append(NO_NULL)
+            sentences.append(NO_NULL)
         if self.prompts["prompt"].nunique() == 1:
-            found.append(ONE_PROMPT)
-        found += at_their_layer(self.at(), "--at 0")
+            sentences.append(ONE_PROMPT)
+        sentences += at_their_layer(self.at(), "--at 0")
         table = self.curves
         thin = table[~table["own"] & (table["tau"] == self.taus[0]) & table["positional_score"].isna()]
         few = len(thin[["layer", "head"]].drop_duplicates())
         if few:
             heads = "1 head has" if few == 1 else f"{few} heads have"
-            found.append(
+            sentences.append(
                 f"{heads} no verdict at some depths: the swaps that were run hold half of their weight on fewer than "
                 f"{COVERED_PROMPTS} prompts; run more swaps (--swaps)"
             )
         if "writers" in self.tables and not len(self.writers):
-            found.append(NOBODY)
-        return found
+            sentences.append(NOBODY)
+        return sentences
 
     def __repr__(self) -> str:
         counts = ", ".join(self.summary().counted.values())

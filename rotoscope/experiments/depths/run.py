@@ -64,29 +64,29 @@ def depths(
     positional heads below them are silenced, and random ones beside (`writers_summary` and `writer_graph` of the result).
     Other settings are fields of `DepthsSettings`; everything else is as for `rs.profile`.
     """
-    wanted = DepthsSettings.make(settings, **changes)
+    chosen = DepthsSettings.make(settings, **changes)
     shown = as_prompts(prompts, tokens, blocks)
     subject = load(subject)
-    check_null(subject, wanted.null)
+    check_null(subject, chosen.null)
     layers = int(subject.model.config.get_text_config().num_hidden_layers)
-    depths_below = wanted.depths(layers)
+    depths_below = chosen.depths(layers)
     seed = shown.settings.get("seed", 0) if seed is None else seed
     SEED.check("seed", seed)
-    described = subject_settings(subject, shown) | wanted.stored() | {"seed": seed}
+    described = subject_settings(subject, shown) | chosen.stored() | {"seed": seed}
     run = Run(SwapDepths, described, out, overwrite=overwrite, device=subject.device.type)
     if run.finished is not None:
         return run.finished
     run.record.warnings += subject.caveats
     reader = HeadReader(subject.model, identity=described["fingerprint"])
     run.record.warnings += reader.warnings
-    _check_size(reader, shown, wanted, out)
-    locates = CARRY in wanted.at
+    _check_size(reader, shown, chosen, out)
+    locates = CARRY in chosen.at
     runs = Reruns(reader, enters=any(depths_below) or locates)
-    most = most_tokens(subject, wanted)
+    most = most_tokens(subject, chosen)
     halving = Halving(run.record.warnings)
-    swapping = Swapping(depths_below, wanted.swaps, taus=wanted.tau, most_tokens=most, halving=halving)
+    swapping = Swapping(depths_below, chosen.swaps, taus=chosen.tau, most_tokens=most, halving=halving)
     work = batches(shown, "last", most)
-    draws = range(wanted.null_draws if wanted.null == "random" else 0)
+    draws = range(chosen.null_draws if chosen.null == "random" else 0)
     single = batches(shown, "last", 1)  # prompt by prompt: a stopped run has less to do again
     with progress_bar("swapping", (1 + len(draws)) * len(shown), show_progress) as bar:
         for batch in single:
@@ -102,15 +102,15 @@ def depths(
         real = run.result.prompts
         first = calibration_batches(shown, "last", most)
         for null in make_nulls(
-            subject, reader, wanted.null, missing, real[real["own"]], first, seed=seed, halving=halving
+            subject, reader, chosen.null, missing, real[real["own"]], first, seed=seed, halving=halving
         ):
-            rows = null_scores(null, work, swapping, gamma=wanted.gamma, everyone=wanted.null_heads == "all")
+            rows = null_scores(null, work, swapping, gamma=chosen.gamma, everyone=chosen.null_heads == "all")
             run.add(f"random-{null.draw}", {"null_prompts": pd.concat(rows, ignore_index=True)})
             bar.advance(len(shown))
         run.arrange()
     run.piece("examples", lambda: examples(reader, work[0], subject.tokenizer))
-    if wanted.writers:
-        _ask_writers(run, reader, work, wanted, swapping, seed, show_progress)
+    if chosen.writers:
+        _ask_writers(run, reader, work, chosen, swapping, seed, show_progress)
     return run.finish(
         subject=describe(subject, reader, described["fingerprint"]),
         proof=Proof(len(reader.proof), max([*reader.proof, runs.proof])),
@@ -150,39 +150,39 @@ def _ask_writers(
     run: Run[SwapDepths],
     reader: HeadReader,
     work: list[Batch],
-    wanted: DepthsSettings,
+    chosen: DepthsSettings,
     swapping: Swapping,
     seed: int,
     show_progress: bool | None,
 ) -> None:
     """Who writes the place of the carried heads that have been found; a piece of the run for every gate."""
-    found = run.result
-    readers, positional = readers_of(found, wanted.readers), positional_heads(found)
-    gates = plan_gates(readers, positional, reader.head_counts, wanted.controls, seed)
+    measured = run.result
+    readers, positional = readers_of(measured, chosen.readers), positional_heads(measured)
+    gates = plan_gates(readers, positional, reader.head_counts, chosen.controls, seed)
     if not gates:
         run.add("writers-00000", {"writers": empty_writers()})
         return
-    at_the_prompt = replace(swapping, depths=(0,), swaps=wanted.writer_swaps, taus=wanted.tau[:1])
+    at_the_prompt = replace(swapping, depths=(0,), swaps=chosen.writer_swaps, taus=chosen.tau[:1])
     writers = Writers(reader, work, gates, at_the_prompt)
     with progress_bar("silencing", len(gates), show_progress) as bar:
         for _ in writers.measure(run):
             bar.advance()
 
 
-def _check_size(reader: HeadReader, prompts: Prompts, wanted: DepthsSettings, out: str | Path | None) -> None:
+def _check_size(reader: HeadReader, prompts: Prompts, chosen: DepthsSettings, out: str | Path | None) -> None:
     """Raise TooLargeError where all swaps of one prompt, or the tables, cannot fit."""
     blocks = max(len(prompt.tokens) - 1 if prompt.blocks is None else len(prompt.blocks) for prompt in prompts)
     swaps = blocks * (blocks - 1) // 2
-    needed = 4 * max(reader.head_counts) * swaps * (SWAP_NUMBERS + len(wanted.tau))
+    needed = 4 * max(reader.head_counts) * swaps * (SWAP_NUMBERS + len(chosen.tau))
     less = "use prompts with fewer blocks"
     check_memory(f"one prompt with {swaps:,} swaps", needed, reader.device, less)
-    depths = wanted.depths(reader.layers)
+    depths = chosen.depths(reader.layers)
     own = sum(reader.head_counts)
     rows = own + sum(
         heads * sum(depth <= layer for depth in depths) for layer, heads in enumerate(reader.head_counts)
     )
-    if wanted.null == "random":
-        rows += wanted.null_draws * (rows if wanted.null_heads == "all" else own)
-    what = f"a table of {len(prompts):,} prompts at {len(depths)} depths"
+    if chosen.null == "random":
+        rows += chosen.null_draws * (rows if chosen.null_heads == "all" else own)
+    table_name = f"a table of {len(prompts):,} prompts at {len(depths)} depths"
     less = "use fewer prompts (--prompts), depths (--at) or draws (--null-draws)"
-    check_tables(what, ROW_BYTES * len(wanted.tau) * len(prompts) * rows, out, less)
+    check_tables(table_name, ROW_BYTES * len(chosen.tau) * len(prompts) * rows, out, less)

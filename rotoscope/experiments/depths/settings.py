@@ -59,12 +59,12 @@ class DepthsSettings(Settings):
     @classmethod
     def plain(cls, changes: dict[str, Any]) -> dict[str, Any]:
         """Depths as numbers, or a single one, will do in Python."""
-        found = dict(changes)
-        if "at" in found:
-            found["at"] = tuple(dict.fromkeys(str(depth) for depth in each(found["at"])))
-        if "tau" in found:
-            found["tau"] = each_tau(found["tau"])
-        return found
+        values = dict(changes)
+        if "at" in values:
+            values["at"] = tuple(dict.fromkeys(str(depth) for depth in each(values["at"])))
+        if "tau" in values:
+            values["tau"] = each_tau(values["tau"])
+        return values
 
     def __post_init__(self) -> None:
         check_tau(self.tau)
@@ -94,7 +94,9 @@ class DepthsSettings(Settings):
         """The depths below a head's own layer, in order; one that is beyond the model is refused."""
         if ALL in self.at:
             return tuple(range(layers))
-        found = sorted(int(depth) for depth in self.at if depth not in (OWN, CARRY))
-        if found and found[-1] >= layers:
-            raise RotoscopeError(f"depth {found[-1]} is beyond the model: its layers go from 0 to {layers - 1}")
-        return tuple(found)
+        values = sorted(int(depth) for depth in self.at if depth not in (OWN, CARRY))
+        if values and values[-1] >= layers:
+            raise RotoscopeError(
+                f"depth {values[-1]} is beyond the model: its layers go from 0 to {layers - 1}"
+            )
+        return tuple(values)

@@ -124,11 +124,13 @@ def turnover(
         "prompts": rows["prompt"].nunique(),
     }
     again = resampled_borders(rows, gamma)
-    found = np.array([one.layer for one in again if not np.isnan(one.layer)])
-    strengths = np.array([one.strength for one in again])
-    result["resamples_with_border"] = len(found) / len(again)
+    borders = np.array(
+        [resampled_border.layer for resampled_border in again if not np.isnan(resampled_border.layer)]
+    )
+    strengths = np.array([resampled_border.strength for resampled_border in again])
+    result["resamples_with_border"] = len(borders) / len(again)
     for end, quantile in zip(("low", "high"), INTERVAL, strict=True):
-        result[f"layer_{end}"] = float(np.quantile(found, quantile)) if len(found) else np.nan
+        result[f"layer_{end}"] = float(np.quantile(borders, quantile)) if len(borders) else np.nan
         result[f"strength_{end}"] = float(np.quantile(strengths, quantile))
     p_values = {"shuffled": _exact_p(best.strength, shuffled_strengths(at, follows))}
     for name, draws in _null_strengths(nulls, gamma).items():

@@ -56,11 +56,11 @@ def readers_of(run: SwapDepths, most: int) -> dict[Head, int]:
     carried = heads[heads["head_class"] == "carried"].sort_values(
         "swapped_mass", ascending=False, kind="stable"
     )
-    found = {}
+    collected = {}
     for layer, head, stays_at in carried[["layer", "head", "stays_at"]].head(most).itertuples(index=False):
         above = (depth for depth in run.depths if stays_at < depth < layer)
-        found[int(layer), int(head)] = min(above, default=int(layer))
-    return found
+        collected[int(layer), int(head)] = min(above, default=int(layer))
+    return collected
 
 
 def positional_heads(run: SwapDepths) -> list[Head]:
@@ -79,33 +79,33 @@ def plan_gates(
 ) -> Gates:
     """Every set of heads that is silenced, and what for; nothing silenced comes first. Empty where there is nobody to ask."""
     gates: Gates = {}
-    wanted: list[tuple[Silenced, list[Head]]] = []
+    groups: list[tuple[Silenced, list[Head]]] = []
     for below in sorted(set(readers.values())):
         same = tuple(reader for reader, its in readers.items() if its == below)
-        wanted.append((Silenced(ALL, same), [head for head in positional if head[0] < below]))
+        groups.append((Silenced(ALL, same), [head for head in positional if head[0] < below]))
     layers: dict[int, list[Head]] = {}
     for head in positional:
         layers.setdefault(head[0], []).append(head)
     above = {
         layer: tuple(reader for reader, below in readers.items() if layer < below) for layer in sorted(layers)
     }
-    wanted += [
+    groups += [
         (Silenced(LAYER, above[layer], layer), layers[layer]) for layer in above if len(layers[layer]) > 1
     ]
-    wanted += [
+    groups += [
         (Silenced(ONE, above[layer], layer, head[1]), [head]) for layer in above for head in layers[layer]
     ]
-    wanted = [(what, heads) for what, heads in wanted if what.readers and heads]
-    if wanted:
+    groups = [(purpose, heads) for purpose, heads in groups if purpose.readers and heads]
+    if groups:
         gates[frozenset()] = [Silenced(NONE, tuple(readers))]
     drawn = set()
-    for what, heads in wanted:
-        gates.setdefault(frozenset(heads), []).append(what)
+    for purpose, heads in groups:
+        gates.setdefault(frozenset(heads), []).append(purpose)
         # Single heads of a layer share their controls.
-        group = replace(what, head=-1)
+        group = replace(purpose, head=-1)
         if group not in drawn:
             drawn.add(group)
-            dice = random.Random(f"{seed} {what.condition} {what.layer} {len(heads)}")
+            dice = random.Random(f"{seed} {purpose.condition} {purpose.layer} {len(heads)}")
             for draw, chosen in enumerate(control_sets(heads, positional, head_counts, controls, dice)):
                 gates.setdefault(chosen, []).append(replace(group, draw=draw))
     return gates
@@ -123,7 +123,7 @@ def control_sets(
     Heads that are not positional are taken first; only where a layer has too few, positional ones fill up. Where layers are
     taken whole there is no other set, and where heads are few there are fewer sets than were asked for.
     """
-    seen = {frozenset(heads)}
+    earlier = {frozenset(heads)}
     for _ in range(TRIES * count):
         drawn: set[Head] = set()
         for layer in sorted({layer for layer, _ in heads}):
@@ -134,10 +134,10 @@ def control_sets(
             dice.shuffle(others)
             dice.shuffle(rest)
             drawn |= set((others + rest)[:number])
-        if frozenset(drawn) not in seen:
-            seen.add(frozenset(drawn))
+        if frozenset(drawn) not in earlier:
+            earlier.add(frozenset(drawn))
             yield frozenset(drawn)
-        if len(seen) > count:
+        if len(earlier) > count:
             return
 
 
@@ -170,18 +170,23 @@ class Writers:
                 for batch in self.work
                 for k in range(len(batch.prompts))
             ]
-        found = []
+        collected = []
         with gated(self.runs.reader, Gate(heads=heads)):
             for chosen in self._chosen:
                 now, kept = chosen.begun_again(self.runs)
                 rows = now.scores(self.runs, kept, self.swapping)
-                found.append(rows[~rows["own"]])
-        rows = pd.concat(found).rename(columns={"layer": "reader_layer", "head": "reader_head"})
+                collected.append(rows[~rows["own"]])
+        rows = pd.concat(collected).rename(columns={"layer": "reader_layer", "head": "reader_head"})
         columns = ["prompt", "input_id", "reader_layer", "reader_head", *SCORES, "covered_share"]
         tables = []
-        for what in self.gates[heads]:
-            of = pd.MultiIndex.from_frame(rows[["reader_layer", "reader_head"]]).isin(what.readers)
-            about = {"condition": what.condition, "layer": what.layer, "head": what.head, "draw": what.draw}
+        for purpose in self.gates[heads]:
+            of = pd.MultiIndex.from_frame(rows[["reader_layer", "reader_head"]]).isin(purpose.readers)
+            about = {
+                "condition": purpose.condition,
+                "layer": purpose.layer,
+                "head": purpose.head,
+                "draw": purpose.draw,
+            }
             silenced = " ".join(f"{layer}:{head}" for layer, head in sorted(heads))
             tables.append(rows.loc[of, columns].assign(**about, silenced=silenced))
         return {"writers": pd.concat(tables, ignore_index=True)}

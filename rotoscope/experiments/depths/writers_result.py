@@ -48,8 +48,8 @@ def summarise_writers(rows: pd.DataFrame) -> pd.DataFrame:
 
 def edges_of(summary: pd.DataFrame) -> pd.DataFrame:
     """Writer and reader where silencing the one head takes more of the place than its controls do; the largest effect first."""
-    told = (summary["condition"] == ONE) & (summary["verdict"] == BEYOND)
-    edges = summary[told]
+    is_edge = (summary["condition"] == ONE) & (summary["verdict"] == BEYOND)
+    edges = summary[is_edge]
     edges = edges[edges["effect"] > edges["null_value"]] if len(edges) else edges
     return edges.sort_values("effect", ascending=False, kind="stable").reset_index(drop=True)
 
@@ -68,23 +68,23 @@ def _of_reader(rows: pd.DataFrame) -> pd.DataFrame:
     [untouched] = leaning.index[condition == NONE]
     effects = leaning - leaning.loc[untouched]
     counts = rows.drop_duplicates(keys).set_index(keys)["silenced"].str.split().str.len()
-    found, figures = [], []
+    summaries, figures = [], []
     for key in effects.index[(draw < 0) & (condition != NONE)]:
         effect = effects.loc[key].to_numpy(dtype=float)
         [low], [high] = mean_interval(effect[:, None], (-1.0, 1.0))
         error = effect.std(ddof=1) / np.sqrt(len(effect)) if len(effect) > 1 else np.nan
         beside = effects[(condition == key[0]) & (layer == key[1]) & (draw >= 0)]
         scores = {
-            f"{score}{when}": wide.loc[at].mean()
+            f"{score}{suffix}": wide.loc[at].mean()
             for score, wide in zip(SCORES, (stays, follows), strict=True)
-            for when, at in (("_before", untouched), ("", key))
+            for suffix, at in (("_before", untouched), ("", key))
         }
         measured = {"effect": effect.mean(), "low": low, "high": high, "prompts": len(effect)}
-        where = dict(zip(WHERE, key, strict=False))
-        found.append(about | where | {"silenced": int(counts[key])} | scores | measured)
+        position = dict(zip(WHERE, key, strict=False))
+        summaries.append(about | position | {"silenced": int(counts[key])} | scores | measured)
         figures.append(Figure(float(effect.mean()), float(error), beside.mean(axis=1).tolist()))
     beside = pd.DataFrame([asdict(verdict) for verdict in verdicts(figures)])
-    return pd.concat([pd.DataFrame(found), beside], axis=1)
+    return pd.concat([pd.DataFrame(summaries), beside], axis=1)
 
 
 def writers_in_words(summary: pd.DataFrame) -> pd.DataFrame:
@@ -95,7 +95,7 @@ def writers_in_words(summary: pd.DataFrame) -> pd.DataFrame:
     rows = [
         {
             "reader": f"{row['reader_layer']}:{row['reader_head']}",
-            "silenced": _who(row),
+            "silenced": _silenced_words(row),
             "heads": row["silenced"],
             "positional": row["positional_score"],
             "symbolic": row["symbolic_score"],
@@ -111,7 +111,7 @@ def writers_in_words(summary: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _who(row: dict[Hashable, Any]) -> str:
+def _silenced_words(row: dict[Hashable, Any]) -> str:
     if row["condition"] == ONE:
         return f"{row['layer']}:{row['head']}"
     return "all below" if row["condition"] == ALL else f"layer {row['layer']}"
