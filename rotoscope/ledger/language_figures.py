@@ -200,10 +200,11 @@ def figures_of(scores: HeadArrays, *, shuffles: bool = True) -> dict[str, float]
         "positional decline": float(np.median(positional[early]) - np.median(positional[~early])),
         "symbolic rise": float(np.median(symbolic[~early]) - np.median(symbolic[early])),
     }
+    figures |= _chosen_heads(scores)
+    if shuffles:
+        figures[P_VALUE] = shuffled_p(positional, symbolic)
     if scores.norms is not None:
-        figures |= _chosen_heads(scores) | _plane_figures(scores, positional, symbolic)
-        if shuffles:
-            figures[P_VALUE] = shuffled_p(positional, symbolic)
+        figures |= _plane_figures(scores, positional, symbolic)
     return figures
 
 
@@ -219,7 +220,6 @@ def _chosen_heads(scores: HeadArrays) -> dict[str, float]:
 
     In the swap that weighs most the larger weight stays where it was exactly when the positional cosine is the larger one.
     """
-    assert scores.alike is not None
     lean = scores.positional - scores.symbolic
     stays, follows, alike = [], [], []
     for chosen in (scores.even, ~scores.even):
@@ -231,7 +231,8 @@ def _chosen_heads(scores: HeadArrays) -> dict[str, float]:
         symbolic = int(np.where(looking, means, np.inf).argmin())
         stays.append(lean[~chosen, positional] > 0)
         follows.append(lean[~chosen, symbolic] < 0)
-        alike.append(scores.alike[~chosen, positional])
+        if scores.alike is not None:
+            alike.append(scores.alike[~chosen, positional])
     means_of = {"peak stays": stays, "peak follows": follows, "keys alike": alike}
     return {name: float(np.concatenate(parts).mean()) for name, parts in means_of.items() if parts}
 
