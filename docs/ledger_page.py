@@ -44,6 +44,8 @@ def note_earlier_verdicts(ledger: Ledger) -> None:
             if changed and "was" not in words:
                 text = text.replace(f"[{name}]\n", f'[{name}]\nwas = "{pinned[name]["verdict"]}"\n')
         file.write_text(text, "utf-8")
+    claim_words.cache_clear()
+    ledger.rows["was"] = [claim_words().get(name, {}).get("was", "") for name in ledger.rows["id"]]
 
 
 def section(page: str, name: str, text: str) -> str:
