@@ -234,7 +234,7 @@ class WatchedPrompts:
     ) -> pd.DataFrame:
         """Fresh models with logits as large as the model's are at this step."""
         calibration = calibration_batches(self.prompts, "last", most_tokens(subject, self.settings))
-        draws, parts = range(self.settings.null_draws), []
+        draws, parts = range(self.settings.null_draws or 0), []
         for null in make_nulls(
             subject, reader, "random", draws, scored, calibration, seed=self.seed, halving=self.halving
         ):

@@ -15,6 +15,7 @@ from transformers import AutoModelForCausalLM, BitsAndBytesConfig, LlamaConfig
 
 import rotoscope as rs
 from rotoscope.errors import ModelError, RotoscopeError, RunError
+from rotoscope.experiments.profile import nulls as profile_nulls
 from rotoscope.measures import null as nulls
 from rotoscope.measures.batches import batches
 from rotoscope.measures.null import make_nulls, null_seed
@@ -316,3 +317,13 @@ def test_of_two_nulls_the_one_that_can_be_made_is_made(monkeypatch: pytest.Monke
     found = rs.profile(model, tokens=tokens(2, 8), null="both", null_draws=1, examples=False)
     assert found.null_name == "gaussian"
     assert any(caveat.startswith("no random null: ") for caveat in found.run.warnings)
+
+
+@pytest.mark.parametrize(("most", "draws"), [(10**10, 39), (100, 19)])
+def test_quick_draws_are_made_more_often(most: int, draws: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profile_nulls, "QUICK_DRAW", most)
+    subject = rs.load((tiny("llama", num_hidden_layers=1), None))
+    assert profile_nulls.usual_draws(subject, rs.tasks.from_tokens(tokens(2, 8))) == draws
+    found = rs.profile(subject, tokens=tokens(2, 8), null="gaussian", examples=False)
+    assert found.run.settings["null_draws"] == draws
+    assert found.nulls["draw"].nunique() == draws

@@ -26,6 +26,9 @@ from rotoscope.runs.run import Run, put_together
 from rotoscope.stats.aggregate import permuted_rows
 from rotoscope.tasks.prompt import Prompts
 
+QUICK_DRAW = 10**10
+"""Weights times tokens of a draw that takes up to about a second."""
+
 
 def null_passes(
     run: Run[Profile],
@@ -41,7 +44,7 @@ def null_passes(
     halving: Halving,
 ) -> None:
     """Every draw of one null on the same prompts; what an earlier try finished is not made again."""
-    draws = range(wanted.null_draws)
+    draws = range(wanted.null_draws or 0)
     kept = {draw: kept_prompts(run, _null_stem(name, draw)) for draw in draws}
     permutes = bool(wanted.input_swaps) and name == "random"
     others = {
@@ -83,6 +86,12 @@ def null_passes(
             everything = batches(shown, wanted.positions, most)
             run.piece(key, partial(_permuted_null, run, nulls[0], everything, swapping, wanted.gamma))
         nulls.clear()  # a random model goes before the next is made
+
+
+def usual_draws(subject: Subject, prompts: Prompts) -> int:
+    """39 draws where one takes up to about a second on two cores, by its weights and tokens, else 19: fewer decide nothing."""
+    weights = sum(weight.numel() for weight in subject.model.parameters())
+    return 39 if weights * sum(len(prompt.tokens) for prompt in prompts) <= QUICK_DRAW else 19
 
 
 def one_by_one(drawn: Iterator[Null]) -> Iterator[list[Null]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from rotoscope.errors import BlockError, ModelError, RotoscopeError, TaskError
 from rotoscope.experiments.depths.swaps import paired_scores, staying_heads
 from rotoscope.experiments.known_heads import scores_of_heads, usual_prompts
 from rotoscope.experiments.profile.examples import examples
-from rotoscope.experiments.profile.nulls import null_passes, permuted, swapping_of
+from rotoscope.experiments.profile.nulls import null_passes, permuted, swapping_of, usual_draws
 from rotoscope.experiments.profile.result import Profile
 from rotoscope.experiments.profile.settings import ProfileSettings
 from rotoscope.experiments.profile.sizes import check_profile
@@ -74,6 +75,8 @@ def profile(
     subject = load((subject, tokenizer) if tokenizer is not None else subject)
     shown = as_prompts(prompts, tokens, blocks, subject)
     nulls, refused = _possible_nulls(subject, chosen)
+    if nulls and chosen.null_draws is None:
+        chosen = replace(chosen, null_draws=usual_draws(subject, shown))
     seed = shown.settings.get("seed", 0) if seed is None else seed
     SEED.check("seed", seed)
     described = subject_settings(subject, shown) | chosen.stored() | {"seed": seed}
@@ -93,7 +96,7 @@ def profile(
     if known:
         run.piece("known", lambda: {"known_heads": scores_of_heads(reader, known, subject.tokenizer)})
     for null in nulls:
-        with progress_bar(f"{null} null", chosen.null_draws * len(shown), show_progress) as bar:
+        with progress_bar(f"{null} null", (chosen.null_draws or 0) * len(shown), show_progress) as bar:
             null_passes(run, subject, reader, chosen, null, shown, scoring, seed, bar, known, halving)
         run.arrange()
     if chosen.input_swaps:

@@ -47,8 +47,9 @@ class ProfileSettings(Settings):
     """With frequencies: only of these heads, written layer:head as in 18:6,20:4."""
     null: Literal["none", "random", "gaussian", "both"] = "none"
     """What stands beside every figure: a randomly initialised model, Gaussian keys, both, or nothing."""
-    null_draws: int = 19
-    """How often the null is drawn, each time with a seed of its own; to say that a figure is beyond the null takes 19."""
+    null_draws: int | None = None
+    """How often each null is drawn; to say that a figure is beyond the null takes 19. By default 39 where a draw takes up to
+    about a second, otherwise 19."""
     examples: bool = True
     """Keep the first prompt and every head's attention on it, before and after swaps, with vectors in its dominant plane."""
     input_swaps: int = 0
@@ -72,7 +73,7 @@ class ProfileSettings(Settings):
             raise RotoscopeError(
                 f"tau must be a number, found the text '{plain['tau']}': write tau=1e-4 without quotes"
             )
-        if "null_draws" in plain and "null" not in plain:
+        if plain.get("null_draws") is not None and "null" not in plain:
             plain["null"] = "random"
         if "tau" in plain:
             plain["tau"] = each_tau(plain["tau"])
@@ -91,7 +92,7 @@ class ProfileSettings(Settings):
         super().__post_init__()
         if self.heads is not None and not self.frequencies:
             raise RotoscopeError("heads are named for single frequencies: give --frequencies too")
-        usual = (type(self).null_draws, 1)  # now, and in runs of earlier versions
+        usual = (None, 1, 5, 19)  # now, and in runs of earlier versions
         if self.null == "none" and self.null_draws not in usual:
             raise RotoscopeError("--null-draws means nothing without a null")
 

@@ -28,7 +28,7 @@ def check_profile(
 ) -> None:
     """Raise TooLargeError for a profile of which one prompt, or the tables, cannot fit."""
     check_one_prompt(reader, prompts, settings)
-    draws = settings.null_draws * len(settings.nulls)
+    draws = (settings.null_draws or 0) * len(settings.nulls)
     size_words = f"the tables of a profile of {len(prompts):,} prompts and {draws} draws of the null"
     less = "use fewer prompts (--prompts), draws (--null-draws) or queries"
     check_tables(size_words, (1 + draws) * table_bytes(reader, prompts, settings), out, less)
