@@ -169,6 +169,9 @@ def test_claims_are_judged_by_the_rules() -> None:
     assert made([("followers from it on", 1.0)]).claims()["verdict"][1] == "does not hold"
     assert made([("symbolic heads that stay below", 3.0)]).claims()["verdict"][2] == "does not hold"
     assert made(CAUSES, controls=5).claims()["verdict"][1:3].tolist() == ["does not hold"] * 2
+    alone = made(CAUSES)
+    del alone.tables["null_permuted"]
+    assert alone.claims()["verdict"][0] == "undecided"
     silent = made(CAUSES)
     del silent.tables["frequencies"], silent.tables["causes"]
     assert silent.claims()["verdict"].tolist() == ["holds", "not asked", "not asked", "not asked"]

@@ -238,7 +238,10 @@ class TurnoverStudy(SavedRun):
             f"{row.size} facts: layer {row.turnover_layer:.0f}, strength {row.strength:.2f}, {row.verdict}"
             for row in rows.itertuples()
         )
-        return "a turnover layer exists", value, _holds((rows["verdict"] == FOUND).tolist())
+        verdict = _holds((rows["verdict"] == FOUND).tolist())
+        if verdict == "does not hold" and (rows["verdict"] == UNDECIDED).any():
+            verdict = UNDECIDED
+        return "a turnover layer exists", value, verdict
 
     def _carry(self) -> list[tuple[str, str, str]]:
         """Silenced heads cost more than each of at least 19 random sets; heads that stay must cost no more than one of them."""
