@@ -43,16 +43,9 @@ NOT_COMPUTED_WITH = frozenset(
 """Settings of a configuration, besides those that all have, that no forward pass looks at."""
 
 
-MARKED = 256
-"""Numbers of every tensor by which changed weights are noticed."""
-
-
-def model_identity(model: Any, weights: str | None = None) -> str:
-    """The same for two models that compute the same from all tokens, as far as their weights and settings can tell.
-
-    `weights` is their `weights_identity`, where it is known.
-    """
-    digest = hashlib.sha256((weights_identity(model) if weights is None else weights).encode())
+def model_identity(model: Any) -> str:
+    """The same for two models that compute the same from all tokens, as far as their weights and settings can tell."""
+    digest = hashlib.sha256(weights_identity(model).encode())
     digest.update(type(model).__name__.encode())
     digest.update(json.dumps(_computed_with(model.config.to_dict()), sort_keys=True, default=str).encode())
     for line in (*_rotary_scales(model), *foreign_hooks(model)):
@@ -80,22 +73,6 @@ def weights_identity(model: nn.Module) -> str:
     for part in sums:
         digest.update(next(fetched[part.device]).numpy().tobytes())
     return digest.hexdigest()[:DIGITS]
-
-
-def weights_mark(model: nn.Module) -> tuple[Any, ...]:
-    """Changes with the weights, and is had in a moment: where every tensor is, how often it was written to, and a few numbers.
-
-    Torch counts what is written to a tensor, but for what goes through its `data`; the numbers are there for that.
-    """
-    places, samples = [], dict[torch.device, list[Tensor]]()
-    for name, tensor in (*weights(model), *buffers(model)):
-        flat = tensor.detach().reshape(-1)
-        version = -1 if tensor.is_inference() else tensor._version
-        places.append((name, tensor.data_ptr(), version, tuple(tensor.shape), tensor.dtype))
-        sample = flat[:: max(1, len(flat) // MARKED)][:MARKED].double()
-        samples.setdefault(tensor.device, []).append(sample)
-    numbers = {str(device): torch.cat(parts).cpu().numpy().tobytes() for device, parts in samples.items()}
-    return tuple(places), tuple(sorted(numbers.items()))
 
 
 def tokenizer_identity(tokenizer: Any) -> str:

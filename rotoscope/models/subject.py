@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from rotoscope.errors import ModelError
-from rotoscope.models.identity import hook_warnings, model_identity, weights_identity, weights_mark
-from rotoscope.models.offloading import computes_on, each_once, not_loaded, offloads, weights
+from rotoscope.models.identity import hook_warnings, model_identity, weights_identity
+from rotoscope.models.offloading import computes_on, each_once, not_loaded, weights
 from rotoscope.models.reader import HeadReader
 from rotoscope.shapes import Float, Tensor
 
@@ -37,8 +37,8 @@ class Subject:
 
     @property
     def fingerprint(self) -> str:
-        """Which model this is, as it is now: see `identity`. Weights are summed up anew where they may have been changed."""
-        return model_identity(self.model, self.weights_fingerprint)
+        """Which model this is, as it is now: see `identity`. Computed anew each time, since weights may have been changed."""
+        return model_identity(self.model)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -49,13 +49,7 @@ class Subject:
     @property
     def weights_fingerprint(self) -> str:
         """The same of the weights alone, for checkpoints of one training."""
-        if offloads(self.model):  # to look at weights would bring all of them in
-            return weights_identity(self.model)
-        mark = weights_mark(self.model)
-        if self._kept.get("mark") != mark:
-            self._kept["identity"], self._kept["mark"] = weights_identity(self.model), mark
-        identity: str = self._kept["identity"]
-        return identity
+        return weights_identity(self.model)
 
     @property
     def caveats(self) -> list[str]:
@@ -68,14 +62,14 @@ class Subject:
         `prove` and `identity` as for `HeadReader`.
         """
         parts = (_parts(self.model), prove is False)
-        if prove or self._kept.get("parts") not in (parts, (parts[0], False)):
-            self._kept["reader"] = HeadReader(self.model, prove=prove, identity=identity)
-            self._kept["parts"] = parts
-        kept: HeadReader = self._kept["reader"]
+        if prove or self._readers.get("parts") not in (parts, (parts[0], False)):
+            self._readers["reader"] = HeadReader(self.model, prove=prove, identity=identity)
+            self._readers["parts"] = parts
+        kept: HeadReader = self._readers["reader"]
         return kept
 
     @cached_property
-    def _kept(self) -> dict[str, Any]:
+    def _readers(self) -> dict[str, Any]:
         return {}
 
     def sampled_weights(self) -> Float[Tensor, "weight"]:
