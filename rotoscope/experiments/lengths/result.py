@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -101,6 +102,10 @@ class Lengths(SavedRun):
             rows.append(row)
         return pd.DataFrame(rows)
 
+    @cached_property
+    def _usual_exponents(self) -> pd.DataFrame:
+        return self.exponents()
+
     def decay(self, limit: float = 0.2) -> pd.DataFrame:
         """The verdict on "decays for positional heads, stays for symbolic ones", computed from the exponents.
 
@@ -109,7 +114,9 @@ class Lengths(SavedRun):
         (missing where it was not measured). Several checkpoints of one training, or trainings from one seed, are
         no independent heads: the one trained longest counts.
         """
-        table = self.exponents().merge(longest_trained(self.classes), on=["model", "task", "layer", "head"])
+        table = self._usual_exponents.merge(
+            longest_trained(self.classes), on=["model", "task", "layer", "head"]
+        )
         decays, stays = table["discrepancy_high"] < -limit, table["discrepancy_low"] > -limit
         table["found"] = np.select([decays, stays], ["decays", "stays"], "undecided")
         counts = table.groupby(["task", "head_class"])["found"].value_counts().unstack(fill_value=0)
