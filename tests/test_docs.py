@@ -22,6 +22,7 @@ import rotoscope as rs
 from rotoscope import errors
 from rotoscope.cli.doctor import EXTRAS
 from rotoscope.experiments.registry import result_kinds
+from tests.tiny_models import ARCHITECTURES
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]
@@ -188,3 +189,9 @@ def test_the_site_asks_nobody(tmp_path: Path) -> None:
 def test_python_in_the_readme_is_short() -> None:
     (block,) = re.findall(r"```python\n(.*?)```", read("README.md"), flags=re.DOTALL)
     assert len(ast.parse(block).body) <= 6
+
+
+def test_the_readme_counts_architectures() -> None:
+    """The row of headline figures says how many architectures the tests read."""
+    count = len({name.split()[0] for name in ARCHITECTURES} - {"llama-3"})
+    assert f"{count} architectures" in read("README.md")
