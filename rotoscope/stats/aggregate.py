@@ -122,8 +122,8 @@ def head_table(prompts: pd.DataFrame, gamma: float, least_mass: float = LEAST_MA
 def permuted_rows(rows: pd.DataFrame) -> pd.DataFrame:
     """Of rows at several depths those of the permuted prompt, under the names a profile has for them."""
     elsewhere = {"own", "depth", "swapped_mass", "block_spread"}
-    found = rows.loc[~rows["own"] & (rows["depth"] == 0), [name for name in rows if name not in elsewhere]]
-    return found.rename(columns=dict(zip(SCORES, INPUT_SCORES, strict=True)))
+    permuted = rows.loc[~rows["own"] & (rows["depth"] == 0), [name for name in rows if name not in elsewhere]]
+    return permuted.rename(columns=dict(zip(SCORES, INPUT_SCORES, strict=True)))
 
 
 def unpermuted(prompts: pd.DataFrame) -> pd.DataFrame:
@@ -182,11 +182,11 @@ def carried_by(heads: pd.DataFrame, gamma: float) -> pd.Series:
     return follows
 
 
-def permuted_scores(found: Mapping[str, Any]) -> Scores | None:
+def permuted_scores(scores: Mapping[str, Any]) -> Scores | None:
     """The scores with the prompt itself permuted, where the swaps run say enough; None where none were run."""
-    if "covered_share" not in found:
+    if "covered_share" not in scores:
         return None
-    positional, symbolic = (np.asarray(found[score], dtype=float) for score in INPUT_SCORES)
+    positional, symbolic = (np.asarray(scores[score], dtype=float) for score in INPUT_SCORES)
     return positional, symbolic
 
 
@@ -274,9 +274,9 @@ def _with_agreement(heads: pd.DataFrame, wide: WideScores, gamma: float) -> pd.D
     return heads
 
 
-def codes_of(found: Mapping[str, Any], gamma: float) -> np.ndarray:
+def codes_of(scores: Mapping[str, Any], gamma: float) -> np.ndarray:
     """The class codes of heads from all scores that a class rests on."""
-    return purity_codes(found["positional_score"], found["symbolic_score"], gamma, permuted_scores(found))
+    return purity_codes(scores["positional_score"], scores["symbolic_score"], gamma, permuted_scores(scores))
 
 
 def resamples(count: int, replicates: int = REPLICATES) -> np.ndarray:

@@ -50,9 +50,9 @@ def mean_interval(
 
 def _untransformed(y: np.ndarray, k: np.ndarray) -> np.ndarray:
     """The T with g(T) = y: exact, since g is a cube."""
-    some = np.where(np.abs(k) < 1e-6, 1.0, k)
-    found: np.ndarray = np.where(np.abs(k) < 1e-6, y, 3 * (np.cbrt(1 + some * (y - some / 6)) - 1) / some)
-    return found
+    skewed = np.where(np.abs(k) < 1e-6, 1.0, k)
+    ends: np.ndarray = np.where(np.abs(k) < 1e-6, y, 3 * (np.cbrt(1 + skewed * (y - skewed / 6)) - 1) / skewed)
+    return ends
 
 
 def per_input(total: np.ndarray, count: np.ndarray) -> np.ndarray:
@@ -61,11 +61,11 @@ def per_input(total: np.ndarray, count: np.ndarray) -> np.ndarray:
     An input with many queries weighs more, and queries of one input vary together: what an input adds to the mean over
     all queries is the sample whose spread says how sure that mean is. Inputs without a query are NaN.
     """
-    asked = count > 0
+    has_queries = count > 0
     mean = total.sum(0) / np.maximum(count.sum(0), 1)
-    weight = asked.sum(0) / np.maximum(count.sum(0), 1)
-    found: np.ndarray = np.where(asked, mean + (total - count * mean) * weight, np.nan)
-    return found
+    weight = has_queries.sum(0) / np.maximum(count.sum(0), 1)
+    samples: np.ndarray = np.where(has_queries, mean + (total - count * mean) * weight, np.nan)
+    return samples
 
 
 def one_row_per_input(prompts: pd.DataFrame, index: list[str]) -> pd.DataFrame:

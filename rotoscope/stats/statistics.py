@@ -94,14 +94,14 @@ def correlation(positional: np.ndarray, symbolic: np.ndarray) -> np.ndarray:
 
 def depth_medians(positional: np.ndarray, symbolic: np.ndarray, early: np.ndarray) -> dict[str, Any]:
     """Medians over the heads (last axis) of either half of the layers, and how far apart they are."""
-    found = {
+    medians = {
         f"{half}_{kind}": median(scores[..., mask])
         for kind, scores in (("positional", positional), ("symbolic", symbolic))
         for half, mask in (("early", early), ("late", ~early))
     }
-    found["positional_decline"] = found["early_positional"] - found["late_positional"]
-    found["symbolic_rise"] = found["late_symbolic"] - found["early_symbolic"]
-    return found
+    medians["positional_decline"] = medians["early_positional"] - medians["late_positional"]
+    medians["symbolic_rise"] = medians["late_symbolic"] - medians["early_symbolic"]
+    return medians
 
 
 def median(scores: np.ndarray) -> np.ndarray:
@@ -115,17 +115,17 @@ def summarise(heads: pd.DataFrame, least_mass: float = LEAST_MASS) -> Summary:
     positional, symbolic = (scored[score].to_numpy(dtype=float)[None] for score in SCORES)
     early = first_half(scored["layer"].to_numpy(), int(heads["layer"].max()) + 1)
     measured = {"correlation": correlation(positional, symbolic), **depth_medians(positional, symbolic, early)}
-    found = {name: float(value[0]) for name, value in measured.items()}
+    measured_values = {name: float(value[0]) for name, value in measured.items()}
     little = little_at_stake(scored, least_mass).fillna(False)
     permuted = "input_class" in heads
     told_apart = CLASSES if permuted else AT_ITS_LAYER
     symbolic = scored[scored["head_class"] == "symbolic"]
-    known = len(scored) > 2 and not np.isnan(found["correlation"])
+    known = len(scored) > 2 and not np.isnan(measured_values["correlation"])
     return Summary(
         heads=len(heads),
         missing=len(heads) - len(scored),
-        correlation=found["correlation"] if known else None,
-        **{name: value for name, value in found.items() if name.startswith(("early", "late"))},
+        correlation=measured_values["correlation"] if known else None,
+        **{name: value for name, value in measured_values.items() if name.startswith(("early", "late"))},
         classes={name: int((scored["head_class"] == name).sum()) for name in told_apart},
         little_at_stake={name: int(little[scored["head_class"] == name].sum()) for name in told_apart},
         least_mass=least_mass,
@@ -181,24 +181,24 @@ Evaluate = Callable[[Found, np.ndarray], Figures]
 """From the scores and where each row stands."""
 
 
-def of_heads(found: Found, early: np.ndarray, gamma: float) -> Figures:
+def of_heads(scores: Found, early: np.ndarray, gamma: float) -> Figures:
     """The statistics over heads; `early` are those in the first half of the layers."""
-    p, s = (found[score] for score in SCORES)
-    codes = codes_of(found, gamma)
+    p, s = (scores[score] for score in SCORES)
+    codes = codes_of(scores, gamma)
     depth = {name.replace("_", " "): value for name, value in depth_medians(p, s, early).items()}
     pure = ("positional", "symbolic", "uniform")
     return {
         "correlation": correlation(p, s),
         **depth,
         **{f"share {name}": (codes == CLASSES.index(name)).mean(-1) for name in pure},
-        **{f"mean {name}": values.mean(-1) for name, values in found.items() if name not in CLASSED_BY},
-        "carried of symbolic": carried_of_symbolic(found, codes),
+        **{f"mean {name}": values.mean(-1) for name, values in scores.items() if name not in CLASSED_BY},
+        "carried of symbolic": carried_of_symbolic(scores, codes),
     }
 
 
-def carried_of_symbolic(found: Found, codes: np.ndarray) -> np.ndarray:
+def carried_of_symbolic(scores: Found, codes: np.ndarray) -> np.ndarray:
     """Of the heads pure symbolic at their layer whose prompt-permuted score is known, the share that stays; NaN of none."""
-    permuted = permuted_scores(found)
+    permuted = permuted_scores(scores)
     if permuted is None:
         return np.full(codes.shape[:-1], np.nan)
     carried = codes == CLASSES.index("carried")
@@ -207,13 +207,13 @@ def carried_of_symbolic(found: Found, codes: np.ndarray) -> np.ndarray:
     return np.divide(carried.sum(-1), count, out=np.full(count.shape, np.nan), where=count > 0)
 
 
-def of_planes(found: Found, place: np.ndarray, gamma: float) -> Figures:
+def of_planes(scores: Found, place: np.ndarray, gamma: float) -> Figures:
     """The statistics over planes; `place` is where one stands among those of its head: 0 fastest, 1 slowest."""
-    p, s = (found[score] for score in SCORES)
+    p, s = (scores[score] for score in SCORES)
     fastest, slow = place == 0, place >= 3 / 4
-    both = purity_codes(p[:, fastest], s[:, fastest], gamma) == CLASSES.index("uniform")
+    uniform = purity_codes(p[:, fastest], s[:, fastest], gamma) == CLASSES.index("uniform")
     return {
-        "fastest plane both": both.mean(-1),
+        "fastest plane both": uniform.mean(-1),
         "fast planes positional": median(p[:, (place >= 1 / 8) & (place < 1 / 2)]),
         "slow planes symbolic": median(s[:, slow]),
         "slow planes positional": median(p[:, slow]),
@@ -240,17 +240,17 @@ def least_beyond(judged: dict[str, pd.DataFrame]) -> pd.DataFrame:
     first, *_ = judged.values()
     rows = []
     for k, statistic in enumerate(first["statistic"]):
-        found = {name: table[table["statistic"] == statistic] for name, table in judged.items()}
-        found = {name: table.iloc[0] for name, table in found.items() if len(table)}
+        beside = {name: table[table["statistic"] == statistic] for name, table in judged.items()}
+        beside = {name: table.iloc[0] for name, table in beside.items() if len(table)}
         strictest = min(
-            found, key=lambda name: (ANSWERS.index(found[name]["verdict"]), -found[name]["p_value"])
+            beside, key=lambda name: (ANSWERS.index(beside[name]["verdict"]), -beside[name]["p_value"])
         )
-        chosen = found[strictest][[column for column in first if column not in SUBJECT]]
-        each = {f"{name}_{column}": row[f"null_{column}"] for name, row in found.items() for column in ENDS}
-        each |= {
-            f"{name}_{column}": row[column] for name, row in found.items() for column in ("p_value", "verdict")
+        chosen = beside[strictest][[column for column in first if column not in SUBJECT]]
+        columns = {f"{name}_{column}": row[f"null_{column}"] for name, row in beside.items() for column in ENDS}
+        columns |= {
+            f"{name}_{column}": row[column] for name, row in beside.items() for column in ("p_value", "verdict")
         }
-        rows.append({**first.iloc[k][SUBJECT], **chosen, "null_name": strictest, **each})
+        rows.append({**first.iloc[k][SUBJECT], **chosen, "null_name": strictest, **columns})
     return pd.DataFrame(rows)
 
 
@@ -279,7 +279,7 @@ def _beside_null(tables: dict[str, pd.DataFrame], tau: float, gamma: float, leas
         Figure(row.value, row.error, row.draws, least_effect=0.0 if row.name in own else LEAST_EFFECT)
         for row in rows
     ]
-    beside = pd.DataFrame([asdict(found) for found in verdicts(figures)])
+    beside = pd.DataFrame([asdict(verdict) for verdict in verdicts(figures)])
     ends = np.array([row.bounds for row in rows]).T
     beside["null_low"], beside["null_high"] = (beside[end].clip(*ends) for end in ("null_low", "null_high"))
     return pd.concat([table, beside], axis=1)
@@ -330,16 +330,16 @@ def _rows(
     name: str,
     index: list[str],
     tau: float,
-    where: Where,
+    locate: Where,
 ) -> Iterator[_Row]:
     null, shown = tables.get(f"null_{name}", pd.DataFrame()), set(tables[name]["prompt"])
     draws = [rows for _, rows in null.groupby(["null_name", "draw"])] if len(null) else []
-    whole = [rows for rows in draws if shown <= set(rows["prompt"])]  # others are still being made
-    beside = [_values(evaluate, draw, tau, index, where) for draw in whole]
-    values = _values(evaluate, tables[name], tau, index, where)
-    errors, inputs = _errors(evaluate, tables[name], tau, index, where)
+    complete = [rows for rows in draws if shown <= set(rows["prompt"])]  # others are still being made
+    beside = [_values(evaluate, draw, tau, index, locate) for draw in complete]
+    values = _values(evaluate, tables[name], tau, index, locate)
+    errors, inputs = _errors(evaluate, tables[name], tau, index, locate)
     for statistic, meaning in meanings.items():
-        value, error = (found.get(statistic, float("nan")) for found in (values, errors))
+        value, error = (figures.get(statistic, float("nan")) for figures in (values, errors))
         drawn = [draw.get(statistic, float("nan")) for draw in beside]
         yield _Row(statistic, meaning, value, error, inputs, drawn)
 
@@ -349,15 +349,15 @@ def _scored(table: pd.DataFrame, tau: float, index: list[str]) -> pd.DataFrame:
 
 
 def _values(
-    evaluate: Evaluate, table: pd.DataFrame, tau: float, index: list[str], where: Where
+    evaluate: Evaluate, table: pd.DataFrame, tau: float, index: list[str], locate: Where
 ) -> dict[str, float]:
     """Every statistic on all prompts."""
     rows = _scored(table, tau, index)
     if rows.empty:
         return {}
     groups = rows.groupby(index, sort=True)[_columns(rows)].mean()
-    found = {name: groups[name].to_numpy(dtype=float)[None] for name in groups}
-    figures = evaluate(found, where(groups.reset_index(), table))
+    scores = {name: groups[name].to_numpy(dtype=float)[None] for name in groups}
+    figures = evaluate(scores, locate(groups.reset_index(), table))
     return {name: float(value[0]) for name, value in figures.items()}
 
 
@@ -366,7 +366,7 @@ def _columns(rows: pd.DataFrame) -> list[str]:
 
 
 def _errors(
-    evaluate: Evaluate, table: pd.DataFrame, tau: float, index: list[str], where: Where
+    evaluate: Evaluate, table: pd.DataFrame, tau: float, index: list[str], locate: Where
 ) -> tuple[dict[str, float], int]:
     """The standard error of every statistic over prompts, and how many there were; one prompt has none."""
     rows = _scored(table, tau, index)
@@ -379,13 +379,13 @@ def _errors(
         0
     )  # heads that every resample has a score for
     wide = {name: scores[:, complete] for name, scores in wide.items()}
-    place = where(rows[index].drop_duplicates().sort_values(index).reset_index(drop=True), table)[complete]
+    place = locate(rows[index].drop_duplicates().sort_values(index).reset_index(drop=True), table)[complete]
     parts = np.array_split(times, max(1, min(len(times), len(times) * complete.sum() // AT_ONCE)))
-    found = [
+    replicates = [
         evaluate({name: resampled(scores, part) for name, scores in wide.items()}, place) for part in parts
     ]
     small = np.sqrt(inputs / (inputs - 1))  # resamples vary less than samples do
-    spread = {name: np.concatenate([part[name] for part in found]) for name in found[0]}
+    spread = {name: np.concatenate([part[name] for part in replicates]) for name in replicates[0]}
     return {name: small * _deviation(values) for name, values in spread.items()}, inputs
 
 

@@ -78,7 +78,9 @@ def verdicts(figures: Sequence[Figure]) -> list[Verdict]:
         p_values[family] = step_down(distances(tested))
         least = np.array([figure.least_effect for figure in figures])
         visible[family] = np.maximum(_visible_effects(tested), least[family])
-    return [_verdict(*each) for each in zip(figures, p_values.tolist(), visible.tolist(), strict=True)]
+    return [
+        _verdict(*arguments) for arguments in zip(figures, p_values.tolist(), visible.tolist(), strict=True)
+    ]
 
 
 def distances(vectors: np.ndarray) -> np.ndarray:
@@ -152,8 +154,8 @@ def _visible_effects(vectors: np.ndarray) -> np.ndarray:
     for _ in range(40):
         middle = np.where(np.isfinite(high), (low + high) / 2, 0.0)
         moved = distances(np.concatenate([(mean + middle)[None], draws]))
-        seen = (np.maximum(others, moved[1:]) >= moved[0]).sum(0) <= exceeding
-        low, high = np.where(seen, low, middle), np.where(seen, middle, high)
+        is_visible = (np.maximum(others, moved[1:]) >= moved[0]).sum(0) <= exceeding
+        low, high = np.where(is_visible, low, middle), np.where(is_visible, middle, high)
     return np.where(np.isfinite(high), high, np.nan)
 
 
