@@ -72,7 +72,7 @@ def test_scores_do_not_depend_on_chunks(name: str, monkeypatch: pytest.MonkeyPat
     for table in ("prompts", "frequencies", "null_prompts"):
         one, two = (getattr(p, table) if hasattr(p, table) else p.tables[table] for p in (whole, parts))
         scores_agree(one, two)
-    assert np.allclose(*(np.stack(p.tables["attention"]["attention"]) for p in (whole, parts)), atol=1e-5)
+    assert np.allclose(*(np.stack(p.attention["attention"]) for p in (whole, parts)), atol=1e-5)
 
 
 def test_no_mask_of_all_pairs_is_made(monkeypatch: pytest.MonkeyPatch) -> None:

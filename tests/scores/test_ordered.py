@@ -35,13 +35,13 @@ def assert_alike(found: SwapScores, dense: SwapScores) -> None:
 def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int, int]]:
     """Heads, rows and columns of every rectangle of logits that is computed."""
     seen: list[tuple[int, int, int]] = []
-    both = ordered.OrderedLogits.both
+    block_logits = ordered.OrderedLogits.block_logits
 
     def counted(self, heads, order, rows, columns):
         seen.append((len(heads), rows.stop - rows.start, columns.stop - columns.start))
-        return both(self, heads, order, rows, columns)
+        return block_logits(self, heads, order, rows, columns)
 
-    monkeypatch.setattr(ordered.OrderedLogits, "both", counted)
+    monkeypatch.setattr(ordered.OrderedLogits, "block_logits", counted)
     return seen
 
 

@@ -67,10 +67,10 @@ def test_names_can_be_read(axis: str, words: list[str], tmp_path: Path) -> None:
 
 
 def test_values_become_flags(tmp_path: Path) -> None:
-    text = 'command = "profile"\n[grid]\nfrequencies = [true, false]\n[settings]\nfigures = false\ntau = [1e-4, -1]\nheads = "0:1"\n'
+    text = 'command = "profile"\n[grid]\nfrequencies = [true, false]\n[settings]\npage = false\ntau = [1e-4, -1]\nheads = "0:1"\n'
     with pytest.raises(RotoscopeError, match="tau must be positive"):
         items(tmp_path, text)
-    found = items(tmp_path, text.replace(", -1", ", 1").replace("heads", "model").replace("figures", "figures"))
+    found = items(tmp_path, text.replace(", -1", ", 1").replace("heads", "model"))
     assert found[0].line(Path("x"))[1:-1] == [
         "--frequencies",
         "--no-page",
