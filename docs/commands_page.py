@@ -16,7 +16,7 @@ from rotoscope.experiments.registry import experiments
 PAGE = Path(__file__).with_name("commands.md")
 HEAD = """# Commands
 
-Which commands are there, and what can each be told? `rotoscope COMMAND --help` says what every flag means and what it is by default.
+Which commands are there, and what can each be told? `rotoscope profile --help` and the like say what every flag means and what it is by default.
 Every flag can also stand in a settings file (`--config FILE.toml`, one table per command) or in a variable `ROTOSCOPE_COMMAND_FLAG`.
 This page is written by `python docs/commands_page.py`."""
 
