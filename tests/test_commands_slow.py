@@ -41,6 +41,7 @@ STAND_INS = {
     "examples/settings.toml": ("examples/settings.toml --dry-run", "minutes of SmolLM2"),
     "--on ray --address 10.0.0.1:6379": ("--dry-run", "no cluster is here"),
     "--endpoint URL": ("--endpoint {server}", "a local server for the endpoint"),
+    "--endpoint http://localhost:8080/v1": ("--endpoint {server}", "a local server for the endpoint"),
     "--endpoint https://SERVER/v1": ("--endpoint {server}", "a local server for the endpoint"),
     "--model NAME": ("--model scripted", "a local server for the endpoint"),
     "theory NAME": ("theory exclusion", "one statement for any"),
@@ -68,6 +69,11 @@ STAND_INS = {
         "examples/finetune_smollm2.py --steps 1 --prompts 2",
         "fewer steps and prompts",
     ),
+    "--text enwik8 --preset small --seeds 0 1 2 3 4 --controls shuffled fast": (
+        "--text docs/training.md --preset tiny --steps 60 --seeds 0",
+        "one small model for some that need a GPU",
+    ),
+    "--text README.md --preset tiny": ("--text README.md --preset tiny --steps 60", "fewer steps"),
     "profile smollm2 --known": ("profile smollm2 --known --pairs 8 --prompts 2", "fewer and shorter prompts"),
     "profile smollm2 --task repeats --rope": (
         "profile smollm2 --task repeats --prompts 2 --null none --rope",

@@ -155,11 +155,10 @@ def test_windows_that_hide_all_blocks(run, tmp_path: Path) -> None:
 
 
 def test_the_same_tau_twice_is_one_tau(run, tmp_path: Path) -> None:
-    code, output, problem = run(
+    code, _, problem = run(
         "profile", "number", "--tau", 1e-4, 1e-2, 1e-4, *QUICK, "--out", tmp_path / "run"
     )
     assert code == 0, problem
-    assert output.count("heads at tau = 0.0001") == 1
     assert rs.open(tmp_path / "run").taus == [1e-4, 1e-2]
 
 
@@ -174,11 +173,11 @@ def test_names_are_shown_as_they_are(run, tmp_path: Path, monkeypatch: pytest.Mo
     code, output, problem = run(*command)
     assert code == 0, problem
     assert f"{Path(name).name} on cpu" in output
-    assert f"  {name}-run/run.json" in output.splitlines()
+    assert f"{name}-run  (" in output
     assert Path(f"{name}-run/plane.png").is_file() == drawn
     code, output, problem = run("report", f"{name}-run", "--out", f"{name}.html")
     assert code == 0, problem
-    assert f"  {name}.html" in output.splitlines()
+    assert output.startswith(f"{name}.html: open it")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may write and read everywhere")
