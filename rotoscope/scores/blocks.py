@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from rotoscope.errors import BlockError
+from rotoscope.scores.attention import log_normaliser
 from rotoscope.shapes import Bool, Float, Int, Tensor
 
 if TYPE_CHECKING:
@@ -243,3 +244,36 @@ def block_spread(real: Float[Tensor, "... n"], blocks: Blocks) -> Float[Tensor, 
     own = own.masked_fill(~finite, 0.0)
     mean = own.sum(-1, keepdim=True) / count[..., None]
     return (((own - mean).square() * finite).sum(-1) / count).sqrt()
+
+
+@dataclass(frozen=True)
+class AttentionRow:
+    """The query's real attention, in float64 less the largest logit: tau = 1e-4 makes rounding visible."""
+
+    logits: Float[Tensor, "... n"]
+    largest: Float[Tensor, "... 1"]
+    sink: Float[Tensor, "..."] | None
+    log_z: Float[Tensor, "... 1"]
+    own: Float[Tensor, "... blocks"]
+    """B[I, I]"""
+    log_mass: Float[Tensor, "... 1"]
+    """Of all blocks together, before the softmax divides by Z."""
+
+    @classmethod
+    def of(cls, real: Float[Tensor, "... n"], block: BlockLogits, sink: Tensor | None) -> AttentionRow:
+        largest = real.amax(-1, keepdim=True)
+        largest = torch.where(largest.isfinite(), largest, 0.0)
+        logits = real.double() - largest
+        sink = None if sink is None else sink.double() - largest[..., 0]
+        own = block.own(logits)
+        log_mass = (own + block.lengths.double().log()).logsumexp(-1, keepdim=True)
+        return cls(logits, largest, sink, log_normaliser(logits, sink)[..., None], own, log_mass)
+
+    @property
+    def block_attention(self) -> Float[Tensor, "... blocks"]:
+        return (self.own - self.log_z).exp()
+
+    @property
+    def block_shares(self) -> Float[Tensor, "... blocks"]:
+        """Attention renormalised over the swapped part."""
+        return torch.where(self.own.isfinite(), (self.own - self.log_mass).exp(), 0.0)

@@ -9,8 +9,15 @@ from rotoscope.scores.factors import Factors
 from rotoscope.scores.kernels.attention import look_at_blocks
 from rotoscope.scores.kernels.halves import halves_bytes
 from rotoscope.scores.kernels.heads import swap_sums
-from rotoscope.scores.swap_pairs import effective_swaps, mean_over_swaps
-from rotoscope.scores.swaps import EqualSymbolScores, SwapScores, Symbols, furthest, largest_gap, symbol_ids
+from rotoscope.scores.swap_pairs import (
+    Symbols,
+    effective_swaps,
+    furthest,
+    largest_gap,
+    mean_over_swaps,
+    symbol_ids,
+)
+from rotoscope.scores.swaps import EqualSymbolScores, SwapScores
 from rotoscope.shapes import Float, Tensor
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
 
@@ -205,3 +205,38 @@ class WeightedMean:
     def effective(self) -> Tensor:
         assert self.totals is not None
         return effective_swaps(*self.totals[:2])
+
+
+Symbols = Sequence[int] | Int[Tensor, "... blocks"]
+"""An id for the symbol of each block, the same for all heads or, with leading axes, of each input its own."""
+
+
+def symbol_ids(symbols: Symbols, m: int, device: torch.device) -> tuple[Int[Tensor, "... blocks"], int]:
+    """Ids counted from 0, so that they can number groups, and how many there are."""
+    symbol_ids = torch.as_tensor(symbols)
+    if symbol_ids.shape[-1] != m:
+        raise RotoscopeError(f"{symbol_ids.shape[-1]} symbols were given for {m} blocks")
+    groups, ids = symbol_ids.unique(return_inverse=True)
+    return ids.to(device), len(groups)
+
+
+def largest_gap(attention: Tensor, ids: Tensor, count: int) -> Tensor:
+    """The largest |D_a - D_b| between equal symbols: per symbol, the largest minus the smallest D."""
+    groups = torch.zeros(*attention.shape[:-1], count, dtype=attention.dtype, device=ids.device)
+    ids = ids.expand(attention.shape)
+    ends = [groups.scatter_reduce(-1, ids, attention, end, include_self=False) for end in ("amax", "amin")]
+    return (ends[0] - ends[1]).amax(-1)
+
+
+LEAST = 1e-12
+"""Weight, relative to the heaviest swap, below which a swap need not be computed."""
+
+
+def furthest(taus: tuple[float, ...], swaps: int) -> float:
+    """How much |D_a - D_b| may lack of the largest before a swap need not be computed.
+
+    Such a swap weighs less than `LEAST` of the heaviest, and less than a millionth of all that is computed when millions of
+    them are left out together: with w the weights left out, W >= 1 those of the rest (the heaviest is 1) and cosines
+    between 0 and 1 (centred: between -1 and 1), a mean changes by at most 2 w / (W + w) <= 2e-6.
+    """
+    return max(taus) * max(-math.log(LEAST), math.log(1e6 * swaps))

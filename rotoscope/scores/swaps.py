@@ -15,7 +15,6 @@ averaged with weights alpha = softmax over swaps of |D_a - D_b| / tau.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -24,20 +23,24 @@ from typing import Any
 import numpy as np
 import torch
 
-from rotoscope.errors import NumberError, RotoscopeError
-from rotoscope.scores.attention import attention_entropy, check_logits, log_normaliser, logit_matrix, no_logit
-from rotoscope.scores.blocks import BlockLogits, Blocks, Gather, from_logits
+from rotoscope.errors import NumberError
+from rotoscope.scores.attention import attention_entropy, check_logits, logit_matrix, no_logit
+from rotoscope.scores.blocks import AttentionRow, BlockLogits, Blocks, Gather, from_logits
 from rotoscope.scores.centred import Centring
 from rotoscope.scores.factors import Factors
 from rotoscope.scores.kernels import fused, on
 from rotoscope.scores.swap_pairs import (
     OrderedLogits,
     Pick,
+    Symbols,
     WeightedMean,
     alike_heads,
     cosines,
     each_pair_once,
+    furthest,
+    largest_gap,
     needed_tiles,
+    symbol_ids,
     tiles,
 )
 from rotoscope.settings import check_tau, one_tau
@@ -45,8 +48,6 @@ from rotoscope.shapes import Float, Int, Tensor
 
 TILE = 128  # rows per tile: elementwise temporaries, not the matrix product, are the cost
 ROOM = 2**18  # logits of heads that are looked at together: what a cache holds
-LEAST = 1e-12
-"""Weight, relative to the heaviest swap, below which a swap need not be computed."""
 
 
 @dataclass(frozen=True)
@@ -117,9 +118,6 @@ DEPEND_ON_TAU = (
     *("centred_positional", "centred_symbolic", "effective_swaps", "renormalised_effective_swaps"),
 )
 
-Symbols = Sequence[int] | Int[Tensor, "... blocks"]
-"""An id for the symbol of each block, the same for all heads or, with leading axes, of each input its own."""
-
 
 def swap_scores(
     logits: Float[Tensor, "... p c"] | Float[np.ndarray, "... p c"],
@@ -169,32 +167,27 @@ def score_swaps(
 
         with on(real.device):
             scores = score_fused(gather, real, blocks, taus, symbols, variants)
-        return first_tau(scores) if one_tau(tau) else scores
+    else:
+        scores = _score_in_tiles(gather, real, blocks, taus, sink, symbols, variants, detail)
+    return first_tau(scores) if one_tau(tau) else scores
+
+
+def _score_in_tiles(
+    gather: Gather | Factors,
+    real: Float[Tensor, "... n"],
+    blocks: Blocks,
+    taus: tuple[float, ...],
+    sink: Float[Tensor, "..."] | None,
+    symbols: Symbols | None,
+    variants: bool,
+    detail: bool,
+) -> SwapScores:
     waits = real.device.type == "cpu"
     if waits:
         check_logits(real)
     block = BlockLogits(gather.gather if isinstance(gather, Factors) else gather, blocks, real.device)
-    dtype, lengths = real.dtype, block.lengths.double()
-    # Along the positions numbers are few and taken in float64, less the largest: tau = 1e-4 makes rounding visible.
-    largest = real.amax(-1, keepdim=True)
-    largest = torch.where(largest.isfinite(), largest, 0.0)
-    precise = real.double() - largest
-    sink = None if sink is None else sink.double() - largest[..., 0]
-    log_z = log_normaliser(precise, sink)[..., None]
-    own = block.own(precise)  # B[I, I], less the largest real logit
-    log_mass = (own + lengths.log()).logsumexp(-1, keepdim=True)
-    attention = (own - log_z).exp()
-    plain = WeightedMean(attention, taus, dtype)
-    renormalised = centring = equal = ids = None
-    if variants:
-        shares = torch.where(own.isfinite(), (own - log_mass).exp(), 0.0)
-        renormalised = WeightedMean(shares, taus, dtype)
-        if blocks.equal_length:
-            centring = Centring(precise, own, log_z, blocks, largest, sink)
-    if symbols is not None:
-        ids, count = symbol_ids(symbols, len(blocks), real.device)
-        equal = WeightedMean(attention, taus, dtype, largest_gap(attention, ids, count))
-    swaps = _Swaps(own.to(dtype), plain, renormalised, equal, centring, ids)
+    row = AttentionRow.of(real, block, sink)
+    swaps = _Swaps.of(row, block, taus, real.dtype, symbols, variants)
     details: list[tuple[Any, ...]] = []
     if isinstance(gather, Factors) and waits and blocks.equal_length and not gather.hides and not detail:
         swaps.sum_ordered(gather, blocks)
@@ -202,29 +195,7 @@ def score_swaps(
         swaps.sum_tiles(block, details if detail else None)
     if waits and bool(no_logit(swaps.highest).any()):
         _refuse(block)
-    means, alone = plain.means(), None
-    if equal is not None:
-        without = swaps.equal_count[..., None] == 0
-        positional, symbolic = (mean.masked_fill(without, torch.nan) for mean in equal.means())
-        alone = EqualSymbolScores(positional, symbolic, swaps.equal_count)
-    scale_free = renormalised.means() if renormalised is not None else [None, None]
-    scores = SwapScores(
-        positional=means[0],
-        symbolic=means[1],
-        centred_positional=means[2] if centring is not None else None,
-        centred_symbolic=means[3] if centring is not None else None,
-        renormalised_positional=scale_free[0],
-        renormalised_symbolic=scale_free[1],
-        effective_swaps=plain.effective(),
-        renormalised_effective_swaps=renormalised.effective() if renormalised is not None else None,
-        entropy=attention_entropy((precise - log_z).exp()).to(dtype),
-        swapped_mass=(log_mass - log_z)[..., 0].exp().to(dtype),
-        swaps=swaps.count,
-        highest=swaps.highest,
-        equal_symbols=alone,
-        detail=_detail(details, plain) if detail else None,
-    )
-    return first_tau(scores) if one_tau(tau) else scores
+    return swaps.scores(row, _detail(details, swaps.plain) if detail else None)
 
 
 def first_tau(scores: SwapScores) -> SwapScores:
@@ -240,16 +211,6 @@ def first_tau(scores: SwapScores) -> SwapScores:
     if detail is not None:
         detail = replace(detail, weight=detail.weight[..., 0])
     return replace(scores, **on_axis, equal_symbols=equal, detail=detail)
-
-
-def furthest(taus: tuple[float, ...], swaps: int) -> float:
-    """How much |D_a - D_b| may lack of the largest before a swap need not be computed.
-
-    Such a swap weighs less than `LEAST` of the heaviest, and less than a millionth of all that is computed when millions of
-    them are left out together: with w the weights left out, W >= 1 those of the rest (the heaviest is 1) and cosines
-    between 0 and 1 (centred: between -1 and 1), a mean changes by at most 2 w / (W + w) <= 2e-6.
-    """
-    return max(taus) * max(-math.log(LEAST), math.log(1e6 * swaps))
 
 
 class _Swaps:
@@ -271,6 +232,58 @@ class _Swaps:
         self.equal_count = torch.zeros_like(self.count)
         self.highest = torch.full((), -torch.inf, dtype=own.dtype, device=own.device)
         """The largest logit after a swap; NaN where one is NaN."""
+
+    @classmethod
+    def of(
+        cls,
+        row: AttentionRow,
+        block: BlockLogits,
+        taus: tuple[float, ...],
+        dtype: torch.dtype,
+        symbols: Symbols | None,
+        variants: bool,
+    ) -> _Swaps:
+        """All means over swaps that are asked for, still empty."""
+        attention, blocks = row.block_attention, block.blocks
+        renormalised = centring = equal = ids = None
+        if variants:
+            renormalised = WeightedMean(row.block_shares, taus, dtype)
+            if blocks.equal_length:
+                centring = Centring(row.logits, row.own, row.log_z, blocks, row.largest, row.sink)
+        if symbols is not None:
+            ids, count = symbol_ids(symbols, len(blocks), row.own.device)
+            equal = WeightedMean(attention, taus, dtype, largest_gap(attention, ids, count))
+        plain = WeightedMean(attention, taus, dtype)
+        return cls(row.own.to(dtype), plain, renormalised, equal, centring, ids)
+
+    def scores(self, row: AttentionRow, detail: SwapDetail | None) -> SwapScores:
+        """What the sums come to, once every swap is in them."""
+        positional, symbolic, *centred = self.plain.means()
+        renormalised = self.renormalised
+        scale_free = renormalised.means() if renormalised is not None else [None, None]
+        return SwapScores(
+            positional=positional,
+            symbolic=symbolic,
+            centred_positional=centred[0] if centred else None,
+            centred_symbolic=centred[1] if centred else None,
+            renormalised_positional=scale_free[0],
+            renormalised_symbolic=scale_free[1],
+            effective_swaps=self.plain.effective(),
+            renormalised_effective_swaps=None if renormalised is None else renormalised.effective(),
+            entropy=attention_entropy((row.logits - row.log_z).exp()).to(self.own.dtype),
+            swapped_mass=(row.log_mass - row.log_z)[..., 0].exp().to(self.own.dtype),
+            swaps=self.count,
+            highest=self.highest,
+            equal_symbols=self._equal_scores(),
+            detail=detail,
+        )
+
+    def _equal_scores(self) -> EqualSymbolScores | None:
+        if self.equal is None:
+            return None
+        without = self.equal_count[..., None] == 0
+        positional, symbolic = (mean.masked_fill(without, torch.nan) for mean in self.equal.means())
+        return EqualSymbolScores(positional, symbolic, self.equal_count)
 
     def sum_tiles(self, block: BlockLogits, details: list[tuple[Any, ...]] | None) -> None:
         """All of them, tile by tile."""
@@ -363,23 +376,6 @@ def _refuse(block: BlockLogits) -> None:
                     f"the logit of the content of positions {list(content)} in the slot of {list(slot)}"
                     f"{f' at index {index}' if index else ''} is {float(values[(*index, row, column)])}: a logit is a number"
                 )
-
-
-def symbol_ids(symbols: Symbols, m: int, device: torch.device) -> tuple[Int[Tensor, "... blocks"], int]:
-    """Ids counted from 0, so that they can number groups, and how many there are."""
-    symbol_ids = torch.as_tensor(symbols)
-    if symbol_ids.shape[-1] != m:
-        raise RotoscopeError(f"{symbol_ids.shape[-1]} symbols were given for {m} blocks")
-    groups, ids = symbol_ids.unique(return_inverse=True)
-    return ids.to(device), len(groups)
-
-
-def largest_gap(attention: Tensor, ids: Tensor, count: int) -> Tensor:
-    """The largest |D_a - D_b| between equal symbols: per symbol, the largest minus the smallest D."""
-    groups = torch.zeros(*attention.shape[:-1], count, dtype=attention.dtype, device=ids.device)
-    ids = ids.expand(attention.shape)
-    ends = [groups.scatter_reduce(-1, ids, attention, end, include_self=False) for end in ("amax", "amin")]
-    return (ends[0] - ends[1]).amax(-1)
 
 
 def _detail(tiles: list[tuple[Any, ...]], plain: WeightedMean) -> SwapDetail:

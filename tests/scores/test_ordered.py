@@ -6,10 +6,11 @@ import pytest
 import torch
 
 import rotoscope as rs
+from rotoscope.scores import swap_pairs
 from rotoscope.scores import swap_pairs as ordered
-from rotoscope.scores import swaps
 from rotoscope.scores.factors import Factors
-from rotoscope.scores.swaps import SwapScores, furthest, score_swaps
+from rotoscope.scores.swap_pairs import furthest
+from rotoscope.scores.swaps import SwapScores, score_swaps
 from tests.factors import factors_of, random_factors
 
 TAUS = (1e-4, 1e-2, 1.0)
@@ -100,7 +101,7 @@ def worst_case(tau: float, m: int) -> tuple[Factors, torch.Tensor]:
 
 @pytest.mark.parametrize("least", [1e-12, 1e-3])
 def test_the_bound_holds_where_all_that_is_left_out_differs(least: float, monkeypatch, looked_at) -> None:
-    monkeypatch.setattr(swaps, "LEAST", least)
+    monkeypatch.setattr(swap_pairs, "LEAST", least)
     tau, m = 5e-4, 30
     heads, logits = worst_case(tau, m)
     blocks = rs.Blocks.tokens(m)

@@ -8,7 +8,7 @@ Products run on the tensor cores and are as accurate as float32's: every number 
 x = high + low, and a product is the sum of three, high high' + high low' + low high', what is left out being 2^-22 of it. The
 halves come from `kernels.halves`.
 
-The weights are known beforehand, from the real logits alone. A tile in which no swap weighs more than `scores.swaps.LEAST`
+The weights are known beforehand, from the real logits alone. A tile in which no swap weighs more than `scores.swap_pairs.LEAST`
 of the largest is stepped over. Heads whose logits may grow too large to add up exponentials go with running maxima.
 """
 
