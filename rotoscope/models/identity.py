@@ -8,39 +8,38 @@ inside `torch.compile`.
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
-from collections.abc import Callable, Iterator
-from functools import cache, partial
-from types import CodeType
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
-from torch.nn.modules import module as torch_hooks
 
+from rotoscope.models.checksums import checksums
+from rotoscope.models.foreign_code import class_code, foreign_hooks, is_library_class
 from rotoscope.models.offloading import buffers, weights
-from rotoscope.shapes import Int, Tensor
+from rotoscope.shapes import Tensor
 
 DIGITS = 16
-COLUMNS = 2**16
-"""Words that are summed into one number."""
-WORDS_AT_ONCE = {"cpu": 2**18, "cuda": 2**25}
-"""Words whose products are in memory together; on a CPU they stay in its cache."""
-WORD = {1: torch.int8, 2: torch.int16, 4: torch.int32}
 SAME_TABLE = 1e-6
 """Relative difference below which a rotary table is the configured one: devices round powers differently."""
-LIBRARIES = frozenset(
-    {"torch", "transformers", "accelerate", "peft", "rotoscope", "nnsight", "transformer_lens"}
-)
-"""Whose hooks belong to the way a model is held, and change nothing that it computes."""
 OWN_ATTENTION = "rotoscope"
 """How the names of attention functions begin that rotoscope has put into a model for good."""
 NOT_COMPUTED_WITH = frozenset(
     {"use_cache", "bos_token_id", "eos_token_id", "pad_token_id", "name_or_path", "distributed_config"}
 )
 """Settings of a configuration, besides those that all have, that no forward pass looks at."""
+UNUSED_ATTRIBUTES = frozenset(
+    {
+        "training", "gradient_checkpointing", "name_or_path", "loss_type", "kernel_config", "padding_idx", "inplace",
+        "hf_device_map", "all_tied_weights_keys",
+    }
+)  # fmt: skip
+"""Attributes of modules that say how a model is held or trained, not what it computes."""
+ADAPTERS = ("_disable_adapters", "_active_adapter")
+"""Private attributes of PEFT's layers that say what is added to a weight."""
+COMPILED = "_orig_mod"
+"""Where `torch.compile` keeps the module that it has compiled."""
 
 
 def model_identity(model: Any) -> str:
@@ -48,7 +47,7 @@ def model_identity(model: Any) -> str:
     digest = hashlib.sha256(weights_identity(model).encode())
     digest.update(type(model).__name__.encode())
     digest.update(json.dumps(_computed_with(model.config.to_dict()), sort_keys=True, default=str).encode())
-    for line in (*_rotary_scales(model), *foreign_hooks(model)):
+    for line in (*_modules(model), *foreign_hooks(model)):
         digest.update(line.encode())
     attention = str(getattr(model.config, "_attn_implementation", ""))
     if attention.startswith(OWN_ATTENTION):  # heads that stream, or planes that were stopped
@@ -60,7 +59,7 @@ def weights_identity(model: nn.Module) -> str:
     """A checksum of all bits of all parameters and buffers, with their names, shapes and types."""
     digest, sums = hashlib.sha256(), list[Tensor]()
     for name, tensor in _tensors(model):
-        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype};".encode())
+        digest.update(f"{_plain_name(name)} {tuple(tensor.shape)} {tensor.dtype};".encode())
         sums.append(checksums(tensor))
     by_device: dict[torch.device, list[Tensor]] = {}
     for part in sums:
@@ -80,68 +79,17 @@ def tokenizer_identity(tokenizer: Any) -> str:
     if tokenizer is None:
         return ""
     backend = getattr(tokenizer, "backend_tokenizer", None)
-    rules = backend.to_str() if backend is not None else json.dumps(tokenizer.get_vocab(), sort_keys=True)
+    if backend is None:
+        rules = json.dumps(tokenizer.get_vocab(), sort_keys=True)
+    else:  # in front stand padding and truncation, which every call may change
+        rules = backend.to_str().partition('"added_tokens"')[2]
+    special = getattr(tokenizer, "special_tokens_map", None) or {}
     described = [
         rules,
         getattr(tokenizer, "chat_template", None),
-        getattr(tokenizer, "special_tokens_map", None),
+        {name: token for name, token in special.items() if name != "pad_token"},
     ]
     return hashlib.sha256(json.dumps(described, sort_keys=True, default=str).encode()).hexdigest()[:DIGITS]
-
-
-def foreign_hooks(model: nn.Module) -> list[str]:
-    """Hooks and replaced methods on a model that no library of `LIBRARIES` has put there, each with its place and its code."""
-    everywhere = (torch_hooks._global_forward_hooks, torch_hooks._global_forward_pre_hooks)
-    placed_hooks = [("every module", hook) for hooks in everywhere for hook in hooks.values()]
-    for name, module in model.named_modules():
-        place = name or "the model"
-        placed_hooks += [
-            (place, hook) for hook in (*module._forward_hooks.values(), *module._forward_pre_hooks.values())
-        ]
-        if "forward" in vars(module):
-            placed_hooks.append((place, vars(module)["forward"]))
-    return [f"{place}: {_code_of(hook)}" for place, hook in placed_hooks if _library(hook) not in LIBRARIES]
-
-
-def hook_warnings(model: nn.Module) -> list[str]:
-    """What to say about foreign hooks, in one sentence; empty where there are none."""
-    places = list(dict.fromkeys(hook.partition(": ")[0] for hook in foreign_hooks(model)))
-    if not places:
-        return []
-    more = f" and {len(places) - 3} more places" if len(places) > 3 else ""
-    return [
-        f"the model has hooks or replaced methods at {', '.join(places[:3])}{more}: what was measured is the model with them"
-    ]
-
-
-def checksums(tensor: Tensor) -> Int[Tensor, "rows"]:
-    """Sums of a tensor's bits, as words times fixed odd numbers modulo 2^64: any change of one word changes its sum.
-
-    The words are 32 bits where a tensor's size allows it. A row is `COLUMNS` words; the last one may be shorter.
-    """
-    width = tensor.dtype.itemsize
-    size = next(size for size in (4, 2, 1) if tensor.numel() * width % size == 0)
-    flat = tensor.detach().contiguous().reshape(-1)
-    if flat.storage_offset() * width % size:
-        flat = flat.clone()
-    words = flat.view(WORD[size]) if flat.dtype != torch.bool else flat.view(torch.int8)
-    factors = _factors().to(words.device)
-    sums: list[Tensor] = []
-    full = len(words) // COLUMNS * COLUMNS
-    step = WORDS_AT_ONCE.get(words.device.type, WORDS_AT_ONCE["cpu"])
-    for start in range(0, full, step):
-        rows = words[start : min(start + step, full)].view(-1, COLUMNS)
-        sums.append((rows * factors).sum(1))
-    rest = words[full:]
-    sums.append((rest * factors[: len(rest)]).sum(0, keepdim=True))
-    return torch.cat(sums)
-
-
-@cache
-def _factors() -> Int[Tensor, "columns"]:
-    """Odd 64-bit numbers that look random and are the same everywhere and for ever."""
-    raw = np.random.PCG64(20_251_114).random_raw(COLUMNS) | np.uint64(1)
-    return torch.from_numpy(raw.view(np.int64).copy())
 
 
 def _tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
@@ -158,43 +106,96 @@ def _rotary_tables(model: nn.Module) -> dict[str, Tensor]:
     holds what the last input needed. Neither makes it another model.
     """
     tables: dict[str, Tensor] = {}
-    for name, module in model.named_modules():
-        if "RotaryEmbedding" not in type(module).__name__ or not hasattr(module, "config"):
+    every: dict[str, Any] = {"remove_duplicate": False}
+    for name, module in model.named_modules(**every):
+        if not _is_rotary(module):
             continue
         with torch.device("cpu"):
-            configured = dict(type(module)(config=module.config).named_buffers())
-        for key, table in module.named_buffers(recurse=False):
-            original = getattr(module, key.replace("inv_freq", "original_inv_freq"), table)
-            own = original if _grows(module) and isinstance(original, Tensor) else table
+            configured = dict(type(module)(config=module.config).named_buffers(**every))
+        for key, table in module.named_buffers(recurse=False, **every):
             expected = configured.get(key)
-            tables[f"{name}.{key}" if name else key] = _rounded_like(own, expected)
+            if expected is not None and any(_same(table, other) for other in (expected, *_grown(module, key))):
+                table = expected
+            tables[f"{name}.{key}" if name else key] = table
     return tables
 
 
-def _rounded_like(own: Tensor, expected: Tensor | None) -> Tensor:
-    """The expected table where the two differ by no more than rounding, else the table itself."""
-    if expected is None or expected.shape != own.shape or expected.dtype != own.dtype:
-        return own
-    return expected if torch.allclose(own.cpu(), expected, rtol=SAME_TABLE, atol=0) else own
+def _is_rotary(module: nn.Module) -> bool:
+    return "RotaryEmbedding" in type(module).__name__ and hasattr(module, "config")
 
 
-def _rotary_scales(model: nn.Module) -> list[str]:
-    """What rotary modules multiply their tables by, which is no buffer."""
-    return [
-        f"{name}.{key}={float(value):.6g}"
-        for name, module in model.named_modules()
-        for key, value in sorted(vars(module).items())
-        if key.endswith("attention_scaling") and isinstance(value, int | float)
-    ]
+def _same(own: Tensor, expected: Tensor) -> bool:
+    """Whether two tables differ by no more than rounding."""
+    alike = expected.shape == own.shape and expected.dtype == own.dtype
+    return alike and torch.allclose(own.cpu(), expected.cpu(), rtol=SAME_TABLE, atol=0)
 
 
-def _grows(module: nn.Module) -> bool:
-    """Whether transformers makes a rotary table anew for long inputs."""
-    kinds = getattr(module, "rope_type", "")
-    return any(
-        "dynamic" in str(kind) or kind == "longrope"
-        for kind in (kinds.values() if isinstance(kinds, dict) else [kinds])
-    )
+def _grown(module: Any, key: str) -> list[Tensor]:
+    """What transformers puts in the place of a rotary table for long inputs, if anything."""
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    if "original_" in key or not key.endswith("inv_freq"):
+        return []
+    layer_type = key.removesuffix("inv_freq").removesuffix("long_").removesuffix("_") or None
+    kind = getattr(module, "rope_type", "")
+    kind = kind.get(layer_type, "") if isinstance(kind, dict) else kind
+    rope = module.config.rope_parameters
+    if kind == "longrope":
+        length = (rope[layer_type] if layer_type else rope)["original_max_position_embeddings"] + 1
+    elif "dynamic" in kind:
+        cached = f"{layer_type}_max_seq_len_cached" if layer_type else "max_seq_len_cached"
+        length = int(getattr(module, cached, module.max_seq_len_cached))
+    else:
+        return []
+    options = {"layer_type": layer_type} if layer_type else {}
+    return [ROPE_INIT_FUNCTIONS[kind](module.config, torch.device("cpu"), seq_len=length, **options)[0]]
+
+
+def _modules(model: nn.Module) -> Iterator[str]:
+    """Every module with its class and with the plain values and tensors that stand in its attributes."""
+    for name, module in model.named_modules():
+        if hasattr(module, COMPILED):
+            continue
+        kind = type(module)
+        own_code = "" if is_library_class(kind) else class_code(kind)
+        yield f"{_plain_name(name)} {kind.__name__} {own_code}"
+        for key, value in sorted(_attributes(module)):
+            yield f"{key}={value}"
+
+
+def _plain_name(name: str) -> str:
+    return ".".join(part for part in name.split(".") if part != COMPILED)
+
+
+def _attributes(module: nn.Module) -> Iterator[tuple[str, str]]:
+    values = {key: getattr(module, key) for key in ADAPTERS if hasattr(module, key)}
+    values |= {key: value for key, value in vars(module).items() if not key.startswith("_")}
+    for key, value in values.items():
+        if key in UNUSED_ATTRIBUTES or _drops(key) or (isinstance(module, nn.Dropout) and key == "p"):
+            continue
+        if _is_rotary(module) and (key.endswith("max_seq_len_cached") or _is_grown(value, module, key)):
+            continue
+        if isinstance(value, Tensor):
+            yield key, f"{value.dtype} {tuple(value.shape)} {checksums(value).tolist()}"
+        elif _is_plain(value):
+            yield key, repr(value)
+
+
+def _is_grown(value: Any, module: nn.Module, key: str) -> bool:
+    return isinstance(value, Tensor) and any(_same(value, table) for table in _grown(module, key))
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return all(_is_plain(part) for item in value.items() for part in item)
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, bool | int | float | str | torch.dtype)
+
+
+def _drops(setting: str) -> bool:
+    """Whether this is a share of numbers that are dropped, which happens in training only."""
+    return "dropout" in setting or setting.endswith("pdrop")
 
 
 def _computed_with(described: dict[str, Any]) -> dict[str, Any]:
@@ -205,36 +206,5 @@ def _computed_with(described: dict[str, Any]) -> dict[str, Any]:
     return {
         key: _computed_with(value) if isinstance(value, dict) else value
         for key, value in described.items()
-        if key not in left_out and not key.startswith("_")
+        if key not in left_out and not key.startswith("_") and not _drops(key)
     }
-
-
-def _plain_function(hook: Any) -> Any:
-    while isinstance(hook, partial):
-        hook = hook.func
-    return inspect.unwrap(hook) if callable(hook) else hook
-
-
-def _library(hook: Any) -> str:
-    function = _plain_function(hook)
-    module = getattr(function, "__module__", None) or type(function).__module__
-    return str(module).partition(".")[0]
-
-
-def _code_of(hook: Callable[..., Any]) -> str:
-    """What a hook does, as far as that can be told: its code and what it has closed over, else its name and address."""
-    function = getattr(_plain_function(hook), "__func__", _plain_function(hook))
-    code = getattr(function, "__code__", None)
-    if code is None:
-        return repr(hook)
-    around = [cell.cell_contents for cell in getattr(function, "__closure__", None) or ()]
-    arguments = [hook.args, hook.keywords] if isinstance(hook, partial) else []
-    return f"{function.__qualname__} {instructions(code)} {around!r} {function.__defaults__!r} {arguments!r}"
-
-
-def instructions(code: CodeType) -> str:
-    """What a function does: its byte code with names and constants, those of functions inside it as well."""
-    constants = [
-        instructions(value) if isinstance(value, CodeType) else repr(value) for value in code.co_consts
-    ]
-    return f"{code.co_code.hex()} {code.co_names} {constants}"

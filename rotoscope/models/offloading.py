@@ -92,8 +92,8 @@ def weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def buffers(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Every buffer by its name, fetched where it is not in its place."""
-    for name, buffer in model.named_buffers():
+    """Every buffer by all of its names, fetched where it is not in its place: moving a model parts two that were one."""
+    for name, buffer in model.named_buffers(remove_duplicate=False):
         yield name, _fetched(model, name).to(buffer.dtype) if buffer.is_meta else buffer.detach()
 
 

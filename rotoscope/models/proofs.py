@@ -21,7 +21,7 @@ from typing import Any
 import torch
 import transformers
 
-from rotoscope.models.identity import instructions
+from rotoscope.models.foreign_code import instructions
 from rotoscope.models.layer import Layout
 from rotoscope.models.weight_check import cache_folder, write_whole
 

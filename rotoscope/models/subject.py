@@ -13,7 +13,8 @@ from typing import Any
 import torch
 
 from rotoscope.errors import ModelError
-from rotoscope.models.identity import hook_warnings, model_identity, weights_identity
+from rotoscope.models.foreign_code import hook_warnings
+from rotoscope.models.identity import model_identity, weights_identity
 from rotoscope.models.offloading import computes_on, each_once, not_loaded, weights
 from rotoscope.models.reader import HeadReader
 from rotoscope.shapes import Float, Tensor
