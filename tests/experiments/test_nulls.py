@@ -23,6 +23,7 @@ from rotoscope.models.reader import HeadReader
 from rotoscope.runs.run import Run
 from rotoscope.stats.statistics import least_beyond, statistics
 from rotoscope.stats.verdict import Figure, verdicts
+from tests.runs.test_statistics import prompts as scores_of
 from tests.tiny_gguf import write_gguf
 from tests.tiny_models import GROUPED, from_config, tiny, tokens
 
@@ -179,8 +180,9 @@ def test_a_difference_that_is_certain_may_be_too_small() -> None:
     tables = {"prompts": scores(0.03, 0), "null_prompts": pd.concat(draws)}
     found = statistics(tables, 1e-4, 0.1).set_index("statistic")
     for name in ("correlation", "early positional"):
-        assert found.loc[name, "p_value"] == pytest.approx(0.05)
-        assert found.loc[name, "verdict"] == "as in the null"
+        row = found.loc[name]
+        assert not row["null_low"] < row["value"] < row["null_high"]
+        assert row["verdict"] == "as in the null"
 
 
 def test_one_draw_and_one_prompt_decide_nothing() -> None:
@@ -279,8 +281,8 @@ def test_beyond_the_null_is_beyond_both() -> None:
     assert set(both.nulls["null_name"]) == {"random"}
 
 
-def judged(**answers: str) -> pd.DataFrame:
-    """A statistic beside each null, with its verdict there."""
+def judged(values: dict[str, float] | None = None, **answers: str) -> pd.DataFrame:
+    """A statistic of 1 beside each null, with its verdict there and the null's own value."""
     subject = {
         "statistic": "a",
         "meaning": "",
@@ -290,8 +292,14 @@ def judged(**answers: str) -> pd.DataFrame:
         "error": 0.1,
         "prompts": 4,
     }
-    null = {"null_value": 0.0, "null_low": -1.0, "null_high": 1.0, "p_value": 0.05, "little_at_stake": None}
-    return least_beyond({k: pd.DataFrame([subject | null | {"verdict": v}]) for k, v in answers.items()})
+    null = {"null_low": -1.0, "null_high": 1.0, "p_value": 0.05, "little_at_stake": None, "reason": "undefined"}
+    null_values = {"null_value": 0.0} | (values or {})
+    return least_beyond(
+        {
+            k: pd.DataFrame([subject | null | {"null_value": null_values.get(k, 0.0), "verdict": v}])
+            for k, v in answers.items()
+        }
+    )
 
 
 @pytest.mark.parametrize(
@@ -301,7 +309,8 @@ def judged(**answers: str) -> pd.DataFrame:
         ("beyond the null", "undecided", "undecided"),
         ("as in the null", "beyond the null", "as in the null"),
         ("undecided", "as in the null", "as in the null"),
-        ("beyond the null", "no verdict", "beyond the null"),
+        ("beyond the null", "no verdict", "undecided"),
+        ("as in the null", "no verdict", "as in the null"),
         ("no verdict", "no verdict", "no verdict"),
     ],
 )
@@ -309,6 +318,35 @@ def test_the_null_that_a_figure_is_least_beyond_decides(random: str, gaussian: s
     [row] = judged(random=random, gaussian=gaussian).to_dict("records")
     assert row["verdict"] == verdict
     assert (row["random_verdict"], row["gaussian_verdict"]) == (random, gaussian)
+
+
+def test_a_figure_between_two_nulls_is_beyond_neither() -> None:
+    beyond = {"random": "beyond the null", "gaussian": "beyond the null"}
+    [row] = judged({"random": 0.2, "gaussian": 2.0}, **beyond).to_dict("records")
+    assert (row["verdict"], row["reason"]) == ("undecided", "between the two nulls")
+    assert (row["random_verdict"], row["gaussian_verdict"]) == ("beyond the null",) * 2
+    [row] = judged({"random": 1.5, "gaussian": 2.0}, **beyond).to_dict("records")
+    assert row["verdict"] == "beyond the null"
+    [row] = judged(random="beyond the null", gaussian="no verdict").to_dict("records")
+    assert row["reason"] == "no verdict against the gaussian null: undefined"
+
+
+def test_shares_are_the_same_quantity_beside_both_nulls() -> None:
+    """Half of the heads are symbolic at their layer, and half of those carried; with Gaussian keys no prompt is permuted."""
+    p, s = np.tile([0.0, 0.0, 0.5, 0.5], (3, 1)), np.tile([1.0, 1.0, 0.5, 0.5], (3, 1))
+    at_layer = scores_of(p, s, 2)
+    permuted = at_layer.assign(
+        covered_share=1.0,
+        input_positional_score=np.tile([0.0, 1.0, 0.5, 0.5], 3),
+        input_symbolic_score=np.tile([1.0, 0.0, 0.5, 0.5], 3),
+    )
+    null = pd.concat(
+        [permuted.assign(null_name="random", draw=0), at_layer.assign(null_name="gaussian", draw=0)]
+    )
+    found = statistics({"prompts": permuted, "null_prompts": null}, 1e-4, 0.1).set_index("statistic")
+    row = found.loc["share symbolic"]
+    assert row[["value", "random_value", "gaussian_value"]].tolist() == [0.5, 0.5, 0.5]
+    assert found.loc["carried of symbolic", "value"] == 0.5
 
 
 def test_of_two_nulls_the_one_that_can_be_made_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
