@@ -244,8 +244,10 @@ def test_random_weights_are_anticorrelated_too() -> None:
     assert found.summary().correlation < -0.6
 
 
-def test_a_random_model_goes_before_the_next_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two at a time would take the memory of three models, where what is said before counts two."""
+@pytest.mark.parametrize("in_place", [True, False])
+def test_one_random_model_at_a_time(in_place: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two would take the memory of three models, where what is said before counts two. Where its weights can be drawn in place
+    one is made for all draws, and read as the first was."""
     drawn, alive, original = [], [], nulls.fresh_model
 
     def fresh(*how: Any) -> Any:
@@ -255,10 +257,39 @@ def test_a_random_model_goes_before_the_next_is_made(monkeypatch: pytest.MonkeyP
         return made
 
     monkeypatch.setattr(nulls, "fresh_model", fresh)
+    if not in_place:
+        monkeypatch.setattr(nulls, "_drawn_in_place", lambda model, seed: False)
     how = {"null_draws": 3, "examples": False, "show_progress": False}
     rs.profile(tiny("llama"), tokens=tokens(2, 8), null="random", **how)
-    assert len(drawn) >= 3
+    assert len(drawn) == (2 if in_place else 1 + 2 * 3)  # the first says whether one can be made at all
     assert set(alive) == {0}
+
+
+@pytest.mark.parametrize("name", ["llama", "gptj", "gpt_oss"])
+def test_weights_drawn_in_place_are_those_of_their_seed(name: str) -> None:
+    """Whatever was drawn before; other seeds give other weights of the same spread, and constants stay."""
+    subject = rs.load((tiny(name), None))
+    models = nulls.RandomModels(subject, HeadReader(subject.model))
+
+    def weights(seed: int) -> dict[str, torch.Tensor]:
+        return {key: weight.clone() for key, weight in models.reader(seed).model.state_dict().items()}
+
+    first, other, again = weights(1), weights(2), weights(1)
+    alone, in_place = nulls._initialise(subject, 1, subject.device)
+    assert in_place
+    for key, weight in alone.state_dict().items():
+        assert torch.equal(weight, first[key])
+        assert torch.equal(weight, again[key])
+        if weight.is_floating_point() and "proj.weight" in key:
+            assert not torch.equal(weight, other[key])
+            assert other[key].std() == pytest.approx(float(weight.std()), rel=0.1)
+
+
+def test_a_weight_that_is_not_drawn_again_is_noticed() -> None:
+    model = nulls.fresh_model(type(tiny("llama")), tiny("llama").config, 0)
+    assert nulls._drawn_in_place(model, 0)
+    model.own = torch.nn.Parameter(torch.randn(8, 8))
+    assert not nulls._drawn_in_place(model, 0)
 
 
 def test_beyond_the_null_is_beyond_both() -> None:
