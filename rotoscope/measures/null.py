@@ -9,15 +9,18 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
+from torch.overrides import TorchFunctionMode
 
-from rotoscope.errors import ModelError
+from rotoscope.errors import ModelError, RotoscopeError
 from rotoscope.measures.batches import Batch, Halving, Queries, batches
 from rotoscope.measures.scoring import Transform
 from rotoscope.models.devices import check_memory
@@ -25,6 +28,7 @@ from rotoscope.models.layer import LayerReading
 from rotoscope.models.loading import Subject
 from rotoscope.models.offloading import dispatched_like, offloads, placed_by
 from rotoscope.models.reader import HeadReader, Visit
+from rotoscope.models.weight_check import folded
 from rotoscope.scores.blocks import Blocks, block_spread
 from rotoscope.tasks.prompt import Prompts
 
@@ -32,6 +36,8 @@ CALIBRATION_BATCHES, CALIBRATION_TOKENS = 2, 1024
 """A random model is rescaled on the prompts of two batches of 1,024 tokens, on every device: a draw must not depend on batches."""
 DRAWN_ON = torch.device("cpu")
 """Where a random model is drawn that is then spread over devices, as its subject is."""
+SAMPLE = 1024
+"""Numbers of a weight that are looked at to see whether it was drawn anew."""
 MOST_KEPT = 256_000_000
 """Bytes of layers that are kept to be scored once it is known how to rescale them; what is more is read again."""
 
@@ -120,34 +126,35 @@ def make_nulls(
     *,
     seed: int = 0,
     halving: Halving | None = None,
+    failed: list[str] | None = None,
 ) -> Iterator[Null]:
     """Draws of a null by their numbers, one after the other. `real` holds the real model's scores per prompt, `calibration`
-    the batches on which logits are compared with it."""
+    the batches on which logits are compared with it.
+
+    Random models share one model in memory, whose weights are drawn anew for the next: be done with a draw before taking another.
+    A draw that fails is left out, and `failed` grows by the reason.
+    """
+    models = RandomModels(subject, reader)
     for draw in draws:
         own = null_seed(seed, draw)
-        if name == "random":
-            yield _random(
-                draw,
-                _initialise(subject, own, subject.device),
-                reader,
-                real,
-                calibration,
-                halving or Halving(),
-            )
-        elif name == "gaussian":
+        if name == "gaussian":
             yield Null(name, draw, reader, _noisy(own), [1.0])
+        elif name == "random":
+            try:
+                null = _random(draw, models.reader(own), real, calibration, halving or Halving())
+            except (RotoscopeError, RuntimeError) as problem:
+                if failed is None:
+                    raise
+                failed.append(folded(problem))
+                continue
+            yield null
+            del null  # a random model goes before another is made
 
 
 def _random(
-    draw: int,
-    model: Any,
-    subject_reader: HeadReader,
-    real: pd.DataFrame,
-    calibration: list[Batch],
-    halving: Halving,
+    draw: int, reader: HeadReader, real: pd.DataFrame, calibration: list[Batch], halving: Halving
 ) -> Null:
-    """A fresh model, its logits rescaled; it is of the subject's class, whose reading was proven already."""
-    reader = HeadReader(model, like=subject_reader)
+    """A random model, its logits rescaled."""
     kept: dict[tuple[int, int], list[LayerReading]] = {}
     free = MOST_KEPT
 
@@ -175,25 +182,111 @@ def _random(
     return Null("random", draw, reader, _rescaled(factor), [factor], kept)
 
 
+class RandomModels:
+    """Random models of the subject's class and configuration, one at a time.
+
+    Where transformers draws all weights again in place, one model is made and drawn anew for each seed, and its reading stays as
+    it is; the others are made anew. The numbers are drawn on the CPU, whatever device the weights are on.
+    """
+
+    def __init__(self, subject: Subject, like: HeadReader) -> None:
+        self.subject, self.like = subject, like
+        self._kept: HeadReader | None = None
+
+    def reader(self, seed: int) -> HeadReader:
+        """A reader of the model with the weights of a seed: of the subject's class, whose reading was proven already."""
+        if self._kept is not None:
+            draw_weights(self._kept.model, seed)
+            return self._kept
+        model, in_place = _initialise(self.subject, seed, self.subject.device)
+        reader = HeadReader(model, like=self.like)
+        if in_place and placed_by(model) is None:
+            self._kept = reader
+        return reader
+
+
 def fresh_model(kind: type, config: Any, seed: int, device: torch.device | None = None) -> Any:
     """A model of a class with the weights it would begin training with."""
-    with torch.random.fork_rng(devices=[]), torch.device(device or "cpu"):
-        torch.manual_seed(seed)
+    with _random_numbers(seed), torch.device(device or "cpu"):
         return kind(config).eval()
 
 
-def _initialise(subject: Subject, seed: int, device: torch.device) -> Any:
-    """A fresh model of the subject's class and configuration, where the subject is."""
+def draw_weights(model: Any, seed: int) -> None:
+    """Draw all weights of a transformers model anew, in place, as where it was made."""
+    for part in (*model.modules(), *model.parameters(), *model.buffers()):
+        vars(part).pop("_is_hf_initialized", None)
+    with _random_numbers(seed):
+        model.initialize_weights()
+
+
+@contextmanager
+def _random_numbers(seed: int) -> Iterator[None]:
+    """Random numbers from a seed, for tensors on any device the same."""
+    with torch.random.fork_rng(devices=[]), _DrawnOnCpu():
+        torch.manual_seed(seed)
+        yield
+
+
+class _DrawnOnCpu(TorchFunctionMode):
+    """Numbers for tensors on other devices come from the generator of the CPU, too."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        target = args[0] if args else None
+        if (
+            function in (torch.Tensor.normal_, torch.Tensor.uniform_)
+            and isinstance(target, torch.Tensor)
+            and target.device.type not in ("cpu", "meta")
+        ):
+            return target.copy_(function(torch.empty_like(target, device="cpu"), *args[1:], **(kwargs or {})))
+        return function(*args, **(kwargs or {}))
+
+
+def _initialise(subject: Subject, seed: int, device: torch.device) -> tuple[Any, bool]:
+    """A random model of the subject's class and configuration, where the subject is; and whether it can be drawn in place."""
     kind, spread = type(subject.model), placed_by(subject.model) is not None and device.type != "meta"
+    place = DRAWN_ON if spread else device
+
+    def make() -> Any:
+        return fresh_model(kind, subject.model.config, seed, place).to(subject.model.dtype)
+
     try:
-        drawn = fresh_model(kind, subject.model.config, seed, DRAWN_ON if spread else device)
-        drawn = drawn.to(subject.model.dtype)
-        return dispatched_like(drawn, subject.model) if spread else drawn
+        model = make()
+        in_place = device.type != "meta" and _drawn_in_place(model, seed)
+        if not in_place and device.type != "meta":
+            del model
+            model = make()
+        return dispatched_like(model, subject.model) if spread else model, in_place
     except Exception as problem:
         raise ModelError(
             f"{kind.__name__} cannot be initialised from its configuration ({type(problem).__name__}: {problem}), "
             "so there is no random null for it; use --null gaussian or --null none"
         ) from problem
+
+
+def _drawn_in_place(model: Any, seed: int) -> bool:
+    """Draw a fresh model anew, and whether every weight came out as another sample of what it was."""
+    if not hasattr(model, "initialize_weights"):
+        return False
+    before = [_sample(weight) for weight in model.parameters()]
+    draw_weights(model, seed + 1)
+    other = [_sample(weight) for weight in model.parameters()]
+    draw_weights(model, seed)
+    return all(itertools.starmap(_alike, zip(before, other, strict=True)))
+
+
+def _sample(weight: torch.Tensor) -> torch.Tensor:
+    flat = weight.detach().flatten()
+    return flat[:: max(1, flat.numel() // SAMPLE)][:SAMPLE].to("cpu", torch.float32, copy=True)
+
+
+def _alike(first: torch.Tensor, second: torch.Tensor) -> bool:
+    """Whether two samples may come from one distribution: other numbers of the same spread, or the same constant."""
+    if first.numel() < 2 or not float(first.std()):
+        return torch.equal(first, second)
+    enough = first.numel() >= SAMPLE // 4
+    return not torch.equal(first, second) and (
+        not enough or bool(torch.isclose(first.std(), second.std(), rtol=0.25))
+    )
 
 
 def _calibrate(read: list[tuple[list[torch.Tensor], Blocks]], real: pd.DataFrame) -> float:

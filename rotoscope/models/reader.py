@@ -217,7 +217,7 @@ class HeadReader:
         return context_length(self.model.config.get_text_config())
 
     @property
-    def _small(self) -> bool:
+    def small(self) -> bool:
         """Whether a CPU is done sooner with one thread."""
         width = int(getattr(self.model.config.get_text_config(), "hidden_size", SMALL + 1))
         return self.device.type == "cpu" and width <= SMALL
@@ -291,7 +291,7 @@ class HeadReader:
             alone(self.model),
             self._without_dropout(),
             torch.no_grad(),
-            one_thread(self._small),
+            one_thread(self.small),
             readable_attention(self.model, self._modules),
         ):
             yield

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rotoscope.scores.classes import AT_ITS_LAYER, CLASSES, purity_codes
+from rotoscope.scores.classes import AT_ITS_LAYER, CLASSES, purity_classes, purity_codes
 from rotoscope.stats.aggregate import (
     CLASSED_BY,
     FREQUENCY_INDEX,
@@ -150,7 +150,7 @@ HEADS = {
     "positional decline": "median positional score, first half minus second",
     "symbolic rise": "median symbolic score, second half minus first",
     "share positional": "heads that are pure positional",
-    "share symbolic": "heads that are pure symbolic",
+    "share symbolic": "heads that are pure symbolic at their own layer",
     "share uniform": "heads that are uniform",
 }
 CARRIED = {
@@ -166,7 +166,7 @@ PLANES = {
 SIGNED = {"correlation", "positional decline", "symbolic rise"}
 """What may be negative."""
 ANSWERS = [AS_IN, UNDECIDED, BEYOND, NO_VERDICT]
-"""From the null that a figure is least beyond; one without a verdict says nothing."""
+"""From the null that a figure is least beyond."""
 SUBJECT = ["statistic", "meaning", "value", "low", "high", "error", "prompts", "little_at_stake"]
 """The columns of a statistic that no null is needed for."""
 ENDS = ["value", "low", "high"]
@@ -186,11 +186,12 @@ def of_heads(scores: Found, early: np.ndarray, gamma: float) -> Figures:
     p, s = (scores[score] for score in SCORES)
     codes = codes_of(scores, gamma)
     depth = {name.replace("_", " "): value for name, value in depth_medians(p, s, early).items()}
+    at_their_layer = purity_codes(p, s, gamma)
     pure = ("positional", "symbolic", "uniform")
     return {
         "correlation": correlation(p, s),
         **depth,
-        **{f"share {name}": (codes == CLASSES.index(name)).mean(-1) for name in pure},
+        **{f"share {name}": (at_their_layer == CLASSES.index(name)).mean(-1) for name in pure},
         **{f"mean {name}": values.mean(-1) for name, values in scores.items() if name not in CLASSED_BY},
         "carried of symbolic": carried_of_symbolic(scores, codes),
     }
@@ -236,22 +237,37 @@ def statistics(
 
 
 def least_beyond(judged: dict[str, pd.DataFrame]) -> pd.DataFrame:
-    """The statistics beside each null in one table: a figure is only beyond the null where it is beyond every one."""
+    """The statistics beside each null in one table: beyond the null is what lies beyond every one of them, on the same side."""
     first, *_ = judged.values()
     rows = []
     for k, statistic in enumerate(first["statistic"]):
         beside = {name: table[table["statistic"] == statistic] for name, table in judged.items()}
         beside = {name: table.iloc[0] for name, table in beside.items() if len(table)}
         strictest = min(
-            beside, key=lambda name: (ANSWERS.index(beside[name]["verdict"]), -beside[name]["p_value"])
+            beside,
+            key=lambda name: (
+                ANSWERS.index(beside[name]["verdict"]),
+                -np.nan_to_num(beside[name]["p_value"], nan=1.0),
+            ),
         )
         chosen = beside[strictest][[column for column in first if column not in SUBJECT]]
+        if chosen["verdict"] == BEYOND and (reason := _not_beyond_all(beside)):
+            chosen = chosen.replace([BEYOND], UNDECIDED).to_dict() | {"reason": reason}
         columns = {f"{name}_{column}": row[f"null_{column}"] for name, row in beside.items() for column in ENDS}
         columns |= {
             f"{name}_{column}": row[column] for name, row in beside.items() for column in ("p_value", "verdict")
         }
         rows.append({**first.iloc[k][SUBJECT], **chosen, "null_name": strictest, **columns})
     return pd.DataFrame(rows)
+
+
+def _not_beyond_all(beside: dict[str, pd.Series]) -> str:
+    """Why a figure that is beyond one null is not beyond all of them; empty where it is, on one side."""
+    silent = [name for name, row in beside.items() if row["verdict"] != BEYOND]
+    if silent:
+        return f"no verdict against the {silent[0]} null: {beside[silent[0]]['reason']}"
+    above = {row["value"] > row["null_value"] for row in beside.values()}
+    return "between the two nulls" if len(above) > 1 else ""
 
 
 def _of_null(tables: dict[str, pd.DataFrame], name: str) -> dict[str, pd.DataFrame]:
@@ -400,11 +416,10 @@ def _little_at_stake(prompts: pd.DataFrame, tau: float, gamma: float, least_mass
     rows = _scored(prompts, tau, INDEX)
     if rows.empty or "swapped_mass" not in rows:
         return {}
-    heads = rows.groupby(INDEX)[[*_columns(rows), "swapped_mass"]].mean()
-    codes = codes_of({name: heads[name] for name in _columns(rows)}, gamma)
-    heads["head_class"] = [CLASSES[code] for code in codes]
+    heads = rows.groupby(INDEX)[[*SCORES, "swapped_mass"]].mean()
+    heads["head_class"] = purity_classes(heads[SCORES[0]], heads[SCORES[1]], gamma)
     little = little_at_stake(heads, least_mass).fillna(False)
-    return {f"share {name}": float((little & (heads["head_class"] == name)).mean()) for name in CLASSES}
+    return {f"share {name}": float((little & (heads["head_class"] == name)).mean()) for name in AT_ITS_LAYER}
 
 
 def _early(heads: pd.DataFrame, table: pd.DataFrame) -> np.ndarray:

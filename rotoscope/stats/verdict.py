@@ -1,9 +1,15 @@
 """When does a subject differ from a null? The one rule behind every such verdict.
 
 Under the null hypothesis the subject is one more draw: the K + 1 vectors of all figures shown together are exchangeable.
-Every figure of every vector is studentised by the other K vectors, z = |x - mean| / sd, and step-down max-T over the figures
-gives exact Monte-Carlo p-values, corrected for all of them (Westfall and Young). With m and s the mean and the standard
-deviation over the draws and e the subject's standard error over prompts, a figure T is
+Every figure of every vector is studentised by the other K vectors,
+
+    z = |x - mean| / sqrt(sd^2 + floor^2),    floor = 0.3 * 0.05,
+
+and step-down max-T over the figures gives exact Monte-Carlo p-values, corrected for all of them (Westfall and Young). The floor
+keeps a figure that hardly ever differs, as a share that one draw has and the others have not, from deciding over all others: at
+3.3 floors a difference is as large as what counts. A vector without a figure is nowhere in it; of two p-values, over all vectors
+and over those that have the figure, the larger one counts. With m and s the mean and the standard deviation over the draws and e
+the subject's standard error over prompts, a figure T is
 
 - *beyond the null* when p <= 0.05 and |T - m| >= 0.05, which takes 19 draws;
 - *as in the null* when |T - m| + t * sqrt(s^2 (1 + 1/K) + e^2) < 0.10, t being Student's 95 % quantile with K - 1 degrees of
@@ -33,6 +39,10 @@ ENOUGH_DRAWS = 19
 """The draws that an exact p-value of 0.05 takes: 1 / (19 + 1)."""
 ROUNDING = 1e-12
 """Smaller differences between draws are rounding."""
+FLOOR = 0.3
+"""Of the least effect: what is added to the spread of the draws."""
+MOST_DEVIATIONS = 1000.0
+"""What is not seen at so many standard deviations of the draws is not seen at any size."""
 
 
 @dataclass(frozen=True)
@@ -71,42 +81,55 @@ class Verdict:
 def verdicts(figures: Sequence[Figure]) -> list[Verdict]:
     """The verdicts on figures that are shown together, in their order: one family."""
     vectors = _joint_vectors(figures)
-    family, rows = _testable(vectors)
+    least = np.array([figure.least_effect for figure in figures])
+    family = _tested(vectors)
     p_values, visible = np.full((2, len(figures)), np.nan)
     if family.any():
-        tested = vectors[rows][:, family]
-        p_values[family] = step_down(distances(tested))
-        least = np.array([figure.least_effect for figure in figures])
-        visible[family] = np.maximum(_visible_effects(tested), least[family])
+        tested, floor = vectors[:, family], FLOOR * least[family]
+        p_values[family] = step_down(distances(tested, floor))
+        visible[family] = np.maximum(_visible_effects(tested, floor), least[family])
     return [
         _verdict(*arguments) for arguments in zip(figures, p_values.tolist(), visible.tolist(), strict=True)
     ]
 
 
-def distances(vectors: np.ndarray) -> np.ndarray:
-    """How far every figure of a vector lies from that of the other vectors, in their standard deviations.
+def distances(vectors: np.ndarray, floor: np.ndarray | float = 0.0) -> np.ndarray:
+    """How far every figure of a vector lies from that of the other vectors, in their standard deviations and a floor [figures].
 
-    `vectors` is [vectors, figures]. Where the others do not differ at all, any difference is infinitely far.
+    `vectors` is [vectors, figures], NaN where a vector does not have a figure; so is what is returned. Where the others do not
+    differ at all and there is no floor, any difference is infinitely far.
     """
-    count = len(vectors)
-    centred = vectors - vectors.mean(0)
+    count = (~np.isnan(vectors)).sum(0)
+    centred = vectors - np.nanmean(vectors, 0)
     # Without vector i the mean moves by centred_i / (n - 1), and the sum of squares loses n / (n - 1) centred_i^2.
     apart = np.abs(centred) * count / (count - 1)
-    squares = (centred**2).sum(0) - centred**2 * count / (count - 1)
-    spread = np.sqrt(np.maximum(squares, 0) / (count - 2))
+    squares = np.nansum(centred**2, 0) - centred**2 * count / (count - 1)
+    spread = np.sqrt(np.maximum(squares, 0) / (count - 2) + floor**2)
     alike = np.where(apart > ROUNDING, np.inf, 0.0)
-    return np.divide(apart, spread, out=alike, where=spread > ROUNDING)
+    far = np.divide(apart, spread, out=alike, where=spread > ROUNDING)
+    return np.where(np.isnan(vectors), np.nan, far)
 
 
 def step_down(distances: np.ndarray) -> np.ndarray:
-    """Exact p-values of the first vector's figures by step-down max-T [figures], from [vectors, figures]."""
-    order = np.argsort(-distances[0], kind="stable")
-    ranked = distances[:, order]
+    """p-values of the first vector's figures by step-down max-T [figures], from [vectors, figures].
+
+    Exact where every vector has every figure; NaN for what the first vector does not have.
+    """
+    known = ~np.isnan(distances)
+    far = np.where(known, distances, -np.inf)
+    order = np.argsort(-far[0], kind="stable")
+    ranked = far[:, order]
     largest = np.maximum.accumulate(ranked[:, ::-1], axis=1)[:, ::-1]  # of this figure and those less far out
-    reached = (largest >= ranked[0] * (1 - 1e-9)).mean(0)  # the first vector reaches itself
+    reached = largest >= ranked[0] * (1 - 1e-9)  # the first vector reaches itself
     p_values = np.empty(len(order))
-    p_values[order] = np.maximum.accumulate(reached)
-    return p_values
+    p_values[order] = np.maximum(np.maximum.accumulate(reached.mean(0)), _share(reached, known[:, order]))
+    return np.where(known[0], p_values, np.nan)
+
+
+def _share(reached: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """Of the vectors that have a figure, the share that reach the first one."""
+    share: np.ndarray = (reached & known).sum(0) / np.maximum(known.sum(0), 1)
+    return share
 
 
 def holm(p_values: np.ndarray) -> np.ndarray:
@@ -129,34 +152,33 @@ def _joint_vectors(figures: Sequence[Figure]) -> np.ndarray:
     return vectors
 
 
-def _testable(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The figures that are tested together, and the vectors that have them all."""
-    known = ~np.isnan(vectors)
-    draws = known[1:].sum(0)
-    family = known[0] & (draws >= max(2, min(ENOUGH_DRAWS, draws.max(initial=0))))
-    rows = known[:, family].all(1)
-    return family & (rows.sum() > 2), rows
+def _tested(vectors: np.ndarray) -> np.ndarray:
+    """The figures that enough vectors have to be tested. The subject counts as any other, so that the test stays exact."""
+    count = (~np.isnan(vectors)).sum(0)
+    enough: np.ndarray = count > max(2, min(ENOUGH_DRAWS, len(vectors) - 1))
+    return enough
 
 
-def _visible_effects(vectors: np.ndarray) -> np.ndarray:
+def _visible_effects(vectors: np.ndarray, floor: np.ndarray) -> np.ndarray:
     """Of every figure the smallest difference that would be beyond the null, the other figures being as they are."""
     draws = vectors[1:]
-    count, figures = draws.shape
-    exceeding = int(LEVEL * (count + 1) + 1e-9) - 1  # so many draws may lie further out
-    if exceeding < 0:
-        return np.full(figures, np.nan)
-    mean, spread = draws.mean(0), draws.std(0, ddof=1)
-    apart = distances(vectors)[1:]
-    others = np.stack([np.delete(apart, k, axis=1).max(1, initial=0.0) for k in range(figures)], axis=1)
-    needed = np.sort(others, axis=0)[count - 1 - exceeding]
-    low = np.zeros(figures)
-    high = np.where(np.isinf(needed), np.inf, spread * (np.minimum(needed, 1 / ROUNDING) + count + 1))
+    known = np.vstack([np.full(draws.shape[1], True), ~np.isnan(draws)])
+    mean, spread = np.nanmean(draws, 0), np.nanstd(draws, 0, ddof=1)
+    apart = np.nan_to_num(distances(vectors, floor), nan=-np.inf)
+    others = np.stack([np.delete(apart, k, axis=1).max(1, initial=0.0) for k in range(len(mean))], axis=1)
+
+    def visible(effect: np.ndarray) -> np.ndarray:
+        moved = distances(np.concatenate([(mean + effect)[None], draws]), floor)
+        reached = np.fmax(others, moved) >= moved[0]
+        return np.maximum(reached.mean(0), _share(reached, known)) <= LEVEL
+
+    low, high = np.zeros(len(mean)), np.maximum(MOST_DEVIATIONS * spread, 1.0)
+    seen = visible(high)
     for _ in range(40):
-        middle = np.where(np.isfinite(high), (low + high) / 2, 0.0)
-        moved = distances(np.concatenate([(mean + middle)[None], draws]))
-        is_visible = (np.maximum(others, moved[1:]) >= moved[0]).sum(0) <= exceeding
+        middle = (low + high) / 2
+        is_visible = visible(middle)
         low, high = np.where(is_visible, low, middle), np.where(is_visible, middle, high)
-    return np.where(np.isfinite(high), high, np.nan)
+    return np.where(seen, high, np.nan)
 
 
 def _verdict(figure: Figure, p_value: float, visible: float) -> Verdict:

@@ -23,6 +23,7 @@ from rotoscope.models.reader import HeadReader
 from rotoscope.runs.run import Run
 from rotoscope.stats.statistics import least_beyond, statistics
 from rotoscope.stats.verdict import Figure, verdicts
+from tests.runs.test_statistics import prompts as scores_of
 from tests.tiny_gguf import write_gguf
 from tests.tiny_models import GROUPED, from_config, tiny, tokens
 
@@ -179,8 +180,9 @@ def test_a_difference_that_is_certain_may_be_too_small() -> None:
     tables = {"prompts": scores(0.03, 0), "null_prompts": pd.concat(draws)}
     found = statistics(tables, 1e-4, 0.1).set_index("statistic")
     for name in ("correlation", "early positional"):
-        assert found.loc[name, "p_value"] == pytest.approx(0.05)
-        assert found.loc[name, "verdict"] == "as in the null"
+        row = found.loc[name]
+        assert not row["null_low"] < row["value"] < row["null_high"]
+        assert row["verdict"] == "as in the null"
 
 
 def test_one_draw_and_one_prompt_decide_nothing() -> None:
@@ -242,8 +244,10 @@ def test_random_weights_are_anticorrelated_too() -> None:
     assert found.summary().correlation < -0.6
 
 
-def test_a_random_model_goes_before_the_next_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two at a time would take the memory of three models, where what is said before counts two."""
+@pytest.mark.parametrize("in_place", [True, False])
+def test_one_random_model_at_a_time(in_place: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two would take the memory of three models, where what is said before counts two. Where its weights can be drawn in place
+    one is made for all draws, and read as the first was."""
     drawn, alive, original = [], [], nulls.fresh_model
 
     def fresh(*how: Any) -> Any:
@@ -253,10 +257,39 @@ def test_a_random_model_goes_before_the_next_is_made(monkeypatch: pytest.MonkeyP
         return made
 
     monkeypatch.setattr(nulls, "fresh_model", fresh)
+    if not in_place:
+        monkeypatch.setattr(nulls, "_drawn_in_place", lambda model, seed: False)
     how = {"null_draws": 3, "examples": False, "show_progress": False}
     rs.profile(tiny("llama"), tokens=tokens(2, 8), null="random", **how)
-    assert len(drawn) >= 3
+    assert len(drawn) == (2 if in_place else 1 + 2 * 3)  # the first says whether one can be made at all
     assert set(alive) == {0}
+
+
+@pytest.mark.parametrize("name", ["llama", "gptj", "gpt_oss"])
+def test_weights_drawn_in_place_are_those_of_their_seed(name: str) -> None:
+    """Whatever was drawn before; other seeds give other weights of the same spread, and constants stay."""
+    subject = rs.load((tiny(name), None))
+    models = nulls.RandomModels(subject, HeadReader(subject.model))
+
+    def weights(seed: int) -> dict[str, torch.Tensor]:
+        return {key: weight.clone() for key, weight in models.reader(seed).model.state_dict().items()}
+
+    first, other, again = weights(1), weights(2), weights(1)
+    alone, in_place = nulls._initialise(subject, 1, subject.device)
+    assert in_place
+    for key, weight in alone.state_dict().items():
+        assert torch.equal(weight, first[key])
+        assert torch.equal(weight, again[key])
+        if weight.is_floating_point() and "proj.weight" in key:
+            assert not torch.equal(weight, other[key])
+            assert other[key].std() == pytest.approx(float(weight.std()), rel=0.1)
+
+
+def test_a_weight_that_is_not_drawn_again_is_noticed() -> None:
+    model = nulls.fresh_model(type(tiny("llama")), tiny("llama").config, 0)
+    assert nulls._drawn_in_place(model, 0)
+    model.own = torch.nn.Parameter(torch.randn(8, 8))
+    assert not nulls._drawn_in_place(model, 0)
 
 
 def test_beyond_the_null_is_beyond_both() -> None:
@@ -279,8 +312,8 @@ def test_beyond_the_null_is_beyond_both() -> None:
     assert set(both.nulls["null_name"]) == {"random"}
 
 
-def judged(**answers: str) -> pd.DataFrame:
-    """A statistic beside each null, with its verdict there."""
+def judged(values: dict[str, float] | None = None, **answers: str) -> pd.DataFrame:
+    """A statistic of 1 beside each null, with its verdict there and the null's own value."""
     subject = {
         "statistic": "a",
         "meaning": "",
@@ -290,8 +323,14 @@ def judged(**answers: str) -> pd.DataFrame:
         "error": 0.1,
         "prompts": 4,
     }
-    null = {"null_value": 0.0, "null_low": -1.0, "null_high": 1.0, "p_value": 0.05, "little_at_stake": None}
-    return least_beyond({k: pd.DataFrame([subject | null | {"verdict": v}]) for k, v in answers.items()})
+    null = {"null_low": -1.0, "null_high": 1.0, "p_value": 0.05, "little_at_stake": None, "reason": "undefined"}
+    null_values = {"null_value": 0.0} | (values or {})
+    return least_beyond(
+        {
+            k: pd.DataFrame([subject | null | {"null_value": null_values.get(k, 0.0), "verdict": v}])
+            for k, v in answers.items()
+        }
+    )
 
 
 @pytest.mark.parametrize(
@@ -301,7 +340,8 @@ def judged(**answers: str) -> pd.DataFrame:
         ("beyond the null", "undecided", "undecided"),
         ("as in the null", "beyond the null", "as in the null"),
         ("undecided", "as in the null", "as in the null"),
-        ("beyond the null", "no verdict", "beyond the null"),
+        ("beyond the null", "no verdict", "undecided"),
+        ("as in the null", "no verdict", "as in the null"),
         ("no verdict", "no verdict", "no verdict"),
     ],
 )
@@ -309,6 +349,35 @@ def test_the_null_that_a_figure_is_least_beyond_decides(random: str, gaussian: s
     [row] = judged(random=random, gaussian=gaussian).to_dict("records")
     assert row["verdict"] == verdict
     assert (row["random_verdict"], row["gaussian_verdict"]) == (random, gaussian)
+
+
+def test_a_figure_between_two_nulls_is_beyond_neither() -> None:
+    beyond = {"random": "beyond the null", "gaussian": "beyond the null"}
+    [row] = judged({"random": 0.2, "gaussian": 2.0}, **beyond).to_dict("records")
+    assert (row["verdict"], row["reason"]) == ("undecided", "between the two nulls")
+    assert (row["random_verdict"], row["gaussian_verdict"]) == ("beyond the null",) * 2
+    [row] = judged({"random": 1.5, "gaussian": 2.0}, **beyond).to_dict("records")
+    assert row["verdict"] == "beyond the null"
+    [row] = judged(random="beyond the null", gaussian="no verdict").to_dict("records")
+    assert row["reason"] == "no verdict against the gaussian null: undefined"
+
+
+def test_shares_are_the_same_quantity_beside_both_nulls() -> None:
+    """Half of the heads are symbolic at their layer, and half of those carried; with Gaussian keys no prompt is permuted."""
+    p, s = np.tile([0.0, 0.0, 0.5, 0.5], (3, 1)), np.tile([1.0, 1.0, 0.5, 0.5], (3, 1))
+    at_layer = scores_of(p, s, 2)
+    permuted = at_layer.assign(
+        covered_share=1.0,
+        input_positional_score=np.tile([0.0, 1.0, 0.5, 0.5], 3),
+        input_symbolic_score=np.tile([1.0, 0.0, 0.5, 0.5], 3),
+    )
+    null = pd.concat(
+        [permuted.assign(null_name="random", draw=0), at_layer.assign(null_name="gaussian", draw=0)]
+    )
+    found = statistics({"prompts": permuted, "null_prompts": null}, 1e-4, 0.1).set_index("statistic")
+    row = found.loc["share symbolic"]
+    assert row[["value", "random_value", "gaussian_value"]].tolist() == [0.5, 0.5, 0.5]
+    assert found.loc["carried of symbolic", "value"] == 0.5
 
 
 def test_of_two_nulls_the_one_that_can_be_made_is_made(monkeypatch: pytest.MonkeyPatch) -> None:

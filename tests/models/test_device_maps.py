@@ -160,7 +160,7 @@ def test_everything_else_that_is_asked_of_a_model(where: Places, tmp_path: Path)
 def test_a_random_null_is_drawn_whole_and_spread_like_its_subject(tmp_path: Path) -> None:
     whole, apart = both(saved(tmp_path / "model"), ("cpu", "disk"))
     same(*(rs.profile(one, tokens=tokens(2, 12), null="random", null_draws=2).nulls for one in (whole, apart)))
-    drawn = nulls._initialise(apart, 1, apart.device)
+    drawn, _ = nulls._initialise(apart, 1, apart.device)
     assert places(drawn) == ["cpu", "disk"]
     assert {name for name, _ in weights(drawn)} == {name for name, _ in weights(whole.model)}
 

@@ -27,7 +27,7 @@ def test_without_skewness_it_is_the_t_interval() -> None:
 
 
 def test_skewness_moves_the_interval_to_the_long_side() -> None:
-    values = np.array([[0.0], [0.01], [0.02], [0.03], [0.5]])
+    values = np.array([0.0, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5])[:, None]
     [low], [high] = mean_interval(values)
     mean = values.mean()
     assert low < mean < high
@@ -37,11 +37,19 @@ def test_skewness_moves_the_interval_to_the_long_side() -> None:
     assert most == 0.3
 
 
-def test_one_outlier_of_eight_gives_the_t_interval() -> None:
-    """With the correction the interval would end at .31 above the mean and 1.55 below it."""
-    values = np.array([[3.1], [3.0], [3.2], [3.15], [3.05], [3.1], [3.2], [1.5]])
-    [low], [high] = mean_interval(values)
-    ends = stats.t.interval(0.95, 7, values.mean(), stats.sem(values[:, 0]))
+@pytest.mark.parametrize(
+    "values",
+    [
+        [3.1, 3.0, 3.2, 3.15, 3.05, 3.1, 3.2, 1.5],
+        [3.1, 3.0, 3.2, 3.15, 1.5],
+        [3.0, 3.0, 3.0, 4.0],
+        [0.2, 0.2, 0.9],
+    ],
+)
+def test_one_outlier_gives_the_t_interval(values: list[float]) -> None:
+    """With the correction the first interval would end at .31 above the mean and 1.55 below it."""
+    [low], [high] = mean_interval(np.array(values)[:, None])
+    ends = stats.t.interval(0.95, len(values) - 1, np.mean(values), stats.sem(values))
     assert (low, high) == pytest.approx(ends)
 
 

@@ -61,12 +61,12 @@ def test_the_least_difference_counts_for_every_unit() -> None:
 
 
 def twin(value: np.ndarray, draws: np.ndarray) -> list[float]:
-    """One vector after the other, one figure after the other, by numpy's own standard deviation."""
+    """One vector after the other, one figure after the other, by numpy's own standard deviation and the floor of .015."""
     vectors = np.vstack([value, draws])
     far = np.zeros(vectors.shape)
     for i in range(len(vectors)):
         rest = np.delete(vectors, i, axis=0)
-        far[i] = np.abs(vectors[i] - rest.mean(0)) / rest.std(0, ddof=1)
+        far[i] = np.abs(vectors[i] - rest.mean(0)) / np.hypot(rest.std(0, ddof=1), 0.015)
     p_values, largest, remaining = [0.0] * len(value), 0.0, set(range(len(value)))
     for figure in np.argsort(-far[0]):
         reached = [max(row[k] for k in remaining) >= far[0, figure] for row in far]
@@ -84,6 +84,42 @@ def test_p_values_are_those_of_the_twin(draws: int) -> None:
         matrix = generator.normal(0, 1, (draws, 6)) + generator.normal(0, 1, (draws, 1))
         tested = verdicts([Figure(v, 0.01, column.tolist()) for v, column in zip(value, matrix.T, strict=True)])
         assert [verdict.p_value for verdict in tested] == pytest.approx(twin(value, matrix))
+
+
+@pytest.mark.parametrize("rare", [1 / 72, 1 / 12])
+@pytest.mark.parametrize("draws", [19, 39])
+def test_a_rare_share_does_not_hide_a_large_effect(draws: int, rare: float) -> None:
+    """Two shares that one draw each has, and all others have not, beside a figure 20 standard deviations from its draws."""
+    generator = np.random.default_rng(0)
+    shares = [[rare, *[0.0] * (draws - 1)], [0.0, rare, *[0.0] * (draws - 2)]]
+    figures = [Figure(0.5, 0.01, (0.1 + 0.02 * generator.normal(size=draws)).tolist())]
+    large, *others = verdicts(figures + [Figure(0.0, 0.0, share) for share in shares])
+    assert (large.verdict, large.p_value) == (BEYOND, 1 / (draws + 1))
+    assert 0.05 <= large.visible_effect < 0.2
+    assert {other.verdict for other in others} <= {AS_IN, UNDECIDED}
+
+
+def test_draws_without_one_figure_count_for_the_others() -> None:
+    """Half of 39 draws do not have the second figure, and others not the third: the first still rests on all of them."""
+    generator = np.random.default_rng(0)
+    columns = generator.normal(0.1, 0.02, (39, 3))
+    columns[:19, 1] = columns[19:, 2] = np.nan
+    first, second, third = verdicts([Figure(0.5, 0.01, column.tolist()) for column in columns.T])
+    assert (first.verdict, first.p_value) == (BEYOND, 1 / 40)
+    assert (second.verdict, second.p_value) == (BEYOND, 1 / 21)
+    assert (third.verdict, third.p_value) == (BEYOND, 1 / 20)
+    alone = verdicts([Figure(0.5, 0.01, columns[:, 0].tolist())])[0]
+    assert first.visible_effect <= 1.5 * alone.visible_effect
+
+
+def test_size_where_draws_lack_figures() -> None:
+    """Of subjects that are a draw like the others, with figures that are undefined in some, at most 5 % are beyond."""
+    generator, subjects, wrong = np.random.default_rng(3), 600, 0
+    for _ in range(subjects):
+        vectors = generator.normal(0, 0.05, (40, 6)) + generator.normal(0, 0.05, (40, 1))
+        vectors[:, 3:][generator.random((40, 3)) < 0.4] = np.nan
+        wrong += BEYOND in family_of(vectors[0], vectors[1:])
+    assert 0.01 <= wrong / subjects <= 0.05 + stats.norm.ppf(0.99) * (0.05 * 0.95 / subjects) ** 0.5
 
 
 def test_every_vector_is_studentised_alike() -> None:
@@ -144,7 +180,8 @@ def test_figures_with_fewer_draws_do_not_decide_over_the_others() -> None:
     alone = verdicts([Figure(0.5, 0.0, NINETEEN)])[0]
     beside = [Figure(float("nan"), 0.0, NINETEEN), Figure(9.0, 0.0, [0.1, 0.2, *[float("nan")] * 17])]
     first, undefined, few = verdicts([Figure(0.5, 0.0, NINETEEN), *beside])
-    assert first == alone
+    assert (first.verdict, first.p_value) == (alone.verdict, alone.p_value)
+    assert first.visible_effect == pytest.approx(alone.visible_effect, rel=0.5)
     assert np.isnan([undefined.p_value, few.p_value]).all()
     assert (few.verdict, few.null_draws) == (UNDECIDED, 2)
 

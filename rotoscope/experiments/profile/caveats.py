@@ -11,6 +11,7 @@ import pandas as pd
 
 from rotoscope.experiments.prompt_settings import OWN, PromptSettings
 from rotoscope.runs.result import NextStep
+from rotoscope.stats.verdict import ENOUGH_DRAWS
 
 if TYPE_CHECKING:
     from rotoscope.experiments.profile.result import Profile
@@ -44,6 +45,8 @@ def with_missing_caveats(noted: Iterable[object], null_name: str | None, heads: 
 def _caveats(profile: Profile) -> Iterator[str]:
     if profile.null_name is None:
         yield NO_NULL
+    else:
+        yield from few_draws(profile.tables["null_prompts"])
     yield from failed(profile.accuracy, profile.chance)
     heads = profile.at()
     if heads["prompts"].max() == 1:
@@ -66,6 +69,16 @@ def _caveats(profile: Profile) -> Iterator[str]:
     missing = int(heads["missing_reason"].notna().sum())
     if missing:
         yield f"{missing} heads see no swap (a sliding window hides every block) and have no score"
+
+
+def few_draws(null: pd.DataFrame) -> Iterator[str]:
+    """Whether there are too few draws for any verdict of *beyond*."""
+    draws = int(null.groupby("null_name")["draw"].nunique().min())
+    if draws < ENOUGH_DRAWS:
+        count = "1 draw" if draws == 1 else f"{draws} draws"
+        yield (
+            f"{count} of the null: nothing can be called beyond it with fewer than {ENOUGH_DRAWS} (--null-draws 39)"
+        )
 
 
 def failed(accuracy: float | None, chance: float | None) -> Iterator[str]:

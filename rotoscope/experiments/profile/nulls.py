@@ -9,6 +9,7 @@ from itertools import islice
 
 import pandas as pd
 
+from rotoscope.errors import RotoscopeError, RunError
 from rotoscope.experiments.depths.swaps import Swapping, null_rows, swap_at_depths, symbolic_heads
 from rotoscope.experiments.known_heads import scores_of_heads
 from rotoscope.experiments.profile.result import Profile
@@ -16,16 +17,25 @@ from rotoscope.experiments.profile.settings import ProfileSettings
 from rotoscope.measures.batches import Batch, Halving, batches, kept_prompts, most_tokens, piece_key
 from rotoscope.measures.null import Null, calibration_batches, make_nulls
 from rotoscope.measures.scoring import BatchScores, Scoring
+from rotoscope.models.devices import one_thread
 from rotoscope.models.layer import LayerReading
 from rotoscope.models.loading import Subject
 from rotoscope.models.reader import HeadReader
 from rotoscope.models.rerun import Reruns
+from rotoscope.models.weight_check import folded
 from rotoscope.progress import Progress
 from rotoscope.runs.result import Tables
 from rotoscope.runs.run import Run, put_together
 from rotoscope.stats.aggregate import permuted_rows
 from rotoscope.tasks.prompt import Prompts
 
+NULL_PIECES = {
+    "": ("null_prompts", "null_prompt_frequencies"),
+    "factors": ("null_factors",),
+    "known": ("null_known_heads",),
+    "input": ("null_input_prompts",),
+}
+"""The tables of a draw by the ends of the keys under which a run keeps them; without one, by the prompts of a batch."""
 QUICK_DRAW = 10**10
 """Weights times tokens of a draw that takes up to about a second."""
 
@@ -43,23 +53,24 @@ def null_passes(
     known: list[Prompts],
     halving: Halving,
 ) -> None:
-    """Every draw of one null on the same prompts; what an earlier try finished is not made again."""
+    """Every draw of one null on the same prompts; what an earlier try finished is not made again.
+
+    A draw that fails is left out, with a sentence among the run's warnings.
+    """
     draws = range(wanted.null_draws or 0)
-    kept = {draw: kept_prompts(run, _null_stem(name, draw)) for draw in draws}
+    kept = {draw: kept_prompts(run, null_stem(name, draw)) for draw in draws}
     permutes = bool(wanted.input_swaps) and name == "random"
-    others = {
-        draw: [_factors_key(name, draw)]
-        + ([_permuted_key(draw)] if permutes else [])
-        + ([_known_key(name, draw)] if known else [])
-        for draw in draws
-    }
+    ends = ["factors"] + ["input"] * permutes + ["known"] * bool(known)
     missing = [
-        draw for draw in draws if len(kept[draw]) < len(shown) or not all(run.done(key) for key in others[draw])
+        draw
+        for draw in draws
+        if len(kept[draw]) < len(shown) or not all(run.done(f"{null_stem(name, draw)}-{end}") for end in ends)
     ]
     bar.advance(sum(len(prompts) for prompts in kept.values()))
     if not missing:
         return
     most = most_tokens(subject, wanted)
+    failed: list[str] = []
     drawn = make_nulls(
         subject,
         reader,
@@ -69,23 +80,40 @@ def null_passes(
         calibration_batches(shown, wanted.positions, most),
         seed=seed,
         halving=halving,
+        failed=failed,
     )
-    # Gaussian keys are put into one reading of the subject, however many draws there are.
-    together = [list(drawn)] if name == "gaussian" else one_by_one(drawn)
-    for nulls in together:
+
+    def score(nulls: list[Null]) -> None:
         lacking = [
             tuple(null.draw for null in nulls if k not in kept[null.draw]) or None for k in range(len(shown))
         ]
         work = batches(shown, wanted.positions, most, lacking)
         _score_nulls(run, nulls, [(batch, lacking[batch.first] or ()) for batch in work], scoring, bar, halving)
         for null in nulls if known else ():
-            run.piece(_known_key(null.name, null.draw), partial(_known_null, subject, known, null))
+            key = f"{null_stem(null.name, null.draw)}-known"
+            run.piece(key, partial(_known_null, subject, known, null))
         if permutes:
-            key = _permuted_key(nulls[0].draw)
+            key = f"{null_stem(name, nulls[0].draw)}-input"
             swapping = swapping_of(wanted, subject, halving)
             everything = batches(shown, wanted.positions, most)
             run.piece(key, partial(_permuted_null, run, nulls[0], everything, swapping, wanted.gamma))
-        nulls.clear()  # a random model goes before the next is made
+
+    # Gaussian keys are put into one reading of the subject, however many draws there are.
+    together = [list(drawn)] if name == "gaussian" else one_by_one(drawn)
+    with one_thread(reader.small):
+        for nulls in together:
+            try:
+                score(nulls)
+            except RunError:
+                raise
+            except (RotoscopeError, RuntimeError) as problem:
+                failed += [folded(problem)] * len(nulls)
+            nulls.clear()  # a random model goes before another is made
+    if failed:
+        count = f"1 draw of the {name} null failed and was left out"
+        if len(failed) > 1:
+            count = f"{len(failed)} draws of the {name} null failed and were left out"
+        run.record.warnings.append(f"{count} ({failed[0]})")
 
 
 def usual_draws(subject: Subject, prompts: Prompts) -> int:
@@ -100,20 +128,9 @@ def one_by_one(drawn: Iterator[Null]) -> Iterator[list[Null]]:
         yield one
 
 
-def _factors_key(name: str, draw: int) -> str:
-    return f"{name}-{draw}-factors"
-
-
-def _known_key(name: str, draw: int) -> str:
-    return f"{name}-{draw}-known"
-
-
-def _null_stem(name: str, draw: int) -> str:
+def null_stem(name: str, draw: int) -> str:
+    """What the keys of a draw's pieces begin with."""
     return f"{name}-{draw}"
-
-
-def _permuted_key(draw: int) -> str:
-    return f"random-{draw}-input"
 
 
 def swapping_of(wanted: ProfileSettings, subject: Subject, halving: Halving) -> Swapping:
@@ -150,14 +167,16 @@ def _score_nulls(
     for null in nulls:
         about = {"null_name": null.name, "draw": null.draw}
         factors = pd.DataFrame([about | {"part": k, "factor": f} for k, f in enumerate(null.factors)])
-        run.piece(_factors_key(null.name, null.draw), lambda factors=factors: {"null_factors": factors})  # type: ignore[misc]
+        run.piece(
+            f"{null_stem(null.name, null.draw)}-factors", lambda factors=factors: {"null_factors": factors}
+        )  # type: ignore[misc]
 
     for batch, lacking in work:
         chosen = {null.draw: null for null in nulls if null.draw in lacking}
         parts = halving.each(batch, batch.length, partial(score_draws, chosen, scoring))
         for draw, null in chosen.items():
             tables = put_together(part[draw] for part in parts)
-            run.add(piece_key(_null_stem(null.name, draw), batch), _as_null(tables, null.name, draw))
+            run.add(piece_key(null_stem(null.name, draw), batch), _as_null(tables, null.name, draw))
         bar.advance(len(batch) * len(lacking))
 
 

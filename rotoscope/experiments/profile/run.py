@@ -12,6 +12,7 @@ from rotoscope.errors import BlockError, ModelError, RotoscopeError, TaskError
 from rotoscope.experiments.depths.swaps import paired_scores, staying_heads
 from rotoscope.experiments.known_heads import scores_of_heads, usual_prompts
 from rotoscope.experiments.profile.examples import examples
+from rotoscope.experiments.profile.more_draws import open_run
 from rotoscope.experiments.profile.nulls import null_passes, permuted, swapping_of, usual_draws
 from rotoscope.experiments.profile.result import Profile
 from rotoscope.experiments.profile.settings import ProfileSettings
@@ -68,8 +69,9 @@ def profile(
     a list of (layer, head)), `measures=[previous_token]`, `null="random"` for random models beside every figure, drawn with
     seeds from `seed`, by default that of the prompts.
 
-    With `out`, results are written as they come and a killed run goes on where it was. What cannot fit memory or disk is
-    refused before it begins. `on_scores` is called with the profile so far when the model has been scored, before nulls.
+    With `out`, results are written as they come and a killed run goes on where it was. A finished run that has fewer draws of
+    its nulls than are asked for, or no null, is given those that are missing; one that has more is returned as it is. What cannot
+    fit memory or disk is refused before it begins. `on_scores` is called with the profile so far when the model has been scored, before nulls.
     """
     chosen = ProfileSettings.make(settings, **changes)
     subject = load((subject, tokenizer) if tokenizer is not None else subject)
@@ -80,7 +82,7 @@ def profile(
     seed = shown.settings.get("seed", 0) if seed is None else seed
     SEED.check("seed", seed)
     described = subject_settings(subject, shown) | chosen.stored() | {"seed": seed}
-    run = Run(Profile, described, out, overwrite=overwrite, device=subject.device.type)
+    run = open_run(described, out, overwrite=overwrite, device=subject.device.type, prompts=len(shown))
     if run.finished is not None:
         return run.finished
     reader = _proven_reader(run, subject, shown, chosen, described["fingerprint"])

@@ -19,9 +19,9 @@ EXAMPLES = 4
 """Heads that are named of each class."""
 INDENT = 2
 SHOWN = {
-    "share symbolic": "symbolic heads",
+    "share symbolic": "symbolic at their layer",
     "share positional": "positional heads",
-    "share carried": "carried heads",
+    "carried of symbolic": "of these carried",
     "correlation": "correlation of scores",
 }
 """Statistics on the screen; the others stand behind --verbose."""
@@ -107,7 +107,7 @@ def null_lines(null_name: str | None, statistics: pd.DataFrame) -> Lines:
     nulls = {"random": "random", "gaussian": "Gaussian"} if "random_low" in statistics else {"null": null_name}
     rows = []
     for row in statistics[statistics["statistic"].isin(SHOWN)].to_dict("records"):
-        number = "{:.0%}".format if "share" in row["statistic"] else "{:.2f}".format
+        number = "{:.0%}".format if row["statistic"].startswith(("share", "carried")) else "{:.2f}".format
         bands = [_band(number, row[f"{null}_low"], row[f"{null}_high"]) for null in nulls]
         p_value = "" if pd.isna(row["p_value"]) else f"{row['p_value']:.2f}"
         verdict = (row["verdict"] or "").removesuffix(" the null")

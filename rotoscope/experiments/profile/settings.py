@@ -10,6 +10,8 @@ from rotoscope.experiments.selection import head_pairs
 from rotoscope.measures.measure import Measure, find_measure, measure_path
 from rotoscope.settings import TAU, Bounds, Settings, check_tau, count, each, each_tau, listed, share
 
+NULLS = {"none": (), "random": ("random",), "gaussian": ("gaussian",), "both": ("random", "gaussian")}
+
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileSettings(Settings):
@@ -116,7 +118,7 @@ class ProfileSettings(Settings):
     @property
     def nulls(self) -> tuple[str, ...]:
         """The nulls by their names, the random one first."""
-        return {"none": (), "both": ("random", "gaussian")}.get(self.null, (self.null,))
+        return NULLS[self.null]
 
     @property
     def own_measures(self) -> tuple[Measure, ...]:
