@@ -26,9 +26,10 @@ import rotoscope as rs
 from rotoscope.errors import RotoscopeError
 from rotoscope.experiments.depths.swaps import Swapping, gaussian_permuted
 from rotoscope.experiments.depths.turnover import TurnoverStudy, border, symbolic_heads_in_prompt
-from rotoscope.experiments.depths.writers import Silenced, Writers, control_sets
+from rotoscope.experiments.depths.writers import Silenced, Writers
 from rotoscope.experiments.depths.writers_result import ALL, NONE, summarise_writers
 from rotoscope.experiments.profile.run import describe, subject_settings
+from rotoscope.experiments.selection import control_sets
 from rotoscope.measures.batches import batches
 from rotoscope.measures.losses import answer_logits, answer_losses, answering
 from rotoscope.measures.null import make_nulls
@@ -336,7 +337,7 @@ class _Study:
             return {"writers": pd.DataFrame()}
         dice = random.Random(str(self.plan.seed))
         gates = {frozenset[Head](): [Silenced(NONE, readers)], frozenset(positional): [Silenced(ALL, readers)]}
-        sets = control_sets(positional, positional, self.reader.head_counts, self.plan.controls, dice)
+        sets = control_sets(positional, self.reader.head_counts, self.plan.controls, dice, positional)
         for draw, chosen in enumerate(sets):
             gates[chosen] = [Silenced(ALL, readers, draw=draw)]
         work = batches(self.binding(self.plan.depth_size, self.plan.depth_prompts), "last", 1)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from pathlib import Path
+from typing import Any
 
 import rotoscope as rs
 from rotoscope.experiments.depths.turnover import TurnoverStudy
@@ -44,10 +46,7 @@ def model_section(run: TurnoverStudy) -> str:
         if row["turnover_layer"] == row["turnover_layer"]:
             ends = f"{row['layer_low']:.0f}, {row['layer_high']:.0f}"
             layer = f"{row['turnover_layer']:.0f} of {run.layers} [{ends}]"
-        p_values = ", ".join(
-            f"{row[name]:.4f}" if name in row and row[name] == row[name] else "not asked"
-            for name in ("p_shuffled", "p_random", "p_gaussian")
-        )
+        p_values = ", ".join(_p_words(row, name) for name in ("shuffled", "random", "gaussian"))
         cells = (
             row["size"],
             row["prompts"],
@@ -74,6 +73,16 @@ def model_section(run: TurnoverStudy) -> str:
             cells = [row[name] for name in ("layer", "heads", "follows", "place", "context")]
             lines.append("| " + " | ".join(map(str, (*cells, scores))) + " |")
     return "\n".join(lines)
+
+
+def _p_words(row: dict[Hashable, Any], null: str) -> str:
+    """The p-value beside a null; the draws that have too few symbolic heads to be compared with."""
+    if f"p_{null}" not in row or row.get(f"{null}_draws") != row.get(f"{null}_draws"):
+        return "not asked"
+    p_value, undefined = row[f"p_{null}"], row.get(f"{null}_undefined", 0)
+    words = [] if p_value != p_value else [f"{p_value:.4f}"]
+    words += [f"{undefined:.0f} of {row[f'{null}_draws']:.0f} draws without such heads"] if undefined else []
+    return " and ".join(words) or "none"
 
 
 if __name__ == "__main__":

@@ -2,10 +2,12 @@
 
 For every head and either score, d is the second run's mean minus the first's, and e its standard error: that of the differences
 where both runs were shown the same prompts (they are **paired**), else that of two samples. If the runs did not differ, it would not
-matter which input (of a pair, which of the two) belongs to which run. So the inputs are dealt out again at random, many times, and a
-head's p-value is the share of deals in which the largest |d| / (e + 0.05) *of all heads and both scores* is no less than its own: at 5 %,
-one comparison in twenty finds anything where there is nothing. (Scores pile up at 0 and 1, where Student's t with few prompts finds far
-more.) As everywhere, a difference of less than 0.05 says nothing, however certain it is.
+matter which input (of a pair, which of the two) belongs to which run. So the inputs are dealt out again at random, many times, and
+|d| / (e + 0.05) of all heads and both scores gives p-values by the step-down max-T of `rotoscope.stats.verdict`: at 5 %, one comparison
+in twenty finds anything where there is nothing. (Scores pile up at 0 and 1, where Student's t with few prompts finds far more.)
+
+As everywhere there are three answers. A head *differs* when p <= 0.05 and a score by at least 0.05; it is *alike* when both scores
+have |d| + t e < 0.10, t being Student's 95 % quantile; otherwise it is undecided.
 
 Some heads change class by chance. How many, the same deals tell.
 """
@@ -27,7 +29,7 @@ from rotoscope.runs.record import RunRecord
 from rotoscope.scores.classes import CLASSES
 from rotoscope.stats.aggregate import CLASSED_BY, HEAD, SCORES, codes_of, resampled
 from rotoscope.stats.intervals import INTERVAL
-from rotoscope.stats.verdict import LEAST_EFFECT, LEVEL
+from rotoscope.stats.verdict import LEAST_EFFECT, LEVEL, step_down
 
 DEALS = 500
 """How often inputs are dealt out; the first deal is what was measured."""
@@ -63,7 +65,7 @@ class Comparison:
 
     heads: pd.DataFrame
     """One row per (layer, head): both scores and the class in the first and in the second run (`first_...`, `second_...`; the class
-    by what both runs measured), `p_value`, and whether the head `differs`."""
+    by what both runs measured), `p_value`, and whether the head `differs` or is `alike`; undecided where it is neither."""
     paired: bool
     inputs: tuple[int, int]
     alone: int
@@ -85,7 +87,7 @@ class Comparison:
 
     def words(self) -> list[str]:
         """The comparison in sentences, which are the same the other way round."""
-        heads, differ = len(self.heads), int(self.heads["differs"].sum())
+        heads, differ, alike = len(self.heads), int(self.heads["differs"].sum()), int(self.heads["alike"].sum())
         alone = [f"{self.alone} heads are in one of the runs only."] if self.alone else []
         if not heads:
             return ["The runs have no head in common.", *alone]
@@ -94,7 +96,7 @@ class Comparison:
             return ["No prompt is finished in both runs: nothing can be compared.", *alone]
         if min(self.inputs) < 2:
             return [f"{changed}. One prompt says nothing about the next: no difference is tested.", *alone]
-        more = "more than chance" if self.chance_p_value < LEVEL else "no more than chance"
+        more = "more than chance" if self.chance_p_value <= LEVEL else "not shown to be more than chance"
         how = (
             f"paired over {self.inputs[0]} prompts"
             if self.paired
@@ -102,12 +104,14 @@ class Comparison:
         )
         if not self.can_tell:
             how += "; too few to tell any difference from chance"
-        usual = f"{self.chance_low:.0f} to {self.chance_high:.0f}"
-        changed += f"; between runs that do not differ {usual} would, 19 times in 20"
+        usual = (
+            f"By chance alone {self.chance_low:.0f} to {self.chance_high:.0f} heads would (95 % of the time)."
+        )
         differs = f"{differ} of {heads} heads differ in a score by at least {LEAST_EFFECT:g} and by more than prompts do by themselves"
         return [
-            f"{changed}: {more} (p = {self.chance_p_value:.2g}).",
+            f"{changed}, {more} (p = {self.chance_p_value:.2g}). {usual}",
             f"{differs} ({how}; at {LEVEL:.0%} over all heads together).",
+            f"alike, within {2 * LEAST_EFFECT:.1f} in both scores: {alike}; undecided: {heads - differ - alike}.",
             *alone,
         ]
 
@@ -126,21 +130,19 @@ def compare(first: Sample, second: Sample, seed: int = 0) -> Comparison:
     together = {name: np.concatenate([one[name] for one in wide]) for name in names}
     inputs = (len(wide[0][SCORES[0]]), len(wide[1][SCORES[0]]))
     heads = pd.DataFrame(shared.to_list(), columns=HEAD)
-    most: list[np.ndarray] = []
+    sizes: list[np.ndarray] = []
     changed: list[np.ndarray] = []
     deals = _deals(*inputs, paired, np.random.default_rng(seed))
     for part in np.array_split(deals, max(1, DEALS * len(heads) // AT_ONCE)):
-        sizes = np.stack([_sizes(together[score], part, paired) for score in SCORES])
+        sizes.append(np.concatenate([_sizes(together[score], part, paired) for score in SCORES], axis=1))
         codes = [
             codes_of({name: resampled(scores, deal) for name, scores in together.items()}, sample.gamma)
             for deal, sample in ((part, first), (1 - part, second))
         ]
-        if not most:
-            measured, classes = sizes[:, 0], [one[0] for one in codes]
-        most.append(sizes.max((0, 2), initial=0.0))
+        if len(sizes) == 1:
+            classes = [one[0] for one in codes]
         changed.append(((codes[0] >= 0) & (codes[1] >= 0) & (codes[0] != codes[1])).sum(-1))
-    # a deal that turns everything round is as large as what was measured, but for rounding
-    p_values = (np.concatenate(most)[:, None, None] >= measured * (1 - 1e-9)).mean(0)
+    p_values = step_down(np.concatenate(sizes)).reshape(len(SCORES), -1)
     for which, one, code in zip(("first", "second"), wide, classes, strict=True):
         for score in SCORES:
             heads[f"{which}_{score}"] = resampled(one[score], np.ones((1, len(one[score]))))[0]
@@ -148,7 +150,9 @@ def compare(first: Sample, second: Sample, seed: int = 0) -> Comparison:
     apart = np.stack([np.abs(heads[f"second_{score}"] - heads[f"first_{score}"]) for score in SCORES])
     tested = min(inputs) > 1
     heads["p_value"] = p_values.min(0) if tested else np.nan
-    heads["differs"] = ((p_values < LEVEL) & (apart >= LEAST_EFFECT)).any(0) & tested
+    heads["differs"] = ((p_values <= LEVEL) & (apart >= LEAST_EFFECT)).any(0) & tested
+    alike = np.stack([_alike(together[score], deals[:1], paired) for score in SCORES]).all(0) & tested
+    heads["alike"] = alike & ~heads["differs"]
     counts = np.concatenate(changed)
     low, high = np.quantile(counts, INTERVAL)
     return Comparison(
@@ -177,14 +181,26 @@ def _deals(first: int, second: int, paired: bool, dice: np.random.Generator) -> 
 
 def _sizes(scores: np.ndarray, deals: np.ndarray, paired: bool) -> np.ndarray:
     """|d| / (e + 0.05) of every head in every deal [deals, heads]; 0 where a head has no score in either run."""
+    mean, error = _differences(scores, deals, paired)
+    return np.nan_to_num(np.abs(mean) / (error + LEAST_EFFECT))
+
+
+def _alike(scores: np.ndarray, measured: np.ndarray, paired: bool) -> np.ndarray:
+    """Which heads differ by less than 0.10 for certain, in the one deal that was measured [heads]."""
+    from scipy.special import stdtrit
+
+    ((mean,), (error,)) = _differences(scores, measured, paired)
+    samples = len(scores) // 2 if paired else int(min(measured.sum(), (1 - measured).sum()))
+    return np.asarray(np.abs(mean) + stdtrit(samples - 1, 1 - LEVEL) * error < 2 * LEAST_EFFECT)
+
+
+def _differences(scores: np.ndarray, deals: np.ndarray, paired: bool) -> tuple[np.ndarray, np.ndarray]:
+    """The second run's mean minus the first's, and its standard error, of every head in every deal [deals, heads]."""
     if paired:
         half = len(scores) // 2
-        apart = scores[half:] - scores[:half]
-        mean, error = _moments(apart, 2 * deals[:, :half] - 1)
-    else:
-        (a, first), (b, second) = (_moments(scores, deal) for deal in (deals, 1 - deals))
-        mean, error = b - a, np.sqrt(first**2 + second**2)
-    return np.nan_to_num(np.abs(mean) / (error + LEAST_EFFECT))
+        return _moments(scores[half:] - scores[:half], 2 * deals[:, :half] - 1)
+    (a, first), (b, second) = (_moments(scores, deal) for deal in (deals, 1 - deals))
+    return b - a, np.sqrt(first**2 + second**2)
 
 
 def _moments(values: np.ndarray, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -5,8 +5,9 @@ attention 0.3 is ten times what uniform attention would put on one of thirty pos
 Wu et al. 2024 draw for retrieval heads.
 
 The table class by kind is judged against shuffled classes: depth alone makes classes and kinds meet, so classes are
-shuffled within layers. How many heads of a class are then of a kind is a sum of hypergeometric numbers, one per layer,
-and its distribution is exact. Holm's correction is over all cells of the table.
+shuffled within layers. Each shuffle is one draw for the one rule of `rotoscope.stats.verdict`, all cells of the table are a
+family, and a figure is the share of a kind's heads that are of a class. As kinds are told by a null as well, nothing is beyond
+chance with fewer than 19 draws of each null.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from __future__ import annotations
 import random
 import unicodedata
 from collections.abc import Iterable, Sequence
-from math import comb
 from typing import Any
 
 import numpy as np
@@ -34,7 +34,7 @@ from rotoscope.scores.attention import KNOWN, LOOKED_AT, copied, most_attended_i
 from rotoscope.scores.classes import CLASSES
 from rotoscope.shapes import Bool, Tensor
 from rotoscope.stats.intervals import INTERVAL, mean_interval
-from rotoscope.stats.verdict import BEYOND, LEVEL, NO_VERDICT, UNDECIDED, holm
+from rotoscope.stats.verdict import BEYOND, ENOUGH_DRAWS, NO_VERDICT, UNDECIDED, Figure, Verdict, verdicts
 from rotoscope.tasks.multihop_frames import MultiHops
 from rotoscope.tasks.prompt import Prompt, Prompts, encode, from_tokens, tokenizer_of
 from rotoscope.tasks.repeats import repeats
@@ -43,6 +43,8 @@ from rotoscope.tasks.text import passages
 PLACE = ["layer", "head"]
 LEAST = dict.fromkeys(KNOWN, 0.3) | {"copying": 0.1}
 """The least score with which a head is of a kind."""
+SHUFFLES = 999
+"""How often classes are dealt anew within layers."""
 STRONGEST = 3
 """How many heads of a kind an overview names."""
 
@@ -72,49 +74,56 @@ def known_table(heads: pd.DataFrame, scores: pd.DataFrame, nulls: pd.DataFrame) 
     """
     joined = heads.merge(known_types(scores, nulls), on=PLACE).dropna(subset=["head_class"])
     present = [name for name in CLASSES if (joined["head_class"] == name).any()]
-    rows = [
-        {"known_type": kind, "head_class": name} | _cell(joined, joined["head_class"] == name, joined[kind])
-        for kind in KNOWN
-        if scores[kind].notna().any()
-        for name in present
-    ]
-    table = pd.DataFrame(
-        rows, columns=["known_type", "head_class", "of_type", "heads", "expected", "low", "high", "p_value"]
-    )
-    table["p_value"] = holm(table["p_value"].to_numpy(dtype=float)) if len(nulls) else np.nan
-    judged = np.where(table["p_value"] <= LEVEL, BEYOND, UNDECIDED)
-    table["verdict"] = np.where(table["p_value"].isna(), NO_VERDICT, judged)
-    undecided = np.where(table["of_type"] == 0, "no head of this kind", "every shuffle gives the same")
-    reason = undecided if len(nulls) else "no null: a random model might score as much"
-    table["reason"] = np.where(table["p_value"].isna(), reason, "")
+    dealt = _dealt_classes(joined["layer"].to_numpy(), joined["head_class"].to_numpy())
+    rows, figures = [], []
+    for kind in KNOWN:
+        of_kind = joined[kind].to_numpy(dtype=bool)
+        for name in present if scores[kind].notna().any() else ():
+            of_class = joined["head_class"] == name
+            counts = ((dealt == name) & of_kind).sum(1)
+            expected = float((of_class.groupby(joined["layer"]).transform("mean") * of_kind).sum())
+            heads_of_both = int((of_class & of_kind).sum())
+            low, high = np.quantile(counts, INTERVAL, method="inverted_cdf")
+            numbers = {"of_type": int(of_kind.sum()), "heads": heads_of_both}
+            about = {"known_type": kind, "head_class": name}
+            rows.append(about | numbers | {"expected": expected, "low": low, "high": high})
+            of_type = max(int(of_kind.sum()), 1)
+            varies = counts.min() < counts.max()
+            figures.append(Figure(heads_of_both / of_type, 0.0, (counts / of_type).tolist() if varies else []))
+    columns = ["known_type", "head_class", "of_type", "heads", "expected", "low", "high"]
+    table = pd.DataFrame(rows, columns=columns)
+    judged = verdicts(figures)
+    table["p_value"] = [verdict.p_value if len(nulls) else np.nan for verdict in judged]
+    answers = [_answer(row, verdict, _fewest_draws(nulls)) for row, verdict in zip(rows, judged, strict=True)]
+    table[["verdict", "reason"]] = answers or np.empty((0, 2), dtype=object)
     return table
 
 
-def _cell(joined: pd.DataFrame, of_class: pd.Series, of_type: pd.Series) -> dict[str, float]:
-    """How many heads of a class are of a kind, and what shuffling the classes within every layer gives."""
-    overlap = int((of_class & of_type).sum())
-    chances = np.ones(1)
-    layers = pd.DataFrame({"all": 1, "a": of_class, "b": of_type}).groupby(joined["layer"]).sum()
-    for size, a, b in layers.to_numpy(dtype=int):
-        chances = np.convolve(chances, _overlap(size, a, b))
-    reached = np.cumsum(chances)
-    low, high = (int(np.searchsorted(reached, end)) for end in INTERVAL)
-    p = min(1.0, 2 * min(float(chances[: overlap + 1].sum()), float(chances[overlap:].sum())))
-    certain = np.count_nonzero(chances > 0) == 1
-    return {
-        "of_type": int(of_type.sum()),
-        "heads": overlap,
-        "expected": float(chances @ np.arange(len(chances))),
-        "low": low,
-        "high": high,
-        "p_value": np.nan if certain else p,
-    }
+def _dealt_classes(layers: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    """The classes dealt anew to the heads of every layer [shuffles, heads]."""
+    dice, dealt = np.random.default_rng(0), np.tile(classes, (SHUFFLES, 1))
+    for layer in np.unique(layers):
+        dealt[:, layers == layer] = dice.permuted(dealt[:, layers == layer], axis=1)
+    return dealt
 
 
-def _overlap(size: int, a: int, b: int) -> np.ndarray:
-    """How likely a and b of so many heads, drawn at random, have 0, 1, ... in common."""
-    ways = [comb(a, k) * comb(size - a, b - k) for k in range(min(a, b) + 1)]
-    return np.array(ways, dtype=float) / comb(size, b)
+def _fewest_draws(nulls: pd.DataFrame) -> int:
+    """How often the null was drawn that was drawn least."""
+    return int(nulls.groupby("null_name")["draw"].nunique().min()) if len(nulls) else 0
+
+
+def _answer(row: dict[str, Any], verdict: Verdict, draws: int) -> tuple[str, str]:
+    """The verdict on a class and a kind, and the reason where there is none."""
+    if not draws:
+        return NO_VERDICT, "no null: a random model might score as much"
+    if not row["of_type"]:
+        return NO_VERDICT, "no head of this kind"
+    if verdict.verdict == NO_VERDICT:
+        return NO_VERDICT, "every shuffle gives the same"
+    if verdict.verdict == BEYOND and draws < ENOUGH_DRAWS:
+        plural = "s" * (draws != 1)
+        return UNDECIDED, f"{draws} draw{plural} of the null: a verdict of {BEYOND} takes {ENOUGH_DRAWS}"
+    return verdict.verdict, verdict.reason
 
 
 def known_overview(heads: pd.DataFrame, scores: pd.DataFrame, nulls: pd.DataFrame) -> pd.DataFrame:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rotoscope.errors import RotoscopeError
@@ -16,6 +17,8 @@ Head = tuple[int, int]
 HEAD = re.compile(r"\s*(?:L(\d+)H(\d+)|(\d+)[:.](\d+))\s*", re.IGNORECASE)
 MOVED_PROMPT = "input_positional_score"
 """A column of profiles that swapped the prompts themselves, which tells carried heads from symbolic ones."""
+TRIES = 20
+"""How often another draw is tried where one has been drawn before."""
 
 
 def head_pairs(heads: Any) -> list[Head]:
@@ -116,3 +119,33 @@ def _plane_ranges(planes: str, count: int) -> set[int]:
             )
         ids |= {*range(first, min(last, count) + 1), last}
     return ids
+
+
+def control_sets(
+    heads: Sequence[Head],
+    head_counts: Sequence[int],
+    count: int,
+    dice: random.Random,
+    avoided: Collection[Head] = (),
+) -> Iterator[frozenset[Head]]:
+    """Different sets of equally many heads of the same layers, none of them the set itself.
+
+    Heads that are not `avoided` are taken first; only where a layer has too few, avoided ones fill up. Where layers are taken
+    whole there is no other set, and where heads are few there are fewer sets than `count`.
+    """
+    earlier = {frozenset(heads)}
+    for _ in range(TRIES * count):
+        drawn: set[Head] = set()
+        for layer in sorted({layer for layer, _ in heads}):
+            number = sum(at == layer for at, _ in heads)
+            everyone = [(layer, head) for head in range(head_counts[layer])]
+            others = [head for head in everyone if head not in avoided]
+            rest = [head for head in everyone if head in avoided]
+            dice.shuffle(others)
+            dice.shuffle(rest)
+            drawn |= set((others + rest)[:number])
+        if frozenset(drawn) not in earlier:
+            earlier.add(frozenset(drawn))
+            yield frozenset(drawn)
+        if len(earlier) > count:
+            return

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from rotoscope.experiments.gate.result import Gating
+from rotoscope.experiments.gate.result import UNGATED, Gating
 from rotoscope.experiments.gate.run import gate
 from rotoscope.experiments.profile.result import Profile
 from rotoscope.experiments.profile.run import describe, profile
@@ -385,12 +385,17 @@ def _gate_figures(subject: Subject, controls: int) -> Tables:
 
 
 def gate_figures(run: Gating) -> tuple[list[dict[str, Any]], float]:
-    """The share of the loss there is to lose that goes without either half, of the heads and of every random group."""
+    """The share of the loss there is to lose that goes without either half, of the heads and of every random group.
+
+    Random groups are shown fewer prompts, and prompts differ a lot: all figures are those of the prompts that all were shown.
+    """
     table = run.conditions[run.conditions["source"] == "task"]
+    right = float(table.loc[table["condition"] == UNGATED, "accuracy"].mean())
+    shown = table.loc[table["control"], "prompt"].unique()
+    table = table[table["prompt"].isin(shown)] if len(shown) else table
     plain = table[~table["control"]]
     losses = {name: rows.set_index("prompt")["loss"] for name, rows in plain.groupby("condition")}
-    intact, nothing = losses["nothing gated"], losses["remove all"]
-    right = float(plain.loc[plain["condition"] == "nothing gated", "accuracy"].mean())
+    intact, nothing = losses[UNGATED], losses["remove all"]
     kept = sorted(plain.loc[plain["action"] == "keep", "condition"].unique(), key=_first_id)
     rows: list[dict[str, Any]] = []
     if len(kept) == 2:

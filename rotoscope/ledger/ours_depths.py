@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -241,14 +240,24 @@ def carried(runs: ClaimRuns) -> Finding:
         _, known, carried = _count(rows, run.gamma, "symbolic", "positional")
         return carried / known if known else 0.0
 
-    counts = _count(run.scored, run.gamma, "symbolic", "positional")
-    _, reach = _interval(run.scored, share)
-    low, high = np.clip([share(run.scored) - reach, share(run.scored) + reach], 0, 1)
-    finding = _counted(run, "symbolic", counts, low > 0.5, high > 0.5)
-    value = f"{counts[2]} of {counts[1]} carried, {share(run.scored):.2f} [{low:.2f}, {high:.2f}]"
-    return replace(
-        finding, value=f"{value} ({_leaning(run.scored, run.gamma)} follow the place more than the fact)"
+    heads, known, count = _count(run.scored, run.gamma, "symbolic", "positional")
+    value = share(run.scored)
+    error, reach = _interval(run.scored, share)
+    low, high = np.clip([value - reach, value + reach], 0, 1)
+    null_draws = run.null_scored.groupby("draw") if len(run.null_prompts) else []
+    draws = [_count(rows, run.gamma, "symbolic", "positional") for _, rows in null_draws]
+    shares = [carried / covered if covered else np.nan for _, covered, carried in draws]
+    verdict, reason = beside_draws(bool(known and high > 0.5), [(value, null_verdict(value, error, shares))])
+    if verdict == REPRODUCED and low <= 0.5:
+        verdict = IN_PART
+    words = f"{count} of {known} carried, {value:.2f} [{low:.2f}, {high:.2f}]"
+    words += f" ({_leaning(run.scored, run.gamma)} follow the place more than the fact)"
+    carried_there, covered_there = sum(draw[2] for draw in draws), sum(draw[1] for draw in draws)
+    null = (
+        f"{carried_there} of {covered_there} pure symbolic heads carried, in the {np.isfinite(shares).sum()} of {len(draws)} "
+        "random models that have any"
     )
+    return Finding(words, verdict, null, _note(run, heads - known, reason))
 
 
 def _note(run: SwapDepths, uncovered: int, reason: str = "") -> str:

@@ -23,6 +23,7 @@ from rotoscope.ledger.verdicts import (
     beside_draws,
 )
 from rotoscope.runs.record import Proof
+from rotoscope.stats.verdict import ENOUGH_DRAWS, LEAST_EFFECT
 
 DOES_TASK = 0.5
 """A model that answers half of the prompts does their task."""
@@ -53,12 +54,16 @@ class FigureRule:
         known = [(null, verdict) for null, verdict in judged if verdict is not None]
         met = bool(self.sign * value >= self.sign * self.limit)
         word, reason = beside_draws(met, [(value, verdict) for _, verdict in known], self.sign)
-        if met and not known:
-            word, reason = UNDECIDED, "no null was measured"
+        if word == REPRODUCED and len(known) < len(judged):
+            word, reason = UNDECIDED, _not_measured([null for null, verdict in judged if verdict is None])
         null = ", ".join(
             f"{name} {v.null_value:.2f} [{v.null_low:.2f}, {v.null_high:.2f}]" for name, v in known
         )
         return Finding(f"{value:.2f}", word, null, reason)
+
+
+def _not_measured(nulls: list[str]) -> str:
+    return f"without a null nothing is reproduced, and not measured: {', '.join(nulls)}"
 
 
 def over_models(
@@ -122,13 +127,23 @@ def _setting(name: str) -> str:
 
 
 def significance(run: LanguageFigures) -> Finding:
-    """The p-value under shuffles, which random models must not reach."""
-    value, nulls = run.value(USUAL, SHUFFLED), run.draws(USUAL, SHUFFLED, "random")
+    """The p-value under shuffles, which no draw of either null may reach."""
+    value = run.value(USUAL, SHUFFLED)
     if np.isnan(value):
         return Finding("not measured", NOT_RUN)
-    word = NOT if value > P_VALUE else AS_IN_NULL if nulls and min(nulls) <= P_VALUE else REPRODUCED
-    null = f"random p = {min(nulls):.0e} to {max(nulls):.0e}" if nulls else ""
-    return Finding(f"p = {value:.0e}", word, null)
+    draws = {name: run.draws(USUAL, SHUFFLED, name) for name in NULLS}
+    known = {name: p_values for name, p_values in draws.items() if p_values}
+    word, reason = REPRODUCED, ""
+    if value > P_VALUE:
+        word = NOT
+    elif any(min(p_values) <= P_VALUE for p_values in known.values()):
+        word = AS_IN_NULL
+    elif len(known) < len(NULLS):
+        word, reason = UNDECIDED, _not_measured([name for name in NULLS if name not in known])
+    elif min(map(len, known.values())) < ENOUGH_DRAWS:
+        word, reason = UNDECIDED, f"fewer than {ENOUGH_DRAWS} draws of a null"
+    null = ", ".join(f"{name} p = {min(values):.0e} to {max(values):.0e}" for name, values in known.items())
+    return Finding(f"p = {value:.0e}", word, null, reason)
 
 
 def peaks(run: LanguageFigures) -> Finding:
@@ -155,14 +170,21 @@ def middle_is_lost(run: LanguageFigures) -> Finding:
     attended = run.value("places", "asked_attention")
     value = f"rank correlation {trend['value']:.2f} [{low:.2f}, {high:.2f}], of the attention on the fact {attended:.2f}"
     drawn = ", ".join(f"{x:.2f}" for x in run.draws("places", "log_likelihood", "random"))
-    return Finding(value, REPRODUCED if low > 0 else NOT, f"fresh weights {drawn}" if drawn else "")
+    beside = FigureRule("log_likelihood", 0.0, setting="places", nulls=("random",))(run)
+    word, reason = beside.verdict, beside.note
+    if low <= 0:
+        word, reason = (
+            (NOT, "") if high < 2 * LEAST_EFFECT else (UNDECIDED, "the interval holds no trend and more")
+        )
+    return Finding(value, word, f"fresh weights {drawn}" if drawn else "", reason)
 
 
 def slow_half_matters(run: LanguageFigures) -> Finding:
     """What symbolic heads lose without either half of their frequencies, beside random heads of the same layers."""
     slow, fast = (run.value("gating", f"loss without {half} half") for half in ("slow", "fast"))
     if np.isnan(slow):
-        return Finding("no symbolic head", NOT)
+        was_run = (run.accuracy["setting"] == "gating").any()
+        return Finding("no symbolic head", NOT) if was_run else Finding("not measured", NOT_RUN)
     specific = FigureRule("loss without slow half", HALF_LOST, setting="gating", nulls=(HEADS,))(run)
     spares = FigureRule("loss without fast half", HALF_LOST, -1, setting="gating", nulls=(HEADS,))(run)
     value = f"{slow:.2f} of what there is to lose goes without the slow half, {fast:.2f} without the fast half"

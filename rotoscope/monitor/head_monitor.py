@@ -57,7 +57,8 @@ class HeadMonitor(TrainerCallback):  # type: ignore[misc]
     measures
         Functions made by `rs.measure`, or "module:function": columns of `scores` beside the built-in ones.
     null_draws
-        Random models scored beside the model at every point. A band is drawn from 19 on.
+        Random models scored beside the model at every point. From 19 on, a band shows the least and the most of them. It
+        gives no verdict; a profile of a checkpoint does.
     label
         Stands in the names of the numbers, where one training has two monitors.
     strict

@@ -124,11 +124,34 @@ def test_controls_come_from_the_same_layers() -> None:
     assert all(len(set(one.heads)) == 3 for one in drawn)
     assert len({one.heads for one in drawn}) > 5
     alone = Condition("x", "silence", "listed", (), ((1, 2),))
-    assert {one.heads for one in list(with_controls(alone, reader, 20, seed=0))[1:]} == {
+    assert sorted(one.heads for one in list(with_controls(alone, reader, 20, seed=0))[1:]) == [
         ((1, head),) for head in (0, 1, 3)
-    }
+    ]
     whole = Condition("x", "keep", "all", (1,), parse_heads("all", reader, None))
     assert list(with_controls(whole, reader, 3, seed=0)) == [whole]
+
+
+def test_a_single_head_of_nine_is_never_beyond_its_controls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight other heads allow no p below 1 / 9, however often each of them is drawn."""
+    sizes = {"hidden_size": 72, "num_attention_heads": 9, "num_key_value_heads": 9}
+    subject = rs.load((tiny("llama", **sizes), word_tokenizer()))
+    monkeypatch.setattr(module, "text_prompts", lambda subject: {})
+    prompts = rs.tasks.repeats(subject, length=8, count=3)
+    far_out = {(1, 4): 50.0}
+
+    def measured(subject, reader, condition, sources, halving):
+        loss = sum(far_out.get(head, 0.01 * head[1]) for head in condition.heads)
+        rows = pd.DataFrame(
+            {"source": "task", "prompt": range(3), "loss": [loss, 1.01 * loss, loss], "accuracy": 0.0}
+        )
+        return {"conditions": rows.assign(**module.labels_of(condition))}
+
+    monkeypatch.setattr(module, "_measure", measured)
+    effects = rs.gate(subject, prompts, silence=True, heads="1:4", scores=False).effects
+    loss = effects.set_index("measure").loc["loss"]
+    assert loss["effect"] > 49
+    assert (loss["null_draws"], loss["verdict"]) == (8, "undecided")
+    assert loss["reason"] == "8 draws: a verdict of beyond the null takes 19"
 
 
 @pytest.fixture

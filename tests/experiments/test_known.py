@@ -238,18 +238,27 @@ def crossed(layers: int, heads: int, classes: list[str], kind: np.ndarray) -> tu
     return place.assign(head_class=classes), scores
 
 
+def drawn(null: pd.DataFrame, draws: int = 19) -> pd.DataFrame:
+    """The same scores in every draw of a null."""
+    return pd.concat([null.assign(null_name="random", draw=draw) for draw in range(draws)], ignore_index=True)
+
+
 def test_shuffled_classes_are_counted_exactly() -> None:
     """Twin: classes really shuffled within layers."""
     dice = np.random.default_rng(0)
     classes = dice.choice(["positional", "symbolic", "mixed"], 40, p=[0.3, 0.3, 0.4])
     kind = dice.random(40) < np.repeat([0.1, 0.5, 0.7, 0.2], 10)
     heads, scores = crossed(4, 10, list(classes), kind)
-    found = known_table(heads, scores, scores.iloc[:1]).set_index(["known_type", "head_class"]).loc["induction"]
-    drawn = np.array(
+    found = (
+        known_table(heads, scores, drawn(scores.iloc[:1]))
+        .set_index(["known_type", "head_class"])
+        .loc["induction"]
+    )
+    dealt = np.array(
         [np.concatenate([dice.permutation(layer) for layer in classes.reshape(4, 10)]) for _ in range(4000)]
     )
     for name, row in found.iterrows():
-        counts = ((drawn == name) & kind).sum(1)
+        counts = ((dealt == name) & kind).sum(1)
         assert row["expected"] == pytest.approx(counts.mean(), abs=0.05)
         assert row["heads"] == ((classes == name) & kind).sum()
         assert row["low"] == pytest.approx(np.quantile(counts, 0.025), abs=1)
@@ -257,7 +266,7 @@ def test_shuffled_classes_are_counted_exactly() -> None:
 
 
 def test_a_class_that_holds_the_kind_is_beyond_shuffling_and_depth_alone_is_not() -> None:
-    null = crossed(1, 1, ["mixed"], np.zeros(1, bool))[1]
+    null = drawn(crossed(1, 1, ["mixed"], np.zeros(1, bool))[1])
     kind = np.tile(np.arange(10) < 5, 4)
     heads, scores = crossed(4, 10, list(np.where(kind, "symbolic", "mixed")), kind)
     found = known_table(heads, scores, null).set_index(["known_type", "head_class"])
@@ -266,6 +275,12 @@ def test_a_class_that_holds_the_kind_is_beyond_shuffling_and_depth_alone_is_not(
     assert induction["expected"] == pytest.approx(10)
     assert found.loc[("induction", "mixed"), "heads"] == 0
     assert found.loc[("induction", "mixed"), "verdict"] == "beyond the null"
+    few = known_table(heads, scores, null[null["draw"] < 2]).set_index(["known_type", "head_class"])
+    assert few.loc[("induction", "symbolic"), "verdict"] == "undecided"
+    assert (
+        few.loc[("induction", "symbolic"), "reason"]
+        == "2 draws of the null: a verdict of beyond the null takes 19"
+    )
     deep = np.repeat([False, True], 20)
     heads, scores = crossed(4, 10, list(np.where(deep, "symbolic", "mixed")), deep)
     assert set(known_table(heads, scores, null)["verdict"]) == {"no verdict"}
@@ -277,6 +292,6 @@ def test_a_class_that_holds_the_kind_is_beyond_shuffling_and_depth_alone_is_not(
 def test_what_the_null_reaches_is_no_kind() -> None:
     kind = np.tile(np.arange(10) < 5, 4)
     heads, scores = crossed(4, 10, ["mixed"] * 40, kind)
-    strong = crossed(1, 2, ["mixed"] * 2, np.ones(2, bool))[1]
+    strong = drawn(crossed(1, 2, ["mixed"] * 2, np.ones(2, bool))[1])
     table = known_table(heads, scores, strong)
     assert (table["of_type"] == 0).all()

@@ -13,7 +13,7 @@ from rotoscope.experiments.depths.result import SwapDepths
 from rotoscope.ledger import ours_depths as depths
 from rotoscope.ledger.claim_runs import ClaimRuns
 from rotoscope.ledger.layer_depths import LayerDepths, layer_means, lean, measure_layer_depths
-from rotoscope.ledger.verdicts import IN_PART, NOT, REPRODUCED, Finding
+from rotoscope.ledger.verdicts import IN_PART, NOT, REPRODUCED, UNDECIDED, Finding
 from rotoscope.runs.record import RunRecord
 from rotoscope.stats.aggregate import SCORES
 from tests.ledger.conftest import judged_on
@@ -178,12 +178,32 @@ def verdict(claim: str, run: SwapDepths) -> str:
     return judged_on(claim, carried=run, curves=run).verdict
 
 
+def beside_itself(run: SwapDepths, prompt: Scores, draws: int = 19) -> SwapDepths:
+    """Random models with the subject's symbolic heads, which do this with the prompt permuted."""
+    heads = run.at()
+    symbolic = heads.loc[heads["head_class"].isin(["symbolic", "carried"]), ["layer", "head"]]
+    rows = run.prompts[run.prompts["own"] | (run.prompts["depth"] == 0)].merge(symbolic, on=["layer", "head"])
+    columns = {name: rows[name].where(rows["own"], value) for name, value in zip(SCORES, prompt, strict=True)}
+    null = pd.concat([rows.assign(**columns, draw=draw) for draw in range(draws)], ignore_index=True)
+    return SwapDepths(run.run, run.tables | {"null_prompts": null})
+
+
+def test_carried_heads_are_judged_among_symbolic_ones(swapped: SwapDepths) -> None:
+    """The share among heads that could be carried, not how many such heads there are."""
+    carried = permuted(swapped, "symbolic", (1.0, 0.0))
+    assert verdict("ours-carried", beside_itself(carried, (0.0, 1.0))) == REPRODUCED
+    alike = judged_on("ours-carried", carried=beside_itself(carried, (1.0, 0.0)))
+    assert (alike.verdict, alike.null.split(",")[0]) == (UNDECIDED, "684 of 684 pure symbolic heads carried")
+    assert verdict("ours-carried", beside_itself(carried, (0.0, 1.0), draws=5)) == UNDECIDED
+    finding = judged_on("ours-carried", carried=carried)  # four of twenty random models have a symbolic head
+    assert finding.verdict == UNDECIDED
+    assert finding.null == "4 of 4 pure symbolic heads carried, in the 4 of 20 random models that have any"
+
+
 def test_carried_heads_are_counted_in_the_prompt(swapped: SwapDepths) -> None:
     assert verdict("ours-carried", swapped) == NOT
     carried = permuted(swapped, "symbolic", (1.0, 0.0))
-    finding = judged_on("ours-carried", carried=carried)
-    assert finding.verdict == REPRODUCED
-    assert finding.value.startswith("36 of 36 carried")
+    assert judged_on("ours-carried", carried=carried).value.startswith("36 of 36 carried")
     follows = permuted(swapped, "symbolic", (0.0, 1.0))
     assert verdict("ours-carried", follows) == NOT
     assert verdict("ours-none-symbolic", follows) == NOT

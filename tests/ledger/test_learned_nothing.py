@@ -10,21 +10,31 @@ import pytest
 import torch
 
 import rotoscope as rs
+from rotoscope.experiments.gate.result import Gating
 from rotoscope.ledger import language_figures
 from rotoscope.ledger.claim import BesideModels
 from rotoscope.ledger.claim_runs import ClaimRuns, UntrainedRuns
 from rotoscope.ledger.judge import CLAIMS
 from rotoscope.ledger.language_figures import (
     NULLS,
+    P_VALUE,
     SUBJECT,
     LanguageFigures,
     Setting,
     figure_rows,
+    gate_figures,
     measure_language,
     setting_figures,
 )
-from rotoscope.ledger.p1_models import FIGURES, over_models, together
-from rotoscope.ledger.verdicts import AS_IN_NULL, IN_PART, NOT, REPRODUCED, UNDECIDED
+from rotoscope.ledger.p1_models import (
+    FIGURES,
+    middle_is_lost,
+    over_models,
+    significance,
+    slow_half_matters,
+    together,
+)
+from rotoscope.ledger.verdicts import AS_IN_NULL, IN_PART, NOT, NOT_RUN, REPRODUCED, UNDECIDED
 from rotoscope.runs.record import RunRecord
 from tests.tiny_models import tiny
 
@@ -102,6 +112,30 @@ def language_run(right: float, value: float = -0.95, null: float = -0.5, draws: 
     return LanguageFigures(RunRecord(), {"figures": pd.DataFrame(rows), "accuracy": accuracy})
 
 
+def test_random_groups_are_compared_on_the_prompts_they_were_shown() -> None:
+    """Prompts differ by ten times what a gate does; the heads lose what every random group loses, prompt by prompt."""
+    rows = []
+    for condition, action, loss in (
+        ("nothing gated", "remove", 0.0),
+        ("remove all", "remove", 4.0),
+        ("keep 1-4", "keep", 2.0),
+        ("keep 5-8", "keep", 1.0),
+    ):
+        for draw in range(-1, 19 if action == "keep" else 0):
+            for prompt in range(8 if draw < 0 else 2):
+                cost = loss * (1 + 10 * (prompt > 1))
+                rows.append(
+                    (condition, action, draw >= 0, draw, "task", prompt, 5.0 * prompt + cost + 0.01 * draw, 0.0)
+                )
+    columns = ["condition", "action", "control", "draw", "source", "prompt", "loss", "accuracy"]
+    figures, _ = gate_figures(Gating(RunRecord(), {"conditions": pd.DataFrame(rows, columns=columns)}))
+    table = pd.DataFrame(figures).set_index(["figure", "null"])["value"]
+    for figure, share in (("loss without slow half", 0.5), ("loss without fast half", 0.25)):
+        assert table.loc[figure, SUBJECT].item() == pytest.approx(share)
+        assert table.loc[figure, "other heads"].min() == pytest.approx(share + 0.01 / 4)
+        assert len(table.loc[figure, "other heads"]) == 19
+
+
 @pytest.mark.parametrize(
     ("models", "verdict"),
     [
@@ -123,6 +157,61 @@ def test_the_verdict_is_that_of_models_that_do_the_task(
     assert finding.verdict == verdict or (verdict is None and finding.verdict != NOT)
     assert finding.value.count("right)") == len(models)
     assert ("none of these models answers" in finding.note) == all(run.right("chat-32") < 0.5 for run in models)
+
+
+def shuffled(nulls: tuple[str, ...], draws: int, p: float = 0.5, own: float = 5e-5) -> LanguageFigures:
+    rows = figure_rows("chat-32", SUBJECT, -1, {P_VALUE: own}, {})
+    for name in nulls:
+        for draw in range(draws):
+            rows += figure_rows("chat-32", name, draw, {P_VALUE: p if draw == 0 else 0.5}, {})
+    return LanguageFigures(RunRecord(), {"figures": pd.DataFrame(rows)})
+
+
+@pytest.mark.parametrize(
+    ("run", "verdict"),
+    [
+        (shuffled(NULLS, 19), REPRODUCED),
+        (shuffled((), 0), UNDECIDED),
+        (shuffled(NULLS[:1], 19), UNDECIDED),
+        (shuffled(NULLS, 5), UNDECIDED),
+        (shuffled(NULLS, 19, p=5e-5), AS_IN_NULL),
+        (shuffled(NULLS, 19, own=0.01), NOT),
+    ],
+)
+def test_a_p_value_without_nulls_is_undecided(run: LanguageFigures, verdict: str) -> None:
+    assert significance(run).verdict == verdict
+
+
+@pytest.mark.parametrize(("nulls", "verdict"), [(NULLS, REPRODUCED), (NULLS[1:], UNDECIDED), ((), UNDECIDED)])
+def test_what_one_null_alone_says_is_undecided(nulls: tuple[str, ...], verdict: str) -> None:
+    run = language_run(0.9)
+    rows = run.figures[run.figures["null"].isin([SUBJECT, *nulls])]
+    part = LanguageFigures(RunRecord(), run.tables | {"figures": rows})
+    finding = FIGURES["p1-anticorrelation"](part)
+    assert finding.verdict == verdict
+    assert ("not measured: random" in finding.note) == ("random" not in nulls)
+
+
+def test_gating_that_was_not_run_is_no_failure() -> None:
+    assert slow_half_matters(language_run(0.9)).verdict == NOT_RUN
+    assert middle_is_lost(language_run(0.9)).verdict == NOT_RUN
+
+
+@pytest.mark.parametrize(
+    ("trend", "error", "draws", "verdict"),
+    [
+        (0.5, 0.05, 19, REPRODUCED),
+        (0.5, 0.05, 1, UNDECIDED),
+        (0.05, 0.09, 19, UNDECIDED),
+        (-0.3, 0.1, 19, NOT),
+        (0.5, 0.05, 0, UNDECIDED),
+    ],
+)
+def test_the_middle_is_lost_or_not_or_undecided(trend: float, error: float, draws: int, verdict: str) -> None:
+    rows = figure_rows("places", SUBJECT, -1, {"log_likelihood": trend}, {"log_likelihood": error})
+    for draw in range(draws):
+        rows += figure_rows("places", "random", draw, {"log_likelihood": 0.01 * draw - 0.1}, {})
+    assert middle_is_lost(LanguageFigures(RunRecord(), {"figures": pd.DataFrame(rows)})).verdict == verdict
 
 
 def test_one_verdict_on_several_models() -> None:

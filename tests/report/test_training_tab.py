@@ -161,7 +161,11 @@ def test_marks_lead_to_their_head_and_step(visit: Visit) -> None:
     page = visit(run).page
     assert page.inner_text("output") == "step 900"
     names = page.evaluate(f"{OVER}.data.filter((one) => one.showlegend !== false).map((one) => one.name)")
-    assert names == ["accuracy on the prompts", "the same of the null's draws", "mean |positional − symbolic|"]
+    assert names == [
+        "accuracy on the prompts",
+        "least to most of the null's draws (no verdict)",
+        "mean |positional − symbolic|",
+    ]
     stacked = page.evaluate(f"{OVER}.data.filter((one) => one.stackgroup).map((one) => [one.name, one.y])")
     counts = run.purity((0.1,))
     assert stacked == [[name, counts[name].tolist()] for name in ("positional", "symbolic", "uniform", "mixed")]

@@ -72,7 +72,9 @@ def test_a_run_does_not_differ_from_itself() -> None:
     assert (found(same), same.changed, same.chance_p_value) == ([], 0, 1.0)
     assert set(same.heads["p_value"]) == {1.0}
     assert same.words()[0].startswith("0 of 20 heads changed class")
-    assert "no more than chance" in same.words()[0]
+    assert "not shown to be more than chance" in same.words()[0]
+    assert same.heads["alike"].all()
+    assert same.words()[2] == "alike, within 0.1 in both scores: 20; undecided: 0."
 
 
 @pytest.mark.parametrize("prompts", ["same", "other"])
@@ -105,6 +107,19 @@ def test_a_certain_difference_may_be_too_small() -> None:
     first.scores[SCORES[0]][(0, 2)] = 0.5
     assert found(compare(first, moved(first, (0, 2), 0.04))) == []
     assert found(compare(first, moved(first, (0, 2), 0.5))) == [(0, 2)]
+
+
+def test_what_is_neither_different_nor_alike_is_undecided() -> None:
+    dice = np.random.default_rng(3)
+    first = noise(dice, 10)
+    first.scores[SCORES[0]][(0, 2)] = dice.uniform(0.2, 0.6, 10)
+    second = moved(first, (0, 2), 0.0)
+    second.scores[SCORES[0]][(0, 2)] += dice.normal(0.0, 0.3, 10)
+    comparison = compare(first, second)
+    assert comparison.words()[2] == "alike, within 0.1 in both scores: 19; undecided: 1."
+    assert comparison.heads["differs"].sum() == 0
+    samples = compare(first, moved(first, (0, 2), 0.0, "other"))
+    assert samples.heads["alike"].sum() == 0  # two samples of ten prompts cannot show it
 
 
 def test_too_few_prompts_are_said() -> None:

@@ -92,6 +92,11 @@ class SwapDepths(ScoredRun):
         return _both_ends(self.prompts, paired=self.tables.get("paired_prompts"))
 
     @cached_property
+    def null_scored(self) -> pd.DataFrame:
+        """The same of every draw of the null."""
+        return _both_ends(self.null_prompts, permuted=0 in self.depths)
+
+    @cached_property
     def turns(self) -> pd.DataFrame:
         """One row per (layer, head, tau): class, scores at the own layer and of the permuted prompt, and the carry depth.
 
@@ -192,7 +197,7 @@ class SwapDepths(ScoredRun):
         """The figures of a profile, carried heads among them, with intervals, null and verdicts."""
         tables = {"prompts": self.scored}
         if len(self.null_prompts):
-            tables["null_prompts"] = _both_ends(self.null_prompts, permuted=0 in self.depths)
+            tables["null_prompts"] = self.null_scored
         return statistics(tables, self.tau_or_first(tau), self.gamma)
 
     def screen(self) -> Screen:

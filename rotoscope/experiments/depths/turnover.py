@@ -6,11 +6,13 @@ errors. The turnover layer is the border with the fewest errors, and its strengt
 
     strength = 1 - errors / (errors of the best guess that knows no layer),
 
-0 where the layer says nothing about which heads follow, 1 where it says all.
+0 where the layer says nothing about which heads follow, 1 where it says all. Where no layer has enough of these heads on both
+sides, as in most random models, the strength is undefined: such a draw of a null is counted and left out.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -23,12 +25,23 @@ from rotoscope.scores.classes import CLASSES, GAMMA, purity_codes
 from rotoscope.shapes import Float
 from rotoscope.stats.aggregate import HEAD, INPUT_SCORES, SCORES, covered_rows, resampled, resamples
 from rotoscope.stats.intervals import INTERVAL
+from rotoscope.stats.verdict import (
+    AS_IN,
+    BEYOND,
+    ENOUGH_DRAWS,
+    LEAST_EFFECT,
+    NO_VERDICT,
+    UNDECIDED,
+    Figure,
+    Verdict,
+    verdicts,
+)
 
 LEAST_HEADS = 4
 """With fewer heads on either side of the border there is no turnover layer."""
 SHUFFLES = 2000
-LEVEL = 0.05
-FOUND, NOT_FOUND, UNDECIDED = "turnover", "no turnover", "undecided"
+FOUND, NOT_FOUND = "turnover", "no turnover"
+HOLDS, FAILS = "holds", "does not hold"
 
 
 @dataclass(frozen=True)
@@ -46,18 +59,20 @@ class Border:
 
 
 NO_BORDER = Border(np.nan, np.nan, 0.0, 0, 0)
+UNDEFINED = Border(np.nan, np.nan, np.nan, 0, 0)
+"""No layer has enough heads on both sides."""
 
 
 def border(layers: np.ndarray, follows: np.ndarray) -> Border:
     """The turnover layer of heads in these layers, of which it is known whether they follow."""
     guess = min(int(follows.sum()), int((~follows).sum()))
-    if guess == 0:
-        return NO_BORDER
     tried = np.unique(layers)[1:]
     below = layers[None, :] < tried[:, None]
-    errors = (below & follows).sum(1) + (~below & ~follows).sum(1)
-    errors = np.where(np.minimum(below.sum(1), (~below).sum(1)) >= LEAST_HEADS, errors, len(layers))
-    if not len(tried) or errors.min() >= guess:
+    enough = np.minimum(below.sum(1), (~below).sum(1)) >= LEAST_HEADS
+    if not enough.any():
+        return UNDEFINED
+    errors = np.where(enough, (below & follows).sum(1) + (~below & ~follows).sum(1), len(layers))
+    if errors.min() >= guess:
         return NO_BORDER
     best = int(errors.argmin())
     side = below[best]
@@ -108,8 +123,10 @@ def turnover(
 ) -> dict[str, Any]:
     """The turnover layer of a model's heads, its interval over prompts, what nulls give, and the verdict.
 
-    `nulls` has the same rows for every (null_name, draw). There is a turnover where the strength is above that of shuffled labels
-    and of every kind of null, each with an exact p of at most .05. `layers` is the number of layers of the model.
+    `nulls` has the same rows for every (null_name, draw). There is a *turnover* where the strength is beyond that of shuffled
+    labels and of both kinds of null, by the rule of `rotoscope.stats.verdict`; a null whose every draw has too few symbolic
+    heads has no turnover to be compared with. There is *no turnover* where the strength is as in a null or below it, or itself
+    below 0.1 in 95 % of the resamples of the prompts. `layers` is the number of layers of the model.
     """
     heads = symbolic_heads_in_prompt(rows, gamma)
     at, follows = heads["layer"].to_numpy(), heads["follows"].to_numpy(dtype=bool, copy=True)
@@ -129,21 +146,28 @@ def turnover(
     )
     strengths = np.array([resampled_border.strength for resampled_border in again])
     result["resamples_with_border"] = len(borders) / len(again)
+    known = strengths[~np.isnan(strengths)]
     for end, quantile in zip(("low", "high"), INTERVAL, strict=True):
         result[f"layer_{end}"] = float(np.quantile(borders, quantile)) if len(borders) else np.nan
-        result[f"strength_{end}"] = float(np.quantile(strengths, quantile))
-    p_values = {"shuffled": _exact_p(best.strength, shuffled_strengths(at, follows))}
-    for name, draws in _null_strengths(nulls, gamma).items():
-        p_values[name] = _exact_p(best.strength, draws)
-        result[f"{name}_draws"] = len(draws)
-        result[f"{name}_strength"] = float(draws.mean())
-        result[f"{name}_highest"] = float(draws.max())
-    result |= {f"p_{name}": p for name, p in p_values.items()}
-    return result | {"verdict": _verdict(best.strength, p_values)}
+        result[f"strength_{end}"] = float(np.quantile(known, quantile)) if len(known) else np.nan
+    error = float(known.std(ddof=1)) if len(known) > 1 else np.nan
+    judged = {}
+    draws = {"shuffled": shuffled_strengths(at, follows), **_null_strengths(nulls, gamma)}
+    for name, values in draws.items():
+        defined = values[~np.isnan(values)]
+        [judged[name]] = verdicts([Figure(best.strength, error, defined.tolist())])
+        result[f"p_{name}"] = judged[name].p_value
+        if name != "shuffled":
+            result[f"{name}_draws"] = len(values)
+            result[f"{name}_undefined"] = len(values) - len(defined)
+            result[f"{name}_strength"] = float(defined.mean()) if len(defined) else np.nan
+            result[f"{name}_highest"] = float(defined.max(initial=-np.inf)) if len(defined) else np.nan
+    verdict, reason = _verdict(result, judged)
+    return result | {"verdict": verdict, "reason": reason}
 
 
 def _null_strengths(nulls: pd.DataFrame | None, gamma: float) -> dict[str, np.ndarray]:
-    """The strength in every draw of each null; 0 in a draw without symbolic heads."""
+    """The strength in every draw of each null; NaN in a draw with too few symbolic heads."""
     if nulls is None or not len(nulls):
         return {}
     strengths: dict[str, list[float]] = {}
@@ -154,17 +178,35 @@ def _null_strengths(nulls: pd.DataFrame | None, gamma: float) -> dict[str, np.nd
     return {name: np.array(values) for name, values in strengths.items()}
 
 
-def _exact_p(value: float, draws: np.ndarray) -> float:
-    """The Monte-Carlo p of a value among exchangeable draws."""
-    return float((1 + (draws >= value - 1e-12).sum()) / (1 + len(draws)))
+def _verdict(result: dict[str, Any], judged: dict[str, Verdict]) -> tuple[str, str]:
+    """The verdict on a turnover, and the reason where it is undecided or none."""
+    strength = result["strength"]
+    if np.isnan(strength):
+        return NO_VERDICT, f"no layer has {LEAST_HEADS} symbolic heads on either side"
+    if result["strength_high"] < 2 * LEAST_EFFECT:
+        return NOT_FOUND, ""
+    answers = {name: _above(strength, verdict) for name, verdict in judged.items()}
+    empty = [
+        name for name in judged if name != "shuffled" and result[f"{name}_undefined"] == result[f"{name}_draws"]
+    ]
+    if any(answers[name] is False for name in answers if name not in empty):
+        return NOT_FOUND, ""
+    reasons = [f"{name} null: not measured" for name in ("random", "gaussian") if name not in judged]
+    for name, verdict in judged.items():
+        if name in empty:
+            count = result[f"{name}_draws"]
+            if count < ENOUGH_DRAWS or name == "gaussian":
+                reasons.append(f"{name} null: none of {count} draws has enough symbolic heads")
+        elif answers[name] is None:
+            reasons.append(f"{name} null: {verdict.reason}")
+    return (UNDECIDED, "; ".join(reasons)) if reasons else (FOUND, "")
 
 
-def _verdict(strength: float, p_values: dict[str, float]) -> str:
-    if strength > 0 and max(p_values.values()) <= LEVEL and {"random", "gaussian"} <= set(p_values):
-        return FOUND
-    if strength == 0 or max(p_values["shuffled"], *p_values.values()) > 2 * LEVEL:
-        return NOT_FOUND
-    return UNDECIDED
+def _above(value: float, verdict: Verdict) -> bool | None:
+    """Whether a figure is beyond its null on the upper side; None where that is undecided."""
+    if verdict.verdict == BEYOND:
+        return value > verdict.null_value
+    return False if verdict.verdict == AS_IN else None
 
 
 class TurnoverStudy(SavedRun):
@@ -238,28 +280,31 @@ class TurnoverStudy(SavedRun):
             f"{row.size} facts: layer {row.turnover_layer:.0f}, strength {row.strength:.2f}, {row.verdict}"
             for row in rows.itertuples()
         )
-        verdict = _holds((rows["verdict"] == FOUND).tolist())
-        if verdict == "does not hold" and (rows["verdict"] == UNDECIDED).any():
-            verdict = UNDECIDED
-        return "a turnover layer exists", value, verdict
+        answers = {FOUND: True, NOT_FOUND: False}
+        return "a turnover layer exists", value, _holds([answers.get(verdict) for verdict in rows["verdict"]])
 
     def _carry(self) -> list[tuple[str, str, str]]:
-        """Silenced heads cost more than each of at least 19 random sets; heads that stay must cost no more than one of them."""
+        """Silenced heads cost more than random sets of as many; heads that stay must cost as much as these, or less."""
         table = self.tables.get("causes", pd.DataFrame(columns=["size", "silenced", "draw", "loss"]))
         results = []
         for silenced, claim, costly in (
             ("followers from it on", "heads that follow the fact carry the answer", True),
             ("symbolic heads that stay below", "symbolic heads that stay do not carry it", False),
         ):
-            values, verdicts = [], []
+            values, figures = [], []
             rows = table[(table["silenced"] == silenced) & table["size"].isin(self.answered)]
             for size, part in rows.groupby("size"):
-                loss, controls = part.loc[part["draw"] < 0, "loss"].item(), part.loc[part["draw"] >= 0, "loss"]
+                [own], controls = part[part["draw"] < 0].to_dict("records"), part.loc[part["draw"] >= 0, "loss"]
                 values.append(
-                    f"{size} facts: loss {loss:.2f}, random {controls.min():.2f} to {controls.max():.2f}"
+                    f"{size} facts: loss {own['loss']:.2f}, random {controls.min():.2f} to {controls.max():.2f}"
                 )
-                verdicts.append(len(controls) >= 19 and bool((loss > controls).all()) == costly)
-            results.append((claim, "; ".join(values), _holds(verdicts)))
+                figures.append(Figure(own["loss"], own["loss_error"], controls.tolist()))
+            above = [
+                _above(figure.value, verdict)
+                for figure, verdict in zip(figures, verdicts(figures), strict=True)
+            ]
+            answers = [answer if answer is None else answer == costly for answer in above]
+            results.append((claim, "; ".join(values), _holds(answers)))
         return results
 
     def _slow_planes(self) -> tuple[str, str, str]:
@@ -278,7 +323,7 @@ class TurnoverStudy(SavedRun):
         }
         more = share["slow"] > share["fast"]
         value = f"{int(more.sum())} of {len(more)} heads; slowest quarter {share['slow'].mean():.2f}, faster half {share['fast'].mean():.2f}"
-        return claim, value, "holds" if more.mean() > 0.5 else "does not hold"
+        return claim, value, HOLDS if more.mean() > 0.5 else FAILS
 
     def caveats(self) -> list[str]:
         """What a reader must know first."""
@@ -290,11 +335,13 @@ class TurnoverStudy(SavedRun):
         return [f"the model answers less than half of these lists (facts: accuracy): {sizes}"]
 
 
-def _holds(verdicts: list[bool]) -> str:
-    """What a claim's verdicts at several list lengths come to."""
-    if not verdicts:
+def _holds(answers: Sequence[bool | None]) -> str:
+    """What the answers at several list lengths come to; None is undecided."""
+    if not answers:
         return "not asked"
-    return "holds" if all(verdicts) else "holds in part" if any(verdicts) else "does not hold"
+    if all(answers):
+        return HOLDS
+    return "holds in part" if any(answers) else UNDECIDED if None in answers else FAILS
 
 
 def _paired_means(rows: pd.DataFrame) -> pd.DataFrame:

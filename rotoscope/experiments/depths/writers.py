@@ -17,6 +17,7 @@ import pandas as pd
 from rotoscope.experiments.depths.result import SwapDepths
 from rotoscope.experiments.depths.swaps import ChosenSwaps, Swapping, choose_swaps
 from rotoscope.experiments.depths.writers_result import ALL, LAYER, NONE, ONE
+from rotoscope.experiments.selection import Head, control_sets
 from rotoscope.measures.batches import Batch
 from rotoscope.models.interventions import Gate, gated
 from rotoscope.models.reader import HeadReader
@@ -24,10 +25,6 @@ from rotoscope.models.rerun import Reruns
 from rotoscope.runs.result import Tables
 from rotoscope.runs.run import Run
 from rotoscope.stats.aggregate import SCORES
-
-Head = tuple[int, int]
-TRIES = 20
-"""How often another draw is tried where one has been drawn before."""
 
 
 @dataclass(frozen=True)
@@ -106,39 +103,9 @@ def plan_gates(
         if group not in drawn:
             drawn.add(group)
             dice = random.Random(f"{seed} {purpose.condition} {purpose.layer} {len(heads)}")
-            for draw, chosen in enumerate(control_sets(heads, positional, head_counts, controls, dice)):
+            for draw, chosen in enumerate(control_sets(heads, head_counts, controls, dice, positional)):
                 gates.setdefault(chosen, []).append(replace(group, draw=draw))
     return gates
-
-
-def control_sets(
-    heads: Sequence[Head],
-    positional: Sequence[Head],
-    head_counts: Sequence[int],
-    count: int,
-    dice: random.Random,
-) -> Iterator[frozenset[Head]]:
-    """Different sets of equally many heads of the same layers.
-
-    Heads that are not positional are taken first; only where a layer has too few, positional ones fill up. Where layers are
-    taken whole there is no other set, and where heads are few there are fewer sets than were asked for.
-    """
-    earlier = {frozenset(heads)}
-    for _ in range(TRIES * count):
-        drawn: set[Head] = set()
-        for layer in sorted({layer for layer, _ in heads}):
-            number = sum(at == layer for at, _ in heads)
-            everyone = [(layer, head) for head in range(head_counts[layer])]
-            others = [head for head in everyone if head not in positional]
-            rest = [head for head in everyone if head in positional]
-            dice.shuffle(others)
-            dice.shuffle(rest)
-            drawn |= set((others + rest)[:number])
-        if frozenset(drawn) not in earlier:
-            earlier.add(frozenset(drawn))
-            yield frozenset(drawn)
-        if len(earlier) > count:
-            return
 
 
 class Writers:

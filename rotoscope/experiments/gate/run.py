@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,7 +23,7 @@ from rotoscope.experiments.gate.settings import GateSettings
 from rotoscope.experiments.profile.result import Profile
 from rotoscope.experiments.profile.run import describe, profile, subject_settings
 from rotoscope.experiments.profile.settings import ProfileSettings
-from rotoscope.experiments.selection import Head, parse_heads, parse_planes
+from rotoscope.experiments.selection import Head, control_sets, parse_heads, parse_planes
 from rotoscope.lab.checkpoints import own_task
 from rotoscope.measures.batches import Halving, batches
 from rotoscope.measures.losses import check_losses, measure_losses
@@ -213,32 +212,20 @@ def bands(reader: HeadReader, count: int) -> list[tuple[int, ...]]:
 
 
 def with_controls(condition: Condition, reader: HeadReader, count: int, seed: int) -> Iterator[Condition]:
-    """A condition, then equal numbers of heads drawn at random from the same layers.
+    """A condition, then different sets of as many heads drawn at random from the same layers, never the condition's own.
 
-    There are no controls where layers are taken whole. A draw of the very heads that are judged is drawn again: among nine heads,
-    one in nine draws of a single head.
+    There are no controls where layers are taken whole, and fewer where heads are few: a single head of nine has eight. Below
+    nineteen the verdict is undecided or as in the null, never beyond.
     """
     yield condition
-    per_layer = Counter(layer for layer, _ in condition.heads)
-    if all(number == reader.head_counts[layer] for layer, number in per_layer.items()):
-        return
-    for draw in range(count):
-        generator = random.Random(f"{seed} {draw} {condition.group}")
-        heads = condition.heads
-        while set(heads) == set(condition.heads):
-            heads = tuple(
-                (layer, head)
-                for layer, number in sorted(per_layer.items())
-                for head in sorted(generator.sample(range(reader.head_counts[layer]), number))
-            )
-        yield replace(condition, heads=heads, draw=draw)
+    dice = random.Random(f"{seed} {condition.group}")
+    for draw, heads in enumerate(control_sets(condition.heads, reader.head_counts, count, dice)):
+        yield replace(condition, heads=tuple(sorted(heads)), draw=draw)
 
 
-def _measure(
-    subject: Subject, reader: HeadReader, condition: Condition, sources: Mapping[str, Prompts], halving: Halving
-) -> Tables:
-    """Loss and accuracy per prompt under one condition."""
-    labels = {
+def labels_of(condition: Condition) -> dict[str, Any]:
+    """The columns that tell a condition."""
+    return {
         "condition": condition.name,
         "action": condition.action,
         "head_group": condition.group,
@@ -248,6 +235,13 @@ def _measure(
         "last_id": max(condition.planes, default=0),
         "gated_heads": len(condition.heads),
     }
+
+
+def _measure(
+    subject: Subject, reader: HeadReader, condition: Condition, sources: Mapping[str, Prompts], halving: Halving
+) -> Tables:
+    """Loss and accuracy per prompt under one condition."""
+    labels = labels_of(condition)
     with gated(reader, condition.gate(reader)):
         rows = measure_losses(subject, sources, halving)
     return {"conditions": rows.assign(**labels)[[*labels, *rows]]}

@@ -159,7 +159,8 @@ class Dynamics(SavedRun):
     ) -> pd.DataFrame:
         """How far heads have separated, by step: the mean of `|positional - symbolic|` over heads, and the share of pure ones.
 
-        Where a null has at least 19 draws, `separation_null_low` and the like are the least and the most of them.
+        Where a null has at least 19 draws, `separation_null_low` and the like are the least and the most of them. That band shows
+        where random models lie and gives no verdict: steps are many, and no error is controlled over them.
         """
         rows = self.at(queries=queries, tau=tau, gamma=gamma)
         table = _apart(rows, ["step"])

@@ -244,7 +244,12 @@ def separation_over_training(run: Dynamics, gamma: float = GAMMA) -> Figure:
             if f"{column}_null_low" in apart:
                 ends = (apart[f"{column}_null_{end}"] for end in ("low", "high"))
                 axes.fill_between(
-                    apart["step"], *ends, color=NULL, alpha=0.6, lw=1, label="null, least to most of its draws"
+                    apart["step"],
+                    *ends,
+                    color=NULL,
+                    alpha=0.6,
+                    lw=1,
+                    label="null, least to most of its draws (no verdict)",
                 )
             axes.set(ylim=(-0.03, 1.03), ylabel=label)
             _early(axes, run)

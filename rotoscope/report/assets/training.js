@@ -49,7 +49,7 @@ function trainingRows(tab, steps, place) {
   const { layer, head, separated, first_pure: first, pure_since: since } = series(), all = layer.map((_, k) => k), null_ = Boolean(separated.separation_null_low);
   const grey = colour("null") + "66";
   const apart = [
-    ...(null_ ? [edge(separated.separation_null_low), edge(separated.separation_null_high, { fill: "tonexty", fillcolor: grey, name: "the same of the null's draws", showlegend: true })] : []),
+    ...(null_ ? [edge(separated.separation_null_low), edge(separated.separation_null_high, { fill: "tonexty", fillcolor: grey, name: "least to most of the null's draws (no verdict)", showlegend: true })] : []),
     line({ ...at, y: separated.separation, name: "mean |positional − symbolic|", line: { color: colour("ink"), width: 1.6, dash: "dash" }, hovertemplate: "step %{text}: %{y:.3f}" }),
   ];
   const counts = AT_ITS_LAYER.map((name) => ({
