@@ -55,6 +55,10 @@ class Profile(ScoredRun):
 
     shown_prompt = ExampleTable("The first prompt, one row per token.", made_with="examples=True")
     attention = ExampleTable(str(ScoredRun.attention.__doc__), made_with="examples=True")
+    attention_prompt_permuted = Table(
+        "Every head on the first prompt after a swap carried out in the prompt itself: the blocks, and attention by position.",
+        made_with="input_swaps and examples=True",
+    )
     prompts = Table("One row per (prompt, layer, head, tau).")
     sinks = Table("Positions that draw attention whatever they say; empty if there are none.", optional=True)
     input_prompts = Table(

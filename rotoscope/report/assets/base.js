@@ -11,7 +11,7 @@ Object.defineProperty(COLOURS, "mixed", { enumerable: true, get: () => colour("m
 
 const state = {
   run: 0, tab: null, tau: 0, head: null, measure: "class", classes: new Set(CLASSES), low: null, high: null,
-  stability: "all", mass: null, swap: 0, pins: new Map(), further: false, series: 0, step: null, log: null, experiment: 0, verdict: null, theme: null,
+  stability: "all", mass: null, swap: null, pins: new Map(), further: false, series: 0, step: null, log: null, experiment: 0, verdict: null, theme: null,
 };
 
 function run() { return runs[state.run] || { tabs: {}, problems: ["there is no run"], warnings: [], settings: {}, versions: {}, timings: {} }; }
@@ -31,6 +31,12 @@ function el(tag, attributes, ...children) {
   }
   return made;
 }
+
+/** A word with what it means on hover. */
+const term = (text, meaning) => meaning ? el("abbr", { title: meaning }, text) : text;
+
+/** Sentences: a list of several, and no lonely bullet. */
+const sentences = (texts, own = {}) => texts.length === 1 ? el("p", own, texts[0]) : el("ul", own, texts.map((text) => el("li", {}, text)));
 
 function drawn(tag, attributes, ...children) {
   const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
