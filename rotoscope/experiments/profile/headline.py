@@ -12,7 +12,7 @@ from rotoscope.stats.verdict import AS_IN, BEYOND, UNDECIDED
 JUDGED = {
     "share symbolic": "the share of symbolic heads",
     "share positional": "the share of positional heads",
-    "carried of symbolic": "the share of these that are carried",
+    "carried of symbolic": "the share of symbolic heads that are carried",
     "correlation": "the correlation of the two scores",
 }
 """The figures whose verdicts the headline names."""
@@ -23,12 +23,18 @@ NO_NULL = "No null was run: a model that learned nothing may give the same."
 def headline(heads: pd.DataFrame, noun: str) -> str:
     """How many heads do what, of a head table at one tau."""
     classes = heads["head_class"].value_counts()
-    count = {name: int(classes.get(name, 0)) for name in ("positional", "symbolic", "carried", "uniform", "mixed")}
+    count = {
+        name: int(classes.get(name, 0)) for name in ("positional", "symbolic", "carried", "uniform", "mixed")
+    }
     follow = count["symbolic"] + count["carried"]
     here = "" if "input_class" in heads and follow == _followed(heads) else " at their layer"
     parts = [
         (count["positional"], _verb(count["positional"], "stays put", "stay put")),
-        (follow, _verb(follow, f"follows the {noun}", f"follow the {noun}") + here.replace("their", "its" if follow == 1 else "their")),
+        (
+            follow,
+            _verb(follow, f"follows the {noun}", f"follow the {noun}")
+            + here.replace("their", "its" if follow == 1 else "their"),
+        ),
         (count["uniform"], _verb(count["uniform"], "looks at everything", "look at everything")),
         (count["mixed"], _verb(count["mixed"], "does neither clearly", "do neither clearly")),
     ]
@@ -45,7 +51,9 @@ def in_the_prompt(heads: pd.DataFrame) -> str:
     parts = [
         f"{followed} still {_verb(followed, 'follows', 'follow')}",
         f"{carried} {_verb(carried, 'stays', 'stay')} (carried)" if carried else "",
-        f"{rest} {_verb(rest, 'does', 'do')} neither clearly" if (rest := len(follow) - followed - untested - carried) else "",
+        f"{rest} {_verb(rest, 'does', 'do')} neither clearly"
+        if (rest := len(follow) - followed - untested - carried)
+        else "",
         f"{untested} {_verb(untested, 'was', 'were')} not tested enough" if untested else "",
     ]
     return f"With the prompt permuted, {_listed([part for part in parts if part])}."
@@ -59,7 +67,11 @@ def against_nulls(statistics: Sequence[dict[str, Any]], null_name: str | None) -
     both = any("gaussian_verdict" in row and "random_verdict" in row for row in rows)
     null = "both nulls" if both else NULLS.get(null_name, null_name)
     sentences = []
-    for verdict, words in ((BEYOND, f"Beyond {null}"), (UNDECIDED, f"Undecided against {null}"), (AS_IN, f"As in {null}")):
+    for verdict, words in (
+        (BEYOND, f"Beyond {null}"),
+        (UNDECIDED, f"Undecided against {null}"),
+        (AS_IN, f"As in {null}"),
+    ):
         names = [JUDGED[row["statistic"]] for row in rows if row.get("verdict") == verdict]
         if names:
             sentences.append(f"{words}: {_listed(names)}.")

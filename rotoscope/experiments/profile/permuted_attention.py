@@ -66,6 +66,5 @@ def pairs_of(table: pd.DataFrame | None) -> Pairs:
         return {}
     layers = table.sort_values(["layer", "head"]).groupby("layer")
     return {
-        int(number): torch.tensor(rows[["first", "second"]].to_numpy(dtype="int64"))
-        for number, rows in layers
+        int(number): torch.tensor(rows[["first", "second"]].to_numpy(dtype="int64")) for number, rows in layers
     }

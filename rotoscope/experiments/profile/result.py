@@ -41,6 +41,8 @@ class ExampleTable(Table):
     def __get__(self, run: Any, owner: type) -> Any:
         if run is not None:
             run.page_tables()
+            if run.no_examples and self.name not in run.tables:
+                raise RotoscopeError(run.no_examples)
         return super().__get__(run, owner)
 
 
@@ -111,12 +113,18 @@ class Profile(ScoredRun):
 
     later_examples: Callable[[], Tables] | None = None
     """Makes the examples of a profile in memory, when a page or figure needs them."""
+    no_examples = ""
+    """Why they could not be made."""
 
     def page_tables(self) -> Tables:
         """All tables, with the attention on the first prompt."""
         make, self.later_examples = self.later_examples, None
         if make is not None:
-            self.tables |= make()
+            try:
+                self.tables |= make()
+            except RotoscopeError as problem:
+                self.no_examples = str(problem)
+                self.run.warnings.append(self.no_examples)
         return self.tables
 
     def __getstate__(self) -> dict[str, Any]:

@@ -196,10 +196,11 @@ def _add_examples(
     first = batches(shown[:1], chosen.positions, most_tokens(subject, chosen))[0]
 
     def make() -> Tables:
-        if (
-            run.folder is None and subject.fingerprint != fingerprint
-        ):  # in memory, weights may have been changed since
-            return {}
+        if run.folder is None and subject.fingerprint != fingerprint:
+            raise RotoscopeError(
+                "the weights of the model have changed since it was profiled, so its attention is not what was scored: "
+                "profile it again, or keep the run with out="
+            )
         also = pairs_of(run.result.tables.get("attention_prompt_permuted"))
         return examples(reader, first, subject.tokenizer, also=also)
 

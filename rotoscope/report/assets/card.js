@@ -154,7 +154,7 @@ function examplePictures(k, name) {
   const line = (y, title, from, own) => ({ type: "scatter", mode: "lines", x: y.map((_, p) => p), y, name: title, line: own, text: y.map((_, p) => text(from ? from[p] : p)), hovertemplate: "position %{x}: %{text}<br>" + title + " %{y:.3f}<extra></extra>" });
   const inPrompt = attentionPermuted(k);
   const made = [el("h3", {}, noun[0].toUpperCase() + noun.slice(1) + "s " + swap.first + " and " + swap.second + " change places"), picture("swap-" + name, "Attention of head " + name + " before and after a swap", () => ({
-    traces: [line(before, "before", null, { color: colour("ink"), width: 1.4 }), line(after, "after", order, { color: colour("swapped"), width: 1.4, dash: "dot" }), ...(inPrompt ? [line(inPrompt, "prompt permuted", order, { color: PERMUTED, width: 1.4, dash: "dash" })] : [])],
+    traces: [line(before, "before", null, { color: colour("ink"), width: 1.4 }), line(after, "at layer " + heads().layer[k], order, { color: colour("swapped"), width: 1.4, dash: "dot" }), ...(inPrompt ? [line(inPrompt, "in the prompt", order, { color: PERMUTED, width: 1.4, dash: "dash" })] : [])],
     layout: { xaxis: { title: { text: "position" } }, yaxis: { title: { text: "attention" }, rangemode: "tozero" }, shapes: [shade(spans(tab)[swap.first]), shade(spans(tab)[swap.second])], showlegend: true, margin: { l: 40, r: 6, t: 22, b: 34 } },
   }), () => ({ names: ["position", "token", "block", "attention", "token_after", "attention_after", ...(inPrompt ? ["attention_prompt_permuted"] : [])], rows: before.map((x, p) => [p, tab.token[p], tab.block[p], x, tab.token[order[p]], after[p], ...(inPrompt ? [inPrompt[p]] : [])]) }),
   { size: "low", note: "first prompt; shaded: the two " + noun + "s" }).root];

@@ -101,7 +101,7 @@ function show() {
   const panel = document.getElementById("panel"), draw = available().find(([name]) => name === state.tab)[3];
   panel.replaceChildren();
   panel.setAttribute("aria-labelledby", "tab-" + state.tab);
-  document.getElementById("app").classList.toggle("app-fixed", state.tab === "overview");
+  document.getElementById("app").classList.toggle("app-fixed", WITH_HEADS.includes(state.tab) && !(state.tab === "compare" && runs[1].comparison.plan));
   draw(panel);
   drawSide();
   drawAll();

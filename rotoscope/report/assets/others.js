@@ -66,6 +66,16 @@ function shade(share) {
   return "rgb(" + from.map((v, k) => Math.round(v + share * (to[k] - v))).join(",") + ")";
 }
 
+/** What a claim rests on: every model's own verdict, and the tables of the stored run. */
+function restsOn(tab, id) {
+  const models = (tab.models || {})[id], tables = (tab.stored_tables || {})[(tab.evidence || {})[id]] || [];
+  const columns = models && [0, 1, 2].map((c) => models.map((row) => row[c]));
+  return [
+    models ? [el("h3", {}, "Every model"), grid({ names: ["model", "share right", "figure and verdict"], columns })] : null,
+    tables.map((one) => [el("h3", {}, one.title), one.columns[0] && one.columns[0].length < one.rows ? el("p", { class: "hint" }, "The first " + one.columns[0].length + " of " + one.rows + " rows of the stored run.") : null, grid(one)]),
+  ];
+}
+
 /** A tab of statements with verdicts: the theory lab's, or the ledger's. */
 const drawVerdicts = (which) => (panel) => {
   const tab = run().tabs[which], all = tab.statements, c = all.names.indexOf("verdict");
@@ -79,7 +89,8 @@ const drawVerdicts = (which) => (panel) => {
   };
   const place = el("div");
   const fill = () => {
-    place.replaceChildren(grid(filtered(), { render, what: "Statements and verdicts", front: tab.front }));
+    const rows = filtered(), id = all.names.indexOf("id");
+    place.replaceChildren(grid(rows, { render, what: "Statements and verdicts", front: tab.front, labels: tab.labels, behind: (k) => id < 0 ? null : restsOn(tab, rows.columns[id][k]) }));
     place.firstChild.classList.add("whole");
   };
   const chips = Object.entries(tab.verdicts).map(([name, count]) => el("button", {
@@ -87,7 +98,7 @@ const drawVerdicts = (which) => (panel) => {
     onclick: () => { state.verdict = state.verdict === name ? null : name; chips.forEach((chip, k) => chip.setAttribute("aria-pressed", String(!state.verdict || Object.keys(tab.verdicts)[k] === state.verdict))); fill(); },
   }, count + " " + name));
   const rows = () => ({ names: all.names, rows: all.columns[0].map((_, k) => all.columns.map((column) => column[k])) });
-  panel.append(el("div", { class: "bar" }, chips, csvButton("statements", rows), el("span", { class: "hint" }, "click a row for its rule, its note and its command")), place);
+  panel.append(tab.headline ? el("p", { class: "headline" }, tab.headline) : "", el("div", { class: "bar" }, chips, csvButton("statements", rows), el("span", { class: "hint" }, "click a row for its rule, its note, its tables and its command")), place);
   fill();
 };
 

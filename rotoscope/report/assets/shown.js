@@ -182,7 +182,7 @@ function drawPrompt() {
   const side = (label, text, meaning) => el("div", { class: "side-text" }, el("h3", {}, term(label, meaning)), text);
   const order = exchanged(tab, swap.first, swap.second), other = inPrompt ? -1 : permutedSwap(k);
   const elsewhere = other < 0 ? null : el("button", { type: "button", id: "show-permuted", onclick: () => { state.swap = other; drawPrompt(); drawSide(); redrawSide(); } }, "show a swap that was also run in the prompt");
-  place.replaceChildren(title([el("label", {}, "swap, heaviest first ", choice), elsewhere, el("span", { class: "hint" }, "or click two boxes; darkest: " + percent(top))]), hint(toldSwap(k, swap)),
+  place.replaceChildren(title([el("label", {}, "swap, heaviest first ", choice), elsewhere, el("span", { class: "hint" }, el("span", { class: "click" }, "or click two boxes; "), "darkest: " + percent(top))]), hint(toldSwap(k, swap)),
     el("div", { class: "prompt-texts" + (inPrompt ? " three" : "") }, side("before", tokenText(tab, null, before, top, marked, "Attention before the swap")),
       side("swapped at layer " + heads().layer[k], tokenText(tab, order, after, top, marked, "Attention after the swap"), "what this head attends over changes places, as in the papers: states of earlier layers stay as they were"),
       inPrompt ? side("swapped in the prompt", tokenText(tab, order, inPrompt, top, marked, "Attention after the swap in the prompt"), MEANINGS["prompt permuted"]) : null));
