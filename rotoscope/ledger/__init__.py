@@ -24,7 +24,7 @@ EXPERIMENT = Experiment(
             name="ledger",
             result="result:Ledger",
             title="The ledger of both papers",
-            tabs={"ledger": "result:ledger_tab"},
+            tabs={"ledger": "page:ledger_tab"},
             tabled=("ledger",),
         ),
     ),

@@ -7,7 +7,6 @@ from functools import cached_property
 
 import pandas as pd
 
-from rotoscope.experiments.page_data import PageRun, Tab, verdict_tab
 from rotoscope.ledger.claim import KINDS
 from rotoscope.runs.result import SavedRun
 
@@ -80,9 +79,3 @@ def markdown_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str
     cells = ([str(cell).replace("|", "\\|").replace("\n", " ") for cell in line] for line in (head, *rows))
     first, *rest = (f"| {' | '.join(line)} |" for line in cells)
     return "\n".join([first, "|---" * len(head) + "|", *rest]) + "\n"
-
-
-def ledger_tab(page_run: PageRun) -> Tab | None:
-    """The claims with their verdicts."""
-    front = ("id", "verdict", "paper", "place", "statement", "paper_value", "our_value", "null_value")
-    return verdict_tab(page_run, "ledger", "Claims", front)

@@ -17,11 +17,22 @@ from rotoscope.lazy import resolve
 from rotoscope.report.run_index import is_recent, so_far
 from rotoscope.runs.files import read_table
 from rotoscope.runs.record import RunRecord
-from rotoscope.runs.result import SavedRun
+from rotoscope.runs.result import SavedRun, Table
 from rotoscope.runs.run import unfinished_tables
 
 LONGEST = 120
 """Signs of a setting that are shown; the tab on how it was measured has them all."""
+
+TABLE_TITLES = {
+    "answers": "The model's answers",
+    "sinks": "Positions that draw attention",
+    "paired_prompts": "Heads that stay, each block moved together with the one before it",
+    "null_factors": "By how much the null's logits were scaled",
+    "conditions": "Loss and accuracy by condition",
+    "gated_heads": "Heads before and under the gate",
+    "flow": "What can be read where",
+}
+"""Titles of stored tables whose names say too little."""
 
 
 def page_run(source: str | Path | SavedRun, room: int = PAGE) -> PageRun:
@@ -104,9 +115,16 @@ def _tables_tab(run: PageRun, tabs: dict[str, Any]) -> Tab | None:
     tables += run.summary_tables(summaries, tab_titles)
     for name, stored in run.tables.items():
         if name not in run.declaration.tabled and len(stored):
-            listed = run.attempt(f"the table '{name}'", partial(table, stored, name.replace("_", " ")))
+            title = TABLE_TITLES.get(name, name.replace("_", " ").capitalize())
+            listed = run.attempt(f"the table '{name}'", partial(table, stored, title, _rows_of(run, name)))
             tables += [listed] if listed else []
     return {"tables": tables} if tables else None
+
+
+def _rows_of(run: PageRun, name: str) -> str:
+    """What the rows of a stored table are, as its class says it."""
+    attribute = getattr(resolve(run.declaration.result), name, None)
+    return str(attribute.__doc__) if isinstance(attribute, Table) else ""
 
 
 def _next(run: PageRun) -> list[dict[str, Any]]:

@@ -81,7 +81,7 @@ def test_click_opens_the_card_with_the_numbers_of_the_table(
     assert page.locator("#side .next code").count() == 0  # of a model in memory nothing can be typed
     below = (profile.nulls_at(1e-4)["positional_score"] < round(row["positional_score"], 4)).mean()
     words = "all" if below == 1 else "none" if below == 0 else f"{int(100 * below)} %"
-    assert page.inner_text('[data-null="positional_score"]') == f"above {words} of the null's"
+    assert page.inner_text('[data-null="positional_score"]') == f"above {words} of their heads"
     plot = '#side [aria-label^="Positional and symbolic score of every frequency"]'
     drawn = page.evaluate(f"document.querySelector('{plot}').data.map((trace) => [trace.name, trace.y])")
     planes = profile.frequencies.set_index(["tau", "layer", "head"]).loc[(1e-4, row["layer"], row["head"])]
@@ -97,7 +97,10 @@ def test_click_opens_the_card_with_the_numbers_of_the_table(
 
 
 def test_how_much_is_little_at_stake_is_said_as_a_plain_number(visit: Visit, profile: rs.Profile) -> None:
-    assert "little at stake: under 5 % of their attention" in visit(profile).page.inner_text("body")
+    page = visit(profile).page
+    assert (
+        " ".join(page.inner_text("#fade").split()) == "faded, and in brackets: under 5 % of attention at stake"
+    )
 
 
 def test_keyboard(visit: Visit, profile: rs.Profile) -> None:

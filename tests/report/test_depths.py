@@ -110,11 +110,12 @@ def test_depths_in_a_browser(visit: Visit) -> None:
     page.keyboard.type("1:1")
     page.keyboard.press("Enter")
     assert value("head_class") == "symbolic at its layer"
-    assert value("covered_share") == "40 % of its weight, no verdict"
+    assert value("covered_share") == "40 %, no verdict"
     page.click("#tab-overview")
     assert page.inner_text("#card-title") == "Head 1:1"
     chips = page.eval_on_selector_all(".chip", "all => all.map((one) => one.innerText)")
-    assert "3 symbolic (0) at their layer: 1 follows the word in the prompt, 1 not tested enough" in chips
+    assert "3 symbolic (0)" in chips
+    assert "With the prompt permuted, 1 still follows, 2 stay (carried)" in page.inner_text("#headline")
     assert "2 carried (0)" in chips
     page.set_viewport_size({"width": 390, "height": 844})
     page.click("#tab-depths")
@@ -165,4 +166,4 @@ def test_a_head_that_mostly_stays_in_the_prompt_is_not_just_said_to_follow(
     assert page.inner_text('[data-value="head_class"]') == "symbolic at its layer"
     words = page.inner_text("#in-words")
     assert words.startswith("follows the ")
-    assert ("but mostly stays in the prompt" in words) is said
+    assert ("but mostly stays with the prompt permuted" in words) is said

@@ -161,10 +161,10 @@ def test_corners_in_words_a_square_plane_and_the_null_as_a_shade(visit: Visit, p
         """(() => { const p = document.querySelectorAll('#panel .plot')[0], f = p._fullLayout;
         return [p.layout.annotations.map((a) => a.text), ['xaxis', 'yaxis'].map((a) => Math.abs(f[a].l2p(1) - f[a].l2p(0))), p.data.map((t) => t.type)]; })()"""
     )
-    assert words == ["stays put", "looks at everything", "follows the token"]  # k = 0 was not measured
+    assert words == ["stays put", "looks at everything", "follows the token"]
     assert ranges[0] == pytest.approx(ranges[1], abs=1)
     assert kinds[0] == "heatmap"
-    assert "Two tokens of a prompt change places" in page.inner_text(".asked")
+    assert "Two tokens of a prompt change places" in page.inner_text("#asked")
 
 
 def test_a_panel_fills_the_window_and_comes_back(visit: Visit, profile: rs.Profile) -> None:

@@ -71,8 +71,8 @@ def test_symbolic_heads_may_follow_a_place_where_the_prompt_was_not_permuted() -
     """Not said where it was permuted, of heads that are not symbolic, nor of layer 0, below which nobody writes."""
     (told,) = (text for text in caveats(as_profile(permuted=False)) if "wrote" in text)
     assert told == (
-        "whether the 4 symbolic heads follow the symbol or a place that earlier layers wrote is not known: k = 0 was not "
-        "measured (--input-swaps 64)"
+        "whether the 4 symbolic heads follow the symbol or a place that earlier layers wrote is not known: nothing was "
+        "measured with the prompt permuted (--input-swaps 64)"
     )
     assert "place that earlier layers" not in " ".join(caveats(as_profile(permuted=True)))
     nobody = without(as_profile(permuted=False), positional_score=1.0)

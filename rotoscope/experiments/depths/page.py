@@ -25,8 +25,11 @@ def depths_tab(page_run: PageRun) -> Tab | None:
         tab_at_tau: Tab = {name: column(heads[name]) for name in heads}
         for name in (*SCORES, *ENDS, "covered_share"):
             tab_at_tau[name] = packed(wide[name].reindex(columns=depths).to_numpy(dtype=float).ravel(), 16)
-        title = "Heads that follow at their own layer and stay in place below it (positional / symbolic)"
-        tab["at"].append(tab_at_tau | {"turning": table(run.turning(tau), title, most=None)})
+        title = "Heads that follow at their own layer and stay in place below it"
+        note = "Positional and symbolic score by the layer at which words are swapped."
+        named = {f"k = {depth}": f"layer {depth}" if depth else "in the prompt" for depth in depths}
+        turning = run.turning(tau).rename(columns=named | {"own": "own layer"})
+        tab["at"].append(tab_at_tau | {"turning": table(turning, title, note, most=None)})
     return tab
 
 

@@ -38,6 +38,8 @@ from rotoscope.stats.aggregate import INDEX, INPUT_SCORES, SCORES, permuted_rows
 
 Scale = Callable[[LayerReading], LayerReading]
 Head = tuple[int, int]
+OnSwaps = Callable[[int, "_Layer", Int[Tensor, "swaps two"], Float[Tensor, "swaps heads n"]], None]
+"""Shown a layer's number, its scores, some swaps, and the logits of the last position after each of them."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,8 @@ class Swapping:
     """Only these (layer, head) are asked about: their swaps are run, up to the last of their layers."""
     halving: Halving = field(default_factory=Halving)
     """What to do with swaps that do not fit the memory together."""
+    on_swaps: OnSwaps | None = None
+    """Shown what every layer does after the swaps that are run; swaps that did not fit the memory are shown again."""
 
     def asks(self, layer: int, head: int) -> bool:
         """Whether a head is asked about."""
@@ -75,6 +79,8 @@ class _Layer:
     spread: Float[Tensor, "heads"]
     attention: Float[Tensor, "heads blocks"]
     """Mean attention on a block; a block that the query does not see has none."""
+    sinks: Float[Tensor, "heads"] | None
+    """Logits of a sink that is no token."""
     largest: Float[Tensor, "heads taus"]
     """The largest weight of a swap."""
     before: Float[Tensor, "heads n"]
@@ -150,15 +156,17 @@ class ChosenSwaps:
         first = [moved_blocks(self.blocks, *pair, swapping.paired).spans[0][0] for pair in self.pairs]
         for depth in (depth for depth in swapping.depths if depth <= runs.last):
             for part in _batched(self.pairs, first, n, swapping.most_tokens):
-                swapping.halving.each(part, n, partial(self._run, runs, kept, depth, swapping.paired))
+                swapping.halving.each(part, n, partial(self._run, runs, kept, depth, swapping))
         return self.rows(swapping)
 
     def _run(
-        self, runs: Reruns, kept: Beginning, depth: int, paired: bool, pairs: list[tuple[int, int]]
+        self, runs: Reruns, kept: Beginning, depth: int, swapping: Swapping, pairs: list[tuple[int, int]]
     ) -> None:
         """Some of the swaps at one depth."""
-        swaps = Swaps.of(self.blocks, pairs, self.tokens.shape[1], runs.reader.device, paired=paired)
-        _run(runs, kept, depth, swaps, self.layers)
+        n, device = self.tokens.shape[1], runs.reader.device
+        swaps = Swaps.of(self.blocks, pairs, n, device, paired=swapping.paired)
+        show = swapping.on_swaps and partial(swapping.on_swaps, pairs=torch.tensor(pairs, device=device))
+        _run(runs, kept, depth, swaps, self.layers, show)
 
     def rows(self, swapping: Swapping) -> pd.DataFrame:
         """The papers' scores, and those at the depths that were run."""
@@ -218,6 +226,7 @@ def _score_layer(
         scores.swapped_mass[0],
         block_spread(real[0], blocks),
         attention,
+        None if layer.sinks is None else layer.sinks[0],
         scores.detail.weight[0].amax(1).double(),
         real[0],
     )
@@ -317,7 +326,14 @@ class Swaps:
         return first - second
 
 
-def _run(runs: Reruns, kept: Beginning, depth: int, swaps: Swaps, layers: dict[int, _Layer]) -> None:
+def _run(
+    runs: Reruns,
+    kept: Beginning,
+    depth: int,
+    swaps: Swaps,
+    layers: dict[int, _Layer],
+    show: Callable[..., None] | None,
+) -> None:
     """Run some swaps at one depth and note both cosines for every head from there on, once all layers were there."""
     both_cosines: dict[int, tuple[Tensor, Tensor]] = {}
 
@@ -325,6 +341,8 @@ def _run(runs: Reruns, kept: Beginning, depth: int, swaps: Swaps, layers: dict[i
         if number in layers:
             before = layers[number].before.to(logits)
             both_cosines[number] = cosines(swaps.after_swap(logits), swaps.before_swap(before))
+            if show is not None:
+                show(number, layers[number], logits=logits)
 
     ends = swaps.orders[:, swaps.first :]
     if depth == 0:

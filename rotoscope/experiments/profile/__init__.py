@@ -16,6 +16,7 @@ EXPERIMENT = Experiment(
             tabled=(
                 "heads", "frequencies", "nulls", "prompts", "prompt_frequencies", "null_prompts",
                 "null_prompt_frequencies", "traces", "vectors", "queries", "known_heads", "attention", "shown_prompt",
+                "attention_prompt_permuted",
                 "null_known_heads", "input_prompts", "null_input_prompts",
             ),
             comparison="rotoscope.experiments.compare:HeadScores",

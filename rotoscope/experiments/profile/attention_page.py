@@ -46,11 +46,15 @@ def shown_tab(page_run: PageRun, places: pd.DataFrame, room: int = PAGE) -> dict
         "n": n,
     }
     swaps = Swaps(prompt, heads)
+    tab["most_kept"] = swaps.most
     attention = _text(np.stack([bytes_of(np.asarray(head.attention)) for head in heads]))
     left = room - len(attention) - len(swaps.kept(1)["swaps"])
     if left < 0:
         many = f"{n:,} tokens of {len(heads):,} heads"
         return tab | {"why": f"the attention of {many} has no room in a page; rotoscope serve shows more"}
+    permuted = _permuted(page_run.tables.get("attention_prompt_permuted"), heads, n)
+    if permuted and len(permuted["attention"]) <= left:
+        tab["permuted"], left = permuted, left - len(permuted["attention"])
     tab |= {"attention": attention, "sink": clean([float(head.sink) for head in heads]), "sharp": swaps.sharp()}
     vectors = _vectors(heads)
     if len(vectors["keys"]) <= left:
@@ -73,6 +77,23 @@ def _check(prompt: pd.DataFrame, heads: list[Any], n: int) -> None:
             raise RunError(f"the attention of head {head.layer}:{head.head} is not a number for each token")
         if swaps.shape[1] == 0 or not ((swaps >= 0) & (swaps < m)).all() or (swaps[0] >= swaps[1]).any():
             raise RunError(f"the swaps of head {head.layer}:{head.head} are not between its blocks")
+
+
+def _permuted(table: pd.DataFrame | None, heads: list[Any], n: int) -> dict[str, Any] | None:
+    """Attention of every head after a swap carried out in the prompt, and which of its swaps that is; -1: one that is not here."""
+    if table is None:
+        return None
+    rows = {(row.layer, row.head): row for row in table.itertuples(index=False)}
+    swap, codes = [], []
+    for head in heads:
+        row = rows.get((head.layer, head.head))
+        attention = np.zeros(n) if row is None else np.asarray(row.attention, dtype=float)
+        if len(attention) != n or not np.isfinite(attention).all():
+            raise RunError(f"the attention of head {head.layer}:{head.head} is not a number for each token")
+        same = () if row is None else np.flatnonzero((head.first == row.first) & (head.second == row.second))
+        swap.append(int(same[0]) if len(same) else -1)
+        codes.append(bytes_of(attention))
+    return {"swap": swap, "attention": _text(np.stack(codes))}
 
 
 def noun_of(page_run: PageRun) -> str:

@@ -96,7 +96,8 @@ def at_their_layer(heads: pd.DataFrame, how: str) -> Iterator[str]:
     if symbolic and "input_class" not in heads:
         who = "the symbolic head follows" if symbolic == 1 else f"the {symbolic} symbolic heads follow"
         yield (
-            f"whether {who} the symbol or a place that earlier layers wrote is not known: k = 0 was not measured ({how})"
+            f"whether {who} the symbol or a place that earlier layers wrote is not known: nothing was measured with the prompt "
+            f"permuted ({how})"
         )
 
 

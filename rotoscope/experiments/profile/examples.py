@@ -7,8 +7,9 @@ the positions whose content moved. All others keep their attention up to a commo
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -158,11 +159,13 @@ def examples(
     *,
     heads: Collection[tuple[int, int]] | None = None,
     swaps: int = MOST_SWAPS,
+    also: Mapping[int, Int[Tensor, "heads two"]] = MappingProxyType({}),
     transform: Transform | None = None,
 ) -> Tables:
     """Tables `shown_prompt` and `attention`: the first prompt of a batch, and all heads on it, or those in `heads`.
 
-    `transform` is what a null does to each layer before it is looked at.
+    `also` holds, by layer, one swap for each head that is kept whatever it weighs. `transform` is what a null does to each
+    layer before it is looked at.
     """
     first = Batch(batch.first, batch.prompts[:1], batch.queries[-1:], batch.inputs[:1])
     blocks = first.blocks_for(first.queries[0])
@@ -171,9 +174,8 @@ def examples(
 
     def visit(layer: LayerReading) -> None:
         if layers is None or layer.layer in layers:
-            examined.append(
-                layer_examples(layer if transform is None else transform(layer, first), blocks, swaps)
-            )
+            changed = layer if transform is None else transform(layer, first)
+            examined.append(layer_examples(changed, blocks, swaps, also.get(layer.layer)))
 
     reader.read(first.tokens, first.queries, visit, size=None)
     rows = [row for layer in examined for row in layer.rows(blocks)]
@@ -269,7 +271,9 @@ NO_PLANE: dict[str, Any] = {"frequency_id": 0, "angle": 0.0, "query_re": 0.0, "q
 """A layer that does not rotate."""
 
 
-def layer_examples(layer: LayerReading, blocks: Blocks, swaps: int) -> LayerExamples:
+def layer_examples(
+    layer: LayerReading, blocks: Blocks, swaps: int, also: Int[Tensor, "heads two"] | None = None
+) -> LayerExamples:
     """All heads of a layer on the first prompt: attention, and attention after the heaviest swaps of each."""
     heads = layer.at(0)
     real = heads.real()[0].double()
@@ -278,6 +282,9 @@ def layer_examples(layer: LayerReading, blocks: Blocks, swaps: int) -> LayerExam
     before = (real - log_z[:, None]).exp()
     drawn = torch.zeros_like(log_z) if sink is None else (sink - log_z).exp()
     pairs = heaviest_swaps(before, blocks, swaps)
+    if also is not None and len(also) == len(pairs) and pairs.shape[1] > 1:  # in place of the lightest
+        absent = ~(pairs == also.to(pairs)[:, None]).all(-1).any(1)
+        pairs[absent, -1] = also.to(pairs)[absent]
     positions, contents = moved_entries(blocks, pairs)
     logits = (
         heads.entries(positions.flatten(1), contents.flatten(1))[0].double().unflatten(1, (pairs.shape[1], -1))

@@ -12,6 +12,7 @@ import pandas as pd
 from rotoscope.errors import RotoscopeError, RunError
 from rotoscope.experiments.depths.swaps import Swapping, null_rows, swap_at_depths, symbolic_heads
 from rotoscope.experiments.known_heads import scores_of_heads
+from rotoscope.experiments.profile.permuted_attention import PermutedAttention
 from rotoscope.experiments.profile.result import Profile
 from rotoscope.experiments.profile.settings import ProfileSettings
 from rotoscope.measures.batches import Batch, Halving, batches, kept_prompts, most_tokens, piece_key
@@ -139,8 +140,13 @@ def swapping_of(wanted: ProfileSettings, subject: Subject, halving: Halving) -> 
     )
 
 
-def permuted(runs: Reruns, batch: Batch, swapping: Swapping) -> Tables:
-    return {"input_prompts": permuted_rows(swap_at_depths(runs, batch, swapping))}
+def permuted(runs: Reruns, batch: Batch, swapping: Swapping, examples: bool = False) -> Tables:
+    """Scores with the prompt permuted; with examples, also the attention of every head after its heaviest swap."""
+    shown = PermutedAttention()
+    if examples:
+        swapping = replace(swapping, on_swaps=shown.note)
+    rows = permuted_rows(swap_at_depths(runs, batch, swapping))
+    return {"input_prompts": rows} | ({"attention_prompt_permuted": shown.table()} if examples else {})
 
 
 def _permuted_null(

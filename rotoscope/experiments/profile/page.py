@@ -13,7 +13,8 @@ from rotoscope.errors import RunError
 from rotoscope.experiments.depths.result import SwapDepths
 from rotoscope.experiments.page_data import PageRun, clean, column, columns, packed
 from rotoscope.experiments.profile.attention_page import noun_of, shown_tab
-from rotoscope.experiments.profile.caveats import head_steps, with_missing_caveats
+from rotoscope.experiments.profile.caveats import failed, head_steps, with_missing_caveats
+from rotoscope.experiments.profile.headline import against_nulls, headline, in_the_prompt
 from rotoscope.experiments.profile.result import Profile
 from rotoscope.runs.result import NextStep
 from rotoscope.scores.attention import KNOWN
@@ -101,6 +102,8 @@ def heads_tab(page_run: PageRun) -> dict[str, Any] | None:
         ("accuracy", "the answers", lambda: _accuracy(tables.get("answers"), getattr(profile, "chance", None))),
     ):
         tab[name] = page_run.attempt(title, make)
+    for tau, one in zip(tab["taus"], tab["at"], strict=True):
+        one["headline"] = page_run.attempt("the headline", partial(_headline, heads, tau, tab, one))
     left = min(page_run.room - len(json.dumps(tab, separators=(",", ":"))), 2 * page_run.room // 5)
     tab["shown"] = page_run.attempt("the prompt", lambda: shown_tab(page_run, places, left))
     steps: list[NextStep] = page_run.attempt("what to run next", lambda: head_steps(page_run.run)) or []
@@ -159,6 +162,15 @@ def _at(heads: pd.DataFrame, places: pd.DataFrame, tau: float, own: list[str]) -
 def _statistics(profile: Profile | SwapDepths, tau: float) -> list[dict[str, Any]]:
     records: list[dict[str, Any]] = clean(profile.statistics(tau).to_dict("records"))
     return records
+
+
+def _headline(heads: pd.DataFrame, tau: float, tab: dict[str, Any], at: dict[str, Any]) -> list[str]:
+    """What came out, and what stands beside it; a model that cannot do the task says so first."""
+    rows = heads[heads["tau"] == tau]
+    right = tab["accuracy"] or {"accuracy": None, "chance": None}
+    fails = [f"{words[0].upper()}{words[1:]}." for words in failed(right["accuracy"], right["chance"])]
+    beside = (in_the_prompt(rows), against_nulls(at.get("statistics") or [], tab["null"]))
+    return [" ".join([*fails, headline(rows, tab["noun"])]), " ".join(filter(None, beside))]
 
 
 def _null_at(nulls: pd.DataFrame, tau: float, heads: dict[str, Any], own: list[str]) -> dict[str, Any]:

@@ -41,6 +41,8 @@ class ExampleTable(Table):
     def __get__(self, run: Any, owner: type) -> Any:
         if run is not None:
             run.page_tables()
+            if run.no_examples and self.name not in run.tables:
+                raise RotoscopeError(run.no_examples)
         return super().__get__(run, owner)
 
 
@@ -55,6 +57,10 @@ class Profile(ScoredRun):
 
     shown_prompt = ExampleTable("The first prompt, one row per token.", made_with="examples=True")
     attention = ExampleTable(str(ScoredRun.attention.__doc__), made_with="examples=True")
+    attention_prompt_permuted = Table(
+        "Every head on the first prompt after a swap carried out in the prompt itself: the blocks, and attention by position.",
+        made_with="input_swaps and examples=True",
+    )
     prompts = Table("One row per (prompt, layer, head, tau).")
     sinks = Table("Positions that draw attention whatever they say; empty if there are none.", optional=True)
     input_prompts = Table(
@@ -107,12 +113,18 @@ class Profile(ScoredRun):
 
     later_examples: Callable[[], Tables] | None = None
     """Makes the examples of a profile in memory, when a page or figure needs them."""
+    no_examples = ""
+    """Why they could not be made."""
 
     def page_tables(self) -> Tables:
         """All tables, with the attention on the first prompt."""
         make, self.later_examples = self.later_examples, None
         if make is not None:
-            self.tables |= make()
+            try:
+                self.tables |= make()
+            except RotoscopeError as problem:
+                self.no_examples = str(problem)
+                self.run.warnings.append(self.no_examples)
         return self.tables
 
     def __getstate__(self) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from rotoscope.experiments.known_heads import scores_of_heads, usual_prompts
 from rotoscope.experiments.profile.examples import examples
 from rotoscope.experiments.profile.more_draws import open_run
 from rotoscope.experiments.profile.nulls import null_passes, permuted, swapping_of, usual_draws
+from rotoscope.experiments.profile.permuted_attention import pairs_of
 from rotoscope.experiments.profile.result import Profile
 from rotoscope.experiments.profile.settings import ProfileSettings
 from rotoscope.experiments.profile.sizes import check_profile
@@ -177,7 +178,8 @@ def _permute_prompts(
     runs, swapping = Reruns(reader), swapping_of(chosen, subject, halving)
     with progress_bar("permuting", len(shown), show_progress) as bar:
         for batch in batches(shown, chosen.positions, 1):
-            run.piece(f"input-{batch.first:06d}", partial(permuted, runs, batch, swapping))
+            examples = chosen.examples and batch.first == 0
+            run.piece(f"input-{batch.first:06d}", partial(permuted, runs, batch, swapping, examples))
             bar.advance()
     stay = staying_heads(run.result.at())
     for batch in batches(shown, chosen.positions, 1) if stay else []:
@@ -196,11 +198,13 @@ def _add_examples(
     first = batches(shown[:1], chosen.positions, most_tokens(subject, chosen))[0]
 
     def make() -> Tables:
-        if (
-            run.folder is None and subject.fingerprint != fingerprint
-        ):  # in memory, weights may have been changed since
-            return {}
-        return examples(reader, first, subject.tokenizer)
+        if run.folder is None and subject.fingerprint != fingerprint:
+            raise RotoscopeError(
+                "the weights of the model have changed since it was profiled, so its attention is not what was scored: "
+                "profile it again, or keep the run with out="
+            )
+        also = pairs_of(run.result.tables.get("attention_prompt_permuted"))
+        return examples(reader, first, subject.tokenizer, also=also)
 
     if run.folder is not None:
         run.piece("examples", make)

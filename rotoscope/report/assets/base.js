@@ -11,7 +11,7 @@ Object.defineProperty(COLOURS, "mixed", { enumerable: true, get: () => colour("m
 
 const state = {
   run: 0, tab: null, tau: 0, head: null, measure: "class", classes: new Set(CLASSES), low: null, high: null,
-  stability: "all", mass: null, swap: 0, pins: new Map(), further: false, series: 0, step: null, log: null, experiment: 0, verdict: null, theme: null,
+  stability: "all", mass: null, swap: null, pins: new Map(), further: false, series: 0, step: null, log: null, experiment: 0, verdict: null, theme: null,
 };
 
 function run() { return runs[state.run] || { tabs: {}, problems: ["there is no run"], warnings: [], settings: {}, versions: {}, timings: {} }; }
@@ -31,6 +31,12 @@ function el(tag, attributes, ...children) {
   }
   return made;
 }
+
+/** A word with what it means on hover. */
+const term = (text, meaning) => meaning ? el("abbr", { title: meaning }, text) : text;
+
+/** Sentences: a list of several, and no lonely bullet. */
+const sentences = (texts, own = {}) => texts.length === 1 ? el("p", own, texts[0]) : el("ul", own, texts.map((text) => el("li", {}, text)));
 
 function drawn(tag, attributes, ...children) {
   const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
@@ -131,7 +137,8 @@ function places(list) {
 }
 
 /** A table to read and sort. `go(row)` is called when a row is chosen. */
-function grid(table, { go, render, what, front } = {}) {
+function grid(table, { go, render, what, front, labels = {}, behind } = {}) {
+  const labelled = (name) => labels[name] || words(name);
   const shown = front || table.columns.length;
   const count = table.columns.length ? table.columns[0].length : 0;
   const numeric = table.columns.map((column) => column.some((x) => typeof x === "number") && column.every((x) => missing(x) || typeof x === "number"));
@@ -143,7 +150,7 @@ function grid(table, { go, render, what, front } = {}) {
   let order = Array.from({ length: count }, (_, k) => k);
   let sorted = null, down = false;
   const titles = table.names.slice(0, shown).map((name, c) => el("th", { scope: "col", "aria-sort": "none", class: kinds[c] },
-    el("button", { type: "button", onclick: () => sort(c) }, words(name))));
+    el("button", { type: "button", onclick: () => sort(c) }, labelled(name))));
   function fill() {
     body.replaceChildren(...order.map((k) => {
       const cells = table.columns.slice(0, shown).map((column, c) => {
@@ -160,9 +167,9 @@ function grid(table, { go, render, what, front } = {}) {
   }
   /** The columns behind the front ones, one under the other. */
   function details(k) {
-    const behind = table.names.map((name, c) => [name, c]).slice(shown).filter(([, c]) => !missing(table.columns[c][k]) && table.columns[c][k] !== "");
-    return el("tr", { class: "more" }, el("td", { colspan: shown }, el("dl", {}, behind.flatMap(([name, c]) =>
-      [el("dt", {}, words(name)), el("dd", { class: ["command", "recompute", "anew"].includes(name) ? "code" : null }, show(table.columns[c][k], c))]))));
+    const rest = table.names.map((name, c) => [name, c]).slice(shown).filter(([, c]) => !missing(table.columns[c][k]) && table.columns[c][k] !== "");
+    return el("tr", { class: "more" }, el("td", { colspan: shown }, el("dl", {}, rest.flatMap(([name, c]) =>
+      [el("dt", {}, labelled(name)), el("dd", { class: ["command", "recompute", "anew"].includes(name) ? "code" : null }, show(table.columns[c][k], c))])), behind ? behind(k) : null));
   }
   /** A row that opens and closes what lies behind it. */
   function opening(row, made) {
@@ -199,11 +206,12 @@ function grid(table, { go, render, what, front } = {}) {
 function tableSection(table) {
   const shown = table.columns.length ? table.columns[0].length : 0;
   const rows = () => ({ names: table.names, rows: Array.from({ length: shown }, (_, k) => table.columns.map((column) => column[k])) });
+  const filled = table.names.map((_, c) => c).filter((c) => table.columns[c].some((x) => !missing(x) && x !== ""));
   return el("section", { class: "section" },
     el("div", { class: "section-head" }, el("h2", {}, table.title), csvButton(table.title, rows)),
     table.note ? el("p", { class: "hint" }, table.note) : null,
     shown < table.rows ? el("p", { class: "hint" }, "The first " + shown + " of " + table.rows + " rows; the run folder has them all.") : null,
-    grid(table));
+    grid({ ...table, names: filled.map((c) => table.names[c]), columns: filled.map((c) => table.columns[c]) }));
 }
 
 /** Where an interval lies, with the null's band behind it. */

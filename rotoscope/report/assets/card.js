@@ -5,7 +5,6 @@ const EXPLAINED = {
   stability: "share of resamples of the prompts in which the head keeps its class, in the mean and on at least half of them; below 95 % it is unstable",
   entropy: "how spread out the attention is, in nats; in brackets as a share of uniform attention",
   mass: "how much of the attention falls on what was swapped: the scores say nothing about the rest",
-  symbolic: "it follows the state of a token at its own layer; whether it follows the symbol or a place that earlier layers wrote into the state is known only with the prompt itself permuted",
   covered: "how much of the head's swap weight the swaps that were run in the prompt hold; under half there is no verdict",
   carry: "the largest depth below its own layer at which the head stays in place more than it follows",
   swaps: "how many swaps decide the score at this tau",
@@ -25,28 +24,28 @@ function headCard(k) {
   const value = (column) => now[column] ? now[column][k] : null;
   const band = (score) => (now.null_band && now.null_band[score]) || [null, null, null];
   const score = (which, label, column = which + "_score") => {
-    const ends = band(column);
+    const ends = band(column), meaning = column.startsWith("input") ? MEANINGS["prompt permuted"] : MEANINGS[which + " score"];
     const words = label + " " + number(value(column)) + interval(column);
-    return el("tr", {}, el("th", { scope: "row" }, label, strip({ value: value(column), low: value(column + "_low"), high: value(column + "_high"), nullLow: ends[0], nullHigh: ends[2], kind: which, label: words })),
-      el("td", {}, el("b", { "data-value": column }, fixed(value(column), 4)), interval(column), missing(ends[0]) ? null : [el("br"), el("span", { class: "hint" }, "null " + fixed(ends[0]) + " to " + fixed(ends[2]))], now.above_null && now.above_null[column] ? [el("br"), el("span", { class: "hint", "data-null": column }, againstNull(now.above_null[column][k]))] : null));
+    return el("tr", {}, el("th", { scope: "row" }, term(label, meaning), strip({ value: value(column), low: value(column + "_low"), high: value(column + "_high"), nullLow: ends[0], nullHigh: ends[2], kind: which, label: words })),
+      el("td", {}, el("b", { "data-value": column }, fixed(value(column), 4)), interval(column), missing(ends[0]) ? null : [el("br"), el("span", { class: "hint" }, NULL_WORDS[tab.null] + " " + fixed(ends[0]) + " to " + fixed(ends[2]))], now.above_null && now.above_null[column] ? [el("br"), el("span", { class: "hint", "data-null": column }, againstNull(now.above_null[column][k]))] : null));
   };
-  const line = (label, text, title, key) => missing(text) ? null : el("tr", { title }, el("th", { scope: "row" }, label), el("td", { class: "words", "data-value": key }, text));
+  const line = (label, text, title, key) => missing(text) ? null : el("tr", {}, el("th", { scope: "row" }, term(label, title)), el("td", { class: "words", "data-value": key }, text));
   const interval = (column) => missing(value(column + "_low")) ? "" : " [" + fixed(value(column + "_low"), 3) + ", " + fixed(value(column + "_high"), 3) + "]";
   const variant = (front, label) => missing(value(front + "positional_score")) ? null : line(label + ": positional; symbolic",
     ["positional_score", "symbolic_score"].map((score) => fixed(value(front + score), 3) + interval(front + score)).join("; "), EXPLAINED[label], front + "scores");
   const stability = value("class_stability");
   const permuted = missing(value("covered_share")) ? [] : [
     ...(missing(value("input_positional_score")) ? [] : [score("positional", "prompt permuted: positional", "input_positional_score"), score("symbolic", "prompt permuted: symbolic", "input_symbolic_score")]),
-    line("swaps run in the prompt", Math.round(100 * value("covered_share")) + " % of its weight" + (value("input_class") < 0 ? ", no verdict" : ""), EXPLAINED.covered, "covered_share"),
+    line("weight of the swaps run", Math.round(100 * value("covered_share")) + " %" + (value("input_class") < 0 ? ", no verdict" : ""), EXPLAINED.covered, "covered_share"),
     value("input_class") < 0 ? null : line("class with the prompt permuted", el("b", { class: "class-" + CLASSES[value("input_class")] }, CLASSES[value("input_class")]), null, "input_class"),
     missing(value("carry_depth")) ? null : line("carry depth", value("carry_depth"), EXPLAINED.carry, "carry_depth"),
   ];
   const rows = [
     score("positional", "positional score"), score("symbolic", "symbolic score"),
-    line("class at γ = " + tab.gamma, el("b", { class: kind ? "class-" + kind : null, "data-value": "head_class" }, kind ? classWords(k) : value("missing_reason") || "no score"), kind === "symbolic" ? EXPLAINED.symbolic : null),
+    line("class at γ = " + tab.gamma, el("b", { class: kind ? "class-" + kind : null, "data-value": "head_class" }, kind ? classWords(k) : value("missing_reason") || "no score"), kind ? classMeaning(kind) : null),
     ...permuted,
     missing(value("swapped_mass")) ? null : line("attention on what is swapped", Math.round(100 * value("swapped_mass")) + " %" + (value("little_at_stake") ? ", little at stake" : ""), EXPLAINED.mass, "swapped_mass"),
-    ...(tab.measures || []).map((name) => missing(value(name)) ? null : line(name.replaceAll("_", " "), fixed(value(name), 3) + (missing(band(name)[0]) ? "" : ", null " + fixed(band(name)[0]) + " to " + fixed(band(name)[2])), "a measure of this run", name)),
+    ...(tab.measures || []).map((name) => missing(value(name)) ? null : line(name.replaceAll("_", " "), fixed(value(name), 3) + (missing(band(name)[0]) ? "" : ", " + NULL_WORDS[tab.null] + " " + fixed(band(name)[0]) + " to " + fixed(band(name)[2])), "a measure of this run", name)),
     ...Object.entries(tab.known || {}).map(([kind, scores]) => missing(scores[k]) ? null : line(kind.replace("_", " "), fixed(scores[k], 2), EXPLAINED[kind], kind)),
   ];
   const further = [
@@ -75,7 +74,7 @@ function headCard(k) {
 /** What the head does when two blocks change places. */
 function inWords(k) {
   const noun = heads().noun;
-  return { positional: "stays put", symbolic: (at().at_its_layer[k] ? "follows the " + noun + " at its layer" : "follows the " + noun) + (mostlyStays(k) ? ", but mostly stays in the prompt" : ""), carried: "follows a place that was written into the " + noun, uniform: "looks at everything", mixed: "does neither clearly" }[className(k)];
+  return { positional: "stays put", symbolic: (at().at_its_layer[k] ? "follows the " + noun + " at its layer" : "follows the " + noun) + (mostlyStays(k) ? ", but mostly stays with the prompt permuted" : ""), carried: "follows a place that was written into the " + noun, uniform: "looks at everything", mixed: "does neither clearly" }[className(k)];
 }
 
 /** Whether a head that follows at its layer stays far more than it follows once the prompt itself is permuted. */
@@ -92,7 +91,7 @@ function headSteps(name, kind) {
 
 /** How this head lies among the heads of the null. */
 function againstNull(below) {
-  return missing(below) ? null : "above " + (below === 1 ? "all" : below === 0 ? "none" : Math.floor(100 * below) + " %") + " of the null's";
+  return missing(below) ? null : "above " + (below === 1 ? "all" : below === 0 ? "none" : Math.floor(100 * below) + " %") + " of their heads";
 }
 
 /** The depth curve of a head, where depths were measured. */
@@ -101,7 +100,7 @@ function depthPicture(name) {
   return [el("h3", {}, "By the depth of the swap"), picture("depth-" + name, "Both scores of head " + name + " by the depth of the swap", depthCurves, () => {
     const { x, covered, whole } = depthPoints(name), columns = ["positional_score", "symbolic_score"];
     return { names: ["head", "depth", ...columns, "covered_share"], rows: x.map((depth, c) => [name, depth, ...columns.map((column) => whole(column)[c]), covered[c]]) };
-  }, { size: "low", note: "0: the prompt itself; dotted: its own layer" }).root];
+  }, { size: "low", note: "0: the prompt permuted; dotted: its own layer" }).root];
 }
 
 /** The planes of one head, or null. */
@@ -153,10 +152,11 @@ function examplePictures(k, name) {
   const shade = ([a, b]) => ({ type: "rect", yref: "paper", x0: a - 0.5, x1: b - 0.5, y0: 0, y1: 1, line: { width: 0 }, fillcolor: BLOCK, opacity: 0.25, layer: "below" });
   const text = (p) => plain(JSON.stringify(tab.token[p]));
   const line = (y, title, from, own) => ({ type: "scatter", mode: "lines", x: y.map((_, p) => p), y, name: title, line: own, text: y.map((_, p) => text(from ? from[p] : p)), hovertemplate: "position %{x}: %{text}<br>" + title + " %{y:.3f}<extra></extra>" });
+  const inPrompt = attentionPermuted(k);
   const made = [el("h3", {}, noun[0].toUpperCase() + noun.slice(1) + "s " + swap.first + " and " + swap.second + " change places"), picture("swap-" + name, "Attention of head " + name + " before and after a swap", () => ({
-    traces: [line(before, "before", null, { color: colour("ink"), width: 1.4 }), line(after, "after", order, { color: colour("swapped"), width: 1.4, dash: "dot" })],
+    traces: [line(before, "before", null, { color: colour("ink"), width: 1.4 }), line(after, "at layer " + heads().layer[k], order, { color: colour("swapped"), width: 1.4, dash: "dot" }), ...(inPrompt ? [line(inPrompt, "in the prompt", order, { color: PERMUTED, width: 1.4, dash: "dash" })] : [])],
     layout: { xaxis: { title: { text: "position" } }, yaxis: { title: { text: "attention" }, rangemode: "tozero" }, shapes: [shade(spans(tab)[swap.first]), shade(spans(tab)[swap.second])], showlegend: true, margin: { l: 40, r: 6, t: 22, b: 34 } },
-  }), () => ({ names: ["position", "token", "block", "attention", "token_after", "attention_after"], rows: before.map((x, p) => [p, tab.token[p], tab.block[p], x, tab.token[order[p]], after[p]]) }),
+  }), () => ({ names: ["position", "token", "block", "attention", "token_after", "attention_after", ...(inPrompt ? ["attention_prompt_permuted"] : [])], rows: before.map((x, p) => [p, tab.token[p], tab.block[p], x, tab.token[order[p]], after[p], ...(inPrompt ? [inPrompt[p]] : [])]) }),
   { size: "low", note: "first prompt; shaded: the two " + noun + "s" }).root];
   const vectors = vectorsOf(k);
   if (vectors) made.push(el("h3", {}, "Query and keys in the plane that decides"), vectorPicture(name, vectors).root);

@@ -65,6 +65,7 @@ function drawCompare(panel) {
   if (!runs[1].comparison.at.length) { panel.append(differences(null)); return; }
   const { now, rows } = compared(), tested = Boolean(now.differs), strong = (row) => tested ? row.differs : row.was !== row.is;
   const sure = rows.filter(strong), unsure = rows.filter((row) => !strong(row)), rest = tested ? " that could be chance" : " of the same class";
+  const everything = () => ({ names: ["layer", "head", "differs", "p_value", "class_a", "class_b", "positional_a", "symbolic_a", "positional_b", "symbolic_b"], rows: rows.map((r) => [r.layer, r.head, r.differs, r.p, r.was, r.is, ...r.from, ...r.to]) });
   const plane = picture("compare", "Heads in the plane, from A to B", () => ({
     traces: [
       ...arrows(unsure, unsure.length + rest, { colour: colour("null"), width: 0.8, opacity: 0.45, size: 6 }),
@@ -74,18 +75,19 @@ function drawCompare(panel) {
       }),
     ],
     layout: { ...PLANE_AXES, shapes: compareShapes(), annotations: heads() ? cornerWords(heads()) : [], showlegend: true, margin: { l: 46, r: 8, t: 26, b: 40 } },
-  }), () => ({ names: ["layer", "head", "differs", "p_value", "class_a", "class_b", "positional_a", "symbolic_a", "positional_b", "symbolic_b"], rows: rows.map((r) => [r.layer, r.head, r.differs, r.p, r.was, r.is, ...r.from, ...r.to]) }),
+  }), everything,
   { size: "tall", note: "arrows from A to B; strong: the head " + (tested ? "differs; grey: it could be chance" : "is of another class; no difference is tested"), click: (point) => { if (point.customdata) choose(point.customdata); } });
   Object.assign(comparing, { plane, rows });
   const listed = rows.slice(0, MOST_COMPARED), take = (value) => listed.map(value);
   const columns = {
     head: (r) => r.name, moved: (r) => r.moved, ...(tested ? { p: (r) => r.p, differs: (r) => r.differs ? "yes" : "" } : {}), "class A": (r) => r.was, "class B": (r) => r.is,
-    "positional A": (r) => r.from[0], "positional B": (r) => r.to[0], "symbolic A": (r) => r.from[1], "symbolic B": (r) => r.to[1],
+    "positional": (r) => fixed(r.from[0]) + " → " + fixed(r.to[0]), "symbolic": (r) => fixed(r.from[1]) + " → " + fixed(r.to[1]),
   };
   const table = { title: "Heads by how far they moved", names: Object.keys(columns), columns: Object.values(columns).map(take) };
   const tints = (name, value) => name.startsWith("class") ? el("span", { class: "class-" + value }, value) : null;
-  panel.append(differences(now), el("div", { class: "pair" }, plane.root, el("div", {},
-    el("div", { class: "section-head" }, el("h2", {}, table.title), csvButton("compared", () => ({ names: table.names, rows: listed.map((_, k) => table.columns.map((column) => column[k])) }))),
-    listed.length < rows.length ? el("p", { class: "hint" }, "The first " + listed.length + " of " + rows.length + "; the picture's CSV has them all.") : null,
+  panel.append(differences(now), el("div", { class: "pair beside" }, plane.root, el("div", { class: "beside-table" },
+    el("div", { class: "section-head" }, el("h2", {}, table.title), csvButton("compared", everything)),
+    el("p", { class: "hint" }, "Classes and scores: A, then B."),
+    listed.length < rows.length ? el("p", { class: "hint" }, "The first " + listed.length + " of " + rows.length + "; the CSV has them all.") : null,
     grid(table, { go: (k) => choose(listed[k].name), what: table.title, render: tints }))));
 }

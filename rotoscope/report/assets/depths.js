@@ -17,6 +17,8 @@ function depthHead() {
   return state.head || (first && first[0]) || headName(depthsAt().layer[0], depthsAt().head[0]);
 }
 
+const depthWords = (depth) => depth ? "swapped at layer " + depth : "prompt permuted";
+
 function depthMap() {
   const tab = run().tabs.depths, now = depthsAt(), overviewNow = at(), count = tab.depths.length;
   const names = now.layer.map((layer, r) => headName(layer, now.head[r])), own = count + 0.3, strip = count + 1.5;
@@ -27,7 +29,7 @@ function depthMap() {
     const cells = tab.depths.map((_, c) => r * count + c), enough = (c) => !missing(p(c));
     z.push(cells.map((c) => enough(c) ? p(c) - s(c) : null));
     thin.push(cells.map((c) => missing(covered(c)) || enough(c) ? null : 0));
-    text.push(cells.map((c, d) => missing(covered(c)) ? "" : words(name, "k = " + tab.depths[d], p(c), s(c), "<br>swaps run hold " + Math.round(100 * covered(c)) + " % of its weight")));
+    text.push(cells.map((c, d) => missing(covered(c)) ? "" : words(name, depthWords(tab.depths[d]), p(c), s(c), "<br>swaps run hold " + Math.round(100 * covered(c)) + " % of its weight")));
   });
   const across = tab.depths.map((_, c) => c), rows = names.map((_, r) => r);
   const ofOwn = (column) => names.map((name) => overviewNow[column][headIndex(name)]);
@@ -50,7 +52,7 @@ function depthMap() {
   const ticks = across.filter((c) => c % every === 0);
   return { traces, layout: {
     shapes: depthShapes(), margin: { l: 40, r: 8, t: 8, b: 40 },
-    xaxis: { title: { text: "depth k of the swap (0: the prompt)" }, range: [-0.5, strip + 0.5], tickvals: [...ticks, own, strip], ticktext: [...ticks.map((c) => String(tab.depths[c])), "own", "class"], showgrid: false },
+    xaxis: { title: { text: "swapped at layer (0: in the prompt)" }, range: [-0.5, strip + 0.5], tickvals: [...ticks, own, strip], ticktext: [...ticks.map((c) => String(tab.depths[c])), "own", "class"], showgrid: false },
     yaxis: { title: { text: "layer" }, range: [-0.5, names.length - 0.5], tickvals: layers.map(middle), ticktext: layers.map(String), showgrid: false },
   } };
 }
@@ -78,13 +80,13 @@ function depthCurves() {
   const traces = ["positional", "symbolic"].flatMap((kind) => {
     const y = whole(kind + "_score"), low = whole(kind + "_score_low"), high = whole(kind + "_score_high");
     const ends = low.some((v) => !missing(v)) ? { error_y: { type: "data", symmetric: false, thickness: 0.8, width: 2, array: y.map((v, c) => Math.max(0, high[c] - v)), arrayminus: y.map((v, c) => Math.max(0, v - low[c])) } } : {};
-    const hover = "k = %{x}<br>" + kind + " %{y:.3f}<extra></extra>";
+    const hover = "swapped at layer %{x}<br>" + kind + " %{y:.3f}<extra></extra>";
     return [
       { type: "scatter", mode, name: kind, x, y, connectgaps: false, line: { color: COLOURS[kind], width: 2 }, marker: { size: 7, symbol: SYMBOLS[kind] }, ...ends, hovertemplate: hover },
     ];
   });
   return { traces, layout: {
-    xaxis: { title: { text: "depth k of the swap" }, range: [-0.5, Math.max(...depthsAt().layer) + 0.5] }, yaxis: { title: { text: "score" }, range: [-0.04, 1.04] }, showlegend: true, margin: { l: 46, r: 10, t: 26, b: 40 },
+    xaxis: { title: { text: "swapped at layer (0: in the prompt)" }, range: [-0.5, Math.max(...depthsAt().layer) + 0.5] }, yaxis: { title: { text: "score" }, range: [-0.04, 1.04] }, showlegend: true, margin: { l: 46, r: 10, t: 26, b: 40 },
     shapes: [{ type: "line", yref: "paper", x0: layer, x1: layer, y0: 0, y1: 1, line: { color: colour("ink"), width: 1, dash: "dot" } }],
   } };
 }
@@ -105,7 +107,7 @@ function drawDepths(panel) {
     size: "tall", note: "layer 0 below; in a layer heads that stay in place first; upright bars: carry depth; grey: under half of the head's weight was run",
     click: (point) => { const name = depthsAt().layer[point.y] === undefined ? null : headName(depthsAt().layer[point.y], depthsAt().head[point.y]); if (name) choose(name); },
   });
-  depths.map.plot.style.minHeight = Math.min(1400, Math.max(420, 3.5 * now.layer.length)) + "px";
+  depths.map.plot.style.minHeight = Math.min(1400, Math.max(360, 3.5 * now.layer.length)) + "px";
   depths.title = el("h2", { id: "depth-title", role: "status" }, depthTitle());
   depths.curves = picture("depth-curve", "Both scores of one head by the depth of the swap", depthCurves, () => {
     const { x, covered, whole } = depthPoints(depthHead()), columns = ["positional_score", "symbolic_score"];
@@ -113,9 +115,9 @@ function drawDepths(panel) {
   }, { size: "middle", note: "dotted: its own layer; bars: 95 % over prompts" });
   const taus = heads().taus;
   if (taus.length > 1) panel.append(el("div", { class: "bar" }, chooser("τ", taus.map(short), state.tau, (k) => { state.tau = k; show(); })));
-  panel.append(el("div", { class: "pair lead" }, depths.map.root, el("div", {}, depths.title, depths.curves.root,
-    now.turning.rows ? [el("div", { class: "section-head" }, el("h3", {}, now.turning.title)), grid(now.turning, { go: (k) => choose(now.turning.columns[0][k]), what: now.turning.title, render: (name, value) => name === "class" ? el("span", { class: "class-" + value.split(" ")[0] }, value) : null })]
-      : el("p", { class: "hint" }, "No head follows at its own layer and stays in place below it."))));
+  panel.append(headline(), el("div", { class: "pair lead deep" }, depths.map.root, el("div", { class: "upright" }, depths.title, depths.curves.root)), el("section", { class: "section apart" },
+    now.turning.rows ? [el("h2", {}, now.turning.title), el("p", { class: "hint" }, now.turning.note), grid(now.turning, { go: (k) => choose(now.turning.columns[0][k]), what: now.turning.title, render: (name, value) => name === "class" ? el("span", { class: "class-" + value.split(" ")[0] }, value) : null })]
+      : el("p", { class: "hint" }, "No head follows at its own layer and stays in place below it.")));
 }
 
 /** Another head is chosen: its row is marked, its curves are drawn. */

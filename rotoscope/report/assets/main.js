@@ -13,7 +13,7 @@ const TABS = [
 ];
 /** Tabs of experiments that this page has no drawing for: sentences and tables. */
 const plainTabs = () => Object.entries(run().tabs).filter(([id]) => !TABS.some(([known]) => known === id))
-  .map(([id, tab]) => [id, tab.title || id, () => true, (panel) => panel.append(el("ul", { class: "said" }, (tab.sentences || []).map((sentence) => el("li", {}, sentence))), ...(tab.tables || []).map(tableSection))]);
+  .map(([id, tab]) => [id, tab.title || id, () => true, (panel) => panel.append(...(tab.sentences || []).length ? [sentences(tab.sentences, { class: "said" })] : [], ...(tab.tables || []).map(tableSection))]);
 const available = () => [...plainTabs(), ...TABS.filter(([, , has]) => has())];
 
 function readHash() {
@@ -49,7 +49,7 @@ function notes() {
   const block = (kind, title, lines) => {
     if (!lines.length) return;
     const rest = lines.length > 1 ? " (and " + (lines.length - 1) + " more)" : "";
-    made.push(el("details", { class: kind }, el("summary", {}, title + rest + ": " + lines[0]), lines.length > 1 ? el("ul", {}, lines.map((text) => el("li", {}, text))) : el("p", {}, lines[0])));
+    made.push(el("details", { class: kind }, el("summary", {}, title + rest + ": " + lines[0]), sentences(lines)));
   };
   block("running", "Running", now.running || []);
   block("problems", "Missing", now.problems);
@@ -66,8 +66,7 @@ function frame() {
   const theme = el("button", { type: "button", id: "theme", "aria-label": "Switch between light and dark", onclick: () => setTheme(isDark() ? "light" : "dark") }, "◐");
   app.replaceChildren(
     el("header", { class: "top" }, el("h1", {}, now.title || "No run"), answered(), el("span", { class: "what" }, about()), choice, heads() || series() ? search : null, content.home ? el("a", { href: content.home, id: "home" }, "all runs") : null, theme),
-    el("div", { class: "notes", role: "note", id: "notes" }, notes()),
-    el("div", { class: "tabs", role: "tablist", "aria-label": "Parts of the report" }),
+    el("div", { class: "second" }, el("div", { class: "tabs", role: "tablist", "aria-label": "Parts of the report" }), el("div", { class: "notes", role: "note", id: "notes" }, notes())),
     el("div", { class: "body" }, el("main", { class: "panel", id: "panel", role: "tabpanel", tabindex: "-1" }), el("aside", { class: "side", id: "side", "aria-label": "Head card" })));
   document.title = (now.title || "No run") + " · rotoscope";
 }
@@ -102,7 +101,7 @@ function show() {
   const panel = document.getElementById("panel"), draw = available().find(([name]) => name === state.tab)[3];
   panel.replaceChildren();
   panel.setAttribute("aria-labelledby", "tab-" + state.tab);
-  document.getElementById("app").classList.toggle("app-fixed", state.tab === "overview");
+  document.getElementById("app").classList.toggle("app-fixed", WITH_HEADS.includes(state.tab) && !(state.tab === "compare" && runs[1].comparison.plan));
   draw(panel);
   drawSide();
   drawAll();
@@ -122,7 +121,7 @@ function drawSide() {
 function choose(name) {
   if (name !== null && !knownHead(name)) return;
   state.head = name;
-  state.swap = 0;
+  state.swap = null;
   drawSide();
   redrawSide();
   remark();

@@ -36,7 +36,7 @@ function losses(what, title, curves, tab) {
 /** A plan: what was decided, and what is lost by every way to decide. */
 function drawPlan(panel) {
   const tab = run().tabs.plan;
-  panel.append(el("ul", { class: "said" }, tab.said.map((sentence) => el("li", {}, sentence))),
+  panel.append(...tab.said.length ? [sentences(tab.said, { class: "said" })] : [],
     ...tab.panels.map((one, p) => losses("plan-" + p, one.title, one.curves, tab)), ...tab.tables.map(tableSection));
 }
 
@@ -66,6 +66,16 @@ function shade(share) {
   return "rgb(" + from.map((v, k) => Math.round(v + share * (to[k] - v))).join(",") + ")";
 }
 
+/** What a claim rests on: every model's own verdict, and the tables of the stored run. */
+function restsOn(tab, id) {
+  const models = (tab.models || {})[id], tables = (tab.stored_tables || {})[(tab.evidence || {})[id]] || [];
+  const columns = models && [0, 1, 2].map((c) => models.map((row) => row[c]));
+  return [
+    models ? [el("h3", {}, "Every model"), grid({ names: ["model", "share right", "figure and verdict"], columns })] : null,
+    tables.map((one) => [el("h3", {}, one.title), one.columns[0] && one.columns[0].length < one.rows ? el("p", { class: "hint" }, "The first " + one.columns[0].length + " of " + one.rows + " rows of the stored run.") : null, grid(one)]),
+  ];
+}
+
 /** A tab of statements with verdicts: the theory lab's, or the ledger's. */
 const drawVerdicts = (which) => (panel) => {
   const tab = run().tabs[which], all = tab.statements, c = all.names.indexOf("verdict");
@@ -79,7 +89,8 @@ const drawVerdicts = (which) => (panel) => {
   };
   const place = el("div");
   const fill = () => {
-    place.replaceChildren(grid(filtered(), { render, what: "Statements and verdicts", front: tab.front }));
+    const rows = filtered(), id = all.names.indexOf("id");
+    place.replaceChildren(grid(rows, { render, what: "Statements and verdicts", front: tab.front, labels: tab.labels, behind: (k) => id < 0 ? null : restsOn(tab, rows.columns[id][k]) }));
     place.firstChild.classList.add("whole");
   };
   const chips = Object.entries(tab.verdicts).map(([name, count]) => el("button", {
@@ -87,7 +98,7 @@ const drawVerdicts = (which) => (panel) => {
     onclick: () => { state.verdict = state.verdict === name ? null : name; chips.forEach((chip, k) => chip.setAttribute("aria-pressed", String(!state.verdict || Object.keys(tab.verdicts)[k] === state.verdict))); fill(); },
   }, count + " " + name));
   const rows = () => ({ names: all.names, rows: all.columns[0].map((_, k) => all.columns.map((column) => column[k])) });
-  panel.append(el("div", { class: "bar" }, chips, csvButton("statements", rows), el("span", { class: "hint" }, "click a row for its rule, its note and its command")), place);
+  panel.append(tab.headline ? el("p", { class: "headline" }, tab.headline) : "", el("div", { class: "bar" }, chips, csvButton("statements", rows), el("span", { class: "hint" }, "click a row for its rule, its note, its tables and its command")), place);
   fill();
 };
 
@@ -97,7 +108,8 @@ const DEFINITIONS = [
   ["positional score", "1 if swapping two tokens (or blocks) leaves the head's attention where it was: it attends by position."],
   ["symbolic score", "1 if the head's attention follows the swapped tokens: it attends by symbol. Both are means over swaps, weighted by how much a swap matters (a softmax with temperature τ)."],
   ["class", "At tolerance γ: positional near (1, 0), symbolic near (0, 1), uniform near (1, 1) where attention is spread evenly, mixed everywhere else. Symbolic means: at its own layer. A head is carried if it is symbolic there and positional with the prompt itself permuted: it follows a state that earlier layers wrote the place into."],
-  ["swap at depth k", "The two blocks change places where they enter layer k, and the model goes on from there. At k = 0 the words of the prompt change places; at the head's own layer it is the papers' swap."],
+  ["prompt permuted", "The words of the prompt itself change places, and the model runs again: what earlier layers wrote about a place is written anew. At a head's own layer only what the head attends over changes places, as in the papers."],
+  ["depth of a swap", "The two blocks change places where they enter that layer, and the model goes on from there. At depth 0 the prompt is permuted; at the head's own layer it is the papers' swap."],
   ["weight covered", "Only the heaviest swaps are run at a depth below the own layer. Where they hold less than half of a head's swap weight, nothing is said about it."],
   ["intervals", "95 % intervals over prompts: Student's t, for scores of heads corrected for skewness. The stability of a class is the share of resamples that keep it."],
   ["null", "The same measurement on a model that learned nothing (random: freshly initialised weights; gaussian: noise instead of the swapped keys). Figures that the null gives too say nothing about training."],
@@ -106,9 +118,19 @@ const DEFINITIONS = [
   ["undecided", "Neither was shown. The smallest effect that could have been seen stands beside it."],
   ["effective swaps", "How many swaps decide a score. Near one, the score is about a single swap."],
   ["frequency id", "RoPE turns pairs of dimensions by different angles per position. Id 1 is the fastest; 0 is what does not rotate."],
+  ["tau", "The temperature of the weights of swaps: the smaller τ, the fewer swaps decide a score. 1e-4 is that of the papers' code."],
   ["layers and heads", "Counted from 0, written layer:head."],
   ["every other word", "In the glossary of the documentation: docs/glossary.md."],
 ];
+const MEANINGS = Object.fromEntries(DEFINITIONS);
+const CLASS_MEANINGS = {
+  positional: "stays put: two words change places, and the head looks at the same place as before; positional score near 1, symbolic near 0",
+  symbolic: "follows the word at its own layer: symbolic score near 1, positional near 0. Whether it follows the word or a place that earlier layers wrote into it shows with the prompt permuted",
+  carried: "symbolic at its own layer, and positional with the prompt permuted: it follows a place that earlier layers wrote into the word",
+  uniform: "looks at everything alike: both scores near 1",
+  mixed: "neither score is near 1 with the other near 0",
+};
+const classMeaning = (name) => CLASS_MEANINGS[name].replaceAll("word", heads().noun);
 const PAPERS = [
   "Urrutia, Salas, Kozachinskiy, Buc Calderon, Pasten, Rojas. Decoupling Positional and Symbolic Attention (Behavior) in Transformers. ICLR 2026. arXiv:2511.11579",
   "Urrutia, Alegría, Sanchez Macias, Salas, Calderon, Rojas. Positional versus Symbolic Attention Heads: Learning Dynamics, RoPE Geometry, and Length Generalization. arXiv:2605.31558",
@@ -121,7 +143,7 @@ function drawMeasured(panel) {
   const part = (title, ...children) => el("section", { class: "section prose" }, el("h2", {}, title), ...children);
   const cautions = [...now.problems, ...now.warnings];
   panel.append(el("div", { class: "columns" },
-    part("What to be careful about", cautions.length ? el("ul", {}, cautions.map((text) => el("li", {}, text))) : el("p", {}, "Nothing was noted.")),
+    part("What to be careful about", cautions.length ? sentences(cautions) : el("p", {}, "Nothing was noted.")),
     part("The run", list([["name", now.name || ""], ["kind", now.kind || ""], ["finished", now.complete ? "yes" : "no"], ...(now.written ? [["written", now.written]] : []), ...flat(now.subject, "subject.")])),
     ...section("Self-check", flat(now.proof)), ...section("Settings", flat(now.settings)), ...section("Versions", flat(now.versions)),
     ...section("Timings", flat(now.timings).map(([name, value]) => [name.replace(/ s$/, ""), value + " s"])),

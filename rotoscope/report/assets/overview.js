@@ -65,7 +65,7 @@ function planeFigure() {
 /** Names of the heads that are pinned, and of the one that is chosen: shapes, which Plotly moves without drawing all anew. */
 function pinned() {
   return [...new Set([...state.pins.keys(), ...(state.head ? [state.head] : [])])].map((name) => [name, headIndex(name)]).filter(([, k]) => k >= 0 && !missing(at().positional_score[k])).map(([name, k]) => {
-    const x = Math.min(0.97, Math.max(0.03, at().positional_score[k])), y = at().symbolic_score[k] + (at().symbolic_score[k] > 0.85 ? -0.055 : 0.055);
+    const x = Math.min(0.94, Math.max(0.06, at().positional_score[k])), y = at().symbolic_score[k] + (at().symbolic_score[k] > 0.85 ? -0.055 : 0.055);
     return { type: "rect", x0: x - 0.05, x1: x + 0.05, y0: y - 0.022, y1: y + 0.022, line: { width: 0 }, fillcolor: colour("veil"), label: { text: (state.pins.has(name) ? "★ " : "") + name, textposition: "middle center", font: { size: 12, color: colour("ink") } } };
   });
 }
@@ -74,6 +74,8 @@ function planeShapes() {
   const k = headIndex(state.head), known = k >= 0 && !missing(at().positional_score[k]);
   return [...corners(heads()), ...pinned(), ...(known ? [ringed(at().positional_score[k], at().symbolic_score[k])] : [])];
 }
+
+const NULL_WORDS = { random: "random models", gaussian: "Gaussian keys" };
 
 const MEASURES = {
   class: "class", positional_score: "positional score", symbolic_score: "symbolic score", input_positional_score: "positional score, prompt permuted", input_symbolic_score: "symbolic score, prompt permuted", covered_share: "weight of the swaps run", class_share: "share of prompts with this class", class_stability: "stability of the class",
@@ -119,18 +121,25 @@ function mapShapes() {
   return [{ type: "rect", x0: x - 0.5, x1: x + 0.5, y0: y - 0.5, y1: y + 0.5, line: { color: colour("ink"), width: 2.5 } }];
 }
 
+function choices(options, value, change, label) {
+  return el("select", { "aria-label": label, onchange: (event) => change(event.target.value) },
+    options.map(([key, text]) => el("option", { value: key, selected: String(key) === String(value) }, text)));
+}
+
+/** What the map shows, to choose under it. */
+function mapChoice() {
+  const tab = heads(), now = at();
+  const measures = [...Object.entries(MEASURES), ...(tab.measures || []).map((name) => [name, words(name)])].filter(([name]) => name === "class" || now[name]);
+  return el("label", {}, "map of the ", choices(measures, state.measure, (v) => { state.measure = v; overview.map.draw(); }, "What the map shows"));
+}
+
 function filterBar() {
   const tab = heads(), now = at();
   const last = Math.max(...tab.layer);
   const members = (name) => now.head_class.map((code, k) => [code, k]).filter(([code]) => CLASSES[code] === name).map(([, k]) => k);
   const counts = (name) => members(name).length;
-  const little = (name) => now.little_at_stake ? members(name).filter((k) => now.little_at_stake[k]).length : "?";
   const massNow = () => Number((100 * leastMass()).toPrecision(3)) + " %";
-  const atStake = "in brackets, little at stake: under " + Number((100 * tab.least_mass).toPrecision(3)) + " % of their attention on what is swapped";
-  const symbolic = members("symbolic"), followed = symbolic.filter((k) => !now.at_its_layer[k]).length;
-  const untested = tab.permuted ? symbolic.filter((k) => now.input_class[k] < 0).length : 0;
-  const follow = ": " + followed + (followed === 1 ? " follows" : " follow") + " the word in the prompt, " + untested + " not tested enough";
-  const note = { symbolic: " at their layer" + (tab.permuted ? follow : "") };
+  const counted = (name) => counts(name) + " " + name + (now.swapped_mass ? " (" + members(name).filter(faded).length + ")" : "");
   const chips = CLASSES.filter((name) => tab.permuted || name !== "carried").map((name) => el("button", {
     type: "button", class: "chip", "aria-pressed": String(state.classes.has(name)), "data-class": name,
     onclick: (event) => {
@@ -138,53 +147,61 @@ function filterBar() {
       event.currentTarget.setAttribute("aria-pressed", String(state.classes.has(name)));
       refilter();
     },
-    title: atStake,
-  }, el("span", { class: "dot " + name }), counts(name) + " " + name + " (" + little(name) + ")" + (note[name] || "")));
+    title: classMeaning(name),
+  }, el("span", { class: "dot " + name }), el("span", { class: "counted" }, counted(name))));
+  const fade = (share) => {
+    state.mass = share;
+    document.getElementById("mass-now").textContent = massNow();
+    chips.forEach((chip) => { chip.querySelector(".counted").textContent = counted(chip.dataset.class); });
+    refilter();
+  };
   const end = (which, label, value) => el("input", {
     type: "number", min: 0, max: last, value, "aria-label": label,
     onchange: (event) => { const v = event.target.value; state[which] = v === "" ? null : Number(v); refilter(); },
   });
-  const choose = (options, value, change, label) => el("select", { "aria-label": label, onchange: (event) => change(event.target.value) },
-    options.map(([key, text]) => el("option", { value: key, selected: String(key) === String(value) }, text)));
-  const measures = [...Object.entries(MEASURES), ...(tab.measures || []).map((name) => [name, name.replaceAll("_", " ")])].filter(([name]) => name === "class" || now[name]);
   return el("div", { class: "bar", role: "group", "aria-label": "Filters" },
     el("fieldset", { "aria-label": "Classes shown" }, chips),
-    now.swapped_mass ? el("label", { title: atStake }, "fade under", el("input", { type: "range", id: "mass", min: 0, max: 50, step: 1, value: Math.round(100 * leastMass()), "aria-label": "Fade heads with less than this percentage of their attention on what is swapped",
-      oninput: (event) => { state.mass = Number(event.target.value) / 100; document.getElementById("mass-now").textContent = massNow(); refilter(); } }), el("output", { id: "mass-now" }, massNow()), "at stake") : null,
+    now.swapped_mass ? el("label", { id: "fade", title: EXPLAINED.mass }, "faded, and in brackets: under", el("input", { type: "range", id: "mass", min: 0, max: 50, step: 1, value: Math.round(100 * leastMass()), "aria-label": "Fade heads with less than this percentage of their attention on what is swapped",
+      oninput: (event) => fade(Number(event.target.value) / 100) }), el("span", {}, el("output", { id: "mass-now" }, massNow()), " of attention at stake")) : null,
     el("label", {}, "layers", end("low", "First layer shown", state.low ?? 0), "to", end("high", "Last layer shown", state.high ?? last)),
     now.stable && now.stable.some((x) => x !== null)
-      ? choose([["all", "stable or not"], ["stable", "stable classes"], ["unstable", "unstable classes"]], state.stability, (v) => { state.stability = v; refilter(); }, "Stability") : null,
+      ? choices([["all", "stable or not"], ["stable", "stable classes"], ["unstable", "unstable classes"]], state.stability, (v) => { state.stability = v; refilter(); }, "Stability") : null,
     tab.taus.length > 1
-      ? el("label", {}, "τ", choose(tab.taus.map((tau, k) => [k, short(tau)]), state.tau, (v) => { state.tau = Number(v); show(); }, "tau")) : null,
-    el("label", {}, "map", choose(measures, state.measure, (v) => { state.measure = v; overview.map.draw(); }, "What the map shows")),
+      ? el("label", { title: MEANINGS.tau }, "τ", choices(tab.taus.map((tau, k) => [k, short(tau)]), state.tau, (v) => { state.tau = Number(v); show(); }, "tau")) : null,
     el("span", { id: "count", class: "hint", role: "status" }));
 }
 
 function countShown() {
   const tab = heads(), place = document.getElementById("count");
-  if (place) place.textContent = tab.layer.filter((_, k) => shown(k)).length + " of " + tab.layer.length + " heads";
+  const left = tab.layer.filter((_, k) => shown(k)).length;
+  if (place) place.textContent = left === tab.layer.length ? "" : left + " of " + tab.layer.length + " heads";
 }
 
 function refilter() { countShown(); overview.plane.draw(); overview.map.draw(); }
 
-/** What was done, in a sentence. */
-function asked() {
-  const many = at().prompts ? Math.max(...at().prompts.filter((x) => !missing(x))) : null;
-  return el("p", { class: "asked" }, el("b", {}, "Two " + heads().noun + "s of a prompt change places: does the head stay or follow?"),
-    many ? el("span", { class: "hint" }, " each point: a head on " + many + (many === 1 ? " prompt" : " prompts")) : null);
+/** What came out, in a few sentences. */
+function headline() {
+  const [first, rest] = at().headline || ["", ""];
+  return el("p", { class: "headline", id: "headline" }, el("b", {}, first), " ", el("span", {}, rest));
+}
+
+function manyPrompts() {
+  const many = at().prompts ? Math.max(...at().prompts.filter((x) => !missing(x))) : 0;
+  return many ? many + (many === 1 ? " prompt" : " prompts") : "all prompts";
 }
 
 function drawOverview(panel) {
   const tab = heads();
   const keep = (k) => shown(k);
   overview.plane = picture("plane", "The positional-symbolic plane: one point per head. The same numbers are in the CSV and in the head card.", planeFigure, () => headTable(keep), {
-    note: "right: keeps the place; up: goes with the " + tab.noun + "; shaded corners: pure at γ = " + tab.gamma + (tab.null ? "; grey shade: heads of the " + tab.null + " null" : "; no null was run"),
+    size: "square",
+    note: "corners: pure at γ = " + tab.gamma + (tab.null ? "; grey: heads of " + NULL_WORDS[tab.null] : ""),
     click: (point) => { if (point.customdata !== undefined) choose(headName(tab.layer[point.customdata], tab.head[point.customdata])); },
   });
   overview.map = picture("map", "Map of layers and heads", mapFigure, () => headTable(keep), {
-    note: "counted from 0; faded, and in brackets above, little at stake: under " + Number((100 * tab.least_mass).toPrecision(3)) + " % of their attention on what is swapped", click: (point) => choose(headName(point.y, point.x)),
+    note: mapChoice(), click: (point) => choose(headName(point.y, point.x)),
   });
-  panel.append(asked(), filterBar(), el("div", { class: "pair" }, overview.plane.root, overview.map.root), el("section", { class: "prompt", id: "prompt", "aria-label": "The prompt" }));
+  panel.append(headline(), filterBar(), el("div", { class: "pair over" }, overview.plane.root, overview.map.root), el("section", { class: "prompt", id: "prompt", "aria-label": "The prompt" }));
   countShown();
   drawPrompt();
 }
@@ -207,21 +224,23 @@ function summaryCard() {
   const rows = (now.statistics || []).map((row) => {
     const from = row.statistic === "correlation" || /decline|rise/.test(row.statistic) ? -1 : 0;
     const label = row.meaning + ": " + number(row.value, 2);
-    return el("tr", { title: row.meaning },
-      el("th", { scope: "row" }, row.statistic, strip({ value: row.value, low: row.low, high: row.high, nullLow: row.null_low, nullHigh: row.null_high, from, label })),
+    return el("tr", {},
+      el("th", { scope: "row" }, term(row.statistic, row.meaning), strip({ value: row.value, low: row.low, high: row.high, nullLow: row.null_low, nullHigh: row.null_high, from, label })),
       el("td", {}, fixed(row.value) + (missing(row.low) ? "" : " [" + fixed(row.low) + ", " + fixed(row.high) + "]"), el("br"),
-        el("span", { class: row.verdict === "beyond the null" ? "beyond" : "hint", title: row.reason || null }, row.verdict || ""),
+        el("span", { class: row.verdict === "beyond the null" ? "beyond" : "hint", title: row.reason || MEANINGS[row.verdict] || null }, row.verdict || ""),
+        row.null_name && row.null_name !== tab.null ? el("span", { class: "hint" }, ": " + NULL_WORDS[row.null_name]) : null,
         missing(row.little_at_stake) ? null : [el("br"), el("span", { class: "hint" }, "of which little at stake " + fixed(row.little_at_stake))]));
   });
   const unsaid = [...new Set((now.statistics || []).map((row) => row.reason).filter((reason) => reason && reason !== "undefined"))];
   return [
     el("h2", {}, "What the heads do"),
+    el("p", { id: "asked" }, "Two " + tab.noun + "s of a prompt change places: does the head stay, or follow the " + tab.noun + "? Each point is a head on " + manyPrompts() + "."),
     ...whichHeads(),
     el("p", { class: "hint" }, "Choose a head by click, or type its name (", el("kbd", {}, "/"), "); ", el("kbd", {}, "←"), el("kbd", {}, "→"), el("kbd", {}, "↑"), el("kbd", {}, "↓"), " walk over heads, ", el("kbd", {}, "Esc"), " comes back here."),
     ...pinList(), ...nextSteps(),
     el("h2", { class: "apart" }, "The model in figures"),
     rows.length ? el("table", { class: "measures", "aria-label": "Summary figures" }, el("tbody", {}, rows)) : el("p", { class: "hint" }, "The summary figures need scores per prompt, which this run does not have."),
-    rows.length ? el("p", { class: "hint" }, "Dot and line: value and 95 % interval over prompts, at τ = " + short(tauNow()) + (tab.null ? "; grey: where 95 % of further draws of the " + tab.null + " null would lie (" + now.statistics[0].null_draws + " drawn)." : ".")) : null,
+    rows.length ? el("p", { class: "hint" }, "Dot and line: value and 95 % interval over prompts, at τ = " + short(tauNow()) + (tab.null ? "; grey: where 95 % of further draws of " + NULL_WORDS[tab.null] + " would lie (" + now.statistics[0].null_draws + " drawn)" + (now.statistics.some((row) => row.null_name && row.null_name !== tab.null) ? ", or of the null that a row names." : ".") : ".")) : null,
     unsaid.length ? el("p", { class: "hint", id: "unsaid" }, unsaid.join("; ") + ".") : null,
   ];
 }
@@ -235,7 +254,7 @@ function whichHeads() {
   const button = (k) => el("button", { type: "button", class: "head", onclick: () => choose(headName(tab.layer[k], tab.head[k])) }, headName(tab.layer[k], tab.head[k]));
   const few = 8;
   return [el("dl", { class: "which", id: "which" }, [...kinds].flatMap(([words, members]) => [
-    el("dt", {}, el("span", { class: "dot " + className(members[0]) }), el("b", { class: "class-" + className(members[0]) }, words), " " + members.length + " " + className(members[0])),
+    el("dt", {}, el("span", { class: "dot " + className(members[0]) }), el("span", {}, el("b", { class: "class-" + className(members[0]) }, words), " ", term(members.length + " " + className(members[0]), classMeaning(className(members[0]))))),
     el("dd", { "data-class": className(members[0]) }, members.slice(0, few).map(button), members.length > few ? el("details", {}, el("summary", {}, "and " + (members.length - few) + " more"), members.slice(few).map(button)) : null),
   ])), kinds.size ? null : el("p", { class: "hint" }, "No head is of a pure class.")];
 }

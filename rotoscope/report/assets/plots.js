@@ -33,7 +33,7 @@ function picture(what, label, make, table, options = {}) {
     type: "button", "aria-label": "Download " + what + " as " + format.toUpperCase(),
     onclick: () => Plotly.downloadImage(plot, { format, filename: fileName(what), width: Math.max(plot.clientWidth, 400), height: Math.max(plot.clientHeight, 300), scale: format === "png" ? 2 : 1 }),
   }, format.toUpperCase());
-  const note = el("span", {}, options.note || "");
+  const note = el("span", { class: "note" }, options.note || "");
   const root = el("figure", { class: "figure " + (options.size || "") }, plot,
     el("figcaption", {}, note, csvButton(what, table), image("svg"), image("png")));
   root.lastChild.append(enlarge(root));
@@ -105,15 +105,14 @@ function ringed(x, y) {
 
 /** The plane, with room above and below for words about its corners. */
 const PLANE_AXES = {
-  xaxis: { range: [-0.05, 1.05], title: { text: "positional score" }, tickvals: [0, 0.2, 0.4, 0.6, 0.8, 1], constrain: "domain" },
-  yaxis: { range: [-0.1, 1.17], title: { text: "symbolic score" }, tickvals: [0, 0.2, 0.4, 0.6, 0.8, 1], scaleanchor: "x", constrain: "domain" },
+  xaxis: { range: [-0.06, 1.06], title: { text: "positional score" }, tickvals: [0, 0.2, 0.4, 0.6, 0.8, 1], constrain: "domain" },
+  yaxis: { range: [-0.12, 1.22], title: { text: "symbolic score" }, tickvals: [0, 0.2, 0.4, 0.6, 0.8, 1], scaleanchor: "x", constrain: "domain" },
 };
 
 /** What the corners of the plane mean. Plotly writes tags as styles, which the page's policy forbids: plain lines. */
-function cornerWords({ noun, permuted }) {
-  const words = (x, y, text, weight = 700) => ({ x, y, text: plain(text), xanchor: x > 0.5 ? "right" : "left", yanchor: "middle", showarrow: false, font: { size: 12, weight, color: colour(weight > 400 ? "ink" : "soft") } });
-  return [words(1.04, -0.06, "stays put"), words(1.04, 0.86, "looks at everything"), words(-0.04, permuted ? 1.125 : 1.08, "follows the " + noun),
-    ...(permuted ? [words(-0.04, 1.06, "carried: follows a place", 400)] : [])];
+function cornerWords({ noun }) {
+  const words = (x, y, text) => ({ x, y, text: plain(text), xanchor: x > 0.5 ? "right" : "left", yanchor: "middle", showarrow: false, font: { size: 12, weight: 700, color: colour("ink") } });
+  return [words(1.04, -0.08, "stays put"), words(1.04, 1.17, "looks at everything"), words(-0.04, 1.09, "follows the " + noun)];
 }
 
 /** Text that Plotly shows as it is: it would read tags and entities. */

@@ -1,4 +1,7 @@
-// The prompt as text, with the attention of the chosen head as a heat over its tokens, before and after a swap.
+// The prompt as text, with the attention of the chosen head as a heat over its tokens: before a swap, after it at the head's
+// own layer, and after the same swap carried out in the prompt.
+
+const PERMUTED = PALETTE[0];
 
 function shownPrompt() { const tab = heads() && heads().shown; return tab && tab.token ? tab : null; }
 
@@ -6,7 +9,7 @@ function shownPrompt() { const tab = heads() && heads().shown; return tab && tab
 const inflated = new Map();
 async function inflate(some) {
   const shown = some.map((one) => one.tabs.overview && one.tabs.overview.shown).filter(Boolean);
-  const texts = shown.flatMap((tab) => [tab.attention, tab.swaps, tab.vectors && tab.vectors.keys, ...Object.values(tab.sharp || {})]).filter((text) => text && !inflated.has(text));
+  const texts = shown.flatMap((tab) => [tab.attention, tab.swaps, tab.vectors && tab.vectors.keys, tab.permuted && tab.permuted.attention, ...Object.values(tab.sharp || {})]).filter((text) => text && !inflated.has(text));
   await Promise.all(texts.map(async (text) => {
     const packed = Uint8Array.from(atob(text), (sign) => sign.charCodeAt(0));
     const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
@@ -74,7 +77,27 @@ function attentionAfter(k, swap) {
   return after;
 }
 
-function swapNow(k) { const all = swapsOf(k); return all[Math.min(state.swap, all.length - 1)]; }
+/** Where among the swaps of a head the one stands that was carried out in the prompt, too; -1 for nowhere. */
+function permutedSwap(k) {
+  const { permuted } = shownPrompt(), at = permuted ? permuted.swap[k] : -1;
+  return at < swapsOf(k).length ? at : -1;
+}
+
+/** The swap that is shown at first: the heaviest, or one that was carried out in the prompt as well and weighs half as much. */
+function usualSwap(k) {
+  const before = attentionOf(k), mean = (block) => { const [a, b] = spans(shownPrompt())[block]; return before.slice(a, b).reduce((sum, x) => sum + x, 0) / (b - a); };
+  const all = swapsOf(k), gap = (one) => Math.abs(mean(one.first) - mean(one.second)), both = permutedSwap(k);
+  return both >= 0 && gap(all[both]) >= gap(all[0]) / 2 ? both : 0;
+}
+function swapIndex(k) { return Math.min(state.swap === null ? usualSwap(k) : state.swap, swapsOf(k).length - 1); }
+function swapNow(k) { return swapsOf(k)[swapIndex(k)]; }
+
+/** Attention after the swap that is shown was carried out in the prompt; null where it was not. */
+function attentionPermuted(k) {
+  if (swapIndex(k) !== permutedSwap(k)) return null;
+  const tab = shownPrompt(), codes = bytesOf(tab.permuted.attention);
+  return Array.from({ length: tab.n }, (_, p) => share(codes[k * tab.n + p]));
+}
 
 const blockText = (tab, block) => { const [a, b] = spans(tab)[block], text = tab.token.slice(a, b).join("").trim().replace(/\s+/g, " "); return text.length > 34 ? text.slice(0, 33) + "…" : text; };
 
@@ -111,14 +134,18 @@ function slots(tab, [first, second]) {
 
 /** What the two blocks got before, and where that went, in words. */
 function toldSwap(k, swap) {
-  const tab = shownPrompt(), noun = heads().noun, before = attentionOf(k), after = attentionAfter(k, swap);
+  const tab = shownPrompt(), noun = heads().noun, before = attentionOf(k), inPrompt = attentionPermuted(k);
   const sum = (values, [a, b]) => values.slice(a, b).reduce((total, x) => total + x, 0), mean = (block) => sum(before, spans(tab)[block]) / (spans(tab)[block][1] - spans(tab)[block][0]);
   const [seen, unseen] = mean(swap.first) >= mean(swap.second) ? [swap.first, swap.second] : [swap.second, swap.first];
-  const had = sum(before, spans(tab)[seen]), now = slots(tab, [swap.first, swap.second]), follows = sum(after, now[seen]), stays = sum(after, now[unseen]);
-  const verdict = had < heads().least_mass ? "too little at stake to tell" : follows + stays < had / 2 ? "it lets go of both" : follows >= 2 * stays ? "it follows the " + noun : stays >= 2 * follows ? "it stays put" : "neither clearly";
+  const had = sum(before, spans(tab)[seen]), now = slots(tab, [swap.first, swap.second]);
+  const outcome = (after, id) => {
+    const follows = sum(after, now[seen]), stays = sum(after, now[unseen]);
+    const verdict = had < heads().least_mass ? "too little at stake to tell" : follows + stays < had / 2 ? "it lets go of both" : follows >= 2 * stays ? "it follows the " + noun : stays >= 2 * follows ? "it stays put" : "neither clearly";
+    return [" it gets " + percent(follows) + " in its new place, and its old place gets " + percent(stays) + ": ", el("b", { id }, verdict), "."];
+  };
   return [
-    "“" + blockText(tab, seen) + "” gets " + percent(had) + " of the attention. Once it has changed places with “" + blockText(tab, unseen) + "” at this layer, it gets " + percent(follows) + " where it now stands, and its old place gets " + percent(stays) + ": ",
-    el("b", { id: "told-verdict" }, verdict), ". One swap of one prompt; the scores weigh all.",
+    "“" + blockText(tab, seen) + "” gets " + percent(had) + " of the attention. After a swap with “" + blockText(tab, unseen) + "” at layer " + heads().layer[k], outcome(attentionAfter(k, swap), "told-verdict"),
+    inPrompt ? [" After the same swap in the prompt", outcome(inPrompt, "told-permuted")] : null, " One swap of one prompt; the scores weigh all.",
   ];
 }
 
@@ -131,7 +158,7 @@ function pickBlock(block) {
   picked = null;
   if (at >= 0) { state.swap = at; drawPrompt(); drawSide(); redrawSide(); return; }
   markPicked();
-  document.getElementById("told").replaceChildren("The swap of " + heads().noun + "s " + first + " and " + second + " is not among the " + swapsOf(k).length + " heaviest of " + shownPrompt().all_swaps + " that this page holds" + (content.live === null ? "; rotoscope serve shows more." : "."));
+  document.getElementById("told").replaceChildren("The swap of " + heads().noun + "s " + first + " and " + second + " is not among the " + swapsOf(k).length + " heaviest of this head, out of " + shownPrompt().all_swaps + ", that " + (swapsOf(k).length < shownPrompt().most_kept ? "this page has room for; rotoscope serve shows " + shownPrompt().most_kept + "." : "the run has kept."));
 }
 function markPicked() { document.querySelectorAll("#prompt .block").forEach((one) => one.classList.toggle("picked", Number(one.dataset.block) === picked)); }
 
@@ -148,13 +175,16 @@ function drawPrompt() {
       tokenText(tab, null, null, 1, tab.asked, "The prompt"));
     return;
   }
-  const swap = swapNow(k), before = attentionOf(k), after = attentionAfter(k, swap), top = [...before, ...after].reduce((most, x) => Math.max(most, x), 1e-6), marked = [swap.first, swap.second];
+  const swap = swapNow(k), before = attentionOf(k), after = attentionAfter(k, swap), inPrompt = attentionPermuted(k), top = [...before, ...after, ...(inPrompt || [])].reduce((most, x) => Math.max(most, x), 1e-6), marked = [swap.first, swap.second];
   const named = (block) => { const text = blockText(tab, block); return block + (text.length && text.length <= 16 && text !== String(block) ? " “" + text + "”" : ""); };
-  const name = (one, s) => noun + "s " + named(one.first) + " and " + named(one.second) + (s ? "" : ", weighs most");
-  const choice = el("select", { "aria-label": "Which swap", id: "swap", onchange: (event) => { state.swap = Number(event.target.value); drawPrompt(); drawSide(); redrawSide(); } }, swapsOf(k).map((one, s) => el("option", { value: s, selected: s === Math.min(state.swap, swapsOf(k).length - 1) }, name(one, s))));
-  const side = (label, text) => el("div", { class: "side-text" }, el("h3", {}, label), text);
-  place.replaceChildren(title([el("label", {}, "swap ", choice), el("span", { class: "hint" }, "or click two boxes; darkest: " + percent(top))]), hint(toldSwap(k, swap)),
-    el("div", { class: "prompt-texts" }, side("before", tokenText(tab, null, before, top, marked, "Attention before the swap")),
-      side("after, swapped at layer " + heads().layer[k], tokenText(tab, exchanged(tab, swap.first, swap.second), after, top, marked, "Attention after the swap"))));
+  const name = (one) => named(one.first) + " and " + named(one.second);
+  const choice = el("select", { "aria-label": "Which swap", id: "swap", onchange: (event) => { state.swap = Number(event.target.value); drawPrompt(); drawSide(); redrawSide(); } }, swapsOf(k).map((one, s) => el("option", { value: s, selected: s === swapIndex(k) }, name(one))));
+  const side = (label, text, meaning) => el("div", { class: "side-text" }, el("h3", {}, term(label, meaning)), text);
+  const order = exchanged(tab, swap.first, swap.second), other = inPrompt ? -1 : permutedSwap(k);
+  const elsewhere = other < 0 ? null : el("button", { type: "button", id: "show-permuted", onclick: () => { state.swap = other; drawPrompt(); drawSide(); redrawSide(); } }, "show a swap that was also run in the prompt");
+  place.replaceChildren(title([el("label", {}, "swap, heaviest first ", choice), elsewhere, el("span", { class: "hint" }, el("span", { class: "click" }, "or click two boxes; "), "darkest: " + percent(top))]), hint(toldSwap(k, swap)),
+    el("div", { class: "prompt-texts" + (inPrompt ? " three" : "") }, side("before", tokenText(tab, null, before, top, marked, "Attention before the swap")),
+      side("swapped at layer " + heads().layer[k], tokenText(tab, order, after, top, marked, "Attention after the swap"), "what this head attends over changes places, as in the papers: states of earlier layers stay as they were"),
+      inPrompt ? side("swapped in the prompt", tokenText(tab, order, inPrompt, top, marked, "Attention after the swap in the prompt"), MEANINGS["prompt permuted"]) : null));
   picked = null;
 }
