@@ -71,10 +71,10 @@ STAND_INS = {
         "fewer steps and prompts",
     ),
     "--text enwik8 --preset small --seeds 0 1 2 3 4 --controls shuffled fast": (
-        "--text docs/training.md --preset tiny --steps 60 --seeds 0",
+        "--text docs/ledger.md --preset tiny --steps 60 --seeds 0",
         "one small model for some that need a GPU",
     ),
-    "--text README.md --preset tiny": ("--text README.md --preset tiny --steps 60", "fewer steps"),
+    "--text docs/ledger.md --preset tiny": ("--text docs/ledger.md --preset tiny --steps 60", "fewer steps"),
     "profile smollm2 --known": ("profile smollm2 --known --pairs 8 --prompts 2", "fewer and shorter prompts"),
     "profile smollm2 --task repeats --rope": (
         "profile smollm2 --task repeats --prompts 2 --null none --rope",
