@@ -11,7 +11,9 @@ import re
 import sys
 from pathlib import Path
 
-from rotoscope.ledger.claim import SAYS, claim_words
+import pandas as pd
+
+from rotoscope.ledger.claim import KINDS, SAYS, claim_words
 from rotoscope.ledger.judge import CLAIMS
 from rotoscope.ledger.result import Ledger, markdown_table
 
@@ -19,6 +21,16 @@ ROOT = Path(__file__).parents[1]
 EXPECTED = ROOT / "tests" / "ledger" / "expected.json"
 REMOVED = {"p2-letter-purity-strict": ("not reproduced", "no printed figure stands behind it")}
 """Claims that are no longer judged: their last verdict, and why."""
+COLUMNS = {
+    "claim": "id",
+    "verdict": "verdict",
+    "statement": "statement",
+    "paper's value": "paper_value",
+    "ours": "our_value",
+    "null": "null_value",
+}
+LONGEST = {"our_value": 13, "null_value": 10}
+"""Words of a cell that the page shows; the whole text stands in ledger.parquet."""
 
 
 def write_expected(ledger: Ledger) -> None:
@@ -55,13 +67,63 @@ def section(page: str, name: str, text: str) -> str:
     return f"{front}{start}\n{text.strip()}\n{end}{rest.partition(end)[2]}"
 
 
+def shortened(text: str, words: int) -> str:
+    """The text, or its beginning up to the last comma or semicolon within so many words."""
+    if len(text.split()) <= words:
+        return text
+    start = " ".join(text.split()[:words])
+    ends = [m.start() for m in re.finditer(r"[;,] ", start)]
+    whole = [end for end in ends if all(start[:end].count(a) == start[:end].count(b) for a, b in ("()", "[]"))]
+    start = start[: whole[-1]] if whole else start
+    return f"{start} …" if re.search(r"\d", start) else "…"
+
+
+def columns_of(kind: str, rows: pd.DataFrame) -> dict[str, str]:
+    """The page's columns for claims of one kind: without empty ones. Theorems are checked and not measured."""
+    columns = {title: name for title, name in COLUMNS.items() if rows[name].any()}
+    return dict(list(columns.items())[:3]) if kind == "theorem" else columns
+
+
+def claim_cells(row: pd.Series, columns: dict[str, str]) -> list[str]:
+    """A claim as the page shows it. The null does not repeat the words with which our value begins."""
+    ours, null = row["our_value"].split(), row["null_value"].split()
+    same = [a == b and not re.search(r"\d", a) for a, b in zip(ours, null, strict=False)]
+    cells = dict(row) | {"null_value": " ".join(null[[*same, False].index(False) :])}
+    return [shortened(cells[name], LONGEST.get(name, 1000)) for name in columns.values()]
+
+
+def claims_table(ledger: Ledger) -> str:
+    """All claims, a table for every kind."""
+    parts = [f"{len(ledger.rows)} claims. {ledger.kinds_text()}."]
+    for kind, title in KINDS.items():
+        rows = ledger.rows[ledger.rows["kind"] == kind]
+        columns = columns_of(kind, rows)
+        table = markdown_table(tuple(columns), [claim_cells(row, columns) for _, row in rows.iterrows()])
+        parts.append(f"### {title.capitalize()}\n\n{table.strip()}")
+    return "\n\n".join(parts)
+
+
+def changes_table(ledger: Ledger) -> str:
+    """The verdicts that changed, a line for every reason. Of several reasons the one that most claims share counts."""
+    rows = ledger.changes()
+    reasons = rows["restated"].str.split("; ")
+    shared = reasons.explode().value_counts()
+    rows["reason"] = [max(each, key=lambda reason: shared[reason]) for each in reasons]
+    lines = []
+    for reason, group in rows.groupby("reason", sort=False):
+        changes = [
+            f"{was} → {now}: {', '.join(claims['id'])}"
+            for (was, now), claims in group.groupby(["was", "verdict"], sort=False)
+        ]
+        lines.append((reason, "; ".join(changes)))
+    removed = [(why, f"{was} → no longer a claim: {name}") for name, (was, why) in REMOVED.items()]
+    return markdown_table(("why the rule was restated", "what changed"), [*lines, *removed])
+
+
 def write_pages(ledger: Ledger) -> None:
     """The tables of the ledger's page, and README's counts."""
-    rows = ledger.changes().itertuples(index=False)
-    removed = [(name, was, "no longer a claim", why) for name, (was, why) in REMOVED.items()]
-    changed = markdown_table(("claim", "before", "now", "why"), [*rows, *removed])
     page = (ROOT / "docs" / "ledger.md").read_text("utf-8")
-    page = section(section(page, "ledger", ledger.markdown()), "changes", changed)
+    page = section(section(page, "ledger", claims_table(ledger)), "changes", changes_table(ledger))
     (ROOT / "docs" / "ledger.md").write_text(page, "utf-8")
     readme = (ROOT / "README.md").read_text("utf-8")
     counts = f"`rotoscope reproduce` judges {len(ledger.rows)} claims: {ledger.kinds_text()}."

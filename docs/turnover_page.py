@@ -56,22 +56,17 @@ def model_section(run: TurnoverStudy) -> str:
             f"{row['strength']:.2f}",
         )
         lines.append("| " + " | ".join(map(str, (*cells, p_values, row["verdict"]))) + " |")
+    claims = [row for row in run.claims().itertuples(index=False) if row.verdict != "not asked"]
     lines += ["", "| claim | value | verdict |", "|---|---|---|"]
-    lines += ["| " + " | ".join(row) + " |" for row in run.claims().itertuples(index=False)]
+    lines += ["| " + " | ".join(row) + " |" for row in claims]
     size = run.sizes[0]
     layers = run.by_layer(size)
     if len(layers):
+        shares = ", ".join(f"{row.layer}: {row.follows}/{row.heads}" for row in layers.itertuples())
         lines += [
             "",
-            f"By layer, at {size} facts:",
-            "",
-            "| layer | symbolic heads | follow the fact | stay, place | stay, fact before | positional / symbolic |",
-            "|---|---|---|---|---|---|",
+            f"Layer: heads that follow the fact / symbolic heads, at {size} facts. {shares}.",
         ]
-        for row in layers.to_dict("records"):
-            scores = f"{row['input_positional_score']:.2f} / {row['input_symbolic_score']:.2f}"
-            cells = [row[name] for name in ("layer", "heads", "follows", "place", "context")]
-            lines.append("| " + " | ".join(map(str, (*cells, scores))) + " |")
     return "\n".join(lines)
 
 

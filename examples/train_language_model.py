@@ -1,7 +1,7 @@
 """Train a small language model on text, and watch its heads become positional or symbolic while it learns to copy.
 
     python examples/train_language_model.py --text enwik8 --preset small --seeds 0 1 2 3 4 --out runs/language
-    python examples/train_language_model.py --text README.md --preset tiny --out runs/tiny
+    python examples/train_language_model.py --text docs/ledger.md --preset tiny --out runs/tiny
     python examples/train_language_model.py --read --out runs/language
 
 Any text file will do. enwik8 is the first 100 MB of the English Wikipedia, published at mattmahoney.net/dc/textdata.html under
@@ -482,6 +482,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--seconds", type=float, help="begin no model that would end later")
     chosen = parser.parse_args(arguments)
     if chosen.read:
+        if not any(chosen.out.glob("*/recipe.json")):
+            parser.error(f"there is no finished model in {chosen.out}: train one first, with --text")
         read(chosen.out)
         print(drawn(chosen.out))
         return
@@ -495,8 +497,9 @@ def main(arguments: list[str] | None = None) -> None:
         tokenizer = Tokenizer.from_file(str(chosen.tokens.with_name("tokenizer.json")))
     else:
         tokens, tokenizer = encoded(chosen.text, recipe.vocabulary)
-    if len(tokens) < 100 * recipe.context:
-        parser.error(f"the text has {len(tokens)} tokens; give one of at least {100 * recipe.context}")
+    fewest = 60 * recipe.context  # a fiftieth is held out, and has to be longer than the context
+    if len(tokens) < fewest:
+        parser.error(f"the text has {len(tokens)} tokens; give one of at least {fewest}")
     recipe = replace(recipe, vocabulary=tokenizer.get_vocab_size())
     first, *others = chosen.seeds
     # Seeds and controls take turns, so that a budget leaves some of both.

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 import rotoscope as rs
+from docs.ledger_page import COLUMNS, claim_cells
 from rotoscope.cli import app
 from tests.server import Scripted, refused, scripted
 from tests.tiny_models import tiny
@@ -70,10 +71,10 @@ STAND_INS = {
         "fewer steps and prompts",
     ),
     "--text enwik8 --preset small --seeds 0 1 2 3 4 --controls shuffled fast": (
-        "--text docs/training.md --preset tiny --steps 60 --seeds 0",
+        "--text docs/ledger.md --preset tiny --steps 60 --seeds 0",
         "one small model for some that need a GPU",
     ),
-    "--text README.md --preset tiny": ("--text README.md --preset tiny --steps 60", "fewer steps"),
+    "--text docs/ledger.md --preset tiny": ("--text docs/ledger.md --preset tiny --steps 60", "fewer steps"),
     "profile smollm2 --known": ("profile smollm2 --known --pairs 8 --prompts 2", "fewer and shorter prompts"),
     "profile smollm2 --task repeats --rope": (
         "profile smollm2 --task repeats --prompts 2 --null none --rope",
@@ -315,7 +316,10 @@ def test_a_reviewer_gets_the_number_of_a_row(claim: str, clone: Path) -> None:
     started = start(["rotoscope", "reproduce", claim, "--cost", "quick"], clone)
     output, problem = started.communicate(timeout=900)
     assert started.returncode == 0, output[-2000:] + problem[-2000:]
-    assert row in (clone / "runs" / f"ledger-{claim}-quick" / "ledger.md").read_text(encoding="utf-8")
+    rows = rs.open(clone / "runs" / f"ledger-{claim}-quick").rows.set_index("id", drop=False)
+    cells = [cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", row)[1:-1]]
+    assert len(cells) >= 3
+    assert set(cells) <= set(claim_cells(rows.loc[claim], COLUMNS))
 
 
 def look_and_stop(started: subprocess.Popen[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import replace
 from importlib.util import module_from_spec, spec_from_file_location
@@ -242,3 +243,24 @@ def test_the_tiny_preset_learns_its_text(tmp_path: Path) -> None:
     points = pd.read_parquet(tmp_path / "text-0" / "points.parquet")
     assert len(points) >= 38
     assert points["text_loss"].iloc[-1] < 0.9 * points["text_loss"].iloc[0]
+
+
+def test_the_language_script_says_what_is_missing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        language.main(["--read", "--out", str(tmp_path)])
+    assert "there is no finished model in" in capsys.readouterr().err
+    short = tmp_path / "short.txt"
+    short.write_text("The cat sat on the mat.")
+    with pytest.raises(SystemExit):
+        language.main(["--text", str(short), "--out", str(tmp_path)])
+    assert "give one of at least 7680" in capsys.readouterr().err
+
+
+def test_the_text_of_the_documented_command_is_long_enough() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "training.md").read_text(encoding="utf-8")
+    [name] = re.findall(r"--text (\S+) --preset tiny", page)
+    recipe = language.PRESETS["tiny"]
+    tokens, _ = language.encoded(Path(__file__).parents[1] / name, recipe.vocabulary)
+    assert len(tokens) >= 60 * recipe.context

@@ -257,7 +257,8 @@ def test_the_documentation_shows_the_ledger_as_it_stands() -> None:
     expected = {name: row["verdict"] for name, row in EXPECTED.items()}
     assert set(expected) == set(CLAIMS)
     page = (ROOT / "docs" / "ledger.md").read_text(encoding="utf-8")
-    rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.count(" | ") >= 7]
+    tables = page.partition("<!-- ledger -->")[2].partition("<!-- end of ledger -->")[0]
+    rows = [line.strip("| ").split(" | ") for line in tables.splitlines() if line.count(" | ") >= 2]
     assert {row[0]: row[1] for row in rows if row[0] != "claim"} == expected
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     for kind, title in KINDS.items():

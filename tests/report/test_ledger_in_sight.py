@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import json
 from pathlib import Path
 from typing import Any
 
@@ -16,25 +16,15 @@ from rotoscope.runs.record import RunRecord
 from tests.report.test_browser import Visit
 from tests.test_docs import build_site
 
-DOCS = Path(__file__).parents[2] / "docs"
-COLUMNS = [
-    "id",
-    "verdict",
-    "statement",
-    "paper_value",
-    "our_value",
-    "null_value",
-    "place",
-    "rests_on",
-]
+EXPECTED = Path(__file__).parents[1] / "ledger" / "expected.json"
 WIDTH = 1280
-CELLS = """(table) => {
+CELLS = """(tables) => tables.flatMap((table) => {
   const titles = [...table.rows[0].cells].map((cell) => cell.innerText.trim().toLowerCase()), at = titles.indexOf("verdict");
   return [...table.rows].slice(1).map((row) => row.cells[at]).map((cell) => {
     const inside = document.createRange(); inside.selectNodeContents(cell);
     const box = inside.getBoundingClientRect(); return [cell.innerText.trim(), box.left, box.right];
   });
-}"""
+})"""
 
 
 def check(cells: list[tuple[str, float, float]]) -> None:
@@ -45,14 +35,25 @@ def check(cells: list[tuple[str, float, float]]) -> None:
 
 
 def test_on_the_page(visit: Visit) -> None:
-    rows = [
-        re.split(r"(?<!\\)\|", line)[1:-1]
-        for line in (DOCS / "ledger.md").read_text(encoding="utf-8").splitlines()
-    ]
-    whole = [[cell.strip() for cell in row] for row in rows if len(row) == len(COLUMNS)][2:]
-    table = pd.DataFrame(whole, columns=COLUMNS).assign(paper="p1", note="")
+    verdicts = json.loads(EXPECTED.read_text(encoding="utf-8"))
+    table = pd.DataFrame(
+        [
+            {
+                "id": name,
+                "verdict": verdicts[name]["verdict"],
+                "statement": claim.statement,
+                "paper_value": claim.paper_value,
+                "our_value": verdicts[name].get("our_value", ""),
+                "null_value": verdicts[name].get("null_value", ""),
+                "place": claim.section,
+                "paper": "p1",
+                "note": "",
+            }
+            for name, claim in CLAIMS.items()
+        ]
+    )
     page = visit(Ledger(RunRecord(kind="ledger"), {"ledger": table}), size=(WIDTH, 800)).page
-    check(page.eval_on_selector("#panel table", CELLS))
+    check(page.eval_on_selector_all("#panel table", CELLS))
 
 
 @pytest.mark.slow
@@ -60,5 +61,5 @@ def test_in_the_documentation(browser: Any, tmp_path: Path) -> None:
     build_site(tmp_path)
     page = browser.new_page(viewport={"width": WIDTH, "height": 800})
     page.goto((tmp_path / "ledger.html").as_uri())
-    check(page.eval_on_selector("#the-ledger table:has(th:nth-child(8))", CELLS))
+    check(page.eval_on_selector_all("#claims table", CELLS))
     page.close()
