@@ -18,8 +18,15 @@ from rotoscope.scores.blocks import BlockLogits, Blocks, Gather
 from rotoscope.scores.factors import Factors
 from rotoscope.scores.kernels import fused, on
 from rotoscope.scores.plane_turns import SMALL, Planes
-from rotoscope.scores.swap_pairs import WeightedMean, each_pair_once, effective_swaps, mean_over_swaps, tiles
-from rotoscope.scores.swaps import furthest, score_swaps
+from rotoscope.scores.swap_pairs import (
+    WeightedMean,
+    each_pair_once,
+    effective_swaps,
+    furthest,
+    mean_over_swaps,
+    tiles,
+)
+from rotoscope.scores.swaps import score_swaps
 from rotoscope.settings import check_tau
 from rotoscope.shapes import Float, Tensor
 

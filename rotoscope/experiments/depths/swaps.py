@@ -38,7 +38,7 @@ from rotoscope.stats.aggregate import INDEX, INPUT_SCORES, SCORES, permuted_rows
 
 Scale = Callable[[LayerReading], LayerReading]
 Head = tuple[int, int]
-OnSwaps = Callable[[int, "_Layer", Int[Tensor, "swaps two"], Float[Tensor, "swaps heads n"]], None]
+OnSwaps = Callable[[Int[Tensor, "swaps two"], int, "_Layer", Float[Tensor, "swaps heads n"]], None]
 """Shown a layer's number, its scores, some swaps, and the logits of the last position after each of them."""
 
 
@@ -165,7 +165,7 @@ class ChosenSwaps:
         """Some of the swaps at one depth."""
         n, device = self.tokens.shape[1], runs.reader.device
         swaps = Swaps.of(self.blocks, pairs, n, device, paired=swapping.paired)
-        show = swapping.on_swaps and partial(swapping.on_swaps, pairs=torch.tensor(pairs, device=device))
+        show = swapping.on_swaps and partial(swapping.on_swaps, torch.tensor(pairs, device=device))
         _run(runs, kept, depth, swaps, self.layers, show)
 
     def rows(self, swapping: Swapping) -> pd.DataFrame:
@@ -342,7 +342,7 @@ def _run(
             before = layers[number].before.to(logits)
             both_cosines[number] = cosines(swaps.after_swap(logits), swaps.before_swap(before))
             if show is not None:
-                show(number, layers[number], logits=logits)
+                show(number, layers[number], logits)
 
     ends = swaps.orders[:, swaps.first :]
     if depth == 0:

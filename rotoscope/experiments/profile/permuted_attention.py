@@ -28,9 +28,9 @@ class PermutedAttention:
 
     def note(
         self,
+        pairs: Int[Tensor, "swaps two"],
         number: int,
         layer: Any,
-        pairs: Int[Tensor, "swaps two"],
         logits: Float[Tensor, "swaps heads n"],
     ) -> None:
         """Some more swaps of one layer."""
