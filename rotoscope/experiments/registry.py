@@ -209,13 +209,13 @@ def open(path: str | Path, kind: type[SavedRun] | None = None) -> Any:
     """
     from rotoscope.runs.record import RunRecord
 
-    if kind is not None:
-        return kind.open(path)
     name = RunRecord.read(Path(path)).kind
-    result = result_class(name)
+    result = kind or result_class(name)
     if result is None:
         raise RunError(f"{path} holds a run of kind '{name}', which this version of rotoscope does not know")
-    return result.open(path)
+    opened = result.open(path)
+    opened.run.note_versions()
+    return opened
 
 
 def named_experiment(name: str) -> Experiment:

@@ -60,8 +60,16 @@ def measure_layer_depths(
     out: str | Path | None = None,
 ) -> LayerDepths:
     """The layers of models, by (task, training, step), at their own layer and with the prompt permuted."""
-    named = [" ".join(map(str, name)) for name in models]
-    run = Run(LayerDepths, {"models": named, "sequences": sequences, "swaps": SWAPS}, out)
+    marks = {
+        " ".join(map(str, name)): load_multihop(source, device).fingerprint for name, source in models.items()
+    }
+    settings = {
+        "models": list(marks),
+        "fingerprints": list(marks.values()),
+        "sequences": sequences,
+        "swaps": SWAPS,
+    }
+    run = Run(LayerDepths, settings, out)
     if run.finished is not None:
         return run.finished
     for k, (name, source) in enumerate(models.items()):

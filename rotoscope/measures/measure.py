@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.util import module_from_spec, spec_from_file_location
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +44,13 @@ class Measure:
         """What settings call it, module:function."""
         return f"{getattr(self.function, '__module__', '')}:{self.name}"
 
+    @property
+    def code(self) -> str:
+        """A checksum of what the function does, by which an edited measure is noticed."""
+        from rotoscope.models.foreign_code import function_code
+
+        return function_code(self.function)
+
 
 def measure(function: Callable[[LayerHeads], dict[str, Tensor]]) -> Measure:
     """Make a function from a layer's heads to columns of [batch, heads] a measure that `rs.profile` can be given."""
@@ -73,6 +80,18 @@ def find_measure(path: str) -> Measure:
             f"the measure '{path}' cannot be imported ({type(problem).__name__}: {problem}); write module:function, or "
             "file.py:function, as in my_measures.py:previous_token"
         ) from problem
+
+
+def measure_file(path: str) -> Path | None:
+    """The file that a measure's name in settings leads to; nothing is imported but the packages around a module."""
+    module = path.rpartition(":")[0]
+    if module.endswith(".py"):
+        return Path(module)
+    try:
+        spec = find_spec(module) if module else None
+    except (ImportError, ValueError):
+        return None
+    return Path(spec.origin) if spec is not None and spec.origin else None
 
 
 def _imported(module: str) -> Any:

@@ -117,7 +117,8 @@ class WatchedPrompts:
         if self.run is not None and self.run.record.settings == settings:  # begins anew in the same process
             run = self.run
         else:
-            run = Run(Dynamics, settings, self.out, overwrite=overwrite and step == 0)
+            device = subject.device.type
+            run = Run(Dynamics, settings, self.out, overwrite=overwrite and step == 0, device=device)
         self.run = self._resumed(run, subject, step)
         self.run.record.subject = describe(subject, reader, subject.fingerprint)
         self.run.record.details["every"] = every
@@ -145,7 +146,7 @@ class WatchedPrompts:
             "null": settings.null,
             "null_draws": settings.null_draws if settings.null != "none" else 0,
             "seed": self.seed,
-            **({"measures": list(settings.measures)} if settings.measures else {}),
+            **settings.stored_measures(),
         }
 
     def _resumed(self, run: Run[Dynamics], subject: Subject, step: int) -> Run[Dynamics]:

@@ -121,17 +121,24 @@ class RunRecord:
     @property
     def cannot_go_on(self) -> str:
         """Why an unfinished run cannot be continued with these versions, and what to do; empty where it can."""
-        if self.complete:
+        changed = self._other_versions()
+        if self.complete or not changed:
             return ""
+        return f"begun with {' and '.join(changed)} and not finished: make it again with --overwrite, or choose another --out"
+
+    def note_versions(self) -> None:
+        """Warn of a run that was made with other versions of what computes, once."""
+        if changed := self._other_versions():
+            sentence = f"this run was made with {' and '.join(changed)}"
+            self.warnings = [line for line in self.warnings if line != sentence] + [sentence]
+
+    def _other_versions(self) -> list[str]:
         now = versions()
-        changed = [
+        return [
             f"{name} {self.versions.get(name, 'of no known version')} ({now[name]} now)"
             for name in COMPUTING
             if _release(self.versions.get(name, "")) != _release(now[name])
         ]
-        if not changed:
-            return ""
-        return f"begun with {' and '.join(changed)} and not finished: make it again with --overwrite, or choose another --out"
 
     def write(self, folder: Path) -> None:
         """Put `run.json` into a folder."""

@@ -136,6 +136,8 @@ class Run(Generic[R]):
         self.folder = None if out is None else Path(out)
         self.finished: R | None = None
         """The run itself where it was finished before, with these settings."""
+        self.begun_details: dict[str, Any] = {}
+        """What an earlier try noted in its record, where this one goes on with it."""
         self._begun = False
         self._fresh = False
         """Whether nothing of an earlier try is to be read."""
@@ -153,10 +155,14 @@ class Run(Generic[R]):
         self._home = Place(folder)
         before = self._home.check(self.record, overwrite=overwrite)
         self._fresh = before is None
-        if before is not None and before.complete:
+        if before is None:
+            return
+        self.begun_details = before.details
+        if before.complete:
             self.finished = self.kind.open(folder)
+            self.finished.run.note_versions()
             self._home.tidy()
-        elif before is not None and (difference := before.cannot_go_on):
+        elif difference := before.cannot_go_on:
             raise RunError(f"the run in {folder} was {difference}")
 
     def begin(self) -> None:
@@ -211,6 +217,12 @@ class Run(Generic[R]):
             write_table(self._place / f"{key}.{name}.parquet", table)
         files = {name: checksum(self._place / f"{key}.{name}.parquet") for name in tables}
         write_json(self._place / f"{key}{DONE}", {"tables": files, "device": self.record.device})
+
+    def drop_other_devices(self, stem: str) -> None:
+        """Forget pieces of an earlier try that another device has made, of those whose keys begin with `stem`."""
+        for key in self.earlier():
+            if key.startswith(stem) and _device_of(self._place, key) - {self.record.device}:
+                (self._place / f"{key}{DONE}").unlink()
 
     def keep_only(self, keys: Iterable[str]) -> None:
         """Take these pieces of an earlier try into the run, in this order, and forget all others."""

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -30,6 +33,7 @@ from rotoscope.models.reader import HeadReader
 from rotoscope.models.rerun import Depths
 from rotoscope.runs.record import RunRecord
 from rotoscope.runs.run import Run
+from tests.experiments.test_resumed import Stopped, stopping
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -70,7 +74,9 @@ def test_accuracy_is_that_of_transformers(both: Lengths) -> None:
 def test_few_long_inputs_ask_for_answers_of_all_kinds(both: Lengths) -> None:
     """At 5,000 tokens 24 inputs are left on a CPU; rows that follow one another would all ask for one letter."""
     subject = rs.load("letter", device="cpu")
-    measured = module._Measured(Run(Lengths, {}, None), "letter", subject, [5000], LengthsSettings())
+    measured = module._Measured(
+        Run(Lengths, {}, None), "letter", subject, [5000], LengthsSettings(), module.TOKENS["cpu"]
+    )
     samples = measured._longer(5000, 400)
     assert len(samples) == 24
     for hops in (1, 2, 3, 4):
@@ -83,6 +89,29 @@ def test_few_long_inputs_ask_for_answers_of_all_kinds(both: Lengths) -> None:
 def test_at_the_length_of_training_nothing_is_predicted_to_fail() -> None:
     found = measure_lengths("number", lengths=(17,), inputs=8, device="cpu")
     assert found.predicted["fails_at"].map(math.isinf).all()
+
+
+def test_one_model_under_two_names_is_measured_under_both(tmp_path: Path) -> None:
+    how: dict[str, Any] = {"lengths": (17,), "inputs": 4, "heads": False, "device": "cpu"}
+    both = measure_lengths({"first": "number", "second": "number"}, out=tmp_path / "run", **how)
+    for table in (both.accuracy, both.predicted, both.classes):
+        assert table["model"].value_counts().to_dict() == dict.fromkeys(("first", "second"), len(table) // 2)
+
+
+def test_a_run_goes_on_elsewhere_with_the_inputs_it_was_begun_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a GPU, where more tokens are spent on each length."""
+    how: dict[str, Any] = {"lengths": (17, 20), "inputs": 8, "heads": False, "device": "cpu"}
+    monkeypatch.setattr(module, "FEWEST", 4)
+    monkeypatch.setitem(module.TOKENS, "cpu", 20)
+    whole = measure_lengths("number", **how)
+    with pytest.raises(Stopped), stopping(1):
+        measure_lengths("number", out=tmp_path / "run", **how)
+    monkeypatch.setitem(module.TOKENS, "cpu", 4_000_000)
+    resumed = measure_lengths("number", out=tmp_path / "run", **how)
+    pd.testing.assert_frame_equal(resumed.accuracy, whole.accuracy)
+    assert measure_lengths("number", **how).accuracy["inputs"].sum() > whole.accuracy["inputs"].sum()
 
 
 def test_gaps_and_losses_by_hand() -> None:

@@ -9,7 +9,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 import rotoscope as rs
-from rotoscope.errors import TaskError
+from rotoscope.errors import RunError, TaskError
 from rotoscope.experiments.ask import run as module
 from rotoscope.experiments.ask.run import one_hop_local
 from rotoscope.tasks.onehop import OneHopPlan
@@ -91,6 +91,14 @@ def test_both_ways_of_scoring(tmp_path: Path) -> None:
     assert table.loc[("letter", "free", 20), "mean"] == ranked["correct"].mean()
     assert table.loc[("letter", "free", 20), "chance"] == pytest.approx((1 / ranked["candidates"]).mean())
     pd.testing.assert_frame_equal(rs.open(tmp_path / "run").answers, run.answers)
+
+
+def test_another_chat_template_is_another_run(tmp_path: Path) -> None:
+    tested = subject(chat=True)
+    one_hop_local(tested, PLAN, out=tmp_path / "run")
+    tested.tokenizer.chat_template = CHAT.replace("~", "?")
+    with pytest.raises(RunError, match="tokenizer_hash"):
+        one_hop_local(tested, PLAN, out=tmp_path / "run")
 
 
 def test_greedy_answer_is_the_models_own() -> None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from importlib.metadata import version as installed
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,7 @@ from rotoscope.errors import RunError
 from rotoscope.measures import null as nulls
 from rotoscope.runs.record import described_checksum
 from rotoscope.runs.run import Run
+from tests.constructed import places_written, symbol_prompts
 from tests.tiny_models import tiny, tokens
 
 PROMPTS, LENGTH = 3, 9
@@ -106,15 +110,65 @@ def test_a_profile_goes_on_with_any_batch_size(
         return
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("first", "second"), [(LENGTH, 3 * LENGTH), (3 * LENGTH, LENGTH)])
-def test_depths_go_on_with_any_batch_size(model: Any, first: int, second: int, tmp_path: Path) -> None:
-    how = {"tokens": QUIET["tokens"], "at": (0, "own"), "swaps": 4, "null_draws": 2, "show_progress": False}
-    expected = rs.depths(model, **how)
-    for after in range(1, PROMPTS + 3):
-        with pytest.raises(Stopped), stopping(after):
-            rs.depths(model, out=tmp_path / str(after), batch_tokens=first, **how)
-        assert_same(expected, rs.depths(model, out=tmp_path / str(after), batch_tokens=second, **how))
+SWAPPED: dict[str, Callable[..., Any]] = {
+    "depths": partial(rs.depths, at=(0, "carry"), swaps=4, null="none"),
+    "input swaps": partial(
+        rs.profile, input_swaps=4, null="random", null_draws=1, examples=False, prove=False, known=False
+    ),
+}
+
+
+@contextmanager
+def copying(run: Path, copies: Path) -> Iterator[None]:
+    """Copy a run's folder whenever a piece is on disk, as it would lie there if the run were killed then."""
+    add = Run.add
+
+    def add_and_copy(self: Any, key: str, tables: Any) -> None:
+        add(self, key, tables)
+        if self.folder == run:
+            shutil.copytree(run, copies / key)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Run, "add", add_and_copy)
+        yield
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [(1, 2), (2, 1), *(pytest.param(together, together, marks=pytest.mark.slow) for together in (1, 2))],
+)
+@pytest.mark.parametrize("measure", SWAPPED.values(), ids=SWAPPED)
+def test_swaps_in_the_prompt_go_on_with_any_batch_size(
+    measure: Callable[..., Any], first: int, second: int, tmp_path: Path
+) -> None:
+    """Stopped after every piece there is, of a model with a carried head."""
+    model, shown = places_written(1), symbol_prompts(2)
+    length = len(shown[0].tokens)
+    how = {"batch_tokens": first * length, "show_progress": False}
+    with copying(tmp_path / "run", tmp_path / "copies"):
+        whole = measure(model, shown, out=tmp_path / "run", **how)
+    keys = {place.name.partition("-")[0] for place in (tmp_path / "copies").iterdir()}
+    assert keys >= {"real", "paired"}
+    assert keys & {"carry", "input"}
+    for place in (tmp_path / "copies").iterdir():
+        resumed = measure(model, shown, out=place, **how | {"batch_tokens": second * length})
+        assert_same(whole, resumed)
+
+
+def test_two_random_models_are_not_joined_to_one_draw(
+    model: Any, whole: dict[str, rs.Profile], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another device draws other models from the same seeds: what it has begun is not gone on with."""
+    how = {"out": tmp_path / "run", "batch_tokens": LENGTH} | QUIET | null_settings("random")
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(nulls, "null_seed", lambda seed, draw: 1000 + draw)
+        with pytest.raises(Stopped), stopping(PROMPTS + 2):
+            rs.profile(model, **how)
+    markers = [*(tmp_path / "run").rglob("random-*.done.json")]
+    assert markers
+    for marker in markers:
+        marker.write_text(json.dumps(json.loads(marker.read_text()) | {"device": "cuda"}))
+    assert_same(whole["random"], rs.profile(model, **how))
 
 
 def test_a_draw_does_not_depend_on_batches(model: Any) -> None:
@@ -172,7 +226,16 @@ def test_another_patch_release_goes_on(model: Any, tmp_path: Path) -> None:
 def test_a_finished_run_of_another_version_opens_and_says_so(model: Any, tmp_path: Path) -> None:
     rs.profile(model, out=tmp_path / "run", null="none", **QUIET)
     rewrite(tmp_path / "run" / "run.json", torch="1.13.0")
-    assert rs.open(tmp_path / "run").run.versions["torch"] == "1.13.0"
+    for opened in (
+        rs.open(tmp_path / "run"),
+        rs.open(tmp_path / "run", rs.Profile),
+        rs.profile(model, out=tmp_path / "run", null="none", **QUIET),
+    ):
+        assert opened.run.versions["torch"] == "1.13.0"
+        told = [line for line in opened.run.warnings if "made with" in line]
+        assert told == [f"this run was made with torch 1.13.0 ({installed('torch')} now)"]
+    opened.save(tmp_path / "copy")
+    assert rs.open(tmp_path / "copy").run.warnings == opened.run.warnings
 
 
 def test_a_run_continued_on_another_device_says_so(model: Any, tmp_path: Path) -> None:

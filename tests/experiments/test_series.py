@@ -12,7 +12,7 @@ import torch
 from huggingface_hub import constants
 
 import rotoscope as rs
-from rotoscope.errors import ModelError
+from rotoscope.errors import ModelError, RunError
 from rotoscope.experiments.train.series import find_series
 from rotoscope.experiments.train.settings import SeriesSettings
 from rotoscope.experiments.train.watch import sampled
@@ -81,6 +81,17 @@ def test_branches_are_scored_in_order_and_fetched_once(
         rs.load("org/model", revision=f"step{step}", device="cpu")
     assert hub.downloads == []
     assert "fetched" not in capsys.readouterr().err
+
+
+def test_a_branch_that_has_moved_is_noticed(hub: Hub, walk: dict[int, Path], tmp_path: Path) -> None:
+    before = scored(out=tmp_path / "run")
+    assert before.run.device == "cpu"
+    hub.models["org/model"]["step1"] = walk[100]
+    rs.load("org/model", revision="step1", device="cpu")
+    with pytest.raises(RunError, match="step1 has changed since"):
+        scored(out=tmp_path / "run")
+    after = scored(out=tmp_path / "run", overwrite=True)
+    assert (after.points["content"] != before.points["content"]).tolist() == [False, True, False, False]
 
 
 def loaded(*patterns: str, most: int | None = None) -> list[tuple[int, str]]:

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from rotoscope.errors import RunError
 from rotoscope.experiments.depths.result import SwapDepths
 from rotoscope.ledger import ours_depths as depths
 from rotoscope.ledger.claim_runs import ClaimRuns
@@ -146,8 +147,11 @@ def test_models_are_measured_and_kept(tmp_path: Path) -> None:
     assert (ends.loc[8:, True] < 0.1).all()
     assert ends.loc[8:, False].mean() > 0.5
     assert (found.layers["sequences"] == 1).all()
-    again = measure_layer_depths({("number", "7", 5): "nowhere"}, sequences=1, out=tmp_path / "d")
+    how = {"sequences": 1, "device": "cpu", "out": tmp_path / "d"}
+    again = measure_layer_depths({("number", "7", 5): "number"}, **how)
     assert again.layers.equals(found.layers)
+    with pytest.raises(RunError, match="fingerprints"):
+        measure_layer_depths({("number", "7", 5): "letter"}, **how)
 
 
 def with_enough_draws(run: SwapDepths) -> SwapDepths:

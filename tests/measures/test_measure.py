@@ -10,9 +10,9 @@ import pytest
 import torch
 
 import rotoscope as rs
-from rotoscope.errors import NumberError, RotoscopeError
+from rotoscope.errors import NumberError, RotoscopeError, RunError
 from rotoscope.measures.built_in import BUILT_IN
-from rotoscope.measures.measure import Measure
+from rotoscope.measures.measure import Measure, measure_file
 from rotoscope.models.reader import HeadReader
 from rotoscope.report.payload import run_payload
 from tests.tiny_models import tiny, tokens
@@ -62,6 +62,31 @@ def test_plane_logits_add_up_to_the_logits(name: str) -> None:
         assert heads.angles.tolist() == pytest.approx(reading.layout.angles.tolist(), rel=1e-6)
 
     HeadReader(tiny(name)).read(tokens(1, 12), (11,), visit)
+
+
+def edited_measure(factor: float) -> Measure:
+    @rs.measure
+    def last_token(heads: rs.LayerHeads) -> dict[str, torch.Tensor]:
+        return {"last_token": factor * heads.attention[..., -1]}
+
+    return last_token
+
+
+def test_an_edited_measure_is_another_run(tmp_path: Path) -> None:
+    model = tiny("llama", num_hidden_layers=1)
+    how = {**SHOWN, "out": tmp_path / "run"}
+    before = rs.profile(model, measures=[edited_measure(1.0)], **how)
+    assert rs.profile(model, measures=[edited_measure(1.0)], **how).run.written == before.run.written
+    with pytest.raises(RunError, match="measures_hash"):
+        rs.profile(model, measures=[edited_measure(2.0)], **how)
+    assert "measures_hash" not in rs.profile(model, **SHOWN).run.settings
+
+
+def test_the_file_of_a_measure() -> None:
+    assert measure_file("tests.measures.test_measure:previous_token") == Path(__file__)
+    assert measure_file("mine.py:previous_token") == Path("mine.py")
+    for path in ("nowhere.at.all:f", "f", ":f", "sys:f"):
+        assert measure_file(path) is None or not measure_file(path).exists()
 
 
 def test_a_column_with_its_null(measured: rs.Profile, tmp_path: Path) -> None:

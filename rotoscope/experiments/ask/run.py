@@ -20,6 +20,7 @@ from rotoscope.errors import TaskError
 from rotoscope.experiments.ask.result import OneHopRun, answer_row, answered_keys, answers_table, question_key
 from rotoscope.lab.checkpoints import own_task
 from rotoscope.models.devices import CPU, check_memory
+from rotoscope.models.identity import tokenizer_identity
 from rotoscope.models.loading import Subject, load
 from rotoscope.models.offloading import places
 from rotoscope.models.weight_check import check_logits
@@ -73,6 +74,7 @@ def one_hop_local(
     _check_size(subject, plan, turns)
     settings = {
         **subject.settings,
+        "tokenizer_hash": tokenizer_identity(subject.tokenizer),
         "chat": turns,
         "answer_tokens": answer_tokens,
         **plan.settings,

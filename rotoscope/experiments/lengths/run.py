@@ -41,7 +41,7 @@ from rotoscope.models.loading import Subject
 from rotoscope.models.reader import HeadReader
 from rotoscope.models.rerun import Depths
 from rotoscope.progress import Progress, progress_bar
-from rotoscope.runs.record import RUN, RunRecord
+from rotoscope.runs.record import RUN, RunRecord, settings_hash
 from rotoscope.runs.run import Run
 from rotoscope.scores.classes import purity_classes
 from rotoscope.scores.discrepancy import discrepancy
@@ -98,15 +98,16 @@ def measure_lengths(
         "models": {name: subject.fingerprint for name, subject in models.items()},
         **plan.stored(),
         "lengths": list(chosen),
-        "tokens": tokens_on(first.device),
     }
     run = Run(Lengths, described, out, overwrite=overwrite, device=first.device.type)
     run.record.warnings += [caveat for subject in models.values() for caveat in subject.caveats]
     if run.finished is not None:
         return run.finished
+    # A run that goes on elsewhere spends as many tokens as where it was begun, so that every length has its inputs.
+    tokens = run.record.details.setdefault("tokens", run.begun_details.get("tokens", tokens_on(first.device)))
     with progress_bar("lengths", len(models) * sum(chosen), show_progress) as bar:
         for name, subject in models.items():
-            _Measured(run, name, subject, list(chosen), plan).measure(bar)
+            _Measured(run, name, subject, list(chosen), plan, tokens).measure(bar)
     return run.finish()
 
 
@@ -161,6 +162,8 @@ class _Measured:
     subject: Subject
     lengths: list[int]
     settings: LengthsSettings
+    tokens: int
+    """Tokens spent on each length."""
 
     @property
     def fingerprint(self) -> str:
@@ -185,7 +188,8 @@ class _Measured:
     def _piece(self, table: str, make: Callable[[], pd.DataFrame], length: int = 0) -> None:
         """A table of this model, or what it has at one length."""
         about = {"model": self.name, "task": self._sequences(1, 0).task}
-        key = f"{self.fingerprint}-{table}-{length:06d}"
+        name = settings_hash({"model": self.name})[:8]  # two names may stand for one model
+        key = f"{name}-{self.fingerprint}-{table}-{length:06d}"
         self.run.piece(key, lambda: {table: make().assign(**about)})
 
     def _sequences(self, count: int, front: int) -> MultiHops:
@@ -199,7 +203,7 @@ class _Measured:
 
     def _longer(self, n: int, most: int) -> MultiHops:
         kinds = self._kinds
-        count = max(kinds, min(most, max(FEWEST, tokens_on(self.subject.device) // n)))
+        count = max(kinds, min(most, max(FEWEST, self.tokens // n)))
         return self._sequences(count - count % kinds, n - self._sequences(1, 0).length)
 
     @torch.no_grad()

@@ -98,6 +98,7 @@ def profile(
     known = usual_prompts(subject, seed) if chosen.known else []
     if known:
         run.piece("known", lambda: {"known_heads": scores_of_heads(reader, known, subject.tokenizer)})
+    run.drop_other_devices("random-")  # another device draws other random models from the same seeds
     for null in nulls:
         with progress_bar(f"{null} null", (chosen.null_draws or 0) * len(shown), show_progress) as bar:
             null_passes(run, subject, reader, chosen, null, shown, scoring, seed, bar, known, halving)

@@ -99,9 +99,16 @@ class ProfileSettings(Settings):
             raise RotoscopeError("--null-draws means nothing without a null")
 
     def stored(self) -> dict[str, Any]:
-        """As in `run.json`; measures are named where there are any, so that older runs stay the same."""
+        """As in `run.json`; measures are named, with what they do, where there are any, so that older runs stay the same."""
         stored = super().stored()
-        return stored if self.measures else {name: stored[name] for name in stored if name != "measures"}
+        return {name: stored[name] for name in stored if name != "measures"} | self.stored_measures()
+
+    def stored_measures(self) -> dict[str, Any]:
+        """The user's own measures by name, and checksums of their code; empty where there are none."""
+        if not self.measures:
+            return {}
+        code = [measured.code for measured in self.own_measures]
+        return {"measures": list(self.measures), "measures_hash": code}
 
     @property
     def positions(self) -> Literal["last", "all", "task"] | list[int]:

@@ -23,6 +23,7 @@ from rotoscope.lab.sequences import training_sequences
 from rotoscope.lab.settings import TrainSettings
 from rotoscope.measures.batches import prompts_hash
 from rotoscope.models.checkpoints import Checkpoint
+from rotoscope.models.hub import CERTAIN, cached_commit
 from rotoscope.models.loading import Subject, load
 from rotoscope.models.zoo import own_model
 from rotoscope.progress import progress_bar
@@ -141,7 +142,8 @@ def _from_checkpoints(
             warnings += [f"{checkpoint.name}: {caveat}" for caveat in subject.caveats]
             if run is None:  # the first model that can be read says what all are shown
                 samples, prompts = _prompts_of(series, question, subject)
-                run = Run(Dynamics, _settings(series, question, prompts, loading["allow_missing"]), **storage)
+                settings = _settings(series, question, prompts, loading["allow_missing"])
+                run = Run(Dynamics, settings, **storage, device=subject.device.type)
                 if run.finished is not None:
                     for scored in series.checkpoints:
                         _check_unchanged(run.finished, scored, storage["out"])
@@ -163,9 +165,11 @@ def _from_checkpoints(
 
 
 def _content(checkpoint: Checkpoint) -> dict[str, str]:
-    """A checksum of a checkpoint's files, where it is a folder."""
-    place = checkpoint.source
-    return {CONTENT: content_hash(Path(place))} if isinstance(place, Path) else {}
+    """A checksum of a checkpoint's files, where it is a folder; of the hub, the commit that its branch or tag stands for."""
+    if isinstance(checkpoint.source, Path):
+        return {CONTENT: content_hash(checkpoint.source)}
+    commit = cached_commit(checkpoint.source.removeprefix(CERTAIN))
+    return {CONTENT: commit} if commit and commit != checkpoint.revision else {}
 
 
 def _check_unchanged(scored: Dynamics, checkpoint: Checkpoint, out: str | Path | None) -> None:
@@ -256,10 +260,10 @@ def _scored(
     if isinstance(samples, MultiHops) and question.queries == "path":
         marks = samples.on_path.cpu().numpy()
         rows = rows[marks[rows["prompt"].to_numpy(), rows["query_position"].to_numpy()]]
-    published = _content(checkpoint) if checkpoint.revision is None else {"revision": checkpoint.revision}
+    published = {} if checkpoint.revision is None else {"revision": checkpoint.revision}
     tables = {
         "scores": averaged(rows, question.queries, step),
-        "points": point(step, subject, **published),
+        "points": point(step, subject, **published, **_content(checkpoint)),
         "weights": sampled(step, subject),
     }
     if len(result.answers):
