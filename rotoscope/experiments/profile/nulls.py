@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -102,24 +103,38 @@ def null_passes(
     together = [list(drawn)] if name == "gaussian" else one_by_one(drawn)
     with one_thread(reader.small):
         for nulls in together:
-            try:
+            with leaving_out(failed, len(nulls)):
                 score(nulls)
-            except RunError:
-                raise
-            except (RotoscopeError, RuntimeError) as problem:
-                failed += [folded(problem)] * len(nulls)
             nulls.clear()  # a random model goes before another is made
-    if failed:
-        count = f"1 draw of the {name} null failed and was left out"
-        if len(failed) > 1:
-            count = f"{len(failed)} draws of the {name} null failed and were left out"
-        run.record.warnings.append(f"{count} ({failed[0]})")
+    run.record.warnings += failed_draws(name, failed)
 
 
-def usual_draws(subject: Subject, prompts: Prompts) -> int:
-    """39 draws where one takes up to about a second on two cores, by its weights and tokens, else 19: fewer decide nothing."""
+@contextmanager
+def leaving_out(failed: list[str], draws: int = 1) -> Iterator[None]:
+    """Go on where draws fail, and note why; a run that cannot be written ends all the same."""
+    try:
+        yield
+    except RunError:
+        raise
+    except (RotoscopeError, RuntimeError) as problem:
+        failed += [folded(problem)] * draws
+
+
+def failed_draws(name: str, failed: list[str]) -> list[str]:
+    """A sentence about the draws of a null that failed, from the reason of each; nothing where none did."""
+    if not failed:
+        return []
+    draws = "1 draw" if len(failed) == 1 else f"{len(failed)} draws"
+    was = "was" if len(failed) == 1 else "were"
+    return [f"{draws} of the {name} null failed and {was} left out ({failed[0]})"]
+
+
+def usual_draws(subject: Subject, prompts: Prompts, passes: int = 1) -> int:
+    """39 draws where one, with so many passes of the prompts, takes up to about a second on two cores, by its weights and tokens,
+    else 19: fewer decide nothing."""
     weights = sum(weight.numel() for weight in subject.model.parameters())
-    return 39 if weights * sum(len(prompt.tokens) for prompt in prompts) <= QUICK_DRAW else 19
+    tokens = sum(len(prompt.tokens) for prompt in prompts)
+    return 39 if weights * tokens * passes <= QUICK_DRAW else 19
 
 
 def one_by_one(drawn: Iterator[Null]) -> Iterator[list[Null]]:
