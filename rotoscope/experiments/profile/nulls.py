@@ -13,6 +13,7 @@ import pandas as pd
 from rotoscope.errors import RotoscopeError, RunError
 from rotoscope.experiments.depths.swaps import Swapping, null_rows, swap_at_depths, symbolic_heads
 from rotoscope.experiments.known_heads import scores_of_heads
+from rotoscope.experiments.profile.kept_draws import KeptDraws
 from rotoscope.experiments.profile.result import Profile
 from rotoscope.experiments.profile.settings import ProfileSettings
 from rotoscope.measures.batches import Batch, Halving, batches, kept_prompts, most_tokens, piece_key
@@ -70,6 +71,16 @@ def null_passes(
     bar.advance(sum(len(prompts) for prompts in kept.values()))
     if not missing:
         return
+    earlier = (
+        KeptDraws.of(subject, shown, wanted, seed, run.result.prompts) if name == "random" else KeptDraws(None)
+    )
+    for draw in [draw for draw in missing if not kept[draw]]:
+        pieces = earlier.read(draw)
+        for key, tables in pieces.items():
+            run.add(key, tables)
+        if pieces:
+            missing.remove(draw)
+            bar.advance(len(shown))
     most = most_tokens(subject, wanted)
     failed: list[str] = []
     drawn = make_nulls(
@@ -98,6 +109,10 @@ def null_passes(
             swapping = swapping_of(wanted, subject, halving)
             everything = batches(shown, wanted.positions, most)
             run.piece(key, partial(_permuted_null, run, nulls[0], everything, swapping, wanted.gamma))
+        if name == "random":
+            stem = f"{null_stem(name, nulls[0].draw)}-"
+            keys = [key for key in run.piece_keys() if key.startswith(stem)]
+            earlier.keep(nulls[0].draw, {key: run.piece(key, dict) for key in keys})
 
     # Gaussian keys are put into one reading of the subject, however many draws there are.
     together = [list(drawn)] if name == "gaussian" else one_by_one(drawn)
