@@ -90,7 +90,7 @@ def _key(model: Any, identity: str) -> str | None:
         return None
     device = next(model.parameters()).device.type
     parts = [identity, device, model.config._attn_implementation, torch.__version__, transformers.__version__]
-    digest = hashlib.sha256(json.dumps([*parts, _own_code()]).encode())
+    digest = hashlib.sha256(json.dumps([*parts, own_code(READERS)]).encode())
     for home in homes:
         if home.startswith("transformers"):
             for line in _code_of(home):
@@ -99,9 +99,10 @@ def _key(model: Any, identity: str) -> str | None:
 
 
 @cache
-def _own_code() -> str:
+def own_code(folders: tuple[str, ...]) -> str:
+    """A checksum of the code in some of rotoscope's folders."""
     digest = hashlib.sha256()
-    for folder in READERS:
+    for folder in folders:
         for file in sorted((Path(__file__).parents[1] / folder).rglob("*.py")):
             digest.update(file.read_bytes())
     return digest.hexdigest()

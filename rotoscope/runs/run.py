@@ -191,7 +191,7 @@ class Run(Generic[R]):
     def done(self, key: str) -> bool:
         """Whether there is such a piece; if so, it belongs to the run from now on."""
         if key not in self._pieces and self.folder is not None and not self._fresh:
-            tables = _read_piece(self._place, key)
+            tables = read_piece(self._place, key)
             if tables is not None:
                 self._devices |= _device_of(self._place, key)
                 self._take(key, tables)
@@ -213,10 +213,7 @@ class Run(Generic[R]):
         if self.folder is None:
             return
         self.begin()
-        for name, table in tables.items():
-            write_table(self._place / f"{key}.{name}.parquet", table)
-        files = {name: checksum(self._place / f"{key}.{name}.parquet") for name in tables}
-        write_json(self._place / f"{key}{DONE}", {"tables": files, "device": self.record.device})
+        write_piece(self._place, key, tables, self.record.device)
 
     def drop_other_devices(self, stem: str) -> None:
         """Forget pieces of an earlier try that another device has made, of those whose keys begin with `stem`."""
@@ -372,7 +369,7 @@ def unfinished_tables(folder: Path, record: RunRecord) -> Tables:
     pieces: list[Tables] = []
     for marker in sorted(place.glob(f"*{DONE}")):
         try:
-            piece = _read_piece(place, marker.name.removesuffix(DONE), _looked_at)
+            piece = read_piece(place, marker.name.removesuffix(DONE), _looked_at)
         except (RunError, OSError):
             continue
         pieces += [piece] if piece is not None else []
@@ -382,7 +379,16 @@ def unfinished_tables(folder: Path, record: RunRecord) -> Tables:
     return put_together(pieces)
 
 
-def _read_piece(place: Path, key: str, read: Callable[[Path, str], pd.DataFrame] = read_table) -> Tables | None:
+def write_piece(place: Path, key: str, tables: Mapping[str, pd.DataFrame], device: str = "") -> None:
+    """The tables of a piece in a folder of pieces, and last the marker that says it is whole."""
+    for name, table in tables.items():
+        write_table(place / f"{key}.{name}.parquet", table)
+    files = {name: checksum(place / f"{key}.{name}.parquet") for name in tables}
+    write_json(place / f"{key}{DONE}", {"tables": files, "device": device})
+
+
+def read_piece(place: Path, key: str, read: Callable[[Path, str], pd.DataFrame] = read_table) -> Tables | None:
+    """The tables of a piece; None where there is none, or it was not finished."""
     try:
         files = dict(json.loads(plain(place / f"{key}{DONE}").read_text(encoding="utf-8"))["tables"])
     except FileNotFoundError:

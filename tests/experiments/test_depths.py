@@ -316,7 +316,7 @@ def test_a_class_takes_half_of_the_weight() -> None:
 def test_a_random_model_has_no_carried_heads_beyond_the_null() -> None:
     subject = random_subject(0.1, 3)
     prompts = random_prompts(3, 3)
-    found = rs.depths(subject, prompts, at=(0,), swaps=4, show_progress=False).statistics()
+    found = rs.depths(subject, prompts, at=(0,), swaps=4, null_draws=5, show_progress=False).statistics()
     row = found.set_index("statistic").loc["carried of symbolic"]
     assert not row["value"] > 0
     assert row["verdict"] != "beyond the null"

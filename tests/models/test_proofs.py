@@ -81,7 +81,7 @@ def test_a_proof_is_made_where_it_is_asked_for_or_something_has_changed(
     right = modeling_llama.apply_rotary_pos_emb
     monkeypatch.setattr(modeling_llama, "apply_rotary_pos_emb", lambda *args, **kwargs: right(*args, **kwargs))
     assert [proofs_of(), proofs_of()] == [3, 0]
-    monkeypatch.setattr(proofs, "_own_code", lambda: "newer")
+    monkeypatch.setattr(proofs, "own_code", lambda folders: "newer")
     assert [proofs_of(), proofs_of()] == [3, 0]
     model.set_attn_implementation("eager")
     assert [proofs_of(), proofs_of()] == [3, 0]

@@ -23,6 +23,7 @@ from rotoscope.runs.record import SubjectRecord
 from rotoscope.stats.aggregate import SCORES
 from tests.report.browser import Watched, chromium, until
 from tests.report.test_page import EVIL
+from tests.tiny_models import tiny, tokens
 
 Visit = Callable[..., Watched]
 
@@ -94,6 +95,20 @@ def test_click_opens_the_card_with_the_numbers_of_the_table(
     assert f"[{low:.3f}, {high:.3f}]" in value("renormalised_scores")
     assert dict(drawn)["symbolic"] == pytest.approx(planes["symbolic_score"].tolist(), abs=1e-4)
     assert page.evaluate("document.querySelectorAll('#panel .plot')[0].layout.shapes.length") == 5
+
+
+def test_every_band_of_the_summary_is_named_after_its_null(
+    visit: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    how = {"null": "both", "null_draws": 2, "examples": False, "show_progress": False}
+    run = rs.profile(tiny("llama"), tokens=tokens(3, 12), **how)
+    table = run.statistics()
+    table["null_name"] = np.resize(["gaussian", "random"], len(table))
+    monkeypatch.setattr(Profile, "statistics", lambda *_: table)
+    page = visit(run).page
+    shown = page.eval_on_selector_all("[data-beside]", "all => all.map((one) => one.textContent)")
+    assert shown == [f" (grey: {name})" for name in table["null_name"]]
+    assert "further draws of the null named beside it" in page.inner_text("body")
 
 
 def test_how_much_is_little_at_stake_is_said_as_a_plain_number(visit: Visit, profile: rs.Profile) -> None:

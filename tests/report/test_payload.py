@@ -32,6 +32,7 @@ from rotoscope.runs.files import write_table
 from rotoscope.runs.record import RunRecord, described_checksum
 from rotoscope.runs.run import Run
 from rotoscope.scores.classes import CLASSES
+from tests.tiny_models import tiny, tokens
 
 KEYS = {"name", "kind", "title", "complete", "problems", "settings", "versions", "warnings", "timings", "tabs"}
 
@@ -108,6 +109,23 @@ def test_frequencies_come_back(profile: rs.Profile, saved: Path) -> None:
     )
     np.testing.assert_allclose(unpacked(store["logit_norm"]), rows["logit_norm"], rtol=1e-3)
     np.testing.assert_allclose(store["angles"]["lists"][0], rows["angle"].unique(), rtol=1e-3)
+
+
+def test_bands_of_planes_are_of_one_null_where_there_are_two() -> None:
+    how = {
+        "tokens": tokens(2, 12),
+        "null_draws": 2,
+        "frequencies": True,
+        "examples": False,
+        "show_progress": False,
+    }
+    bands = [
+        run_payload(rs.profile(tiny("llama"), null=null, **how))["tabs"]["overview"]["frequencies"]["at"][0][
+            "null"
+        ]
+        for null in ("random", "both", "gaussian")
+    ]
+    assert bands[0] == bands[1] != bands[2]
 
 
 def test_a_run_in_memory_is_a_run_in_a_folder(profile: rs.Profile, saved: Path) -> None:

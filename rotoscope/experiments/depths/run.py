@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from rotoscope.errors import ModelError, TooLargeError
 from rotoscope.experiments.depths.result import SwapDepths
 from rotoscope.experiments.depths.settings import CARRY, DepthsSettings
 from rotoscope.experiments.depths.swaps import (
@@ -22,11 +23,12 @@ from rotoscope.experiments.depths.swaps import (
 from rotoscope.experiments.depths.writers import Writers, plan_gates, positional_heads, readers_of
 from rotoscope.experiments.depths.writers_result import empty_writers
 from rotoscope.experiments.profile.examples import examples
+from rotoscope.experiments.profile.nulls import failed_draws, leaving_out, usual_draws
 from rotoscope.experiments.profile.run import as_prompts, describe, subject_settings
 from rotoscope.measures.batches import Batch, Halving, batches, most_tokens
 from rotoscope.measures.null import calibration_batches, check_null, make_nulls
 from rotoscope.models.devices import check_memory, check_tables
-from rotoscope.models.loading import load
+from rotoscope.models.loading import Subject, load
 from rotoscope.models.reader import HeadReader
 from rotoscope.models.rerun import Reruns
 from rotoscope.progress import progress_bar
@@ -67,7 +69,9 @@ def depths(
     chosen = DepthsSettings.make(settings, **changes)
     shown = as_prompts(prompts, tokens, blocks)
     subject = load(subject)
-    check_null(subject, chosen.null)
+    refused = _refused(subject, chosen.null)
+    if chosen.null == "random" and chosen.null_draws is None:
+        chosen = replace(chosen, null_draws=usual_draws(subject, shown, 1 + chosen.swaps))
     layers = int(subject.model.config.get_text_config().num_hidden_layers)
     depths_below = chosen.depths(layers)
     seed = shown.settings.get("seed", 0) if seed is None else seed
@@ -76,7 +80,7 @@ def depths(
     run = Run(SwapDepths, described, out, overwrite=overwrite, device=subject.device.type)
     if run.finished is not None:
         return run.finished
-    run.record.warnings += subject.caveats
+    run.record.warnings += [*subject.caveats, *refused]
     reader = HeadReader(subject.model, identity=described["fingerprint"])
     run.record.warnings += reader.warnings
     _check_size(reader, shown, chosen, out)
@@ -86,7 +90,7 @@ def depths(
     halving = Halving(run.record.warnings)
     swapping = Swapping(depths_below, chosen.swaps, taus=chosen.tau, most_tokens=most, halving=halving)
     work = batches(shown, "last", most)
-    draws = range(chosen.null_draws if chosen.null == "random" else 0)
+    draws = range(0 if refused or chosen.null == "none" else chosen.null_draws or 0)
     single = batches(shown, "last", 1)  # prompt by prompt: a stopped run has less to do again
     with progress_bar("swapping", (1 + len(draws)) * len(shown), show_progress) as bar:
         for batch in single:
@@ -101,12 +105,25 @@ def depths(
         bar.advance((len(draws) - len(missing)) * len(shown))
         real = run.result.prompts
         first = calibration_batches(shown, "last", most)
+        failed: list[str] = []
         for null in make_nulls(
-            subject, reader, chosen.null, missing, real[real["own"]], first, seed=seed, halving=halving
+            subject,
+            reader,
+            chosen.null,
+            missing,
+            real[real["own"]],
+            first,
+            seed=seed,
+            halving=halving,
+            failed=failed,
         ):
-            rows = null_scores(null, work, swapping, gamma=chosen.gamma, everyone=chosen.null_heads == "all")
-            run.add(f"random-{null.draw}", {"null_prompts": pd.concat(rows, ignore_index=True)})
+            with leaving_out(failed):
+                rows = null_scores(
+                    null, work, swapping, gamma=chosen.gamma, everyone=chosen.null_heads == "all"
+                )
+                run.add(f"random-{null.draw}", {"null_prompts": pd.concat(rows, ignore_index=True)})
             bar.advance(len(shown))
+        run.record.warnings += failed_draws(chosen.null, failed)
         run.arrange()
     run.piece("examples", lambda: examples(reader, work[0], subject.tokenizer))
     if chosen.writers:
@@ -115,6 +132,15 @@ def depths(
         subject=describe(subject, reader, described["fingerprint"]),
         proof=Proof(len(reader.proof), max([*reader.proof, runs.proof])),
     )
+
+
+def _refused(subject: Subject, null: str) -> list[str]:
+    """Why there is no null of this model, in a sentence; nothing where there is one."""
+    try:
+        check_null(subject, null)
+    except (ModelError, TooLargeError) as problem:
+        return [f"no {null} null: {problem}"]
+    return []
 
 
 def _scores(runs: Reruns, batch: Batch, swapping: Swapping) -> Tables:
@@ -182,7 +208,7 @@ def _check_size(reader: HeadReader, prompts: Prompts, chosen: DepthsSettings, ou
         heads * sum(depth <= layer for depth in depths) for layer, heads in enumerate(reader.head_counts)
     )
     if chosen.null == "random":
-        rows += chosen.null_draws * (rows if chosen.null_heads == "all" else own)
+        rows += (chosen.null_draws or 0) * (rows if chosen.null_heads == "all" else own)
     table_name = f"a table of {len(prompts):,} prompts at {len(depths)} depths"
     less = "use fewer prompts (--prompts), depths (--at) or draws (--null-draws)"
     check_tables(table_name, ROW_BYTES * len(chosen.tau) * len(prompts) * rows, out, less)

@@ -38,10 +38,11 @@ class DepthsSettings(Settings):
     """Temperature of the swap weights; several are possible."""
     gamma: float = 0.1
     """Tolerance of the purity classes."""
-    null: Literal["none", "random"] = "random"
-    """What stands beside the figures: a randomly initialised model, or nothing."""
-    null_draws: int = 5
-    """How often the null is drawn, each time with a seed of its own."""
+    null: Literal["none", "random"] = "none"
+    """What stands beside the figures: a randomly initialised model, or nothing. A draw takes up to as long as the model itself."""
+    null_draws: int | None = None
+    """How often the null is drawn; to say that a figure is beyond the null takes 19. By default 39 where a draw takes up to about
+    a second, otherwise 19."""
     null_heads: Literal["symbolic", "all"] = "symbolic"
     """Whose swaps the null runs: those of its heads that are pure symbolic at their layer (others cannot be carried), or of all
     heads, which takes as long as the subject each time."""
@@ -64,6 +65,8 @@ class DepthsSettings(Settings):
             values["at"] = tuple(dict.fromkeys(str(depth) for depth in each(values["at"])))
         if "tau" in values:
             values["tau"] = each_tau(values["tau"])
+        if values.get("null_draws") is not None and "null" not in values:
+            values["null"] = "random"
         return values
 
     def __post_init__(self) -> None:
@@ -78,9 +81,8 @@ class DepthsSettings(Settings):
             raise RotoscopeError(
                 "carried heads are known where the prompt itself is permuted: add depth 0 (--at 0 carry)"
             )
-        if self.null == "none" and (
-            self.null_draws != type(self).null_draws or self.null_heads != type(self).null_heads
-        ):
+        usual = (None, 5)  # now, and in runs of earlier versions
+        if self.null == "none" and (self.null_draws not in usual or self.null_heads != type(self).null_heads):
             raise RotoscopeError("--null-draws and --null-heads mean nothing without a null")
         asks = any(getattr(self, name) != getattr(type(self), name) for name in ASKED)
         if asks and not self.writers:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -12,6 +13,7 @@ import pandas as pd
 from rotoscope.errors import RotoscopeError, RunError
 from rotoscope.experiments.depths.swaps import Swapping, null_rows, swap_at_depths, symbolic_heads
 from rotoscope.experiments.known_heads import scores_of_heads
+from rotoscope.experiments.profile.kept_draws import KeptDraws
 from rotoscope.experiments.profile.permuted_attention import PermutedAttention
 from rotoscope.experiments.profile.result import Profile
 from rotoscope.experiments.profile.settings import ProfileSettings
@@ -70,6 +72,16 @@ def null_passes(
     bar.advance(sum(len(prompts) for prompts in kept.values()))
     if not missing:
         return
+    earlier = (
+        KeptDraws.of(subject, shown, wanted, seed, run.result.prompts) if name == "random" else KeptDraws(None)
+    )
+    for draw in [draw for draw in missing if not kept[draw]]:
+        pieces = earlier.read(draw)
+        for key, tables in pieces.items():
+            run.add(key, tables)
+        if pieces:
+            missing.remove(draw)
+            bar.advance(len(shown))
     most = most_tokens(subject, wanted)
     failed: list[str] = []
     drawn = make_nulls(
@@ -98,29 +110,47 @@ def null_passes(
             swapping = swapping_of(wanted, subject, halving)
             everything = batches(shown, wanted.positions, most)
             run.piece(key, partial(_permuted_null, run, nulls[0], everything, swapping, wanted.gamma))
+        if name == "random":
+            stem = f"{null_stem(name, nulls[0].draw)}-"
+            keys = [key for key in run.piece_keys() if key.startswith(stem)]
+            earlier.keep(nulls[0].draw, {key: run.piece(key, dict) for key in keys})
 
     # Gaussian keys are put into one reading of the subject, however many draws there are.
     together = [list(drawn)] if name == "gaussian" else one_by_one(drawn)
     with one_thread(reader.small):
         for nulls in together:
-            try:
+            with leaving_out(failed, len(nulls)):
                 score(nulls)
-            except RunError:
-                raise
-            except (RotoscopeError, RuntimeError) as problem:
-                failed += [folded(problem)] * len(nulls)
             nulls.clear()  # a random model goes before another is made
-    if failed:
-        count = f"1 draw of the {name} null failed and was left out"
-        if len(failed) > 1:
-            count = f"{len(failed)} draws of the {name} null failed and were left out"
-        run.record.warnings.append(f"{count} ({failed[0]})")
+    run.record.warnings += failed_draws(name, failed)
 
 
-def usual_draws(subject: Subject, prompts: Prompts) -> int:
-    """39 draws where one takes up to about a second on two cores, by its weights and tokens, else 19: fewer decide nothing."""
+@contextmanager
+def leaving_out(failed: list[str], draws: int = 1) -> Iterator[None]:
+    """Go on where draws fail, and note why; a run that cannot be written ends all the same."""
+    try:
+        yield
+    except RunError:
+        raise
+    except (RotoscopeError, RuntimeError) as problem:
+        failed += [folded(problem)] * draws
+
+
+def failed_draws(name: str, failed: list[str]) -> list[str]:
+    """A sentence about the draws of a null that failed, from the reason of each; nothing where none did."""
+    if not failed:
+        return []
+    draws = "1 draw" if len(failed) == 1 else f"{len(failed)} draws"
+    was = "was" if len(failed) == 1 else "were"
+    return [f"{draws} of the {name} null failed and {was} left out ({failed[0]})"]
+
+
+def usual_draws(subject: Subject, prompts: Prompts, passes: int = 1) -> int:
+    """39 draws where one, with so many passes of the prompts, takes up to about a second on two cores, by its weights and tokens,
+    else 19: fewer decide nothing."""
     weights = sum(weight.numel() for weight in subject.model.parameters())
-    return 39 if weights * sum(len(prompt.tokens) for prompt in prompts) <= QUICK_DRAW else 19
+    tokens = sum(len(prompt.tokens) for prompt in prompts)
+    return 39 if weights * tokens * passes <= QUICK_DRAW else 19
 
 
 def one_by_one(drawn: Iterator[Null]) -> Iterator[list[Null]]:

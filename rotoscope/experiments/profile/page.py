@@ -251,10 +251,13 @@ def _angles(whole: pd.DataFrame, ids: list[int]) -> dict[str, Any]:
 
 
 def _null_bands(tables: dict[str, pd.DataFrame]) -> dict[float, dict[str, Any]]:
-    """For every frequency id, where 95 % of the null's planes lie (each the mean over prompts)."""
+    """For every frequency id, where 95 % of the planes of the null beside the scores lie (each the mean over prompts)."""
     table = tables.get("null_prompt_frequencies")
-    if table is None:
+    if table is None or table.empty:
         return {}
+    table = table[
+        table["null_name"] == table["null_name"].max()
+    ]  # the random one of two, as in `Profile.null_name`
     heads = table.groupby(["tau", "frequency_id", "draw", "layer", "head"])[SCORES].mean()
     spread = heads.groupby(["tau", "frequency_id"]).quantile(BAND).astype(float)
     found: dict[float, dict[str, Any]] = {}

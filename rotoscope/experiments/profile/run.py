@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rotoscope.errors import BlockError, ModelError, RotoscopeError, TaskError
+from rotoscope.errors import BlockError, ModelError, RotoscopeError, TaskError, TooLargeError
 from rotoscope.experiments.depths.swaps import paired_scores, staying_heads
 from rotoscope.experiments.known_heads import scores_of_heads, usual_prompts
 from rotoscope.experiments.profile.examples import examples
@@ -121,7 +121,7 @@ def _possible_nulls(subject: Subject, settings: ProfileSettings) -> tuple[list[s
         try:
             check_null(subject, name)
             nulls.append(name)
-        except ModelError as problem:
+        except (ModelError, TooLargeError) as problem:
             if len(settings.nulls) == 1:
                 raise
             refused.append(f"no {name} null: {problem}")

@@ -228,7 +228,7 @@ function summaryCard() {
       el("th", { scope: "row" }, term(row.statistic, row.meaning), strip({ value: row.value, low: row.low, high: row.high, nullLow: row.null_low, nullHigh: row.null_high, from, label })),
       el("td", {}, fixed(row.value) + (missing(row.low) ? "" : " [" + fixed(row.low) + ", " + fixed(row.high) + "]"), el("br"),
         el("span", { class: row.verdict === "beyond the null" ? "beyond" : "hint", title: row.reason || MEANINGS[row.verdict] || null }, row.verdict || ""),
-        row.null_name && row.null_name !== tab.null ? el("span", { class: "hint" }, ": " + NULL_WORDS[row.null_name]) : null,
+        row.null_name ? el("span", { class: "hint", "data-beside": row.null_name }, " (grey: " + row.null_name + ")") : null,
         missing(row.little_at_stake) ? null : [el("br"), el("span", { class: "hint" }, "of which little at stake " + fixed(row.little_at_stake))]));
   });
   const unsaid = [...new Set((now.statistics || []).map((row) => row.reason).filter((reason) => reason && reason !== "undefined"))];
@@ -240,7 +240,7 @@ function summaryCard() {
     ...pinList(), ...nextSteps(),
     el("h2", { class: "apart" }, "The model in figures"),
     rows.length ? el("table", { class: "measures", "aria-label": "Summary figures" }, el("tbody", {}, rows)) : el("p", { class: "hint" }, "The summary figures need scores per prompt, which this run does not have."),
-    rows.length ? el("p", { class: "hint" }, "Dot and line: value and 95 % interval over prompts, at τ = " + short(tauNow()) + (tab.null ? "; grey: where 95 % of further draws of " + NULL_WORDS[tab.null] + " would lie (" + now.statistics[0].null_draws + " drawn)" + (now.statistics.some((row) => row.null_name && row.null_name !== tab.null) ? ", or of the null that a row names." : ".") : ".")) : null,
+    rows.length ? el("p", { class: "hint" }, "Dot and line: value and 95 % interval over prompts, at τ = " + short(tauNow()) + (tab.null ? "; grey: where 95 % of further draws of the null named beside it would lie (" + now.statistics[0].null_draws + " drawn)." : ".")) : null,
     unsaid.length ? el("p", { class: "hint", id: "unsaid" }, unsaid.join("; ") + ".") : null,
   ];
 }
