@@ -19,7 +19,16 @@ from rotoscope.experiments.depths import writers as asking
 from rotoscope.experiments.depths.result import SwapDepths
 from rotoscope.experiments.depths.swaps import Swapping
 from rotoscope.experiments.depths.writers import Silenced, Writers, plan_gates, readers_of
-from rotoscope.experiments.depths.writers_result import ALL, LAYER, NONE, ONE, empty_writers, summarise_writers
+from rotoscope.experiments.depths.writers_result import (
+    ALL,
+    LAYER,
+    NONE,
+    ONE,
+    edges_of,
+    empty_writers,
+    summarise_writers,
+    too_few_sets,
+)
 from rotoscope.measures.batches import batches
 from rotoscope.models.interventions import gated
 from rotoscope.models.reader import HeadReader
@@ -75,13 +84,13 @@ def test_no_line_leads_from_heads_drawn_at_random() -> None:
     assert found.writer_graph().empty
 
 
-def test_what_differs_by_chance_is_no_line() -> None:
+def by_chance(seed: int, draws: int = 19) -> pd.DataFrame:
     """Positional heads whose effects are drawn as those of their controls are."""
-    dice = np.random.default_rng(0)
-    readers, heads, draws, prompts = range(20), range(4), range(5), range(4)
+    dice = np.random.default_rng(seed)
+    readers, heads, prompts = range(20), range(4), range(4)
     rows = [(reader, NONE, -1, -1, prompt, 1.0) for reader in readers for prompt in prompts]
     for reader, head in itertools.product(readers, heads):
-        own = [(head, -1), *((-1, draw) for draw in draws if head == 0)]
+        own = [(head, -1), *((-1, draw) for draw in range(draws) if head == 0)]
         for which, draw in own:
             losses = dice.normal(0.3, 0.1) + dice.normal(0, 0.05, len(prompts))
             rows += [
@@ -91,18 +100,39 @@ def test_what_differs_by_chance_is_no_line() -> None:
     table = pd.DataFrame(
         rows, columns=["reader_head", "condition", "head", "draw", "input_id", "positional_score"]
     )
-    table = table.assign(
+    return table.assign(
         reader_layer=9,
         layer=np.where(table["condition"] == NONE, -1, 3),
         silenced="3:0",
         symbolic_score=0.0,
         covered_share=1.0,
     )
-    run = SwapDepths(RunRecord("depths", {}), {"writers": table})
-    summary = run.writers_summary()
-    assert len(summary) == 80
-    assert summary["effect"].mean() == pytest.approx(0.15, abs=0.02)
-    assert run.writer_graph()["reader_head"].nunique() <= 0.05 * len(readers)
+
+
+def test_what_differs_by_chance_is_no_line() -> None:
+    """One family for all readers: a family for each of these twenty would draw four lines, and two."""
+    each, whole = [], []
+    for seed in (1, 2):
+        table = by_chance(seed)
+        run = SwapDepths(RunRecord("depths", {}), {"writers": table})
+        summary = run.writers_summary()
+        assert len(summary) == 80
+        assert set(summary["null_draws"]) == {19}
+        assert summary["effect"].mean() == pytest.approx(0.15, abs=0.02)
+        whole.append(len(run.writer_graph()))
+        each.append(sum(len(edges_of(summarise_writers(rows))) for _, rows in table.groupby("reader_head")))
+    assert whole == [0, 0]
+    assert each == [4, 2]
+
+
+def test_layers_of_few_heads_are_said_to_decide_nothing() -> None:
+    words = "no single head of layer 3 can be shown to write a place"
+    for draws, told in ((8, True), (19, False)):
+        run = SwapDepths(RunRecord("depths", {}), {"writers": by_chance(0, draws)})
+        assert too_few_sets(run.writers_summary()) == ([3] if told else [])
+    small = swap_depths()
+    said = SwapDepths(small.run, small.tables | {"writers": by_chance(0, 8)}).caveats()
+    assert any(words in caveat for caveat in said)
 
 
 def cut(model: Any, name: str, heads: Sequence[tuple[int, int]]) -> Any:

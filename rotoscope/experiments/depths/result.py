@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from rotoscope.experiments.depths.writers_result import NOBODY, edges_of, empty_writers, summarise_writers
+from rotoscope.experiments.depths.writers_result import (
+    NOBODY,
+    edges_of,
+    empty_writers,
+    summarise_writers,
+    too_few_sets,
+)
 from rotoscope.experiments.profile.caveats import NO_NULL, ONE_PROMPT, asked_again, at_their_layer
 from rotoscope.experiments.profile.screen import depths_screen
 from rotoscope.runs.result import NextStep, ScoredRun, SummaryTable, Table
@@ -25,6 +31,7 @@ from rotoscope.stats.aggregate import (
 )
 from rotoscope.stats.intervals import one_row_per_input
 from rotoscope.stats.statistics import Summary, class_words, statistics, summarise
+from rotoscope.stats.verdict import ENOUGH_DRAWS
 
 if TYPE_CHECKING:
     from rotoscope.terminal import Screen
@@ -220,7 +227,7 @@ class SwapDepths(ScoredRun):
         One row per (reader, condition): one head alone, those of a layer, or all below the depth at which the reader turns.
         `effect` is the mean of what the reader's positional score loses and its symbolic score gains with the prompt permuted:
         0 where nothing changes, one half where it no longer tells the two slots apart, 1 where it follows what was moved. The
-        verdict is that of `rotoscope.stats.verdicts`, over all conditions of a reader together.
+        verdict is that of `rotoscope.stats.verdicts`, over all readers and conditions together.
         """
         return self._writers
 
@@ -255,6 +262,13 @@ class SwapDepths(ScoredRun):
             )
         if "writers" in self.tables and not len(self.writers):
             sentences.append(NOBODY)
+        few_heads = too_few_sets(self._writers) if len(self.writers) else []
+        if few_heads:
+            layers = f"layer{'s' * (len(few_heads) > 1)} {', '.join(map(str, few_heads))}"
+            sentences.append(
+                f"no single head of {layers} can be shown to write a place: that takes {ENOUGH_DRAWS} other heads to silence in its "
+                "stead, and there are fewer"
+            )
         return sentences
 
     def __repr__(self) -> str:

@@ -54,8 +54,9 @@ class DepthsSettings(Settings):
     """How many carried heads are asked, those with most attention on the blocks first."""
     writer_swaps: int = 16
     """How many swaps of a prompt are run under every gate: the heaviest of the heads that are asked."""
-    controls: int = 5
-    """Random sets of as many heads of the same layers, beside every set of positional heads that is silenced."""
+    controls: int = 20
+    """Different random sets of as many heads of the same layers, beside every set of positional heads that is silenced. An edge
+    takes 19, so a single head is only ever shown to be a writer in a layer of 20 heads or more."""
 
     @classmethod
     def plain(cls, changes: dict[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from dataclasses import asdict
 from typing import Any
 
@@ -12,7 +12,7 @@ import pandas as pd
 from rotoscope.scores.classes import COVERED
 from rotoscope.stats.aggregate import SCORES
 from rotoscope.stats.intervals import mean_interval
-from rotoscope.stats.verdict import BEYOND, Figure, verdicts
+from rotoscope.stats.verdict import BEYOND, ENOUGH_DRAWS, Figure, verdicts
 
 NONE, ONE, LAYER, ALL = "none", "one", "layer", "all"
 READER = ["reader_layer", "reader_head"]
@@ -37,13 +37,19 @@ def summarise_writers(rows: pd.DataFrame) -> pd.DataFrame:
     """One row per reader and set of silenced positional heads: the effect, its interval, its controls and the verdict.
 
     `effect` is the mean of what the positional score loses and the symbolic score gains: 0 where nothing changes, one half
-    where a head no longer tells the two slots apart, 1 where one that stayed in place follows what was moved.
+    where a head no longer tells the two slots apart, 1 where one that stayed in place follows what was moved. All rows are one
+    family of verdicts, as they are one graph.
     """
-    tables = [_of_reader(group) for _, group in rows.groupby(READER, sort=True)]
-    tables = [table for table in tables if len(table)]
-    if not tables:
-        return pd.DataFrame(columns=[*READER, *WHERE, "silenced", "effect", "verdict"])
-    return pd.concat(tables, ignore_index=True)
+    summaries: list[dict[str, Any]] = []
+    figures: list[Figure] = []
+    for _, group in rows.groupby(READER, sort=True):
+        for summary, figure in _of_reader(group):
+            summaries.append(summary)
+            figures.append(figure)
+    if not summaries:
+        return pd.DataFrame(columns=[*READER, *WHERE, "silenced", "effect", "verdict", "null_draws"])
+    beside = pd.DataFrame([asdict(verdict) for verdict in verdicts(figures)])
+    return pd.concat([pd.DataFrame(summaries), beside], axis=1)
 
 
 def edges_of(summary: pd.DataFrame) -> pd.DataFrame:
@@ -54,12 +60,18 @@ def edges_of(summary: pd.DataFrame) -> pd.DataFrame:
     return edges.sort_values("effect", ascending=False, kind="stable").reset_index(drop=True)
 
 
-def _of_reader(rows: pd.DataFrame) -> pd.DataFrame:
-    """All conditions of one reader: one family of verdicts."""
+def too_few_sets(summary: pd.DataFrame) -> list[int]:
+    """Layers whose single heads cannot be shown to write a place: there are fewer than 19 others to compare them with."""
+    single = summary[(summary["condition"] == ONE) & (summary["null_draws"] < ENOUGH_DRAWS)]
+    return sorted(int(layer) for layer in single["layer"].unique())
+
+
+def _of_reader(rows: pd.DataFrame) -> Iterator[tuple[dict[str, Any], Figure]]:
+    """Every condition of one reader, and its effect beside those of its controls."""
     about = {name: int(rows[name].iloc[0]) for name in READER}
     rows = rows[rows["covered_share"] >= COVERED]
     if rows.empty:
-        return pd.DataFrame()
+        return
     keys = [*WHERE, "draw"]
     # One row per set of silenced heads, one column per input.
     stays, follows = (rows.groupby([*keys, "input_id"], sort=False)[score].mean().unstack() for score in SCORES)
@@ -68,7 +80,6 @@ def _of_reader(rows: pd.DataFrame) -> pd.DataFrame:
     [untouched] = leaning.index[condition == NONE]
     effects = leaning - leaning.loc[untouched]
     counts = rows.drop_duplicates(keys).set_index(keys)["silenced"].str.split().str.len()
-    summaries, figures = [], []
     for key in effects.index[(draw < 0) & (condition != NONE)]:
         effect = effects.loc[key].to_numpy(dtype=float)
         [low], [high] = mean_interval(effect[:, None], (-1.0, 1.0))
@@ -81,10 +92,8 @@ def _of_reader(rows: pd.DataFrame) -> pd.DataFrame:
         }
         measured = {"effect": effect.mean(), "low": low, "high": high, "prompts": len(effect)}
         position = dict(zip(WHERE, key, strict=False))
-        summaries.append(about | position | {"silenced": int(counts[key])} | scores | measured)
-        figures.append(Figure(float(effect.mean()), float(error), beside.mean(axis=1).tolist()))
-    beside = pd.DataFrame([asdict(verdict) for verdict in verdicts(figures)])
-    return pd.concat([pd.DataFrame(summaries), beside], axis=1)
+        summary = about | position | {"silenced": int(counts[key])} | scores | measured
+        yield summary, Figure(float(effect.mean()), float(error), beside.mean(axis=1).tolist())
 
 
 def writers_in_words(summary: pd.DataFrame) -> pd.DataFrame:
