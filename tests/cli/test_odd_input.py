@@ -155,9 +155,7 @@ def test_windows_that_hide_all_blocks(run, tmp_path: Path) -> None:
 
 
 def test_the_same_tau_twice_is_one_tau(run, tmp_path: Path) -> None:
-    code, _, problem = run(
-        "profile", "number", "--tau", 1e-4, 1e-2, 1e-4, *QUICK, "--out", tmp_path / "run"
-    )
+    code, _, problem = run("profile", "number", "--tau", 1e-4, 1e-2, 1e-4, *QUICK, "--out", tmp_path / "run")
     assert code == 0, problem
     assert rs.open(tmp_path / "run").taus == [1e-4, 1e-2]
 
