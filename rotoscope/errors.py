@@ -6,6 +6,8 @@ as one sentence and exits with code 2; library users catch `RotoscopeError`.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 __all__ = [
     "BlockError",
     "EndpointError",
@@ -58,3 +60,11 @@ class TooLargeError(RotoscopeError):
 
 class EndpointError(RotoscopeError):
     """A server that cannot be reached, refuses us or does not know what we ask for."""
+
+
+def pip_install(extra: str) -> str:
+    """The command that installs one of our extras: from the index, or from the checkout that is running."""
+    checkout = Path(__file__).parents[1]
+    if not (checkout / "pyproject.toml").is_file():
+        return f"pip install 'rotoscope[{extra}]'"
+    return f"pip install '{'.' if checkout == Path.cwd() else checkout}[{extra}]'"

@@ -39,9 +39,14 @@ class _Lines:
     """For logs: short work says nothing, long work where it stands now and then, and when it is done."""
 
     def __init__(
-        self, title: str, total: float | None, clock: Callable[[], float], write: Callable[[str], object]
+        self,
+        title: str,
+        total: float | None,
+        clock: Callable[[], float],
+        write: Callable[[str], object],
+        once: bool,
     ) -> None:
-        self.title, self.total, self.clock, self.write = title, total, clock, write
+        self.title, self.total, self.clock, self.write, self.once = title, total, clock, write, once
         self.done = 0.0
         self.began = clock()
         self.due = self.began + FIRST_S
@@ -55,7 +60,7 @@ class _Lines:
         self.done += amount
         now = self.clock()
         over = self.total is not None and self.done >= self.total
-        if self.done > 0 and (now >= self.due or (self.written and over)):
+        if self.done > 0 and not (self.once and self.written) and (now >= self.due or (self.written and over)):
             self.due, self.written = now + EVERY_S, True
             self.write(self.line(now))
 
@@ -82,15 +87,20 @@ def says_loading() -> Iterator[None]:
 
 @contextmanager
 def progress_bar(
-    title: str, total: float | None, show: bool | None = None, *, clock: Callable[[], float] = time.monotonic
+    title: str,
+    total: float | None,
+    show: bool | None = None,
+    *,
+    once: bool = False,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[Saying]:
-    """Progress on standard error: a bar where a person is looking, a line now and then elsewhere, nothing if `show`
-    is False. Without a `total`, nobody knows how much there is to do."""
+    """Progress on standard error: a bar where a person is looking, a line now and then elsewhere, or a single one (`once`),
+    nothing if `show` is False. Without a `total`, nobody knows how much there is to do."""
     if show is False:
         yield _Silent()
         return
     if not (show or sys.stderr.isatty()):
-        yield _Lines(title, total, clock, lambda line: print(line, end="", file=sys.stderr, flush=True))
+        yield _Lines(title, total, clock, lambda line: print(line, end="", file=sys.stderr, flush=True), once)
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn

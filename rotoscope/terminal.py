@@ -5,6 +5,7 @@ Where the output goes into a file or a pipe, sentences stay in one line, whateve
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import re
@@ -128,9 +129,9 @@ def _show_row(console: Console, columns: Sequence[Column], widths: list[int], ce
 
 def show_next(console: Console, *commands: Sequence[object]) -> None:
     """How every command ends: what to type next. A command that is longer than a line goes on after a backslash."""
-    say(console, "\nnext")
+    say(console, "")
     for command in commands:
-        lines = ["  rotoscope"]
+        lines = ["next: rotoscope"]
         for word in (shlex.quote(str(one)) for one in command):
             if not console.soft_wrap and len(lines[-1]) + len(word) + 3 > console.width:
                 lines.append("   ")
@@ -141,7 +142,7 @@ def show_next(console: Console, *commands: Sequence[object]) -> None:
 # Tables of results: whole ones, and short ones of which every row is a line.
 
 
-MOST_ROWS, FEW_ROWS = 24, 6
+MOST_ROWS, FEW_ROWS = 24, 8
 """Rows of a table that are shown whole, and of one in a summary."""
 LONGEST_CELL = 28
 """Signs of a cell in a summary."""
@@ -193,37 +194,52 @@ def _cell(value: object) -> str:
 
 @dataclass(frozen=True)
 class Grid:
-    """A small table of words: every row is one line, and columns that have no room are left out."""
+    """A small table of words: every row is one line, and columns that have no room stand below, beside the first again."""
 
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
     indent: int = 0
+    more: int = 0
+    """Rows that are left out."""
 
     @classmethod
     def of(cls, table: pd.DataFrame, rows: int = FEW_ROWS) -> Grid:
-        """The first rows of a table, rounded, with intervals beside their values."""
+        """The first rows of a table, rounded, with intervals beside their values, without columns that are empty.
+
+        How many rows there are beyond these is said below.
+        """
+        rows = len(table) if len(table) == rows + 1 else rows
         cells = {str(name): [_cell(value) for value in table[name].head(rows)] for name in table}
         for low in [name for name in cells if name.endswith("low")]:
             _with_interval(cells, low.removesuffix("low"))
-        short = {name: [_shortened(cell) for cell in column] for name, column in cells.items()}
-        return cls([name.replace("_", " ") for name in short], list(zip(*short.values(), strict=True)))
+        short = {name: [_shortened(cell) for cell in column] for name, column in cells.items() if any(column)}
+        return cls(
+            [name.replace("_", " ") for name in short],
+            list(zip(*short.values(), strict=True)),
+            more=max(0, len(table) - rows),
+        )
 
     def lines(self, width: int) -> list[str]:
         """The table in lines of at most so many signs."""
         columns = list(zip(self.header, *self.rows, strict=True))
-        sizes = [max(map(len, column)) for column in columns]
-        fits = 1
-        while fits < len(columns) and self.indent + sum(sizes[: fits + 1]) + GAP * fits <= width:
-            fits += 1
-        right = [
-            k > 0 and _is_number([cell for cell in column[1:] if cell]) for k, column in enumerate(columns)
+        padded = [
+            _padded(column, right=k > 0 and _is_number([cell for cell in column[1:] if cell]))
+            for k, column in enumerate(columns)
         ]
-        parts = [
-            [cell.rjust(size) if to_right else cell.ljust(size) for cell in column]
-            for column, size, to_right in zip(columns[:fits], sizes, right, strict=False)
-        ]
-        lines = [f"{' ' * self.indent}{(' ' * GAP).join(row).rstrip()}" for row in zip(*parts, strict=True)]
-        return [line for line in lines if line.strip()]
+        parts, part = [], padded[:1]
+        for column in padded[1:]:
+            if len(part) > 1 and self.indent + sum(len(one[0]) + GAP for one in part) + len(column[0]) > width:
+                parts.append(part)
+                part = padded[:1]
+            part.append(column)
+        lines = [(" " * GAP).join(row).rstrip() for part in [*parts, part] for row in zip(*part, strict=True)]
+        lines += [f"and {self.more} more rows"] if self.more else []
+        return [" " * self.indent + line for line in lines if line]
+
+
+def _padded(column: Sequence[str], *, right: bool) -> list[str]:
+    width = max(map(len, column))
+    return [cell.rjust(width) if right else cell.ljust(width) for cell in column]
 
 
 def _shortened(cell: str) -> str:
@@ -233,7 +249,10 @@ def _shortened(cell: str) -> str:
 # What a command shows when it is done, in about fifteen lines.
 
 
-MOST_CAVEATS = 2
+CAVEAT_LETTERS = 200
+"""Caveats are shown up to about so many letters, at least one of them; the others with --verbose."""
+NOT_ASKED = "not asked: "
+"""So begin sentences about what a run leaves open, with the flag that asks it; all of them are shown."""
 Lines = list["str | Grid"]
 """Sentences and small tables, one below the other."""
 
@@ -253,11 +272,15 @@ def show_screen(console: Console, screen: Screen, caveats: Sequence[str], *, ver
     for block in (screen.found, screen.against):
         show_block(console, block)
     say(console, "")
-    for caveat in caveats if verbose else caveats[:MOST_CAVEATS]:
-        say(console, f"careful: {caveat}", markup=False)
-    left_out = 0 if verbose else len(caveats) - MOST_CAVEATS
-    if left_out > 0:
-        say(console, f"careful: {left_out} more {'sentence' if left_out == 1 else 'sentences'} with --verbose")
+    for sentence in (caveat for caveat in caveats if NOT_ASKED in caveat):
+        say(console, sentence, markup=False)
+    caveats = [caveat for caveat in caveats if NOT_ASKED not in caveat]
+    letters = itertools.accumulate(map(len, caveats))
+    fit = len(caveats) if verbose else max(1, sum(total <= CAVEAT_LETTERS for total in letters))
+    begin = f"careful ({len(caveats) - fit} more with --verbose)" if fit < len(caveats) else "careful"
+    for caveat in caveats[:fit]:
+        say(console, f"{begin}: {caveat}", markup=False)
+        begin = "careful"
 
 
 def show_block(console: Console, block: Sequence[str | Grid]) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rotoscope.command import command
+from rotoscope.errors import pip_install
 from rotoscope.progress import says_loading
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ def doctor(
     run: Path | None = None,
     *,
     device: str | None = None,
+    verbose: bool = False,
 ) -> int:
     """Check this installation, or a run: is everything in its folder as it was written?
 
@@ -39,14 +41,21 @@ def doctor(
         A run folder to check instead.
     device
         Where to run the self-check: cpu, cuda, ... Default: a GPU where there is one.
+    verbose
+        Also say where every model file comes from, where it is, and its SHA-256.
     """
     with says_loading():
         from rotoscope.terminal import new_console, show_next
 
     console = new_console()
-    sound = _installation(console, device) if run is None else _run(console, run)
-    first = ["profile", "smollm2", "--pairs", 8, "--prompts", 4, "--out", "runs/first"]
-    show_next(console, ["report", run] if run is not None else first if sound else ["doctor"])
+    if run is not None:
+        sound = _run(console, run)
+        show_next(console, ["report", run] if sound else ["serve", run.parent])
+        return 0 if sound else 1
+    checked, sound = _installation(console, device, verbose)
+    sizes = ["--pairs", 8] if checked == "smollm2" else []
+    first = ["profile", checked, *sizes, "--prompts", 4, "--out", "runs/first"]
+    show_next(console, first if checked else ["profile", "number", "--device", "cpu", "--prompts", 4])
     return 0 if sound else 1
 
 
@@ -60,64 +69,93 @@ def _run(console: Console, folder: Path) -> bool:
     damage = record.damage(folder)
     for problem in damage:
         say(console, f"[red]damaged[/]: {escape(problem)}")
-    if not record.files:
+    if damage:
+        say(console, "make the run again: its command, with --overwrite")
+    elif not record.files:
         say(console, "this run has no checksums yet: it is not finished")
-    elif not damage:
+    else:
         say(console, f"{len(record.files)} files, all as they were written")
     return not damage
 
 
-def _installation(console: Console, device: str | None) -> bool:
+def _installation(console: Console, device: str | None, verbose: bool) -> tuple[str, bool]:
+    """The model that passed the self-check, empty where none did, and whether everything that is here works."""
     with says_loading():
         import torch
+
+    from rotoscope.models.weight_check import cache_folder
+    from rotoscope.models.zoo import local_file
+    from rotoscope.runs.record import versions
+    from rotoscope.terminal import say
+
+    say(console, ", ".join(f"{name} {version}" for name, version in versions().items()))
+    missing = [extra for extra, module in EXTRAS.items() if importlib.util.find_spec(module) is None]
+    say(console, f"extras installed: {', '.join(extra for extra in EXTRAS if extra not in missing) or 'none'}")
+    if missing:
+        say(console, f"extras not installed: {pip_install(','.join(missing))}", markup=False)
+    gpus = [torch.cuda.get_device_name(k) for k in range(torch.cuda.device_count())]
+    say(console, f"GPU: {', '.join(gpus) or 'none'}; CPU threads: {torch.get_num_threads()}")
+    say(console, f"cache: {cache_folder()}", markup=False)
+    _zoo(console, verbose)
+    names = ["number"] if local_file("smollm2") is None or "gguf" in missing else ["smollm2", "number"]
+    for k, name in enumerate(names):
+        if _self_check(console, name, device):
+            return name, k == 0
+    return "", False
+
+
+def _self_check(console: Console, name: str, device: str | None) -> bool:
+    """Whether what is read out of a model rebuilds its own attention."""
     from rich.markup import escape
 
     from rotoscope.errors import RotoscopeError
     from rotoscope.models.loading import load
     from rotoscope.models.reader import HeadReader
-    from rotoscope.models.weight_check import cache_folder
-    from rotoscope.runs.record import versions
     from rotoscope.terminal import say
 
-    say(console, ", ".join(f"{name} {version}" for name, version in versions().items()))
-    for extra, module in EXTRAS.items():
-        installed = importlib.util.find_spec(module) is not None
-        state = "installed" if installed else f"not installed (pip install 'rotoscope[{extra}]')"
-        say(console, f"extra {extra}: {state}", markup=False)
-    gpus = [torch.cuda.get_device_name(k) for k in range(torch.cuda.device_count())]
-    say(console, f"GPU: {', '.join(gpus) or 'none'}; CPU threads: {torch.get_num_threads()}")
-    say(console, f"cache: {cache_folder()}", markup=False)
-    _zoo(console)
-    name = "smollm2"
     try:
         with says_loading():
             reader = HeadReader(load(name, device=device).model)
-        say(
-            console,
-            f"self-check on {name}: [green]passed[/], {reader.layers} layers rebuilt after a permutation, "
-            f"largest difference {max(reader.proof):.1e}; queries and keys are read {reader.way}",
-        )
     except RotoscopeError as problem:
-        say(console, f"embedded model {name}: [red]failed[/]: {escape(str(problem))}")
+        say(console, f"self-check on {name}: [red]failed[/]: {escape(str(problem))}")
         return False
+    say(
+        console,
+        f"self-check on {name}: [green]passed[/], {reader.layers} layers rebuilt after a permutation, "
+        f"largest difference {max(reader.proof):.1e}; queries and keys are read {reader.way}",
+    )
     return True
 
 
-def _zoo(console: Console) -> None:
-    """Which models have short names, what their files are, and which of them are here."""
+def _zoo(console: Console, verbose: bool) -> None:
+    """Which models have short names, and which of them are here; with `verbose` their files."""
     from rotoscope.errors import ModelError
-    from rotoscope.models.zoo import FOLDER, OWN, ZOO, checked, local_file
-    from rotoscope.terminal import say
+    from rotoscope.models.zoo import FOLDER, OWN, ZOO, checked, local_file, missing_file
+    from rotoscope.terminal import Grid, say, show_block
 
-    say(console, f"models with short names; their files are looked for in the folder that {FOLDER} names:")
+    rows = [[name, "", "comes with rotoscope"] for name in OWN]
+    problems = []
     for name, model in ZOO.items():
         path = local_file(name)
+        state = "not here" if path is None else "here"
         try:
-            state = "not here" if path is None else f"here: {checked(name, path)}"
+            if path is not None:
+                checked(name, path)
         except ModelError as problem:
-            state = str(problem)
+            state = "damaged"
+            problems.append(str(problem))
+        rows.append([name, f"{model.size / 1e6:,.0f} MB", state])
+    show_block(
+        console,
+        [
+            Grid(["model", "size", ""], rows),
+            f"files are looked for in the folder that {FOLDER} names",
+            *problems,
+        ],
+    )
+    for name, model in ZOO.items() if verbose else ():
         origin = f"{model.hub}, {model.revision or 'no pinned revision'}"
-        say(console, f"  {name}: {model.size / 1e6:,.0f} MB, {model.licence}, {origin}", markup=False)
-        say(console, f"    {model.file}, SHA-256 {model.sha256}", markup=False)
-        say(console, f"    {state}", markup=False)
-    say(console, f"  {', '.join(OWN)}: trained by rotoscope itself, which brings them along", markup=False)
+        say(console, f"{name}: {model.licence}, {origin}", markup=False)
+        say(console, f"  {model.file}, SHA-256 {model.sha256}", markup=False)
+        say(console, f"  {local_file(name) or missing_file(name)}", markup=False)
+    say(console, "")

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rotoscope.command import Given, command
+from rotoscope.errors import pip_install
 from rotoscope.experiments.prompt_settings import PromptSettings
 from rotoscope.experiments.registry import Experiment, PromptChoice, experiments
 from rotoscope.progress import progress_bar, says_loading
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from rotoscope.models.loading import Subject
     from rotoscope.runs.result import SavedRun
     from rotoscope.tasks.prompt import Prompts
+    from rotoscope.terminal import Grid
 
 MODEL = """Parameters
 ----------
@@ -100,18 +102,18 @@ def end(
     *,
     then: Sequence[Sequence[object]] = (),
     parts: Mapping[Path, SavedRun] = MappingProxyType({}),
-    scores_shown: bool = False,
+    found: Sequence[str | Grid] | None = None,
 ) -> int:
     """How every command ends that makes a run: what came out, what to beware of, where it is, and what to type next.
 
     `parts` are further runs within the folder, by their own folders; their tables and sentences join those of the run.
-    With `scores_shown`, what came out stands on the screen already.
+    `found` is what is left to show of what came out, where some of it stands on the screen already.
     """
     with says_loading():
-        from rotoscope.terminal import new_console, show_next, show_place, show_screen, show_table
+        from rotoscope.terminal import new_console, say, show_next, show_place, show_screen, show_table
 
     console = new_console()
-    screen = replace(result.screen(), found=()) if scores_shown else result.screen()
+    screen = result.screen() if found is None else replace(result.screen(), found=found)
     for part in parts.values():
         details = [*screen.details, *part.screen().details]
         screen = replace(screen, against=[*screen.against, *part.sentences()], details=details)
@@ -120,17 +122,26 @@ def end(
     for title, make in screen.details if output.verbose else ():
         show_table(console, make(), title)
     for place, part in {**parts, folder: result}.items():
-        if output.figures:
+        if output.figures and can_draw():
             draw(part, place)
         page = write_page(part, place) if output.page else None
     proof = None if result.run.proof is None else result.run.proof.largest_difference
     show_place(console, folder, sorted(folder.rglob("*")), page, proof)
+    if output.figures and not can_draw():
+        say(console, f"no figures: they need {pip_install('figures')}", markup=False)
+    if output.page and page is None:
+        say(console, f"no page: it needs {pip_install('report')}", markup=False)
     steps = [list(step) for step in then]
     for words in (shlex.split(step.command)[1:] for step in result.next_steps()):
         steps.append([*words, "--out", f"{folder}-{words[0]}"])
     steps = steps or [["report", folder]]
     show_next(console, *(steps if output.verbose else steps[:1]))
     return 0
+
+
+def can_draw() -> bool:
+    """Whether the package that draws figures is installed."""
+    return importlib.util.find_spec("matplotlib") is not None
 
 
 def write_page(result: SavedRun, folder: Path) -> Path | None:

@@ -1,11 +1,11 @@
 """Results in, matplotlib figure out: the papers' figures."""
 
-from rotoscope.errors import RotoscopeError
+from rotoscope.errors import RotoscopeError, pip_install
 
 try:
     import matplotlib as matplotlib
 except ImportError as _missing:
-    raise RotoscopeError("figures need: pip install 'rotoscope[figures]'") from _missing
+    raise RotoscopeError(f"figures need: {pip_install('figures')}") from _missing
 
 from rotoscope.experiments.ask.figures import one_hop_accuracy as one_hop_accuracy
 from rotoscope.experiments.canonical.figures import canonical_accuracy as canonical_accuracy

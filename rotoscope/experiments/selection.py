@@ -27,7 +27,8 @@ def head_pairs(heads: Any) -> list[Head]:
     try:
         return [_head_pair(word) for word in words]
     except (TypeError, ValueError) as problem:
-        raise RotoscopeError(f"'{heads}': heads are written layer:head, as in 18:6,20:4") from problem
+        name = words[0] if isinstance(words, list) and len(words) == 1 else heads
+        raise RotoscopeError(f"'{name}': heads are written layer:head, as in 18:6,20:4") from problem
 
 
 def _head_pair(word: Any) -> Head:

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import torch
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from rotoscope.errors import RunError, TaskError
 from rotoscope.experiments.lengths.result import accuracy_row
@@ -23,7 +21,6 @@ from rotoscope.lab.result import Training
 from rotoscope.lab.settings import TrainSettings
 from rotoscope.models.checkpoints import find_checkpoints
 from rotoscope.plotting.palette import INK, SCORE_COLOURS
-from rotoscope.plotting.style import COLUMN_WIDTH, TEXT_WIDTH, caption, drawing_grid, plain_steps, top_legend
 from rotoscope.progress import progress_bar
 from rotoscope.runs.record import settings_hash
 from rotoscope.runs.result import SavedRun, SummaryTable, Table
@@ -31,6 +28,9 @@ from rotoscope.runs.run import Run
 from rotoscope.scores.classes import purity_classes
 from rotoscope.scores.exclusion_principle import exclusion
 from rotoscope.tasks.multihop_frames import MultiHops
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 FEWEST_SEEDS = 3
 """Trainings of each kind from which something is concluded."""
@@ -235,6 +235,17 @@ STYLES = ("-", "--", ":", "-.")
 
 def steered_accuracy(run: Steering) -> Figure:
     """Accuracy by length for each task and order of the letters: a point per seed, a line at their mean."""
+    from matplotlib.lines import Line2D
+
+    from rotoscope.plotting.style import (
+        COLUMN_WIDTH,
+        TEXT_WIDTH,
+        caption,
+        drawing_grid,
+        plain_steps,
+        top_legend,
+    )
+
     table = run.accuracy
     panels = table[["task", "order"]].drop_duplicates()
     tasks, orders = (list(dict.fromkeys(panels[name])) for name in ("task", "order"))

@@ -61,9 +61,11 @@ def reproduce(
     options: Any = {"out": folder, "device": place.device, "overwrite": place.overwrite}
     ledger = judge(which, cost, subject=model, one_hop=list(one_hop), **options)
     counts = ", ".join(f"{number} {verdict}" for verdict, number in ledger.counts().items())
-    claims = ledger.rows[["id", "verdict", "our_value"]].rename(columns={"our_value": "ours"})
-    show_screen(console, Screen([counts, Grid.of(claims, LISTED)]), ledger.run.warnings, verbose=place.verbose)
-    for row in ledger.rows.itertuples() if place.verbose or len(ledger.rows) == 1 else ():
+    in_full = place.verbose or len(ledger.rows) == 1
+    claims = ledger.rows[["id", "verdict", "paper", "place"]]
+    listed = [] if in_full else [Grid.of(claims.assign(paper=claims["paper"].str.upper()), LISTED)]
+    show_screen(console, Screen([counts, *listed]), ledger.run.warnings, verbose=place.verbose)
+    for row in ledger.rows.itertuples() if in_full else ():
         colour = TERMINAL_VERDICTS.get(row.verdict, "dim")
         say(console, f"[bold]{row.id}[/] [{colour}]{row.verdict}[/] [dim]{row.paper.upper()}, {row.place}[/]")
         for title, column in SHOWN.items():

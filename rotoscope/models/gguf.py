@@ -13,7 +13,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from rotoscope.errors import ModelError
+from rotoscope.errors import ModelError, pip_install
 from rotoscope.models.offloading import scratch_folder
 from rotoscope.models.sanitize import read_json, room_for_file
 from rotoscope.models.weight_check import cache_folder, check_complete, folded, same_random_numbers
@@ -72,7 +72,8 @@ def _convert(file: Path, folder: Path, *, allow_missing: bool) -> list[str]:
         import gguf  # noqa: F401 - transformers needs it, too
     except ImportError as missing:
         raise ModelError(
-            f"{file.name} is a GGUF file; reading it needs: pip install 'rotoscope[gguf]'"
+            f"{file.name} is a GGUF file; reading it needs: {pip_install('gguf')}. 'number' comes with rotoscope: "
+            'rs.load("number") works at once'
         ) from missing
     from transformers import AutoModelForCausalLM, AutoTokenizer
 

@@ -22,7 +22,7 @@ from rotoscope.models.offloading import accelerate_hushed, check_whole, moved_fi
 from rotoscope.models.rope import Rope, check_rotary, read_rope, rope_words, set_angles, set_rope
 from rotoscope.models.sanitize import clean_room, part_made_elsewhere, refuse_fetched, weight_files
 from rotoscope.models.subject import Subject as Subject
-from rotoscope.models.subject import plain_model
+from rotoscope.models.subject import model_pair, plain_model
 from rotoscope.models.weight_check import check_complete, folded, same_random_numbers
 from rotoscope.models.zoo import NAMES, ZOO, own_model, zoo_file
 
@@ -50,7 +50,7 @@ def load(
 
     `source` is a short name ("smollm2", "qwen2.5-coder-0.5b", "number"; `rotoscope doctor` lists all), a local folder
     (of a training run: its last checkpoint), a `.gguf` file, a hub id ("org/model", or "hf:org/model" where a folder
-    `org` is here, too; this one goes to the network), or what is already in memory: a model, a `(model, tokenizer)` pair or a `Subject`; of
+    `org` is here, too; this one goes to the network), or what is already in memory: a model, a `(model, tokenizer)` pair or a `Subject` (also in the place of the model of a pair); of
     nnsight's models, TransformerLens' bridges, and what `torch.compile` and data parallelism wrap, the model inside is
     taken. Only safetensors weights are read, and no code that comes with a model is run. `revision` is a branch, tag or
     commit of a hub id; "org/model@revision" says the same.
@@ -197,7 +197,9 @@ def _from_memory(source: Any, device: Device, dtype: torch.dtype | None, name: s
             return source
         _move(source.model, device, dtype)
         return replace(source, name=name or source.name)
-    holder, tokenizer = source if isinstance(source, tuple) else (source, None)
+    holder, tokenizer = model_pair(source) if isinstance(source, tuple | list) else (source, None)
+    if isinstance(holder, Subject | str | Path):
+        return replace(load(holder, device=device, dtype=dtype, name=name), tokenizer=tokenizer)
     model = plain_model(holder)
     if model is not holder and tokenizer is None:
         tokenizer = getattr(holder, "tokenizer", None)

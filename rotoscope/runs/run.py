@@ -34,6 +34,7 @@ from rotoscope.runs.files import (
 from rotoscope.runs.folder import LOG, PIECES, Place
 from rotoscope.runs.record import RunRecord, described_checksum, settings_hash
 from rotoscope.runs.result import SavedRun, Tables
+from rotoscope.settings import held
 
 
 class Journal:
@@ -133,7 +134,7 @@ class Run(Generic[R]):
     ) -> None:
         self.kind = kind
         self.record = RunRecord(kind.kind, json.loads(json.dumps(settings, default=str)), device=device)
-        self.folder = None if out is None else Path(out)
+        self.folder = held("out", Path | None, out)
         self.finished: R | None = None
         """The run itself where it was finished before, with these settings."""
         self.begun_details: dict[str, Any] = {}

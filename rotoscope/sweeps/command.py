@@ -59,7 +59,7 @@ def sweep(file: Path, *, settings: SweepSettings) -> int:
         caveats.append(f"{settings.table} is not written: no item is finished and has heads")
     show_screen(console, Screen([items, *([] if settings.dry_run else [grid])], failures), caveats)
     if settings.dry_run:
-        show_table(console, rows, "the items")
+        show_table(console, rows.dropna(axis="columns", how="all"), "the items")
         say(console, f"nothing is run; the folder would be {folder}", markup=False)
         show_next(console, ["sweep", file])
         return 0

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rotoscope.errors import RotoscopeError
+from rotoscope.errors import RotoscopeError, pip_install
 from rotoscope.progress import progress_bar
 from rotoscope.sweeps.items import Item
 from rotoscope.sweeps.local_pool import THREADS
@@ -158,5 +158,5 @@ def _library() -> Any:
     try:
         import ray
     except ImportError as missing:
-        raise RotoscopeError("--on ray needs: pip install 'rotoscope[ray]'") from missing
+        raise RotoscopeError(f"--on ray needs: {pip_install('ray')}") from missing
     return ray

@@ -11,8 +11,11 @@ which either kind of head can solve, has a file of its own (`either_way`).
 
 from __future__ import annotations
 
+import functools
+import numbers
 import re
 from collections.abc import Callable, Sequence
+from typing import ParamSpec
 
 import torch
 
@@ -23,7 +26,26 @@ from rotoscope.tasks.multihop_frames import MultiHop as MultiHop
 from rotoscope.tasks.multihop_frames import MultiHops as MultiHops
 from rotoscope.tasks.multihop_frames import either, frame_of, kinds_of, letters_of
 
+P = ParamSpec("P")
 
+
+def without_subject(task: Callable[P, MultiHops]) -> Callable[P, MultiHops]:
+    """The same task, which says what to write where it is called with a subject, as the tasks of language models are."""
+
+    @functools.wraps(task)
+    def make(*args: P.args, **kwargs: P.kwargs) -> MultiHops:
+        if args and not isinstance(args[0], numbers.Integral):
+            name = task.__name__
+            raise TaskError(
+                f"rs.tasks.{name} needs no model, only a count: rs.tasks.{name}(count=16); for a language model there is "
+                f'rs.tasks.questions(subject, task="{name}")'
+            )
+        return task(*args, **kwargs)
+
+    return make
+
+
+@without_subject
 def number(
     count: int = 1000,
     *,
@@ -58,6 +80,7 @@ def number(
     return frame.samples("number", tokens, vocabulary, letters=letters)
 
 
+@without_subject
 def letter(
     count: int = 1000,
     *,

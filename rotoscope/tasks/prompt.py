@@ -7,7 +7,7 @@ every number is a hash of (seed, row, stream, column), and no generator is passe
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, overload
 
@@ -147,14 +147,21 @@ class Encoded:
 
 
 def tokenizer_of(subject: Any) -> Any:
-    """Tasks take a subject or a bare tokenizer."""
+    """Tasks take a subject, a pair (model, tokenizer) or a bare tokenizer."""
+    if isinstance(subject, tuple | list) and len(subject) == 2:
+        subject = subject[1]
     tokenizer = getattr(subject, "tokenizer", subject)
-    if tokenizer is None:
+    if not hasattr(tokenizer, "get_vocab"):
+        name = getattr(subject, "name", None) or f"a {type(subject).__name__}"
         raise TaskError(
-            f"{getattr(subject, 'name', 'the model')} has no tokenizer, and this task is made of words; load the model with "
+            f"{name} has no tokenizer, and this task is made of words; load the model with "
             "one, (model, tokenizer), or give token ids: rotoscope.tasks.from_tokens"
         )
     return tokenizer
+
+
+MOST_OWN_WORDS = 1000
+"""A vocabulary of fewer words is that of a multi-hop task; language models have tens of thousands."""
 
 
 def tokenised(tokenizer: Any, text: str, **options: Any) -> Any:
@@ -163,6 +170,13 @@ def tokenised(tokenizer: Any, text: str, **options: Any) -> Any:
         return tokenizer(text, **options)
     except Exception as problem:  # tokenizers knows no other
         words = text if len(text) < 40 else f"{text[:40]} ..."
+        vocabulary = tokenizer.get_vocab()
+        task = next((task for task, word in (("number", "16"), ("letter", "aa")) if word in vocabulary), None)
+        if task is not None and len(vocabulary) < MOST_OWN_WORDS:
+            raise TaskError(
+                f"this model knows only the {len(vocabulary)} words of the {task} task, and not {words!r}: show it "
+                f"rs.tasks.{task}(count=16), or rs.tasks.repeats(subject)"
+            ) from problem
         raise TaskError(f"the model's tokenizer has no tokens for {words!r} ({problem})") from problem
 
 
@@ -202,13 +216,15 @@ def spans_of(encoded: Encoded, pieces: Sequence[tuple[int, int]]) -> list[tuple[
 def from_tokens(
     tokens: Any, blocks: Sequence[Sequence[int]] | Blocks | None = None, answers: Sequence[int] | None = None
 ) -> Prompts:
-    """Token ids [prompts, n], a list, an array or a tensor: scored at the last position.
+    """Token ids [prompts, n], a list, an array, a tensor or what a tokenizer returns: scored at the last position.
 
     All token swaps are scored unless `blocks` are given; `answers` are the expected next tokens.
     """
+    if isinstance(tokens, Mapping):
+        tokens = _unpadded(tokens)
     try:
         ids = torch.as_tensor(tokens)
-    except (TypeError, ValueError) as problem:
+    except (TypeError, ValueError, RuntimeError) as problem:
         raise TaskError(
             f"tokens must be whole numbers [prompts, n], rows of one length ({problem})"
         ) from problem
@@ -228,3 +244,18 @@ def from_tokens(
         for k, row in enumerate(ids.tolist())
     )
     return Prompts("tokens", items, {"prompts": len(items), "tokens": n})
+
+
+def _unpadded(encoding: Mapping[str, Any]) -> Any:
+    """The ids in what a tokenizer returns; rows that were padded to one length are refused."""
+    if "input_ids" not in encoding:
+        raise TaskError(
+            f"a dictionary of tokens has 'input_ids', found {', '.join(map(repr, encoding)) or 'none'}"
+        )
+    mask = encoding.get("attention_mask", [])
+    rows = [mask] if len(mask) and not hasattr(mask[0], "__len__") else mask
+    if not all(all(row) for row in rows):
+        raise TaskError(
+            "the rows of tokens are padded to one length: give the texts themselves, with the tokenizer"
+        )
+    return encoding["input_ids"]

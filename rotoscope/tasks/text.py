@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any, Literal
 
@@ -34,9 +34,11 @@ def text(
     come next.
     """
     tokenizer = tokenizer_of(subject)
-    several = [texts] if isinstance(texts, str) else list(texts)
+    several = list(texts) if isinstance(texts, list | tuple) else [texts]
     items = []
     for passage in several:
+        if not isinstance(passage, str):
+            raise TaskError(f"a text is expected, found {passage!r}")
         if not passage.strip():
             raise TaskError("an empty text has nothing to swap")
         encoded = encode(tokenizer, passage, start=tokenizer.bos_token_id is not None)
@@ -44,6 +46,10 @@ def text(
         try:
             spans = Blocks.of(_spans(encoded, passage, blocks, unit, query), query, equal=equal_length)
         except BlockError as problem:
+            if blocks == "token":
+                raise BlockError(
+                    f"a text of {query + 1} tokens: a swap needs two before the last one; give a longer text"
+                ) from problem
             raise BlockError(f"text of {query + 1} tokens cut by {blocks!r}: {problem}") from problem
         items.append(
             Prompt(
@@ -66,6 +72,7 @@ def _spans(encoded: Encoded, text: str, cut: Cut, unit: str, query: int) -> list
             raise TaskError(f"a block needs at least one token, found {cut}")
         return [(t, t + cut) for t in range(first, query - cut + 1, cut)]
     if cut == "token":
+        first = first if query - first > 1 else 0  # a text of two tokens is swapped with the start token
         return [(t, t + 1) for t in range(first, query)]
     if isinstance(cut, str):
         ends = {"sentence": r"(?<=[.!?])\s+", "line": r"\n+"}
@@ -77,6 +84,31 @@ def _spans(encoded: Encoded, text: str, cut: Cut, unit: str, query: int) -> list
         pieces = [(a, b) for a, b in itertools.pairwise(borders) if text[a:b].strip()]
         return [span for span in spans_of(encoded, pieces) if span[1] <= query]
     return spans_of(encoded, list(cut)) if unit == "character" else [(int(a), int(b)) for a, b in cut]
+
+
+def is_chat(value: Any) -> bool:
+    """Whether these are turns of a chat, {"role": ..., "content": ...}, or several such chats."""
+    turns = value[0] if isinstance(value, list | tuple) and value else value
+    turns = turns[0] if isinstance(turns, list | tuple) and turns else turns
+    return isinstance(turns, Mapping) and "role" in turns
+
+
+def chats(subject: Any, turns: Any) -> Prompts:
+    """A chat or several in the tokenizer's template: all tokens but the first are swapped, up to where the answer begins."""
+    tokenizer, several = tokenizer_of(subject), [turns] if isinstance(turns[0], Mapping) else turns
+    if getattr(tokenizer, "chat_template", None) is None:
+        raise TaskError("this tokenizer has no chat template; give the text itself instead of a chat")
+    items = []
+    for chat in several:
+        try:
+            text = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+        except Exception as problem:  # a template may raise anything
+            raise TaskError(f"the tokenizer's template refuses this chat ({problem})") from problem
+        ids = encode(tokenizer, text).ids
+        query = len(ids) - 1
+        blocks = Blocks.of([(t, t + 1) for t in range(1, query)], query)
+        items.append(Prompt(ids, (query,), (None,), blocks, text=text))
+    return Prompts("text", tuple(items), {"texts": len(items), "blocks": "token", "prefix": "chat"})
 
 
 # Stretches of a long text, for what a model loses over many tokens: your own text, or the manual that comes with Python.

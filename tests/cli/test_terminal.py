@@ -11,6 +11,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import chdir
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -21,8 +23,19 @@ from rotoscope.cli import app as make_app
 from rotoscope.cli import commands, main
 from rotoscope.experiments.commands import save_figures
 from rotoscope.experiments.profile import run as profiling
+from rotoscope.experiments.profile.screen import SHOWN, null_lines, unstable_line
 from rotoscope.progress import progress_bar, says_loading
-from rotoscope.terminal import MOST_ROWS, Grid, as_flags, in_lines, new_console, show_next, show_table
+from rotoscope.terminal import (
+    MOST_ROWS,
+    Grid,
+    Screen,
+    as_flags,
+    in_lines,
+    new_console,
+    show_next,
+    show_screen,
+    show_table,
+)
 from tests.cli import world as lines
 from tests.cli.world import Outcome, World, with_flags
 
@@ -79,8 +92,10 @@ def at(width: int, name: str, world: World, patch: pytest.MonkeyPatch, *, longer
 
 def typed_next(told: str) -> list[list[str]]:
     """The commands that an output ends with."""
-    _, _, last = told.rpartition("\nnext\n")
-    return [shlex.split(command) for command in last.replace("\\\n", "").strip().splitlines()]
+    _, _, last = f"\n{told}".partition("\nnext: ")
+    return [
+        shlex.split(command.removeprefix("next: ")) for command in last.replace("\\\n", "").strip().splitlines()
+    ]
 
 
 def parses(words: list[str]) -> bool:
@@ -90,7 +105,7 @@ def parses(words: list[str]) -> bool:
     return name == "rotoscope" and command is COMMANDS[arguments[0]] and not unknown
 
 
-MOST_LINES = 30
+MOST_LINES = 26
 """Of what a command says when it is done: about fifteen, and what wraps."""
 
 
@@ -102,7 +117,7 @@ def test_a_longer_run_is_short_to_read(name: str, world: World, monkeypatch: pyt
 
 @pytest.mark.parametrize("name", LINES)
 def test_a_command_is_short_to_read(name: str, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    check_screen(at(80, name, world, monkeypatch, longer=False).told, 60 if name == "doctor" else MOST_LINES)
+    check_screen(at(80, name, world, monkeypatch, longer=False).told)
 
 
 def check_screen(told: str, most_lines: int = MOST_LINES) -> None:
@@ -163,9 +178,9 @@ def test_a_command_that_is_longer_than_a_line_can_be_pasted() -> None:
         "a folder with spaces/model",
         *as_flags({"pairs": 8, "at": (0, "own"), "known": True, "page": False}),
     ]
-    show_next(Console(file=told, width=40), words)
-    assert max(len(line) for line in told.getvalue().splitlines()) <= 40
-    assert told.getvalue().count(" \\\n") == 3
+    show_next(Console(file=told, width=44), words)
+    assert max(len(line) for line in told.getvalue().splitlines()) <= 44
+    assert told.getvalue().count(" \\\n") == 2
     expected = ["rotoscope", *words[:2], "--pairs", "8", "--at", "0", "own", "--known", "--no-page"]
     assert typed_next(f"\n{told.getvalue()}") == [expected]
 
@@ -182,7 +197,7 @@ def test_a_long_table_is_cut() -> None:
     assert lines[-1] == f"{MOST_ROWS} of 100 rows; the page has more"
 
 
-def test_a_small_table_has_a_line_per_row_and_no_column_that_does_not_fit() -> None:
+def test_a_small_table_has_a_line_per_row_and_leaves_nothing_out_silently() -> None:
     table = pd.DataFrame(
         {"head": ["1:0", "1:1"], "score": [0.5, 0.25], "why": "so many words that nobody reads them"}
     )
@@ -191,7 +206,14 @@ def test_a_small_table_has_a_line_per_row_and_no_column_that_does_not_fit() -> N
         "1:0    0.50  so many words that nobody r…",
         "1:1    0.25  so many words that nobody r…",
     ]
-    assert Grid.of(table, 1).lines(20) == ["head  score", "1:0    0.50"]
+    assert Grid.of(table[["head", "score"]].assign(empty=None)).lines(20) == Grid.of(
+        table[["head", "score"]]
+    ).lines(20)
+    narrow = Grid(["head", "score", "of"], [["1:0", "0.50", "all"]])
+    assert narrow.lines(11) == ["head  score", "1:0    0.50", "head  of", "1:0   all"]
+    many = pd.DataFrame({"head": range(9)})
+    assert Grid.of(many, 6).lines(80)[-1] == "and 3 more rows"
+    assert Grid.of(many, 8).lines(80)[-1] == "8"
 
 
 def test_columns_that_do_not_fit_stand_below() -> None:
@@ -263,8 +285,9 @@ def test_complaints_on_a_terminal_end_lines_between_words(monkeypatch: pytest.Mo
     assert " ".join(lines) == "rotoscope: --null-draws means nothing without a null"
 
 
+@pytest.mark.parametrize("swaps", [[], ["--input-swaps", "2"]])
 def test_scores_stand_on_the_screen_before_a_null_is_drawn(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    swaps: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     shown: list[str] = []
     draw = profiling.null_passes
@@ -274,7 +297,18 @@ def test_scores_stand_on_the_screen_before_a_null_is_drawn(
         draw(*passed)
 
     monkeypatch.setattr(profiling, "null_passes", drawn)
-    words = ["profile", "number", "--prompts", "2", "--null", "gaussian", "--null-draws", "2", "--no-page"]
+    words = [
+        "profile",
+        "number",
+        "--prompts",
+        "2",
+        "--null",
+        "gaussian",
+        "--null-draws",
+        "2",
+        "--no-page",
+        *swaps,
+    ]
     with pytest.raises(SystemExit):
         main([*words, "--out", str(tmp_path / "run")])
     first, rest = shown[0], capsys.readouterr().out
@@ -282,6 +316,60 @@ def test_scores_stand_on_the_screen_before_a_null_is_drawn(
     assert "against" not in first
     assert "against" in rest
     assert "most attention at stake" not in rest
+    assert ("with the words of the prompt itself swapped" in rest) == bool(swaps)
+    assert ("not asked: do symbolic heads follow the word in the prompt?" in rest) == (not swaps)
+    assert len([line for line in (first + rest).splitlines() if line]) <= (17 if swaps else 16)
     with pytest.raises(SystemExit):  # a finished run shows all of it at once
         main([*words, "--out", str(tmp_path / "run")])
     assert "most attention at stake" in capsys.readouterr().out
+
+
+VERDICTS = ["as in the null", "beyond the null", "undecided"]
+
+
+def test_verdicts_stand_in_full_beside_two_nulls_at_80_columns() -> None:
+    rows = [
+        {"statistic": name, "value": -0.99, "p_value": 0.4, "verdict": verdict, "null_draws": 39}
+        | {f"{null}_{end}": -1.0 for null in ("random", "gaussian") for end in ("low", "high")}
+        for name, verdict in zip(SHOWN, VERDICTS, strict=False)
+    ]
+    [grid] = null_lines("random", pd.DataFrame(rows))
+    header, *lines = grid.lines(80)
+    assert header.split() == ["against", "39", "draws", "model", "random", "Gaussian", "p"]
+    assert [line[line.index("0.40") + 4 :].strip() for line in lines] == VERDICTS
+
+
+def test_how_many_prompts_to_use_where_classes_are_unstable() -> None:
+    def line(task: str, prompts: int) -> list[str]:
+        run = SimpleNamespace(settings={"task": task, "prompts": prompts})
+        heads = pd.DataFrame({"stable": [True, False, False]})
+        return unstable_line(SimpleNamespace(run=run, at=lambda: heads))
+
+    assert line("recall", 6) == ["2 of them unstable over prompts: use --prompts 16"]
+    assert line("recall", 16) == ["2 of them unstable over prompts: use --prompts 32"]
+    assert line("text", 2) == ["2 of them unstable over prompts"]
+
+
+def test_caveats_that_have_no_room_are_counted() -> None:
+    told = io.StringIO()
+    console = Console(file=told, width=80, soft_wrap=True)
+    show_screen(console, Screen(), ["a" * 150, "not asked: why?   --why", "b" * 100, "c"])
+    assert told.getvalue().split("\n")[1:3] == [
+        "not asked: why?   --why",
+        f"careful (2 more with --verbose): {'a' * 150}",
+    ]
+    assert "careful: b" not in told.getvalue()
+
+
+def test_a_gates_table_shows_what_its_title_says(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = at(80, "gate", world, monkeypatch, longer=False).told
+    [header] = [line for line in told.splitlines() if line.startswith("condition")]
+    assert header.split()[-2:] == ["loss", "accuracy"]
+
+
+def test_a_single_line_of_progress_where_nobody_looks(capsys: pytest.CaptureFixture) -> None:
+    times = iter([0.0, 11.0, 60.0, 120.0])
+    with progress_bar("drawing nulls", 3, once=True, clock=lambda: next(times)) as bar:
+        for _ in range(3):
+            bar.advance()
+    assert capsys.readouterr().err == "drawing nulls: 1/3 (33%), 0:00:22 left\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -31,9 +32,10 @@ from rotoscope.experiments.profile.plane import density, plane
 from rotoscope.models.reader import HeadReader
 from rotoscope.plotting import style
 from rotoscope.plotting.palette import CLASS_COLOURS, MIXED_EDGE, NULL, POSITIONAL, QUERY, SYMBOLIC
-from rotoscope.plotting.style import save
+from rotoscope.plotting.style import COLUMN_WIDTH, save
 from tests.disk import full_disk
 from tests.figures.drawn import bars, footer, image, line, names, points, ticks
+from tests.figures.legible import faults
 from tests.tiny_models import tiny, tokens
 
 SCORES = ["positional_score", "symbolic_score"]
@@ -141,7 +143,7 @@ def test_vector_and_pixels(found: rs.Profile, tmp_path: Path, fine_pictures: Non
 
 def test_formats_and_no_footer(found: rs.Profile, tmp_path: Path) -> None:
     """Text stays text in SVG, so that what is and is not written can be read there."""
-    figure = plane(found)
+    figure = plane(found, width=COLUMN_WIDTH)
     height = figure.get_figheight()
     files = save(figure, tmp_path / "with", formats=("svg", "pdf"))
     assert [file.name for file in files] == ["with.svg", "with.pdf"]
@@ -369,3 +371,48 @@ def test_figures_are_drawn_into_axes_of_ones_own(name: str, panels: int, full: r
     assert [bool(ax.collections or ax.images or ax.lines) for ax in axes] == [k < panels for k in range(3)]
     with pytest.raises(RotoscopeError, match=f"this figure has {panels} panel"):
         getattr(rs.figures, name)(full, ax=[axes[0]] * (panels + 1))
+
+
+HEADS = {"this one": (1, 2), "that one": (0, 3)}
+
+
+@pytest.mark.parametrize(
+    ("name", "panels", "given"),
+    [("swap_traces", 3, ()), ("vectors", 6, ()), ("frequency_profiles", 2, (HEADS,)), ("frequency_norms", 2, (HEADS,)),
+     ("head_paths", 2, (HEADS,)), ("frequency_grid", 1, ())],
+)  # fmt: skip
+def test_other_figures_of_a_profile_are_drawn_into_axes_of_ones_own(
+    name: str, panels: int, given: tuple[Any, ...], full: rs.Profile
+) -> None:
+    figure = Figure()
+    axes = figure.subplots(1, panels, squeeze=False)[0]
+    assert getattr(rs.figures, name)(full, *given, ax=axes) is figure
+    assert all(ax.has_data() for ax in axes)
+    assert not figure.legends
+    assert not figure.texts
+
+
+def test_what_was_measured_stands_under_medians_by_depth(full: rs.Profile) -> None:
+    for draw in (rs.figures.depth, rs.figures.frequency_summary):
+        assert "3 prompts" in footer(draw(full))
+
+
+def test_the_legend_stands_beside_the_plane_where_there_is_room(full: rs.Profile) -> None:
+    """And under it in a paper's column; in both nothing is cut."""
+    for width, is_beside in ((None, True), (COLUMN_WIDTH, False)):
+        figure = plane(full) if width is None else plane(full, width=width)
+        figure.draw_without_rendering()
+        [axes] = figure.axes
+        panel, legend = axes.get_window_extent(), axes.get_legend().get_window_extent()
+        assert (legend.x0 > panel.x1, legend.y1 < panel.y0) == (is_beside, not is_beside)
+        assert faults(figure) == []
+
+
+def test_commas_are_not_labelled(full: rs.Profile) -> None:
+    rows = full.traces
+    words = [" red", ",", " blue", ".", "\n", "2"]
+    rows = rows.assign(token=[words[position % len(words)] for position in rows["position"]])
+    figure = rs.figures.swap_traces(rs.Profile(full.run, {**full.tables, "traces": rows}))
+    labels = {label for axes in figure.axes for label in ticks(axes, "x").values()}
+    assert {"red", "blue", "2"} <= labels
+    assert not {",", "."} & labels

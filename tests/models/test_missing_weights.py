@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 
 import rotoscope as rs
 from rotoscope.errors import ModelError
+from rotoscope.experiments.profile.notebook import profile_html
 from tests.models.test_load import word_tokenizer
 from tests.tiny_gguf import write_gguf
 from tests.tiny_models import tiny, tokens
@@ -155,7 +156,7 @@ def test_whoever_means_it_gets_the_same_each_time_and_a_warning_in_every_output(
     assert first.warnings[0] in rs.open(tmp_path / "run").run.warnings
     profile.report(tmp_path / "run.html")
     assert "layers.1.mlp.up_proj" in (tmp_path / "run.html").read_text(encoding="utf-8")
-    assert "layers.1.mlp.up_proj" in profile._repr_html_()
+    assert "layers.1.mlp.up_proj" in profile_html(profile)
 
 
 def test_more_layers_than_tensors_are_not_even_tried(tmp_path: Path) -> None:

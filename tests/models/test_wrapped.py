@@ -140,5 +140,5 @@ def test_weights_that_are_not_there_yet() -> None:
 def test_another_librarys_model_of_no_transformers_class() -> None:
     with pytest.raises(ModelError, match="a Linear in memory has no transformers configuration"):
         rs.load(holding(LanguageModel, _module=torch.nn.Linear(2, 2)))
-    with pytest.raises(ModelError, match="a list in memory has no transformers configuration"):
+    with pytest.raises(ModelError, match=r"a pair \(model, tokenizer\), found 1 of them"):
         rs.load(["smollm2"])

@@ -15,7 +15,9 @@ import pytest
 
 import rotoscope as rs
 from benchmarks.page import synthetic
-from rotoscope.errors import RotoscopeError, RunError
+from rotoscope.errors import RotoscopeError, RunError, TooLargeError
+from rotoscope.experiments.profile import notebook
+from rotoscope.experiments.profile.notebook import profile_html
 from rotoscope.plotting import palette
 from rotoscope.report.page import render_page, write_report
 from rotoscope.report.payload import run_payload
@@ -178,7 +180,7 @@ def test_command_refuses_what_is_no_run(run: Any, tmp_path: Path, name: str) -> 
 
 
 def test_notebook_summary(profile: rs.Profile, other: rs.Profile) -> None:
-    shown = profile._repr_html_()
+    shown = profile_html(profile)
     parts = Parts(shown)
     assert not {"script", "img", "link", "iframe"} & {tag for tag, _ in parts.elements}
     assert "http" not in shown
@@ -189,7 +191,35 @@ def test_notebook_summary(profile: rs.Profile, other: rs.Profile) -> None:
     assert f"correlation of the two scores: {profile.summary().correlation:.2f}" in shown
     assert profile.run.warnings[0] in shown
     assert "no null" not in shown
-    assert "no null" in other._repr_html_()
+    assert "no null" in profile_html(other)
     named = replace(profile.run, subject=SubjectRecord(EVIL), warnings=[EVIL])
     evil = rs.Profile(named, profile.tables)
-    assert "<script" not in evil._repr_html_()
+    assert "<script" not in profile_html(evil)
+
+
+def test_a_notebook_shows_the_page_where_it_is_not_too_large(
+    profile: rs.Profile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the small plane, with how to get the page; `show` refuses unless more is asked for."""
+    page = profile._repr_html_()
+    assert [tag for tag, _ in Parts(page).elements] == ["iframe"]
+    assert len(page) < 3_000_000
+    with pytest.raises(
+        TooLargeError, match=r"more than 0\.1: profile\.show\(most_mb=None\) shows it all the same"
+    ):
+        profile.show(most_mb=0.1)
+    assert profile.show(most_mb=None)._repr_html_() == page
+    monkeypatch.setattr(notebook, "MOST_MB", 0.1)
+    small = profile._repr_html_()
+    assert small.startswith(profile_html(profile))
+    assert "profile.report(&quot;page.html&quot;) writes it to a file" in small
+
+
+def test_a_notebook_without_the_package_of_the_page(
+    profile: rs.Profile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(*_: object) -> None:
+        raise RotoscopeError("the page needs plotly")
+
+    monkeypatch.setattr(notebook, "notebook_frame", missing)
+    assert profile._repr_html_() == f"{profile_html(profile)}<p>the page needs plotly</p>"

@@ -24,7 +24,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
 
 import pandas as pd
 
-from rotoscope.errors import EndpointError
+from rotoscope.errors import EndpointError, pip_install
 from rotoscope.experiments.ask.result import OneHopRun, answer_row, answered_keys, answers_table, question_key
 from rotoscope.models.devices import CPU, check_memory
 from rotoscope.progress import Progress, progress_bar
@@ -219,7 +219,7 @@ def _client(endpoint: str, timeout: float) -> Any:
     try:
         import openai
     except ImportError as missing:
-        raise EndpointError("endpoints need: pip install 'rotoscope[api]'") from missing
+        raise EndpointError(f"endpoints need: {pip_install('api')}") from missing
     name = next((name for name in KEY_VARIABLES if os.environ.get(name, "").strip()), None)
     key = os.environ[name].strip() if name else NO_KEY
     if not (key.isascii() and key.isprintable()):

@@ -32,6 +32,7 @@ from rotoscope.plotting.style import (
     SMALLEST,
     TEXT_WIDTH,
     OneSquare,
+    beside,
     blank,
     caption,
     class_patches,
@@ -39,6 +40,7 @@ from rotoscope.plotting.style import (
     drawing,
     drawing_many,
     every,
+    legend_for,
     named_figures,
     shared_legend,
     token_text,
@@ -249,7 +251,7 @@ def _null_band(axes: Axes, run: SwapDepths, head: tuple[int, int], tau: float | 
         )
 
 
-def depth_ends(run: SwapDepths | Profile, tau: float | None = None) -> Figure:
+def depth_ends(run: SwapDepths | Profile, tau: float | None = None, ax: Any = None) -> Figure:
     """From the head's own layer to the prompt: where the pure symbolic heads stand when the prompt itself is permuted.
 
     Models with one head a layer show both ends layer by layer.
@@ -259,12 +261,15 @@ def depth_ends(run: SwapDepths | Profile, tau: float | None = None) -> Figure:
         raise RotoscopeError(
             "the prompt itself was not permuted: depths(..., at=0) or profile(..., input_swaps=64)"
         )
-    if heads["head"].max() == 0:
-        return caption(_ends_by_layer(run, heads, _null_ends(run, tau)), measured(run, tau))
-    return OneSquare().fit(caption(_ends_in_the_plane(run, heads, _null_ends(run, tau)), measured(run, tau)))
+    by_layer = heads["head"].max() == 0
+    figure = (_ends_by_layer if by_layer else _ends_in_the_plane)(run, heads, _null_ends(run, tau), ax)
+    if ax is not None:
+        return figure
+    figure = caption(figure, measured(run, tau))
+    return figure if by_layer else OneSquare(legend_beside=True).fit(figure)
 
 
-def _ends_in_the_plane(run: SwapDepths | Profile, heads: pd.DataFrame, null: pd.DataFrame) -> Figure:
+def _ends_in_the_plane(run: SwapDepths | Profile, heads: pd.DataFrame, null: pd.DataFrame, ax: Any) -> Figure:
     pure = heads[heads["head_class"].isin(["symbolic", "carried"])]
     tested = pure[pure[INPUT_SCORES[0]].notna()]
     kinds = [class_words(*pair) for pair in zip(tested["head_class"], tested["input_class"], strict=True)]
@@ -273,7 +278,7 @@ def _ends_in_the_plane(run: SwapDepths | Profile, heads: pd.DataFrame, null: pd.
         "symbolic": "symbolic, also in the prompt",
         "symbolic at its layer": "symbolic at their layer alone",
     }
-    with drawing(COLUMN_WIDTH, 6.0) as (figure, [axes]):
+    with drawing(COLUMN_WIDTH + OneSquare.BESIDE, 6.0, ax=ax) as (figure, [axes]):
         corners(axes, run.gamma)
         corner_words(axes, run.gamma, carried=True)
         permuted = null.dropna(subset=INPUT_SCORES)
@@ -308,13 +313,13 @@ def _ends_in_the_plane(run: SwapDepths | Profile, heads: pd.DataFrame, null: pd.
         axes.set_title(f"{token_text(run.name, 34)}\n{len(pure)} pure symbolic heads", loc="left")
         if len(tested) < len(pure):
             axes.scatter([], [], color=THIN, label=f"{len(pure) - len(tested)} without a verdict")
-        lines = "lines: from swaps at the head's own layer\nto the permuted prompt"
-        under(axes, title=lines, alignment="left")
+        lines = "lines: from swaps at the\nhead's own layer to the\npermuted prompt"
+        (beside if ax is None else under)(axes, title=lines, alignment="left")
     return figure
 
 
-def _ends_by_layer(run: SwapDepths | Profile, heads: pd.DataFrame, null: pd.DataFrame) -> Figure:
-    with drawing(TEXT_WIDTH, 3.0, 1, 2, sharey=True) as (figure, panels):
+def _ends_by_layer(run: SwapDepths | Profile, heads: pd.DataFrame, null: pd.DataFrame, ax: Any) -> Figure:
+    with drawing(TEXT_WIDTH, 3.0, 1, 2, ax=ax, sharey=True) as (figure, panels):
         for axes, scores, title in zip(
             panels, (SCORES, INPUT_SCORES), ("blocks swapped at its own layer", "prompt permuted"), strict=True
         ):
@@ -336,7 +341,7 @@ def _ends_by_layer(run: SwapDepths | Profile, heads: pd.DataFrame, null: pd.Data
             axes.set(xlabel="layer", ylim=(-0.04, 1.04))
             axes.set_title(title, loc="left")
         panels[0].set_ylabel(f"score, {run.name}")
-        shared_legend(figure, panels[0])
+        legend_for(figure, panels[0], own=ax is None)
     return figure
 
 

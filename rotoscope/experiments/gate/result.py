@@ -80,17 +80,10 @@ class Gating(SavedRun):
 
         details = [(table.title, table.make) for table in self.available_summaries()]
         if self.sweep:
-            columns = [
-                "condition",
-                "head_group",
-                "gated_heads",
-                "source",
-                "loss",
-                "loss_low",
-                "loss_high",
-                "accuracy",
-            ]
-            rows = self.summary[~self.summary["control"]]
+            rows = self.summary[~self.summary["control"]].rename(columns={"gated_heads": "heads"})
+            named = [name for name in ("head_group", "source") if rows[name].nunique() > 1]
+            columns = ["condition", *named, "heads"]
+            columns += [f"{measure}{end}" for measure in MEASURES for end in ("", "_low", "_high")]
             return Screen(
                 ["loss and accuracy, 95 % intervals over prompts", Grid.of(rows[columns])], details=details
             )

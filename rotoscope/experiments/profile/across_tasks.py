@@ -14,11 +14,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 
 from rotoscope.errors import RotoscopeError
 from rotoscope.experiments.profile.result import Profile
@@ -26,7 +25,6 @@ from rotoscope.experiments.profile.run import profile, subject_settings
 from rotoscope.experiments.profile.settings import ProfileSettings
 from rotoscope.models.loading import load
 from rotoscope.plotting.palette import AMBER, INK, NULL, ROSE, SKY, VIOLET
-from rotoscope.plotting.style import TEXT_WIDTH, caption, drawing, shared_legend
 from rotoscope.runs.result import SavedRun, SummaryTable, Table, Tables
 from rotoscope.runs.run import Run
 from rotoscope.shapes import Float
@@ -34,6 +32,9 @@ from rotoscope.stats.aggregate import HEAD, SCORES
 from rotoscope.stats.intervals import INTERVAL, one_row_per_input
 from rotoscope.stats.verdict import holm
 from rotoscope.tasks.prompt import Prompts
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 COMPONENTS = ("head", "task", "head x task", "prompt", "rest")
 
@@ -322,6 +323,8 @@ SCORE_NAMES = {"positional_score": "positional", "symbolic_score": "symbolic"}
 
 def task_agreement(run: Agreement) -> Figure:
     """Left, the share of heads with the same class on two tasks beside shuffled labels; right, variance by its source."""
+    from rotoscope.plotting.style import TEXT_WIDTH, caption, drawing, shared_legend
+
     pairs, components = run.pairs, run.components
     rows = range(len(pairs))
     with drawing(TEXT_WIDTH, 1.8 + 0.28 * max(4, len(pairs)), 1, 2) as (figure, (left, right)):

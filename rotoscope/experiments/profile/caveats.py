@@ -12,6 +12,7 @@ import pandas as pd
 from rotoscope.experiments.prompt_settings import OWN, PromptSettings
 from rotoscope.runs.result import NextStep
 from rotoscope.stats.verdict import ENOUGH_DRAWS
+from rotoscope.terminal import NOT_ASKED
 
 if TYPE_CHECKING:
     from rotoscope.experiments.profile.result import Profile
@@ -94,11 +95,7 @@ def at_their_layer(heads: pd.DataFrame, how: str) -> Iterator[str]:
     """Symbolic heads whose symbols may be places. In layer 0 there is nothing below that could have written one."""
     symbolic = int(((heads["head_class"] == "symbolic") & (heads["layer"] > 0)).sum())
     if symbolic and "input_class" not in heads:
-        who = "the symbolic head follows" if symbolic == 1 else f"the {symbolic} symbolic heads follow"
-        yield (
-            f"whether {who} the symbol or a place that earlier layers wrote is not known: nothing was measured with the prompt "
-            f"permuted ({how})"
-        )
+        yield f"{NOT_ASKED}do symbolic heads follow the word in the prompt?   {how}"
 
 
 def _unstable(heads: pd.DataFrame) -> Iterator[str]:

@@ -50,7 +50,7 @@ def profile(
     subject, shown = load_with_prompts(model, prompts, loading, output, PromptChoice())
     with says_loading():
         from rotoscope.experiments.profile.run import profile as score
-        from rotoscope.experiments.profile.screen import score_lines
+        from rotoscope.experiments.profile.screen import permuted_lines, score_lines
         from rotoscope.terminal import new_console, show_block
 
     folder = output.folder(Path(model).stem, shown.task)
@@ -61,10 +61,10 @@ def profile(
         show_block(new_console(), score_lines(scored))
         printed.append(scored)
 
-    # Classes may still change where the prompts themselves are permuted afterwards.
-    place |= {} if chosen.input_swaps else {"on_scores": show_scores}
-    result = score(subject, shown, chosen, seed=prompts.get("seed", PromptSettings.seed), **place)
-    return end(result, folder, output, scores_shown=bool(printed))
+    seed = prompts.get("seed", PromptSettings.seed)
+    result = score(subject, shown, chosen, seed=seed, on_scores=show_scores, **place)
+    changed = permuted_lines(result) if chosen.input_swaps else []
+    return end(result, folder, output, found=changed if printed else None)
 
 
 def _several(

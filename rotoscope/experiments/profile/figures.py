@@ -28,12 +28,12 @@ from rotoscope.plotting.style import (
     SMALLEST,
     TEXT_WIDTH,
     around_origin,
+    beside,
     blank,
     caption,
     class_patches,
     colour_map,
     drawing,
-    drawing_grid,
     every,
     median_band,
     named_figures,
@@ -47,20 +47,20 @@ from rotoscope.plotting.style import (
 def depth(profile: Profile, tau: float | None = None, ax: Any = None) -> Figure:
     """Median and middle half of both scores per layer; grey: the null."""
     with drawing(TEXT_WIDTH, 3.0, 1, 2, ax=ax, sharey=True) as (figure, axes):
-        for ax, (score, hue) in zip(axes, SCORE_COLOURS.items(), strict=True):
+        for panel, (score, hue) in zip(axes, SCORE_COLOURS.items(), strict=True):
             if profile.null_name is not None:
                 median_band(
-                    ax, profile.nulls_at(tau), "layer", f"{score}_score", NULL, f"{profile.null_name} null"
+                    panel, profile.nulls_at(tau), "layer", f"{score}_score", NULL, f"{profile.null_name} null"
                 )
-            median_band(ax, profile.at(tau), "layer", f"{score}_score", hue, profile.name)
-            ax.set(xlabel="layer", ylim=(-0.02, 1.02))
-            ax.set_title(f"{score} score", loc="left")
-            under(ax, ncols=2)
+            median_band(panel, profile.at(tau), "layer", f"{score}_score", hue, profile.name)
+            panel.set(xlabel="layer", ylim=(-0.02, 1.02))
+            panel.set_title(f"{score} score", loc="left")
+            under(panel, ncols=2)
         axes[0].set_ylabel("median over heads, middle half")
     return figure if ax is not None else caption(figure, measured(profile, tau))
 
 
-def by_position(profile: Profile, bins: int = 8) -> Figure:
+def by_position(profile: Profile, bins: int = 8, ax: Any = None) -> Figure:
     """Accuracy and likelihood of the answer by where the asked fact stands, beside the attention it gets."""
     table = profile.by_position(bins)
     error = (table["accuracy"] * (1 - table["accuracy"]) / table["answers"]) ** 0.5
@@ -69,13 +69,15 @@ def by_position(profile: Profile, bins: int = 8) -> Figure:
         ("log-likelihood of the answer", table["log_likelihood"], table["log_likelihood_sem"]),
         ("attention on the fact", table["asked_attention"], table["asked_attention_sem"]),
     )
-    with drawing(TEXT_WIDTH, 2.6, 1, 3) as (figure, axes):
-        for ax, (title, values, bars) in zip(axes, panels, strict=True):
-            ax.errorbar(table["place"], values, yerr=bars, color=INK, marker="o", ms=4, capsize=2)
-            ax.set(xlabel="place of the fact\n(0 first, 1 last)", xlim=(0, 1))
-            ax.set_title(title, loc="left")
+    with drawing(TEXT_WIDTH, 2.6, 1, 3, ax=ax) as (figure, axes):
+        for panel, (title, values, bars) in zip(axes, panels, strict=True):
+            panel.errorbar(table["place"], values, yerr=bars, color=INK, marker="o", ms=4, capsize=2)
+            panel.set(xlabel="place of the fact\n(0 first, 1 last)", xlim=(0, 1))
+            panel.set_title(title, loc="left")
             if title != "log-likelihood of the answer":
-                ax.set_ylim(bottom=0)
+                panel.set_ylim(bottom=0)
+    if ax is not None:
+        return figure
     return caption(figure, measured(profile) + "; bars: standard error over prompts")
 
 
@@ -129,16 +131,16 @@ SWAPPED_BLOCK: dict[str, Any] = {"color": shade(BLOCK, 0, 4)}
 QUERY_MARK: dict[str, Any] = {"marker": "^", "color": QUERY, "markersize": 5, "linestyle": ""}
 
 
-def swap_traces(profile: Profile) -> Figure:
+def swap_traces(profile: Profile, ax: Any = None) -> Figure:
     """Attention over the whole prompt before and after a head's most telling swap (P1 Fig. 1).
 
-    A symbolic peak moves with the content, a positional one stays. What lies outside the blocks and rises above all that
+    With `ax`, one panel for each example head is drawn into. A symbolic peak moves with the content, a positional one stays. What lies outside the blocks and rises above all that
     lies in them is cut, with its value beside it.
     """
     groups = list(profile.traces.groupby("example", sort=False))
     panel_height = 2.0 if "token" in profile.traces else 1.6
-    with drawing(TEXT_WIDTH, panel_height * len(groups) + 0.9, len(groups), 1) as (figure, axes):
-        for ax, (title, rows) in zip(axes, groups, strict=True):
+    with drawing(TEXT_WIDTH, panel_height * len(groups) + 0.9, len(groups), 1, ax=ax) as (figure, axes):
+        for panel, (title, rows) in zip(axes, groups, strict=True):
             rows = rows.sort_values("position")
             first, second = int(rows["first_block"].iloc[0]), int(rows["second_block"].iloc[0])
             spans = rows[rows["block"] >= 0].groupby("block")["position"].agg(["min", "max"])
@@ -146,23 +148,27 @@ def swap_traces(profile: Profile) -> Figure:
                 block: (row["min"] - 0.45, row["max"] - row["min"] + 0.9) for block, row in spans.iterrows()
             }
             for look, blocks in (({"color": "#F1F1F1"}, [*bars]), (SWAPPED_BLOCK, [first, second])):
-                place = {"transform": ax.get_xaxis_transform(), "linewidth": 0, "zorder": 0}
-                ax.broken_barh([bars[block] for block in blocks], (0, 1), **place, **look)
-            ax.plot(rows["position"], rows["attention"], color=INK, linewidth=1.2, label="before")
+                place = {"transform": panel.get_xaxis_transform(), "linewidth": 0, "zorder": 0}
+                panel.broken_barh([bars[block] for block in blocks], (0, 1), **place, **look)
+            panel.plot(rows["position"], rows["attention"], color=INK, linewidth=1.2, label="before")
             after = rows["position"], rows["attention_swapped"]
-            ax.plot(*after, "--", color=SWAPPED, linewidth=1.2, label="after the swap")
+            panel.plot(*after, "--", color=SWAPPED, linewidth=1.2, label="after the swap")
             name = f"{rows['layer'].iloc[0]}:{rows['head'].iloc[0]}, {title}"
-            ax.set_title(f"{name}: {_swapped(rows, first, second)} swapped", loc="left")
-            ax.set_ylabel("attention")
-            _cut(ax, rows)
-            _tokens(ax, rows, (first, second))
+            panel.set_title(f"{name}: {_swapped(rows, first, second)} swapped", loc="left")
+            panel.set_ylabel("attention")
+            _cut(panel, rows)
+            _tokens(panel, rows, (first, second))
         axes[-1].set_xlabel("token" if "token" in profile.traces else "position")
         key = [
             Patch(**SWAPPED_BLOCK, label="swapped blocks"),
             Patch(color="#F1F1F1", label="other blocks"),
         ]
-        top_legend(figure, [*axes[0].lines[:2], *key, Line2D([], [], **QUERY_MARK, label="query")], ncols=5)
-    return caption(figure, measured(profile) + "; first prompt")
+        handles = [*axes[0].lines[:2], *key, Line2D([], [], **QUERY_MARK, label="query")]
+        if ax is None:
+            top_legend(figure, handles, ncols=5)
+        else:
+            beside(axes[0], handles=handles)
+    return figure if ax is not None else caption(figure, measured(profile) + "; first prompt")
 
 
 def _swapped(rows: pd.DataFrame, first: int, second: int) -> str:
@@ -187,7 +193,7 @@ def _cut(axes: Axes, rows: pd.DataFrame) -> None:
 
 
 def _tokens(axes: Axes, rows: pd.DataFrame, swapped: tuple[int, int]) -> None:
-    """Tokens under the axis: all of them where there is room, else those of the swapped blocks and those most looked at."""
+    """Tokens under the axis: words where there is room, else those of the swapped blocks and those most looked at."""
     query = int(rows["position"].max())
     axes.plot([query], [0], clip_on=False, zorder=4, **QUERY_MARK)
     if "token" not in rows:
@@ -197,38 +203,47 @@ def _tokens(axes: Axes, rows: pd.DataFrame, swapped: tuple[int, int]) -> None:
     shown: list[int] = []
     looked_at = rows.assign(height=rows[["attention", "attention_swapped"]].max(axis=1))
     looked_at = looked_at.sort_values("height", ascending=False, kind="stable")
+    texts = rows.set_index("position")["token"]
     for position in (*rows["position"][ahead], *looked_at["position"]):
+        if position != query and _is_punctuation(texts[position]):
+            continue
         if all(abs(position - other) >= room for other in shown):
             shown.append(int(position))
-    texts = rows.set_index("position")["token"]
     axes.set_xticks(sorted(shown), [token_text(texts[k]) for k in sorted(shown)], rotation=90)
     for label, position in zip(axes.get_xticklabels(), sorted(shown), strict=True):
         label.set_color(QUERY if position == query else INK)
 
 
-def vectors(profile: Profile) -> Figure:
+def _is_punctuation(token: str) -> bool:
+    return bool(token.strip()) and not any(letter.isalnum() for letter in token)
+
+
+def vectors(profile: Profile, ax: Any = None) -> Figure:
     """Query and keys of each example head in the plane that decides (P1 Fig. 3C), un-rotated and met."""
     table = profile.vectors
     groups = list(table.groupby("example", sort=False))
-    with drawing_grid(TEXT_WIDTH, 4.9, 2, len(groups)) as (figure, axes):
+    with drawing(TEXT_WIDTH, 4.9, 2, len(groups), ax=ax) as (figure, panels):
+        axes = panels.reshape(2, len(groups))
         for c, (title, rows) in enumerate(groups):
             keys, query = rows[rows["kind"] == "key"], rows[rows["kind"] == "query"].iloc[0]
             for r, suffix in enumerate(("", "_met")):
-                ax = axes[r, c]
+                panel = axes[r, c]
                 x, y = keys[f"re{suffix}"], keys[f"im{suffix}"]
-                drawn = ax.scatter(x, y, c=keys["position"], cmap="cividis", s=9, zorder=2)
+                drawn = panel.scatter(x, y, c=keys["position"], cmap="cividis", s=9, zorder=2)
                 reach = 1.15 * float(np.hypot(x, y).max())
                 direction = np.array([query["re"], query["im"]])
                 direction = direction / max(float(np.hypot(*direction)), 1e-12) * reach * 0.9
-                ax.annotate("", xy=tuple(direction), xytext=(0, 0),
+                panel.annotate("", xy=tuple(direction), xytext=(0, 0),
                             arrowprops={"arrowstyle": "-|>", "color": QUERY, "lw": 1.6}, zorder=3)  # fmt: skip
-                around_origin(ax, reach)
+                around_origin(panel, reach)
             layer, head, number, angle = rows[["layer", "head", "frequency_id", "angle"]].iloc[0]
-            plane = f"id {number:.0f}, {angle:.2g} rad"
-            axes[0, c].set_title(f"{layer:.0f}:{head:.0f}, {title}\n{plane}", loc="left")
+            of_plane = f"id {number:.0f}, {angle:.2g} rad"
+            axes[0, c].set_title(f"{layer:.0f}:{head:.0f}, {title}\n{of_plane}", loc="left")
         axes[0, 0].set_ylabel("un-rotated")
         axes[1, 0].set_ylabel("as query and keys meet")
-        figure.colorbar(drawn, ax=axes, label="key position", shrink=0.6, pad=0.02)
+        figure.colorbar(drawn, ax=list(panels), label="key position", shrink=0.6, pad=0.02)
+    if ax is not None:
+        return figure
     return caption(
         figure,
         measured(profile)

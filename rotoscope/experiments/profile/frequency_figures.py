@@ -20,8 +20,8 @@ from rotoscope.plotting.style import (
     caption,
     drawing,
     every,
+    legend_for,
     median_band,
-    shared_legend,
     under,
 )
 
@@ -30,42 +30,46 @@ def frequency_summary(profile: Profile, tau: float | None = None, ax: Any = None
     """Both scores against frequency id: median over all heads and middle half, with the null."""
     real, null = _at(profile, tau)
     with drawing(TEXT_WIDTH, 3.0, 1, 2, ax=ax, sharey=True) as (figure, axes):
-        for ax, (score, hue) in zip(axes, SCORE_COLOURS.items(), strict=True):
+        for panel, (score, hue) in zip(axes, SCORE_COLOURS.items(), strict=True):
             for rows, colour, label in ((null, NULL, f"{profile.null_name} null"), (real, hue, profile.name)):
                 if len(rows):
                     planes = rows[rows["frequency_id"] > 0]
-                    median_band(ax, planes, "frequency_id", f"{score}_score", colour, label)
-            ax.set(xlabel="frequency id (1 = fastest)", ylim=(-0.02, 1.02))
-            ax.set_title(f"{score} score, one frequency kept", loc="left")
-            under(ax, ncols=2)
+                    median_band(panel, planes, "frequency_id", f"{score}_score", colour, label)
+            panel.set(xlabel="frequency id (1 = fastest)", ylim=(-0.02, 1.02))
+            panel.set_title(f"{score} score, one frequency kept", loc="left")
+            under(panel, ncols=2)
         axes[0].set_ylabel("median over heads, middle half")
     return figure if ax is not None else caption(figure, measured(profile, tau))
 
 
-def frequency_profiles(profile: Profile, heads: dict[str, tuple[int, int]], tau: float | None = None) -> Figure:
+def frequency_profiles(
+    profile: Profile, heads: dict[str, tuple[int, int]], tau: float | None = None, ax: Any = None
+) -> Figure:
     """Scores against frequency id for single heads (P1 Fig. 1), over the null's middle 90 % there."""
     real, null = _at(profile, tau)
-    with drawing(TEXT_WIDTH, 2.9, 1, len(heads), sharey=True) as (figure, axes):
-        for ax, (title, (layer, head)) in zip(axes, heads.items(), strict=True):
+    with drawing(TEXT_WIDTH, 2.9, 1, len(heads), ax=ax, sharey=True) as (figure, axes):
+        for panel, (title, (layer, head)) in zip(axes, heads.items(), strict=True):
             rows = _rows_of(real, layer, head)
             for score, hue in SCORE_COLOURS.items():
                 if len(null):
                     band = null.groupby("frequency_id")[f"{score}_score"].quantile([0.05, 0.95]).unstack()
-                    ax.fill_between(band.index, band[0.05], band[0.95], color=hue, alpha=0.13, linewidth=0)
+                    panel.fill_between(band.index, band[0.05], band[0.95], color=hue, alpha=0.13, linewidth=0)
                 line = rows["frequency_id"], rows[f"{score}_score"]
-                ax.plot(*line, color=hue, linewidth=1.5, label=f"{score} score")
-            ax.set(xlabel="frequency id (1 = fastest)", ylim=(-0.03, 1.03))
-            ax.set_title(f"{layer}:{head}, {title}", loc="left")
+                panel.plot(*line, color=hue, linewidth=1.5, label=f"{score} score")
+            panel.set(xlabel="frequency id (1 = fastest)", ylim=(-0.03, 1.03))
+            panel.set_title(f"{layer}:{head}, {title}", loc="left")
         axes[0].set_ylabel("score with one frequency kept")
-        shared_legend(figure, axes[0])
+        legend_for(figure, axes[0], own=ax is None)
     note = "; bands: middle 90 % of the null's heads" if len(null) else ""
-    return caption(figure, measured(profile, tau) + note)
+    return figure if ax is not None else caption(figure, measured(profile, tau) + note)
 
 
-def frequency_norms(profile: Profile, heads: dict[str, tuple[int, int]], tau: float | None = None) -> Figure:
+def frequency_norms(
+    profile: Profile, heads: dict[str, tuple[int, int]], tau: float | None = None, ax: Any = None
+) -> Figure:
     """Which planes matter: L2 norm over keys of each plane's logits."""
     real, _ = _at(profile, tau)
-    with drawing(TEXT_WIDTH, 3.3, 1, 2) as (figure, (left, right)):
+    with drawing(TEXT_WIDTH, 3.3, 1, 2, ax=ax) as (figure, (left, right)):
         grid = real.pivot_table(index="layer", columns="frequency_id", values="logit_norm")
         drawn = left.imshow(np.log10(grid.to_numpy() + 1e-3), aspect="auto", origin="lower", cmap="cividis")
         ids = grid.columns.to_numpy()
@@ -80,31 +84,33 @@ def frequency_norms(profile: Profile, heads: dict[str, tuple[int, int]], tau: fl
         right.set(xlabel="frequency id (1 = fastest)", ylabel="L2 norm over keys")
         right.set_title("single heads", loc="left")
         under(right)
-    return caption(figure, measured(profile, tau))
+    return figure if ax is not None else caption(figure, measured(profile, tau))
 
 
-def head_paths(profile: Profile, heads: dict[str, tuple[int, int]], tau: float | None = None) -> Figure:
+def head_paths(
+    profile: Profile, heads: dict[str, tuple[int, int]], tau: float | None = None, ax: Any = None
+) -> Figure:
     """A head's path through the plane as single frequencies are kept, fastest to slowest."""
     real, _ = _at(profile, tau)
     all_frequencies = profile.at(tau)
-    with drawing(TEXT_WIDTH, 3.0, 1, len(heads), sharey=True) as (figure, axes):
-        for ax, (title, (layer, head)) in zip(axes, heads.items(), strict=True):
+    with drawing(TEXT_WIDTH, 3.0, 1, len(heads), ax=ax, sharey=True) as (figure, axes):
+        for panel, (title, (layer, head)) in zip(axes, heads.items(), strict=True):
             rows = _rows_of(real[real["frequency_id"] > 0], layer, head)
             path = rows["positional_score"], rows["symbolic_score"]
-            ax.plot(*path, color="#BBBBBB", linewidth=0.8, zorder=1)
-            drawn = ax.scatter(*path, c=rows["frequency_id"], cmap="cividis", s=18, zorder=2)
+            panel.plot(*path, color="#BBBBBB", linewidth=0.8, zorder=1)
+            drawn = panel.scatter(*path, c=rows["frequency_id"], cmap="cividis", s=18, zorder=2)
             own = _rows_of(all_frequencies, layer, head)
-            ax.scatter(own["positional_score"], own["symbolic_score"], marker="*", s=130, color=QUERY,
+            panel.scatter(own["positional_score"], own["symbolic_score"], marker="*", s=130, color=QUERY,
                        edgecolors="white", linewidths=0.6, zorder=3, label="all frequencies")  # fmt: skip
-            ax.set(xlim=(-0.05, 1.05), ylim=(-0.05, 1.05), aspect="equal", xlabel="positional score")
-            ax.set_title(f"{layer}:{head}, {title}", loc="left")
+            panel.set(xlim=(-0.05, 1.05), ylim=(-0.05, 1.05), aspect="equal", xlabel="positional score")
+            panel.set_title(f"{layer}:{head}, {title}", loc="left")
         axes[0].set_ylabel("symbolic score")
-        shared_legend(figure, axes[0])
+        legend_for(figure, axes[0], own=ax is None)
         figure.colorbar(drawn, ax=list(axes), label="frequency id (1 = fastest)", pad=0.01, shrink=0.8)
-    return caption(figure, measured(profile, tau))
+    return figure if ax is not None else caption(figure, measured(profile, tau))
 
 
-def frequency_grid(profile: Profile, tau: float | None = None) -> Figure:
+def frequency_grid(profile: Profile, tau: float | None = None, ax: Any = None) -> Figure:
     """Profiles of all heads, layers upward (P1 Fig. 5): orange positional, blue symbolic."""
     real, _ = _at(profile, tau)
     layers, heads = sorted(real["layer"].unique()), sorted(real["head"].unique())
@@ -118,21 +124,26 @@ def frequency_grid(profile: Profile, tau: float | None = None) -> Figure:
             lines[score].append(np.column_stack((x, y)))
     width = TEXT_WIDTH if len(heads) > 2 else COLUMN_WIDTH
     tall = min(max(1.4, 0.27 * len(layers)), 7.6)
-    with drawing(width, tall + 1.3) as (figure, [ax]):
+    with drawing(width, tall + 1.3, ax=ax) as (figure, [panel]):
         for score, hue in SCORE_COLOURS.items():
-            ax.add_collection(LineCollection(lines[score], colors=hue, linewidths=0.8, label=f"{score} score"))
+            panel.add_collection(
+                LineCollection(lines[score], colors=hue, linewidths=0.8, label=f"{score} score")
+            )
         for k in range(len(heads) + 1):
-            ax.axvline(k, color="#DDDDDD", linewidth=0.6, zorder=0)
+            panel.axvline(k, color="#DDDDDD", linewidth=0.6, zorder=0)
         for k in range(len(layers) + 1):
-            ax.axhline(k, color="#DDDDDD", linewidth=0.6, zorder=0)
-        ax.set(xlim=(0, len(heads)), ylim=(0, len(layers)), xlabel="head", ylabel="layer")
-        for setting, names, inches in ((ax.set_xticks, heads, width - 0.6), (ax.set_yticks, layers, tall)):
+            panel.axhline(k, color="#DDDDDD", linewidth=0.6, zorder=0)
+        panel.set(xlim=(0, len(heads)), ylim=(0, len(layers)), xlabel="head", ylabel="layer")
+        for setting, names, inches in (
+            (panel.set_xticks, heads, width - 0.6),
+            (panel.set_yticks, layers, tall),
+        ):
             step = every(len(names), inches, 0.2)
             setting(np.arange(len(names))[::step] + 0.5, [str(name) for name in names[::step]])
-        ax.tick_params(length=0)
-        shared_legend(figure, ax)
+        panel.tick_params(length=0)
+        legend_for(figure, panel, own=ax is None)
     note = f"; in every cell scores (0 to 1 upward) against frequency id (1 to {last} rightward)"
-    return caption(figure, measured(profile, tau) + note)
+    return figure if ax is not None else caption(figure, measured(profile, tau) + note)
 
 
 def _at(profile: Profile, tau: float | None) -> tuple[pd.DataFrame, pd.DataFrame]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from rotoscope.errors import RotoscopeError, TooLargeError
 from rotoscope.experiments.profile.caveats import with_missing_caveats
 from rotoscope.plotting.palette import CLASS_COLOURS
 
@@ -30,6 +31,10 @@ new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzi
 """The page is packed, so that a notebook with it stays small; the frame unpacks it when it is shown."""
 
 
+HEIGHT, MOST_MB = 720, 3.0
+"""Pixels of the frame, and most that the page may add to a notebook unless more is asked for."""
+
+
 class Frame:
     """HTML that a notebook shows as it is."""
 
@@ -40,12 +45,26 @@ class Frame:
         return self.html
 
 
-def notebook_frame(profile: Profile, height: int) -> Frame:
+def notebook_frame(profile: Profile, height: int, most_mb: float | None) -> Frame:
     """The page of a profile in an isolated frame; nothing is fetched from anywhere."""
     with TemporaryDirectory() as folder:
         page = profile.report(Path(folder) / "page.html").read_bytes()
     packed = base64.b64encode(gzip.compress(page, 9, mtime=0)).decode("ascii")
-    return Frame(FRAME.format(document=escape(UNPACK.format(packed=packed)), height=height))
+    frame = FRAME.format(document=escape(UNPACK.format(packed=packed)), height=height)
+    if most_mb is not None and len(frame) > most_mb * 1e6:
+        raise TooLargeError(
+            f"the page would add {len(frame) / 1e6:.1f} MB to the notebook, more than {most_mb:g}: profile.show(most_mb=None) "
+            'shows it all the same, profile.report("page.html") writes it to a file'
+        )
+    return Frame(frame)
+
+
+def notebook_html(profile: Profile) -> str:
+    """The page of a profile; where it cannot be made or is too large, the small plane and how to get the page."""
+    try:
+        return notebook_frame(profile, HEIGHT, MOST_MB).html
+    except RotoscopeError as problem:
+        return f"{profile_html(profile)}<p>{escape(str(problem))}</p>"
 
 
 SIDE, EDGE = 200, 24

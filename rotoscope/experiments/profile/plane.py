@@ -16,7 +16,17 @@ from scipy.ndimage import gaussian_filter
 from rotoscope.experiments.depths.result import SwapDepths
 from rotoscope.experiments.profile.result import Profile
 from rotoscope.plotting.palette import CLASS_COLOURS, CLASS_MARKERS, INK, MIXED_EDGE
-from rotoscope.plotting.style import COLUMN_WIDTH, SMALLEST, OneSquare, caption, drawing, token_text, under
+from rotoscope.plotting.style import (
+    COLUMN_WIDTH,
+    SMALLEST,
+    OneSquare,
+    beside,
+    caption,
+    drawing,
+    panel_width,
+    token_text,
+    under,
+)
 from rotoscope.scores.classes import AT_ITS_LAYER, CLASSES, pure_regions
 from rotoscope.stats.aggregate import SCORES
 from rotoscope.stats.statistics import class_words
@@ -70,14 +80,19 @@ PALE, FULL = 0.3, 0.9
 """How strongly heads with little and with something at stake are drawn."""
 
 
-def plane(profile: Profile, tau: float | None = None, ax: Any = None) -> Figure:
+WIDE = COLUMN_WIDTH + OneSquare.BESIDE
+"""Inches from which on a legend has room beside the plane."""
+
+
+def plane(profile: Profile, tau: float | None = None, ax: Any = None, *, width: float = WIDE) -> Figure:
     """Every head by its two scores (P1 Fig. 1): (1, 0) positional, (0, 1) symbolic, (1, 1) uniform.
 
-    Heads with little at stake are faded; the null is a grey area. With `ax`, matplotlib axes of your own are drawn into.
+    Heads with little at stake are faded; the null is a grey area. With `ax`, matplotlib axes of your own are drawn into. In a
+    figure of less than 5.2 inches `width`, as in a paper's column of 3.3, the legend stands under the plane.
     """
     heads, summary = profile.at(tau), profile.summary(tau)
     handles: list[Patch | Line2D] = []
-    with drawing(COLUMN_WIDTH, 6.0, ax=ax) as (figure, [axes]):
+    with drawing(width, 6.0, ax=ax) as (figure, [axes]):
         corners(axes, profile.gamma)
         corner_words(axes, profile.gamma, carried="carried" in summary.classes)
         if profile.null_name is not None:
@@ -114,9 +129,10 @@ def plane(profile: Profile, tau: float | None = None, ax: Any = None) -> Figure:
         axes.set_title(
             f"{token_text(profile.name, 34)}\n{summary.heads - summary.missing} heads, r = {r}", loc="left"
         )
-        stakes = textwrap.fill(f"{summary.stake_words} (faded)", 50)
-        under(axes, handles=handles, title=stakes, alignment="left")
-    return figure if ax is not None else OneSquare().fit(caption(figure, measured(profile, tau)))
+        is_wide = (ax is None and width >= WIDE) or (ax is not None and panel_width(axes) >= WIDE)
+        stakes = textwrap.fill(f"{summary.stake_words} (faded)", 30 if is_wide else 50)
+        (beside if is_wide else under)(axes, handles=handles, title=stakes, alignment="left")
+    return figure if ax is not None else OneSquare(is_wide).fit(caption(figure, measured(profile, tau)))
 
 
 def _strength(heads: pd.DataFrame) -> np.ndarray:

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from rotoscope.errors import RotoscopeError
+from rotoscope.errors import RotoscopeError, pip_install
 from rotoscope.experiments.known_heads import known_overview, known_table
 from rotoscope.experiments.profile.caveats import caveats, next_steps
 from rotoscope.experiments.profile.examples import telling_heads, traces_of, vectors_of
-from rotoscope.experiments.profile.notebook import notebook_frame, profile_html
+from rotoscope.experiments.profile.notebook import HEIGHT, MOST_MB, notebook_frame, notebook_html
 from rotoscope.experiments.profile.screen import profile_screen
 from rotoscope.experiments.selection import head_pairs
 from rotoscope.runs.result import NextStep, ScoredRun, SummaryTable, Table, Tables
 from rotoscope.scores.classes import CLASSES
-from rotoscope.settings import either
+from rotoscope.settings import count, either, held
 from rotoscope.stats.aggregate import (
     HEAD,
     INDEX,
@@ -33,6 +33,9 @@ from rotoscope.stats.statistics import Summary, by_position, statistics, summari
 
 if TYPE_CHECKING:
     from rotoscope.terminal import Screen
+
+
+COUNT = count(1_000_000, "no model has so many heads", least=0)
 
 
 class ExampleTable(Table):
@@ -218,14 +221,16 @@ class Profile(ScoredRun):
         """The heads of a class with the largest product of their score and their attention on what is swapped."""
         if kind not in CLASSES:
             raise RotoscopeError(f"'{kind}' is no class of heads: choose {either(CLASSES)}")
+        COUNT.check("count", held("count", int, count))
         heads = self.at(tau)
         members = heads[heads["head_class"] == kind]
         score = {"positional": "positional_score", "mixed": None, "uniform": None}.get(kind, "symbolic_score")
         stake = members["swapped_mass"] * (1.0 if score is None else members[score])
         return members.loc[stake.nlargest(count).index].reset_index(drop=True)
 
-    def head(self, layer: int, head: int, tau: float | None = None) -> pd.Series:
-        """Everything about one head, by its layer and number, both counted from 0."""
+    def head(self, layer: Any, head: int | None = None, tau: float | None = None) -> pd.Series:
+        """Everything about one head, by its layer and number, both counted from 0, or by its name as in "18:6"."""
+        [(layer, head)] = head_pairs([layer if head is None else (layer, head)])
         heads = self.at(tau)
         rows = heads[(heads["layer"] == layer) & (heads["head"] == head)]
         if rows.empty:
@@ -238,12 +243,11 @@ class Profile(ScoredRun):
 
     def __getitem__(self, name: Any) -> pd.Series:
         """A head by its name: "18:6", "L18H6", "18.6" or (18, 6)."""
-        [(layer, head)] = head_pairs([name])
-        return self.head(layer, head)
+        return self.head(name)
 
-    def show(self, height: int = 720) -> Any:
-        """The whole page inside a notebook, in a frame of its own that works offline."""
-        return notebook_frame(self, height)
+    def show(self, height: int = HEIGHT, *, most_mb: float | None = MOST_MB) -> Any:
+        """The whole page inside a notebook, in a frame of its own that works offline; one that is larger is refused."""
+        return notebook_frame(self, height, most_mb)
 
     def statistics(self, tau: float | None = None) -> pd.DataFrame:
         """The summary figures with 95 % intervals over prompts, what the null gives, and a verdict on each.
@@ -313,14 +317,14 @@ class Profile(ScoredRun):
         try:
             import xarray
         except ImportError as missing:
-            raise RotoscopeError("to_xarray needs: pip install 'rotoscope[xarray]'") from missing
+            raise RotoscopeError(f"to_xarray needs: {pip_install('xarray')}") from missing
         present = [name for name in MEASURES if name in self.prompts]
         cube = self.prompts.set_index(["prompt", *INDEX])[present]
         return xarray.Dataset.from_dataframe(cube).assign_attrs(model=self.name)
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
-        return profile_html(self)
+        """What a notebook shows: the page."""
+        return notebook_html(self)
 
     def __repr__(self) -> str:
         summary = self.summary()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rotoscope.errors import BlockError, ModelError, RotoscopeError, TaskError, TooLargeError
+from rotoscope.errors import ModelError, RotoscopeError, TaskError, TooLargeError
 from rotoscope.experiments.depths.swaps import paired_scores, staying_heads
 from rotoscope.experiments.known_heads import scores_of_heads, usual_prompts
 from rotoscope.experiments.profile.examples import examples
@@ -41,7 +41,7 @@ from rotoscope.runs.run import Run
 from rotoscope.settings import SEED
 from rotoscope.tasks.multihop_frames import MultiHops
 from rotoscope.tasks.prompt import Prompts, from_tokens
-from rotoscope.tasks.text import text
+from rotoscope.tasks.text import chats, is_chat, text
 
 
 def profile(
@@ -62,9 +62,9 @@ def profile(
     """Positional and symbolic scores of every head.
 
     `subject` is what `rs.load` returns or takes: a name, a model, or a pair (model, tokenizer). `prompts` come from
-    `rs.tasks`, or are a text or several, with the `tokenizer` of a bare model. Instead of prompts, `tokens` [prompts, n]
-    are a list, an array or a tensor. All token swaps before the last position are scored, or those of the `blocks`; a text
-    is cut into sentences where there are enough of them.
+    `rs.tasks`, or are a text, several, or a chat, with the `tokenizer` of a bare model. Instead of prompts, `tokens` [prompts, n]
+    are a list, an array or a tensor, or what a tokenizer returns. All token swaps before the last position are scored, or those
+    of the `blocks`: for texts also "sentence", "line" or a number of tokens.
 
     `settings`, or fields of `ProfileSettings` as keywords, say what is measured: `tau=[1e-4, 1e-2]`, `frequencies=True` (or
     a list of (layer, head)), `measures=[previous_token]`, `null="random"` for random models beside every figure, drawn with
@@ -99,10 +99,12 @@ def profile(
     if known:
         run.piece("known", lambda: {"known_heads": scores_of_heads(reader, known, subject.tokenizer)})
     run.drop_other_devices("random-")  # another device draws other random models from the same seeds
-    for null in nulls:
-        with progress_bar(f"{null} null", (chosen.null_draws or 0) * len(shown), show_progress) as bar:
+    work = len(nulls) * (chosen.null_draws or 0) * len(shown)
+    with progress_bar("drawing nulls", work, show_progress, once=True) as bar:
+        for null in nulls:
+            bar.doing(null)
             null_passes(run, subject, reader, chosen, null, shown, scoring, seed, bar, known, halving)
-        run.arrange()
+            run.arrange()
     if chosen.input_swaps:
         _permute_prompts(run, subject, reader, chosen, shown, halving, show_progress)
     if chosen.examples:
@@ -220,7 +222,9 @@ def as_prompts(prompts: Any, tokens: Any = None, blocks: Any = None, subject: An
     texts = [prompts] if isinstance(prompts, str) else prompts
     if isinstance(texts, list | tuple) and texts and all(isinstance(part, str) for part in texts):
         prompts, blocks = _texts(subject, list(texts), blocks), None
-    elif hasattr(prompts, "shape") or (isinstance(prompts, list | tuple) and not tokens):
+    elif is_chat(texts):
+        prompts = chats(subject, texts)
+    elif hasattr(prompts, "shape") or (isinstance(prompts, list | tuple | Mapping) and not tokens):
         prompts, tokens = None, prompts
     if prompts is None:
         if tokens is None:
@@ -240,17 +244,12 @@ def as_prompts(prompts: Any, tokens: Any = None, blocks: Any = None, subject: An
 
 
 def _texts(subject: Any, texts: list[str], blocks: Any) -> Prompts:
-    """Texts cut into the blocks, by default into sentences where each text has enough of them, else into tokens."""
+    """Texts cut into the blocks, by default into tokens; of a text of two tokens the start token is one of those."""
     if getattr(subject, "tokenizer", None) is None:
         raise TaskError(
             "a text needs the model's tokenizer: write rs.profile(model, text, tokenizer=tokenizer), or give tokens"
         )
-    if blocks is not None:
-        return text(subject, texts, blocks)
-    try:
-        return text(subject, texts, "sentence")
-    except BlockError:
-        return text(subject, texts, "token")
+    return text(subject, texts, "token" if blocks is None else blocks)
 
 
 def _single_frequencies(

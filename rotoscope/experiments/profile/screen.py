@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from rotoscope.experiments.prompt_settings import DRAWN
 from rotoscope.scores.classes import CLASSES
 from rotoscope.stats.statistics import Summary
 from rotoscope.terminal import Grid, Lines, Screen
@@ -18,11 +19,13 @@ if TYPE_CHECKING:
 EXAMPLES = 4
 """Heads that are named of each class."""
 INDENT = 2
+ENOUGH_PROMPTS = 16
+"""How many prompts are advised where there are fewer."""
 SHOWN = {
     "share symbolic": "symbolic at their layer",
     "share positional": "positional heads",
     "carried of symbolic": "of these carried",
-    "correlation": "correlation of scores",
+    "correlation": "scores correlate",
 }
 """Statistics on the screen; the others stand behind --verbose."""
 SCORE_OF = {"positional": "positional_score", "symbolic": "symbolic_score", "carried": "input_positional_score"}
@@ -48,15 +51,22 @@ def score_lines(profile: Profile) -> list[str | Grid]:
         chance = "" if profile.chance is None else f" (chance {profile.chance:.0%})"
         right = int(profile.answers["correct"].sum())
         lines.append(f"answers {right}/{len(profile.answers)} right{chance}")
-    lines += [class_line(profile.summary()), *unstable_line(profile.at()), ""]
+    lines += [class_line(profile.summary()), *unstable_line(profile), ""]
     lines.append("most attention at stake (layer:head, score, attention on what is swapped)")
     return [*lines, examples_grid(profile.at())]
+
+
+def permuted_lines(profile: Profile) -> list[str | Grid]:
+    """What swaps in the prompt itself changed: classes, and the carried heads."""
+    heads = profile.at()
+    lines = ["with the words of the prompt itself swapped", class_line(profile.summary())]
+    return [*lines, examples_grid(heads[heads["head_class"] == "carried"])]
 
 
 def depths_screen(run: SwapDepths) -> Screen:
     """What a terminal shows of swaps at depths."""
     turning = run.turning()
-    carried = "heads that follow at their own layer and stay in place below it (positional / symbolic)"
+    carried = "heads that follow at their layer and stay in place below (positional / symbolic)"
     found: Lines = [class_line(run.summary())]
     found += [carried, Grid.of(turning)] if len(turning) else []
     return Screen(
@@ -76,11 +86,16 @@ def class_line(summary: Summary) -> str:
     return f"{summary.heads} heads   {counts or 'none with a score'}"
 
 
-def unstable_line(heads: pd.DataFrame) -> list[str]:
-    """How many classes hang on the choice of prompts."""
+def unstable_line(profile: Profile) -> list[str]:
+    """How many classes hang on the choice of prompts, and with how many prompts fewer would."""
+    heads, settings = profile.at(), profile.run.settings
     stable = heads.get("stable", pd.Series(dtype="boolean")).astype("boolean")
     unstable = int((~stable).sum())
-    return [f"{unstable} of them change class when the prompts are resampled"] if unstable else []
+    if not unstable:
+        return []
+    more = max(ENOUGH_PROMPTS, 2 * settings["prompts"])
+    advice = f": use --prompts {more}" if settings["task"] in DRAWN else ""
+    return [f"{unstable} of them unstable over prompts{advice}"]
 
 
 def examples_grid(heads: pd.DataFrame) -> Grid:
@@ -110,10 +125,9 @@ def null_lines(null_name: str | None, statistics: pd.DataFrame) -> Lines:
         number = "{:.0%}".format if row["statistic"].startswith(("share", "carried")) else "{:.2f}".format
         bands = [_band(number, row[f"{null}_low"], row[f"{null}_high"]) for null in nulls]
         p_value = "" if pd.isna(row["p_value"]) else f"{row['p_value']:.2f}"
-        verdict = (row["verdict"] or "").removesuffix(" the null")
-        rows.append([SHOWN[row["statistic"]], number(row["value"]), *bands, p_value, verdict])
+        rows.append([SHOWN[row["statistic"]], number(row["value"]), *bands, p_value, row["verdict"] or ""])
     draws = int(statistics["null_draws"].max())
-    title = f"against nulls, {draws} {'draw' if draws == 1 else 'draws'}"
+    title = f"against {draws} {'draw' if draws == 1 else 'draws'}"
     return [Grid([title, "model", *nulls.values(), "p", ""], rows)]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 from rotoscope.errors import RotoscopeError
 from rotoscope.experiments.selection import head_pairs
@@ -68,6 +68,14 @@ class ProfileSettings(Settings):
     it, false never does."""
 
     @classmethod
+    def make(cls, given: Self | None = None, /, **changes: Any) -> Self:
+        """As for all settings; draws without the name of a null, where there would be none, are of random models."""
+        usual = cls.null if given is None else given.null
+        if changes.get("null_draws") is not None and usual == "none":
+            changes.setdefault("null", "random")
+        return super().make(given, **changes)
+
+    @classmethod
     def plain(cls, changes: dict[str, Any]) -> dict[str, Any]:
         """A single tau, positions as a list, and the heads in place of `frequencies=True` will do in Python."""
         plain = dict(changes)
@@ -75,8 +83,6 @@ class ProfileSettings(Settings):
             raise RotoscopeError(
                 f"tau must be a number, found the text '{plain['tau']}': write tau=1e-4 without quotes"
             )
-        if plain.get("null_draws") is not None and "null" not in plain:
-            plain["null"] = "random"
         if "tau" in plain:
             plain["tau"] = each_tau(plain["tau"])
         if "measures" in plain:

@@ -98,7 +98,7 @@ def dynamics(
 
 def _roles(last: Callable[..., Any], folder: Path, seed: int, output: Output) -> dict[Path, Any]:
     """Roles and geometry of the trained model by their folders; nothing for models that are not ours."""
-    from rotoscope.experiments.commands import save_figures
+    from rotoscope.experiments.commands import can_draw, save_figures
     from rotoscope.experiments.roles.geometry import find_geometry
     from rotoscope.experiments.roles.run import find_roles, trace
     from rotoscope.lab.checkpoints import own_task
@@ -111,7 +111,7 @@ def _roles(last: Callable[..., Any], folder: Path, seed: int, output: Output) ->
             "roles are found in models trained on the multi-hop tasks; this one says nothing of them",
         )
         return {}
-    if output.figures:
+    if output.figures and can_draw():
         from rotoscope.experiments.roles.figures import information_flow
 
         with progress_bar("following the answer", None):

@@ -11,9 +11,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 
 from rotoscope.errors import RotoscopeError
 from rotoscope.experiments.train.dynamics_result import Dynamics
@@ -21,13 +18,14 @@ from rotoscope.lab.result import LEARNED, Training
 from rotoscope.lab.sequences import training_sequences
 from rotoscope.lab.settings import UNRESTRICTED, TrainSettings
 from rotoscope.plotting.palette import CLASS_COLOURS, HOP_COLOURS
-from rotoscope.plotting.style import COLUMN_WIDTH, TEXT_WIDTH, caption, drawing_grid, top_legend
 from rotoscope.runs.record import RunRecord
 from rotoscope.runs.result import SavedRun, SummaryTable, Table
 from rotoscope.scores.classes import AT_ITS_LAYER
 from rotoscope.settings import BASE
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from rotoscope.terminal import Screen
 
 HALF = 0.5
@@ -199,6 +197,11 @@ def check_alike(first: Mapping[str, Any], second: Mapping[str, Any], may_differ:
 
 def restricted_accuracy(run: Restrictions) -> Figure:
     """Left, accuracy by restriction and hops, a point per seed and a line at the mean; right, the classes of the heads."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    from rotoscope.plotting.style import COLUMN_WIDTH, TEXT_WIDTH, caption, drawing_grid, top_legend
+
     tasks = list(dict.fromkeys(run.accuracy["task"]))
     names = list(dict.fromkeys(run.accuracy["restriction"]))
     all_hops = sorted(int(hops) for hops in run.accuracy["hops"].unique())
