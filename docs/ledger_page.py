@@ -29,7 +29,7 @@ COLUMNS = {
     "ours": "our_value",
     "null": "null_value",
 }
-LONGEST = {"our_value": 13, "null_value": 10}
+LONGEST = {"our_value": 12, "null_value": 8}
 """Words of a cell that the page shows; the whole text stands in ledger.parquet."""
 
 

@@ -41,13 +41,26 @@ STAND_INS = {
     "sweep.toml": ("sweep.toml", "a small sweep of the test's for the user's own"),
     "examples/settings.toml": ("examples/settings.toml --dry-run", "minutes of SmolLM2"),
     "--on ray --address 10.0.0.1:6379": ("--dry-run", "no cluster is here"),
-    "--endpoint URL": ("--endpoint {server}", "a local server for the endpoint"),
     "--endpoint http://localhost:8080/v1": ("--endpoint {server}", "a local server for the endpoint"),
     "--endpoint https://SERVER/v1": ("--endpoint {server}", "a local server for the endpoint"),
     "--model NAME": ("--model scripted", "a local server for the endpoint"),
+    "--model qwen2.5-coder-0.5b": ("--model path/to/model", "a tiny llama for weights that are not here"),
+    "benchmarks.turnover qwen2.5-coder-0.5b --out runs/turnover/qwen2.5-coder-0.5b": (
+        "benchmarks.turnover --help",
+        "what it takes, for minutes of a GPU",
+    ),
+    "benchmarks.turnover smollm2 --reduced --out runs/turnover/smollm2": (
+        "benchmarks.turnover --help",
+        "what it takes, for minutes of work",
+    ),
+    "make campaign": ("make --dry-run campaign", "an hour of work"),
+    "--pairs 32 --prompts 16": ("--pairs 8 --prompts 2 --null none", "fewer and shorter prompts"),
+    "profile smollm2 --measures": (
+        "profile smollm2 --pairs 8 --prompts 2 --null none --measures",
+        "fewer and shorter prompts",
+    ),
     "theory NAME": ("theory exclusion", "one statement for any"),
-    "report RUN": ("report runs/demo", "one run for any"),
-    "runs/second": ("runs/frequencies", "a run of the README for the user's second one"),
+    "runs/second": ("runs/demo", "the demo for the user's second run"),
     "runs/number-paper-0": ("runs/number-mini-0 --lengths 17 40", "a mini run for one that needs a GPU"),
     "train number --preset paper": (
         "train number --preset paper --steps 20 --batch 8 --layers 2 --width 32",
@@ -86,34 +99,16 @@ STAND_INS = {
     ),
     "--controls 10": ("--controls 1 --prompts 2", "fewer prompts and random heads"),
     "depths number --prompts 24": ("depths number --prompts 2", "fewer prompts"),
-    "depths letter --prompts 24": ("depths letter --prompts 2", "fewer prompts"),
-    'TASK="binding --pairs 32"': ('TASK="binding --pairs 4"', "fewer facts"),
     "depths smollm2 --pairs 8 --prompts 2 --swaps 28": (
         "depths path/to/model --pairs 8 --prompts 2 --swaps 4",
         "a tiny llama for minutes of work",
     ),
-    "depths smollm2 --pairs 32 --prompts 8": (
-        "depths path/to/model --pairs 8 --prompts 2 --swaps 4",
-        "a tiny llama for minutes of work",
-    ),
     "--at 0 10 15 own": ("--at 0 1 own", "a model of few layers"),
-    "profile smollm2 --input-swaps 64": (
-        "profile path/to/model --pairs 8 --prompts 2 --input-swaps 4",
-        "a tiny llama for minutes of work",
-    ),
-    "--prompts 128": ("--prompts 2", "fewer prompts"),
     "gate smollm2 --prompts 8": (
         "gate path/to/model --prompts 2 --bands 2",
         "a tiny llama for minutes of work",
     ),
-    "profile smollm2 --pairs 32 --prompts 16 --frequencies": (
-        "profile path/to/model --pairs 8 --prompts 2 --frequencies",
-        "a tiny llama for minutes of work",
-    ),
-    "--pairs 8 --prompts 24": ("--pairs 8 --prompts 2", "fewer prompts"),
-    "--task binding lookup repeats": ("--task binding lookup repeats --prompts 2 --null none", "fewer prompts"),
     "--prefix fact --prompts 16": ("--prefix fact --prompts 2", "fewer prompts"),
-    "--pairs N --prompts 16": ("--pairs 16 --prompts 2", "one number for any, fewer prompts"),
     "--runs 2 --questions 20": ("--runs 2 --questions 1", "fewer questions"),
     "lengths letter": ("lengths letter --lengths 17 50", "fewer lengths"),
     "make test": ("env PYTEST_ADDOPTS=tests/test_docs.py make test", "the tests of the pages for all"),
@@ -121,8 +116,6 @@ STAND_INS = {
         ".venv/bin/python -m pytest --collect-only -q tests/others",
         "their packages are installed once, by tests/others",
     ),
-    "make bench": (".venv/bin/python -c 'import benchmarks.canonical as c; c.main()'", "one benchmark for all"),
-    "make docs": ("make docs PIP=true", "nothing is installed into this environment"),
     "ssh -L 8765:127.0.0.1:8765 MACHINE rotoscope serve runs --port 8765": (
         "rotoscope serve runs --port 0",
         "this machine for another one, any port",
@@ -256,6 +249,8 @@ def clone(tmp_path_factory: pytest.TempPathFactory, smollm2: rs.Subject) -> Path
     smollm2.tokenizer.save_pretrained(place / "path" / "to" / "model")
     (place / "sweep.toml").write_text(SWEEP, encoding="utf-8")
     (place / "prompt.txt").write_text(TEXT, encoding="utf-8")
+    page = (ROOT / "docs" / "measures.md").read_text(encoding="utf-8")
+    (place / "my_measures.py").write_text(page.partition("```python\n")[2].partition("\n\n\nsubject")[0])
     return place
 
 
@@ -279,12 +274,15 @@ def start(words: list[str], clone: Path) -> subprocess.Popen[str]:
 
 @pytest.mark.slow
 def test_python_of_the_readme(clone: Path) -> None:
-    """The README's Python as it stands."""
+    """The README's Python as it stands; the first block prints what is shown under it."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    code = "\n".join(re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL))
+    first, *others = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    [printed] = re.findall(r"```text\n(.*?)```", text, flags=re.DOTALL)
+    code = "\n".join([first, "print('the rest')", *others])
     started = start(["python", "-c", code], clone)
-    _, problem = started.communicate(timeout=900)
+    output, problem = started.communicate(timeout=900)
     assert started.returncode == 0, problem[-2000:]
+    assert output.partition("the rest\n")[0] == printed
 
 
 @pytest.mark.slow
@@ -294,8 +292,6 @@ def test_python_of_the_readme(clone: Path) -> None:
 def test_command(command: str, clone: Path, server: Scripted) -> None:
     if command.startswith("pip install"):
         pytest.skip("installs from the package index, which made this environment")
-    if command == "make docs":
-        pytest.importorskip("sphinx", reason="the documentation's extra is not installed")
     words = shlex.split(stand_in(command)[0].replace("{server}", server.url))
     started = start(words, clone)
     try:

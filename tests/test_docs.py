@@ -73,7 +73,7 @@ def test_python_blocks_run(
             lambda *a, **how: whole(*a, **({"null_draws": 2} | how if "null" not in how else how)),
         )
     code = "\n".join(re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL))
-    code = code.replace("count=16", "count=1")  # the README's example, on one prompt
+    code = code.replace("count=6", "count=1")  # the README shows six prompts
     exec(compile(code, page.name, "exec"), {})
 
 
@@ -186,9 +186,24 @@ def test_the_site_asks_nobody(tmp_path: Path) -> None:
         assert not [address for address in loaded if re.match(r"(\w+:)?//", address)], page.name
 
 
-def test_python_in_the_readme_is_short() -> None:
-    (block,) = re.findall(r"```python\n(.*?)```", read("README.md"), flags=re.DOTALL)
-    assert len(ast.parse(block).body) <= 6
+def test_the_readme_is_short() -> None:
+    """In words, and in lines of Python: five and an import, then two for each thing of one's own."""
+    page = read("README.md")
+    assert len(page.split()) <= 700
+    first, *others = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    assert len(ast.parse(first).body) <= 5
+    assert len(others) == 3
+    assert all(len(block.splitlines()) <= 2 for block in others)
+
+
+def test_the_documentation_is_short_and_asks_first() -> None:
+    """Every page begins with the question it answers."""
+    pages = {page.name: page.read_text(encoding="utf-8") for page in ROOT.glob("docs/*.md")}
+    assert sum(len(page.split()) for page in pages.values()) <= 25_000
+    for name, page in pages.items():
+        first = re.search(r"^# .+\n+(.+)", page, flags=re.MULTILINE)
+        assert first, name
+        assert "?" in first.group(1), name
 
 
 def test_the_readme_counts_architectures() -> None:
