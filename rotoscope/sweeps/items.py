@@ -192,7 +192,7 @@ MOST_ITEMS = 1_000_000
 MOST_SIGNS, MOST_NAME = 28, 90
 """Of a value in a folder's name, and of all values."""
 KEY_SIGNS = 8
-WITHOUT_EFFECT = ("device", "force", "overwrite")
+WITHOUT_EFFECT = ("device", "overwrite")
 """Settings that change no result: a run goes on with others."""
 
 
