@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from rotoscope.errors import RotoscopeError
+from rotoscope.removed import removed_setting
 from rotoscope.runs.files import plain
 from rotoscope.runs.record import settings_hash
 from rotoscope.settings import each, nearest
@@ -112,6 +113,8 @@ class _Reading:
         if name in command.kept:
             why = "every item has a folder of its own, named after its settings"
             self.refuse((table, key), f"'{key}' cannot be set in a sweep: {why}")
+        if message := removed_setting(command.name, name):
+            self.refuse((table, key), message)
         if name not in command.settings:
             hint = nearest(name, command.settings)
             self.refuse(
