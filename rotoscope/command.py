@@ -26,6 +26,7 @@ from cyclopts.config import Env, Toml
 
 from rotoscope import __version__
 from rotoscope.errors import RotoscopeError
+from rotoscope.removed import removed_command, removed_setting, removed_variable
 from rotoscope.settings import Bounds, Settings, nearest
 
 Given = dict[str, Any]
@@ -175,7 +176,11 @@ def check_environment(environment: Mapping[str, str], commands: Mapping[str, Cal
     """Refuse variables that look like settings of ours and are none."""
     known = {f"ROTOSCOPE_{name}_{flag}".upper() for name, run in commands.items() for flag in flags(run)}
     for variable in environment:
-        if variable.startswith("ROTOSCOPE_") and variable not in known | set(KEPT):
+        if not variable.startswith("ROTOSCOPE_"):
+            continue
+        if message := removed_variable(variable, environment[variable]):
+            raise RotoscopeError(f"the environment variable {variable}: {message}")
+        if variable not in known | set(KEPT):
             raise RotoscopeError(
                 f"the environment variable {variable} is no setting: {nearest(variable, [*known, *KEPT])}"
                 "they are called ROTOSCOPE_COMMAND_SETTING"
@@ -185,6 +190,8 @@ def check_environment(environment: Mapping[str, str], commands: Mapping[str, Cal
 def check_file(content: Mapping[str, Any], name: str, commands: Mapping[str, Callable[..., int]]) -> None:
     """Refuse tables and keys of a settings file that mean nothing."""
     for table, settings in content.items():
+        if message := removed_command(table):
+            raise RotoscopeError(f"{name}: {message}")
         if table not in commands:
             raise RotoscopeError(
                 f"{name} has '{table}', which is no command: {nearest(table, commands)}give one table per command"
@@ -192,7 +199,9 @@ def check_file(content: Mapping[str, Any], name: str, commands: Mapping[str, Cal
         if not isinstance(settings, dict):
             raise RotoscopeError(f"{name}: settings of {table} belong into a table [{table}]")
         known = flags(commands[table])
-        for key in settings:
+        for key, value in settings.items():
+            if message := removed_setting(table, key, value):
+                raise RotoscopeError(f"{name}: {message}")
             if key.replace("-", "_") not in known:
                 raise RotoscopeError(
                     f"{name} sets '{key}' for {table}, which has no such setting: {nearest(key, known)}"

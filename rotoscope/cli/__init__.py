@@ -11,11 +11,11 @@ from collections.abc import Callable
 from cyclopts import App
 
 from rotoscope.cli.doctor import doctor
-from rotoscope.cli.removed import check_removed
 from rotoscope.command import complain, make_app, run_line
 from rotoscope.errors import RotoscopeError
 from rotoscope.experiments.commands import experiment_commands
 from rotoscope.experiments.registry import problems
+from rotoscope.removed import check_removed
 from rotoscope.report.command import report, serve
 
 __all__ = ["app", "commands", "main"]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
-import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +15,7 @@ from rotoscope.errors import ModelError
 from rotoscope.lab.gptj import GPTJ
 from rotoscope.models.loading import Subject, load
 from rotoscope.runs.files import disk_errors
+from rotoscope.runs.folder import replaced_folder
 from rotoscope.tasks.multihop import MULTIHOP
 from rotoscope.tasks.multihop_frames import PAD, MultiHops
 
@@ -38,23 +37,20 @@ def save_checkpoint(
     *,
     dtype: torch.dtype = torch.float32,
 ) -> Path:
-    """Write a model as a transformers checkpoint: in a folder of another name first, then in place at once."""
-    scratch = folder.with_name(f".{folder.name}.{os.getpid()}.part")
-    with disk_errors(folder):
-        try:
-            scratch.mkdir(parents=True, exist_ok=True)
-            config = model.config()
-            config.dtype = dtype
-            config.rotoscope = {"task": samples.task, **sizes_of(samples)}
-            config.save_pretrained(scratch)
-            state = {name: weight.to("cpu", dtype) for name, weight in model.state().items()}
-            save_file(state, scratch / "model.safetensors", metadata={"format": "pt"})
-            word_tokenizer(samples.vocabulary).save_pretrained(scratch)
-            shutil.rmtree(folder, ignore_errors=True)
-            scratch.replace(folder)
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
+    """Write a model as a transformers checkpoint, in place of one that is there."""
+    with disk_errors(folder), replaced_folder(folder, _is_checkpoint) as scratch:
+        config = model.config()
+        config.dtype = dtype
+        config.rotoscope = {"task": samples.task, **sizes_of(samples)}
+        config.save_pretrained(scratch)
+        state = {name: weight.to("cpu", dtype) for name, weight in model.state().items()}
+        save_file(state, scratch / "model.safetensors", metadata={"format": "pt"})
+        word_tokenizer(samples.vocabulary).save_pretrained(scratch)
     return folder
+
+
+def _is_checkpoint(folder: Path) -> bool:
+    return (folder / "config.json").is_file() and (folder / "model.safetensors").is_file()
 
 
 def sizes_of(samples: MultiHops) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from rotoscope.command import check_line, make_app, run_line, usual
 from rotoscope.errors import RotoscopeError
 from rotoscope.experiments.commands import experiment_commands
 from rotoscope.experiments.registry import experiments
+from rotoscope.removed import check_removed, removed_command
 from rotoscope.settings import nearest
 
 OUT = "out"
@@ -59,6 +60,7 @@ class Swept:
 
     def understood(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """What the command would understand, every value of its kind; settings that are wrong are refused, and nothing is run."""
+        check_removed(self.line(given, OUT))
         values = check_line(make_app({self.name: experiment_commands()[self.name]}), self.line(given, OUT))
         return {name: value for name, value in values.items() if name != OUT}
 
@@ -71,6 +73,8 @@ def run_words(words: list[str]) -> int:
 
 def swept(name: str, refuse: Callable[[str], NoReturn]) -> Swept:
     """A command by its name; one that does not exist, or makes no run, is refused."""
+    if message := removed_command(name):
+        refuse(message)
     can = [each.name for each in experiments().values() if each.sweepable]
     if name not in can:
         refuse(

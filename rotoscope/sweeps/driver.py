@@ -13,11 +13,20 @@ from rotoscope.progress import progress_bar
 from rotoscope.runs.files import MANIFEST, disk_errors, start_manifest
 from rotoscope.runs.folder import Place
 from rotoscope.runs.record import RUN, RunRecord
-from rotoscope.sweeps.inputs import items_to_run
+from rotoscope.sweeps.inputs import changed_inputs, items_to_run
 from rotoscope.sweeps.items import Item, SweepFile, items_of, part_of, read_file
 from rotoscope.sweeps.local_pool import environments, pool
 from rotoscope.sweeps.lock import only_driver, writing_tables
-from rotoscope.sweeps.result import FAILED, FINISHED, ITEM_COLUMN, Outcome, Sweep, grid_columns, outcome_of
+from rotoscope.sweeps.result import (
+    FAILED,
+    FINISHED,
+    ITEM_COLUMN,
+    WAITING,
+    Outcome,
+    Sweep,
+    grid_columns,
+    outcome_of,
+)
 from rotoscope.sweeps.settings import SweepSettings
 from rotoscope.sweeps.table import check_table_file
 
@@ -144,9 +153,12 @@ def _finish(folder: Path, record: RunRecord, outcomes: Mapping[str, Outcome]) ->
 
 def _states(items: Sequence[Item], record: RunRecord, folder: Path) -> Sweep:
     """A sweep of which nothing is run: every item with its state."""
+    outcomes = {item.name: outcome_of(folder / item.name) for item in items}
+    for name, settings in changed_inputs(items, outcomes).items():
+        outcomes[name] = Outcome(WAITING, outcomes[name].seconds, f"{settings} has changed since it was made")
     rows = []
     for item in items:
-        outcome = outcome_of(folder / item.name)
+        outcome = outcomes[item.name]
         about = {"state": outcome.state, "seconds": outcome.seconds, "error": outcome.error}
         rows.append({ITEM_COLUMN: item.name, **grid_columns(item.place), **about, "folder": item.name})
     sweep = Sweep(record, {"items": pd.DataFrame(rows)})

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from rotoscope.errors import RotoscopeError
+from rotoscope.removed import removed_setting
 from rotoscope.runs.files import plain
 from rotoscope.runs.record import settings_hash
 from rotoscope.settings import each, nearest
@@ -112,6 +113,8 @@ class _Reading:
         if name in command.kept:
             why = "every item has a folder of its own, named after its settings"
             self.refuse((table, key), f"'{key}' cannot be set in a sweep: {why}")
+        if message := removed_setting(command.name, name):
+            self.refuse((table, key), message)
         if name not in command.settings:
             hint = nearest(name, command.settings)
             self.refuse(
@@ -192,7 +195,7 @@ MOST_ITEMS = 1_000_000
 MOST_SIGNS, MOST_NAME = 28, 90
 """Of a value in a folder's name, and of all values."""
 KEY_SIGNS = 8
-WITHOUT_EFFECT = ("device", "force", "overwrite")
+WITHOUT_EFFECT = ("device", "overwrite")
 """Settings that change no result: a run goes on with others."""
 
 

@@ -186,9 +186,7 @@ class Sweep(SavedRun):
             rows[-1].pop("inputs")
             if outcome.state == FINISHED:
                 rows[-1][FINGERPRINT] = _fingerprints(item)
-                problems += heads.add_item(
-                    name, item, lambda place: open_run(place).head_rows(), with_model=True
-                )
+                problems += heads.add_item(name, item, lambda place: open_run(place).head_rows())
         items = pd.DataFrame(rows).astype({"seconds": float})
         items.insert(0, ITEM_COLUMN, items["folder"])
         tables: Tables = {"items": _plain(items)}
@@ -203,7 +201,8 @@ class Sweep(SavedRun):
         return found
 
     def joined(self, name: str) -> pd.DataFrame:
-        """A table of every finished item that has it, put together with the item's name and its place in the grid in front.
+        """A table of every finished item that has it, put together with the item's name, its place in the grid and its model
+        in front.
 
         `name` is a table's, as `summary` of gates, `test` of trainings or `prompts` of profiles.
         """
@@ -266,23 +265,17 @@ class _Joined:
     def __init__(self, places: Mapping[str, Mapping[str, Any]]) -> None:
         self.places, self.parts = places, list[pd.DataFrame]()
 
-    def add_item(
-        self,
-        item: str,
-        folder: Path,
-        table_of: Callable[[Path], pd.DataFrame | None],
-        *,
-        with_model: bool = False,
-    ) -> list[str]:
+    def add_item(self, item: str, folder: Path, table_of: Callable[[Path], pd.DataFrame | None]) -> list[str]:
         """Add a table of every run of an item, where it has one; what could not be read, in sentences."""
         try:
             runs = runs_in(folder)
             tables = {run: table_of(run) for run in runs}
-            models = {run: _model(run) if with_model else {} for run in runs}
+            models = {run: _model(run) for run in runs}
         except RotoscopeError as problem:
             return [f"{item}: {problem}"]
         for run, table in tables.items():
             if table is not None and len(table):
+                table = _with_fingerprints(table, run)
                 several = {RUN_COLUMN: run.name} if len(runs) > 1 else {}
                 self._add(item, table, several | models[run])
         return []
@@ -332,6 +325,14 @@ def _model(place: Path) -> dict[str, str]:
     """The model of a run as columns, where the run is of one."""
     subject = RunRecord.read(place).subject
     return {} if subject is None else {MODEL_COLUMN: subject.name, FINGERPRINT: subject.fingerprint}
+
+
+def _with_fingerprints(table: pd.DataFrame, place: Path) -> pd.DataFrame:
+    """A table of several models with the fingerprint of each, where the run's settings say it."""
+    models = RunRecord.read(place).settings.get("models")
+    if not isinstance(models, dict) or MODEL_COLUMN not in table or FINGERPRINT in table:
+        return table
+    return table.assign(**{FINGERPRINT: table[MODEL_COLUMN].map(models)})
 
 
 def _fingerprints(item: Path) -> str | None:

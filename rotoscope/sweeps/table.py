@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from rotoscope.errors import RunError
-from rotoscope.runs.files import write_json, write_table
+from rotoscope.runs.files import disk_errors, write_json, write_table
+from rotoscope.runs.folder import move_all
 from rotoscope.runs.record import RunRecord
 from rotoscope.scores.attention import KNOWN
 
@@ -80,10 +83,41 @@ def check_table_file(file: Path) -> None:
 def write_heads(
     file: Path, heads: pd.DataFrame, settings: Mapping[str, Any], records: Mapping[str, Sequence[RunRecord]]
 ) -> None:
-    """Write the table and its card; `records` are those of every finished item's runs."""
-    check_table_file(file)
-    write_json(_card_file(file), card(heads, settings, records))
-    write_table(file, heads)
+    """Write the table and its card; `records` are those of every finished item's runs.
+
+    Both are written beside the old ones first, which are moved aside and removed last: a step that fails leaves the old table with
+    the old card, or the new one with the new.
+    """
+    pair = [file, _card_file(file)]
+    new, old = ([path.with_name(f".{path.name}.{end}") for path in pair] for end in ("new", "replaced"))
+    with disk_errors(file):
+        _recover(pair, old)
+        check_table_file(file)
+        try:
+            write_table(new[0], heads)
+            write_json(new[1], card(heads, settings, records))
+            there = [(path, aside) for path, aside in zip(pair, old, strict=True) if path.exists()]
+            put = [*zip(new, pair, strict=True)]
+            move_all([*there, *put[::-1]])  # a table never stands without a card
+        finally:
+            _remove(new)
+        _remove(old)
+
+
+def _recover(pair: Sequence[Path], old: Sequence[Path]) -> None:
+    """Put a table and its card back that a killed process had moved aside, unless both new ones are in place."""
+    if all(path.is_file() for path in pair):
+        _remove(old)
+    else:
+        for path, aside in zip(pair, old, strict=True):
+            if aside.is_file():
+                os.replace(aside, path)
+
+
+def _remove(files: Sequence[Path]) -> None:
+    for file in files:
+        with suppress(OSError):  # then the next call removes it
+            file.unlink(missing_ok=True)
 
 
 def card(

@@ -171,63 +171,67 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     return World(tmp_path_factory.mktemp("flags"))
 
 
-each_command = pytest.mark.parametrize("command", COMMANDS)
+each_flag = pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        pytest.param(command, name, id=f"{command} {flag.spelled}")
+        for command in COMMANDS
+        for name, flag in flags_of(command).items()
+    ],
+)
 
 
-@each_command
-def test_flags_reach_the_settings(command: str) -> None:
-    values = {name: flag.valid() for name, flag in flags_of(command).items()}
-    words = [word for name, flag in flags_of(command).items() for word in flag.words(values[name])]
-    given = bound([command, *positional(command), *words])
-    assert {name: given[name] for name in values} == values
-    for name, flag in flags_of(command).items():
-        assert held(flag, given[name]) == values[name] != flag.default
+@each_flag
+def test_a_flag_reaches_the_settings(command: str, name: str) -> None:
+    flag = flags_of(command)[name]
+    value = flag.valid()
+    arguments = bound([command, *positional(command), *flag.words(value)])
+    assert arguments[name] == value
+    assert held(flag, arguments[name]) == value != flag.default
 
 
-@each_command
+@each_flag
 def test_a_file_and_the_environment_set_the_same(
-    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    command: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    values = {name: flag.valid() for name, flag in flags_of(command).items()}
-    start = [command, *positional(command)]
-    lines = [f"[{command}]"]
-    for name, flag in flags_of(command).items():
-        texts = ", ".join(f"'{text}'" for text in flag.texts(values[name]))
-        plain = flag.part is bool or flag.part in NUMBERS
-        texts = texts.replace("'", "").lower() if plain else texts
-        lines.append(f"{flag.spelled[2:]} = {f'[{texts}]' if flag.several else texts}")
+    flag = flags_of(command)[name]
+    value, start = flag.valid(), [command, *positional(command)]
+    texts = ", ".join(f"'{text}'" for text in flag.texts(value))
+    if flag.part is bool or flag.part in NUMBERS:
+        texts = texts.replace("'", "").lower()
     file = tmp_path / "settings.toml"
-    file.write_text("\n".join(lines))
-    given = bound(start, (Toml(file, must_exist=True),))
-    assert {name: given.get(name) for name in values} == values
-    for name, flag in flags_of(command).items():
-        monkeypatch.setenv(f"ROTOSCOPE_{command}_{name}".upper(), " ".join(flag.texts(values[name])))
-    given = bound(start, (Env("ROTOSCOPE_"),))
-    assert {name: given.get(name) for name in values} == values
+    file.write_text(f"[{command}]\n{flag.spelled[2:]} = {f'[{texts}]' if flag.several else texts}")
+    assert bound(start, (Toml(file, must_exist=True),)).get(name) == value
+    monkeypatch.setenv(f"ROTOSCOPE_{command}_{name}".upper(), " ".join(flag.texts(value)))
+    assert bound(start, (Env("ROTOSCOPE_"),)).get(name) == value
 
 
-@each_command
-def test_what_a_flag_cannot_hold_is_refused(command: str) -> None:
+@each_flag
+def test_what_a_flag_cannot_hold_is_refused(command: str, name: str) -> None:
     """In one sentence that names it."""
-    for flag in flags_of(command).values():
-        for text in flag.invalid():
-            with pytest.raises(RotoscopeError) as refusal:
-                check_line(app, [command, *positional(command), flag.spelled, text])
-            sentence = str(refusal.value)
-            assert flag.spelled in sentence or flag.name in sentence, sentence
-            assert "\n" not in sentence
+    flag = flags_of(command)[name]
+    for text in flag.invalid():
+        with pytest.raises(RotoscopeError) as refusal:
+            check_line(app, [command, *positional(command), flag.spelled, text])
+        sentence = str(refusal.value)
+        assert flag.spelled in sentence or flag.name in sentence, sentence
+        assert "\n" not in sentence
 
 
-@each_command
-def test_help_says_what_a_flag_is_for(command: str) -> None:
+@cache
+def help_of(command: str) -> str:
     page = io.StringIO()
     app.help_print([command], console=Console(file=page, width=3000))
-    told = page.getvalue()
-    for flag in flags_of(command).values():
-        assert flag.spelled in told
-        if flag.settings is not None:
-            assert flag.help
-            assert flag.help.replace("`", "") in told.replace("`", "")
+    return page.getvalue()
+
+
+@each_flag
+def test_help_says_what_a_flag_is_for(command: str, name: str) -> None:
+    flag, page = flags_of(command)[name], help_of(command)
+    assert flag.spelled in page
+    if flag.settings is not None:
+        assert flag.help
+        assert flag.help.replace("`", "") in page.replace("`", "")
 
 
 @pytest.mark.parametrize("kind", settings_kinds())

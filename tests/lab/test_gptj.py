@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import os
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, GPTJForCausalLM
 
 import rotoscope as rs
-from rotoscope.errors import ModelError, UnprovenError
+from rotoscope.errors import ModelError, RunError, UnprovenError
 from rotoscope.experiments.train.watch import Watch, score_heads
 from rotoscope.lab import gptj
 from rotoscope.lab.checkpoints import load_multihop, save_checkpoint, sequences_for
@@ -50,6 +54,39 @@ def test_logits_are_those_of_transformers(sizes: dict) -> None:
         torch.testing.assert_close(found, expected, atol=3e-4, rtol=1e-4)
     again = GPTJ.from_transformers(theirs)
     assert all(torch.equal(again.weights[name], weight) for name, weight in model.weights.items())
+
+
+@pytest.mark.parametrize("step", range(4))
+def test_a_checkpoint_is_replaced_or_stays(step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever rename fails."""
+    samples = rs.tasks.number(4)
+
+    def save(layers: int) -> None:
+        model = awake(GPTJShape(len(samples.vocabulary), layers=layers, width=32, rotary=32))
+        save_checkpoint(tmp_path / "checkpoint-7", model, samples)
+
+    def layers() -> int:
+        return int(AutoModelForCausalLM.from_pretrained(tmp_path / "checkpoint-7").config.n_layer)
+
+    save(1)
+    left = step
+    with monkeypatch.context() as failing:
+        for module in (os, Path):
+
+            def fail_once(*args: Any, do: Any = module.replace, **kwargs: Any) -> Any:
+                nonlocal left
+                left -= 1
+                if left == -1:
+                    raise OSError(errno.EIO, "Input/output error")
+                return do(*args, **kwargs)
+
+            failing.setattr(module, "replace", fail_once)
+        with suppress(RunError):
+            save(2)
+    assert layers() in (1, 2)
+    save(3)
+    assert layers() == 3
+    assert [place.name for place in tmp_path.iterdir()] == ["checkpoint-7"]
 
 
 def test_a_checkpoint_loads_with_plain_transformers(tmp_path: Path) -> None:

@@ -57,6 +57,9 @@ def test_what_has_changed_on_disk_is_refused(case: str, light: Light, journal: J
     assert list(light(grid).items["state"]) == ["finished"] * 2
     assert journal() == begun  # nothing has changed, so nothing is run
     change()
+    planned = light(grid, dry_run=True).items
+    assert list(planned["state"]) == ["waiting"] * 2
+    assert list(planned["error"]) == [f"{setting} has changed since it was made"] * 2
     with pytest.raises(
         RunError, match=rf"and 1 more was made of something else than is there now: {setting} has changed"
     ):
@@ -80,6 +83,16 @@ def test_only_changed_items_are_made_again_where_they_may_be_overwritten(
     again = journal()[begun:]
     assert len(again) == 2
     assert all(line.split()[1].startswith("weights-") for line in again)
+
+
+def test_what_names_nothing_on_disk_has_no_checksum(tmp_path: Path) -> None:
+    for value in ("~no-such-user/model", "x" * 5000, "", "32"):
+        assert inputs.input_hashes(["profile", f"--model={value}"]).get("model", "") == ""
+    file = tmp_path / "mine.py"
+    file.write_text("def share(heads): ...")
+    before = inputs.input_hashes(["profile", "letter", f"--measures={file}:share"])["measures"]
+    file.write_text("def share(heads): return {}")
+    assert inputs.input_hashes(["profile", "letter", f"--measures={file}:share"])["measures"] != before
 
 
 def test_another_revision_in_the_cache_is_a_change(

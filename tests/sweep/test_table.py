@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +15,11 @@ import pytest
 
 import rotoscope as rs
 from rotoscope.errors import RunError
+from rotoscope.experiments.lengths.result import Lengths
+from rotoscope.runs.record import RunRecord
+from rotoscope.runs.run import Run
+from rotoscope.sweeps.result import Outcome, note
+from rotoscope.sweeps.table import write_heads
 from tests.models.test_load import word_tokenizer
 from tests.sweep.conftest import Light, at_once, sweep_text
 from tests.tiny_models import tiny
@@ -82,6 +91,73 @@ def test_a_table_is_replaced_and_nothing_else(profiled: rs.sweeps.result.Sweep) 
     assert Path("mine.parquet").read_bytes() == b"mine"
     with pytest.raises(RunError, match="the table goes to a file that ends in .parquet, found all.csv"):
         rs.sweep("sweep.toml", table="all.csv")
+
+
+def test_tables_of_items_tell_models_of_one_name_apart(profiled: rs.sweeps.result.Sweep) -> None:
+    joined = profiled.joined("prompts")
+    assert joined["fingerprint"].nunique() == 2
+    assert joined.groupby("item")["fingerprint"].nunique().tolist() == [1] * 4
+
+
+def test_a_table_of_several_models_has_their_fingerprints(tmp_path: Path) -> None:
+    run = Run(Lengths, {"models": {"first": "a1", "second": "b2"}}, tmp_path / "item")
+    run.piece("x", lambda: {"accuracy": pd.DataFrame({"model": ["second", "first"]})})
+    run.finish()
+    sweep = rs.sweeps.result.Sweep.gathered(tmp_path, RunRecord("sweep", {"items": {"item": {"seed": 0}}}))
+    note(tmp_path / "item", Outcome("finished", 1.0))
+    sweep = rs.sweeps.result.Sweep.gathered(tmp_path, sweep.run)
+    assert sweep.joined("accuracy")["fingerprint"].tolist() == ["b2", "a1"]
+
+
+def failing_once(do: Callable[..., Any], left: list[int]) -> Callable[..., Any]:
+    """The same, but for the call after so many."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        left[0] -= 1
+        if left[0] == -1:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return do(*args, **kwargs)
+
+    return call
+
+
+@pytest.mark.parametrize("step", range(12))
+def test_a_table_is_replaced_with_its_card_or_not_at_all(
+    step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever rename or removal fails, as on a full disk; the next call leaves nothing behind."""
+    settings = {"grid": {}, "command": "profile", "settings": {}}
+
+    def write(rows: int) -> None:
+        write_heads(tmp_path / "all.parquet", pd.DataFrame({"layer": range(rows)}), settings, {})
+
+    def rows() -> tuple[int, int]:
+        card = json.loads((tmp_path / "all.json").read_text())
+        return len(pd.read_parquet(tmp_path / "all.parquet")), card["heads"]
+
+    write(1)
+    left = [step]
+    with monkeypatch.context() as failing:
+        for module, name in ((os, "replace"), (os, "unlink"), (Path, "replace"), (Path, "unlink")):
+            failing.setattr(module, name, failing_once(getattr(module, name), left))
+        with suppress(RunError):
+            write(2)
+    assert rows() in ((1, 1), (2, 2))
+    write(3)
+    assert rows() == (3, 3)
+    assert {file.name for file in tmp_path.iterdir()} == {"all.parquet", "all.json"}
+
+
+@pytest.mark.parametrize("aside", [("all.parquet",), ("all.parquet", "all.json")])
+def test_a_table_that_a_killed_process_moved_aside_comes_back(aside: tuple[str, ...], tmp_path: Path) -> None:
+    settings = {"grid": {}, "command": "profile", "settings": {}}
+    write_heads(tmp_path / "all.parquet", pd.DataFrame({"layer": [0]}), settings, {})
+    for name in aside:
+        (tmp_path / name).rename(tmp_path / f".{name}.replaced")
+    with pytest.raises(KeyError):
+        write_heads(tmp_path / "all.parquet", pd.DataFrame({"layer": [0, 1]}), {}, {})
+    assert len(pd.read_parquet(tmp_path / "all.parquet")) == 1
+    assert json.loads((tmp_path / "all.json").read_text())["heads"] == 1
 
 
 def test_where_nothing_has_heads_there_is_no_table(light: Light) -> None:

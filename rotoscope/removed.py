@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from rotoscope.errors import RotoscopeError
@@ -20,6 +21,8 @@ PLANS = {
     "rotation": ("passage", "path_points"),
 }
 """Settings of plans that are set in Python."""
+PLANE_FLAGS = {"plane-rankings": "rankings", "plane-budgets": "budgets", "plane-draws": "random_draws"}
+"""Flags of rotation plans, with the settings in Python that took their place."""
 PROMPTS = {"asked": "groups", "distinct": "binding", "ending": "binding", "equal_length": "binding"}
 """Settings of prompts that are set in Python, each with its task."""
 COMMANDS: dict[str, str] = {
@@ -62,6 +65,28 @@ FLAGS: dict[str, str] = {
         for decision, names in PLANS.items()
         for name in names
     },
+    **{
+        f"plan rotation --{flag}": f"in Python, rs.plan.rotation takes {name}"
+        for flag, name in PLANE_FLAGS.items()
+    },
+    **{
+        f"{command} --no-figures": "figures are drawn only where --figures is given"
+        for command in (
+            "ask",
+            "canonical",
+            "depths",
+            "dynamics",
+            "gate",
+            "lengths",
+            "plan",
+            "profile",
+            "theory",
+            "train",
+        )
+    },
+    **dict.fromkeys(
+        ("report --run", "report --other"), "write the folders one after the other: rotoscope report RUN OTHER"
+    ),
     **{
         f"{command} --{name.replace('_', '-')}": f"in Python, rs.tasks.{task} takes {name}"
         for command in ("profile", "depths", "gate")
@@ -112,13 +137,53 @@ FLAGS: dict[str, str] = {
 
 def check_removed(tokens: Sequence[str]) -> None:
     """Raise RotoscopeError where a command line names a command or a flag that is gone."""
-    commands = [" ".join(tokens[:count]) for count in (1, 2)]
-    flags = [token.partition("=")[0].replace("_", "-") for token in tokens if token.startswith("--")]
-    for command in commands:
-        if command in COMMANDS:
-            raise RotoscopeError(f"'rotoscope {command}' was removed; {COMMANDS[command]}")
-        for flag in flags:
-            if f"{command} {flag}" in FLAGS:
-                raise RotoscopeError(
-                    f"{flag} of 'rotoscope {command}' was removed; {FLAGS[f'{command} {flag}']}"
-                )
+    words = _without_config(tokens)
+    if not words or words[0].startswith("-"):
+        return
+    command = " ".join(words[:2])
+    _refuse(removed_command(words[0]) or removed_command(command))
+    for word, following in itertools.pairwise([*words[1:], ""]):
+        flag, _, value = word.partition("=")
+        if flag.startswith("--"):
+            _refuse(removed_setting(command, flag, value or following))
+
+
+def removed_command(name: str) -> str:
+    """What to say of a command that is gone ("bundle", "plan context"); empty where it is not."""
+    return f"'rotoscope {name}' was removed; {COMMANDS[name]}" if name in COMMANDS else ""
+
+
+def removed_setting(command: str, name: str, value: object = None) -> str:
+    """What to say of a setting that is gone, in whatever way it is written, or of such a value; empty where it is not.
+
+    `command` is a command, or "plan cache".
+    """
+    first = command.partition(" ")[0]
+    flag = f"--{name.removeprefix('--').replace('_', '-').lower()}"
+    decision = f"{first} {value}" if flag == "--decision" else ""
+    if message := removed_command(first) or removed_command(decision):
+        return message
+    for owner in (command, first, *(f"{first} {plan}" for plan in PLANS)):
+        if f"{owner} {flag}" in FLAGS:
+            return f"{flag} of 'rotoscope {owner}' was removed; {FLAGS[f'{owner} {flag}']}"
+    return ""
+
+
+def removed_variable(variable: str, value: str) -> str:
+    """The same of an environment variable, ROTOSCOPE_COMMAND_SETTING."""
+    _, _, named = variable.lower().partition("_")
+    command, _, name = named.partition("_")
+    return removed_setting(command, name, value)
+
+
+def _without_config(tokens: Sequence[str]) -> list[str]:
+    """A command line from its command on."""
+    words = list(tokens)
+    while words and words[0].startswith("--config"):
+        del words[: 1 if "=" in words[0] else 2]
+    return words
+
+
+def _refuse(message: str) -> None:
+    if message:
+        raise RotoscopeError(message)
