@@ -197,9 +197,8 @@ def _score_nulls(
     for null in nulls:
         about = {"null_name": null.name, "draw": null.draw}
         factors = pd.DataFrame([about | {"part": k, "factor": f} for k, f in enumerate(null.factors)])
-        run.piece(
-            f"{null_stem(null.name, null.draw)}-factors", lambda factors=factors: {"null_factors": factors}
-        )  # type: ignore[misc]
+        key = f"{null_stem(null.name, null.draw)}-factors"
+        run.piece(key, lambda factors=factors: {"null_factors": factors})  # type: ignore[misc]
 
     for batch, lacking in work:
         chosen = {null.draw: null for null in nulls if null.draw in lacking}
