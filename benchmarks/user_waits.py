@@ -251,17 +251,22 @@ def draw_cost(subject: rs.Subject, prompts: Prompts, draws: int) -> DrawCost:
             rs.profile(subject, prompts, null="random", null_draws=count, examples=False, show_progress=False)
 
     cut = batches(prompts, "last", most_tokens(subject, ProfileSettings()))
+    threads = partial(one_thread, subject.reader().small)
     model = fresh_model(type(subject.model), subject.model.config, 0)
 
     def plain() -> None:
-        with one_thread(subject.reader().small):
+        with threads():
             for batch in cut:
                 forward(model, batch.tokens)
 
-    for function in (plain, partial(profile, 1)):
+    def weights() -> None:
+        with threads():
+            draw_weights(model, 0)
+
+    for function in (plain, weights, partial(profile, 1)):
         function()
     beside = processor(partial(profile, 1 + draws)) - processor(partial(profile, 1))
-    return DrawCost(beside / draws, processor(partial(draw_weights, model, 0), 3), processor(plain, 3))
+    return DrawCost(beside / draws, processor(weights, 3), processor(plain, 3))
 
 
 def show_draws(draws: int) -> None:
@@ -270,10 +275,10 @@ def show_draws(draws: int) -> None:
         "A draw of the random null", "prompts", "seconds", "of which weights", "rest in forward passes"
     )
     small, language = rs.load("number"), rs.load("smollm2", device="cpu")
-    facts = rs.tasks.binding(language, pairs=32, count=8, seed=0)
+    facts = rs.tasks.binding(language, pairs=32, count=2, seed=0)
     for name, subject, prompts, count in (
         ("number, 8 prompts", small, rs.tasks.number(8).prompts(), draws),
-        ("SmolLM2, 8 prompts of 32 facts", language, facts, 2),
+        ("SmolLM2, 2 prompts of 32 facts", language, facts, 1),
     ):
         cost = draw_cost(subject, prompts, count)
         cells = (name, f"{cost.draw:.2f}", f"{cost.weights:.2f}", f"{cost.ratio:.2f}")
