@@ -2,6 +2,7 @@
 
     python -m benchmarks.user_waits                                  # SmolLM2 on the CPU
     python -m benchmarks.user_waits --device cuda --out waits.json   # a random model of the shape of Llama 3.1 8B in bfloat16
+    python -m benchmarks.user_waits --draws 39                       # 39 random models beside `rotoscope profile number --prompts 8`
     python -m benchmarks.user_waits --tiny                           # a tiny random model, to try the benchmark itself
 
 Each row is one call: the first of all, the first on a model that another call has not seen, the second on the same subject,
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -32,7 +34,9 @@ from benchmarks.measure import Report, console
 from rotoscope.experiments.profile.settings import ProfileSettings
 from rotoscope.measures.attention import WhereAttentionGoes
 from rotoscope.measures.batches import batches, most_tokens
+from rotoscope.measures.null import draw_weights, fresh_model
 from rotoscope.measures.scoring import BatchScores
+from rotoscope.models.devices import one_thread
 from rotoscope.models.reader import HeadReader
 from rotoscope.runs.run import Run
 from rotoscope.tasks.prompt import Prompts, from_tokens
@@ -67,6 +71,8 @@ TARGETS = {
     ("4 prompts of 1,024 tokens", "second"): 1.5,
 }
 """The bars, in forward passes."""
+MOST_PASSES = 1.3
+"""The bar of a draw of the null, in forward passes beside the making of its weights."""
 
 
 @dataclass
@@ -217,12 +223,79 @@ def on_cpu() -> Iterator[Wait]:
     yield from waits(subject.model, subject.tokenizer, long, "4 prompts of 1,024 tokens")
 
 
+@dataclass
+class DrawCost:
+    """Processor seconds of one draw of the random null, of making its weights, and of a plain forward pass of its prompts."""
+
+    draw: float
+    weights: float
+    forward: float
+
+    @property
+    def ratio(self) -> float:
+        """The draw without its weights, in forward passes."""
+        return (self.draw - self.weights) / self.forward
+
+
+def draw_cost(subject: rs.Subject, prompts: Prompts, draws: int) -> DrawCost:
+    """From a profile with so many draws and one with a single one; none is read from the cache."""
+
+    def processor(function: Callable[[], object], times: int = 1) -> float:
+        began = time.process_time()
+        for _ in range(times):
+            function()
+        return (time.process_time() - began) / times
+
+    def profile(count: int) -> None:
+        with tempfile.TemporaryDirectory() as cache, mock.patch.dict(os.environ, ROTOSCOPE_CACHE=cache):
+            rs.profile(subject, prompts, null="random", null_draws=count, examples=False, show_progress=False)
+
+    cut = batches(prompts, "last", most_tokens(subject, ProfileSettings()))
+    threads = partial(one_thread, subject.reader().small)
+    model = fresh_model(type(subject.model), subject.model.config, 0)
+
+    def plain() -> None:
+        with threads():
+            for batch in cut:
+                forward(model, batch.tokens)
+
+    def weights() -> None:
+        with threads():
+            draw_weights(model, 0)
+
+    for function in (plain, weights, partial(profile, 1)):
+        function()
+    beside = processor(partial(profile, 1 + draws)) - processor(partial(profile, 1))
+    return DrawCost(beside / draws, processor(weights, 3), processor(plain, 3))
+
+
+def show_draws(draws: int) -> None:
+    """What draws of the null cost beside the multi-hop models, as they are profiled by default, and beside SmolLM2."""
+    report = Report(
+        "A draw of the random null", "prompts", "seconds", "of which weights", "rest in forward passes"
+    )
+    small, language = rs.load("number"), rs.load("smollm2", device="cpu")
+    facts = rs.tasks.binding(language, pairs=32, count=2, seed=0)
+    for name, subject, prompts, count in (
+        ("number, 8 prompts", small, rs.tasks.number(8).prompts(), draws),
+        ("SmolLM2, 2 prompts of 32 facts", language, facts, 1),
+    ):
+        cost = draw_cost(subject, prompts, count)
+        cells = (name, f"{cost.draw:.2f}", f"{cost.weights:.2f}", f"{cost.ratio:.2f}")
+        report.row(*cells, target=f"{MOST_PASSES}x", met=cost.ratio <= MOST_PASSES)
+    report.show()
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--draws", type=int, default=0)
     chosen = parser.parse_args(arguments)
+    if chosen.draws:
+        show_draws(chosen.draws)
+        return
     device = torch.device(chosen.device)
     if chosen.tiny:
         rows = on_cuda(TINY, [(2, 64)], device)

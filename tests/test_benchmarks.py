@@ -15,6 +15,7 @@ import rotoscope as rs
 from benchmarks import gpu, gpu_study, growth, long_prompts, monitor, plans, sweep, user_waits
 from benchmarks.llama import Shape
 from tests.test_watched_trainings import EXAMPLES, script
+from tests.tiny_models import tiny, tokens
 
 CPU = torch.device("cpu")
 TINY = Shape("tiny", 1, 64, 4, 2, 16, 96, vocabulary=64, positions=256)
@@ -179,6 +180,14 @@ def test_a_cache_plan_at_many_shares(
     assert "loss on lookup by the share of key heads" in printed
     assert plan.sentences()[0] in printed
     assert (tmp_path / "run" / "plan.json").is_file()
+
+
+def test_what_a_draw_of_the_null_costs() -> None:
+    subject = rs.load((tiny("llama", num_hidden_layers=1), None))
+    cost = user_waits.draw_cost(subject, rs.tasks.from_tokens(tokens(2, 12)), 3)
+    assert 0 < cost.weights < cost.draw < 5
+    assert 0 < cost.forward < 5
+    assert cost.ratio == pytest.approx((cost.draw - cost.weights) / cost.forward)
 
 
 def test_what_a_user_waits_for_is_split_into_its_parts(tmp_path: Path) -> None:
