@@ -40,8 +40,8 @@ class DepthsSettings(Settings):
     """Tolerance of the purity classes."""
     null: Literal["none", "random"] = "random"
     """What stands beside the figures: a randomly initialised model, or nothing."""
-    null_draws: int = 5
-    """How often the null is drawn, each time with a seed of its own."""
+    null_draws: int = 19
+    """How often the null is drawn, each time with a seed of its own. A verdict of beyond the null takes 19."""
     null_heads: Literal["symbolic", "all"] = "symbolic"
     """Whose swaps the null runs: those of its heads that are pure symbolic at their layer (others cannot be carried), or of all
     heads, which takes as long as the subject each time."""
