@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -164,14 +164,19 @@ class BesideModels:
     """Whether it is undecided as long as there are no twins trained on shuffled answers."""
 
     def __call__(self, runs: ClaimRuns) -> Finding:
-        nulls: dict[str, Outcome | str] = {}
-        for null in runs.nulls:
-            try:
-                nulls[null.name] = self.look(null)
-            except NotStored:
-                if self.twins:
-                    nulls[null.name] = f"{null.name} are not stored yet"
-        return beside(self.look(runs), nulls)
+        return beside(self.look(runs), outcomes_of(runs.nulls, self.look, twins=self.twins))
+
+
+def outcomes_of(nulls: Sequence[Runs], look: Look, *, twins: bool) -> dict[str, Outcome | str]:
+    """What models that did not learn the task give, by their names; why there is none where `twins` are waited for."""
+    outcomes: dict[str, Outcome | str] = {}
+    for null in nulls:
+        try:
+            outcomes[null.name] = look(null)
+        except NotStored:
+            if twins:
+                outcomes[null.name] = f"{null.name} are not stored yet"
+    return outcomes
 
 
 def as_constructed(look: Callable[[ClaimRuns], Outcome]) -> Callable[[ClaimRuns], Finding]:

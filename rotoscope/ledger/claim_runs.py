@@ -42,8 +42,8 @@ RESTRICTED: dict[Size, list[str]] = {"mini": ["slow", "1-4"], "paper": ["slow", 
 STEERED: dict[str, Any] = {"alphabet": 16, "digits": 4, "layers": 2, "steps": 800}
 """Models on the task that can be solved either way, where a kind is favoured."""
 SWAPPED: dict[str, Any] = {"pairs": 32, "count": 8}
-SWAPS, DRAWS = 64, 19
-"""Swaps of each prompt whose facts are exchanged, and draws of every null."""
+DRAWS = 19
+"""Draws of every null."""
 CACHE: dict[str, Any] = {"keep": 0.25, "frontier": (0.05, 0.1, 0.2, 0.3, 0.5, 0.75), "prompts": 16}
 COPIES: dict[str, Any] = {"length": 64, "count": 8, "seed": 1}
 COPYING, SLOWEST = 10, 0.25
@@ -340,9 +340,7 @@ class ClaimRuns(Runs):
         from rotoscope.tasks.binding import binding
 
         at: Any = "all" if self.cost == "gpu" else 0
-        return depths(
-            self.subject, binding(self.subject, **SWAPPED), at=at, swaps=SWAPS, null_draws=DRAWS, out=out
-        )
+        return depths(self.subject, binding(self.subject, **SWAPPED), at=at, null_draws=DRAWS, out=out)
 
 
 HERE_OR_STORED = "the figures of this model, stored or computed by this run"

@@ -171,7 +171,7 @@ LOOKS: dict[str, Look] = {
 }
 CLAIMS = claims(
     {
-        **{name: BesideModels(look) for name, look in LOOKS.items()},
+        **{name: BesideModels(look, twins=True) for name, look in LOOKS.items()},
         "p2-table-3-selection": as_constructed(selection),
         "p2-table-3-number": partial(table_3, number_is_lost),
         "p2-table-3-letter": partial(table_3, letter_is_kept),

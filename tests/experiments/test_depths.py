@@ -17,8 +17,8 @@ from benchmarks.false_verdicts import random_prompts, random_subject
 from rotoscope.errors import RotoscopeError, UnprovenError
 from rotoscope.experiments.depths.swaps import (
     Swapping,
+    covering,
     gaussian_permuted,
-    heaviest,
     paired_scores,
     swap_at_depths,
 )
@@ -218,12 +218,46 @@ def test_swaps_are_drawn_by_the_heads_weights() -> None:
         weights.append(detail.weight[0])
 
     reader.read(batch.tokens, (19,), visit)
-    run = torch.cat(weights)[..., 0].double().mean(0).argsort(descending=True, stable=True)[:3]
+    run = torch.tensor(most_covering(torch.cat(weights)[..., 0].tolist(), 3))
     covered = torch.cat([weight[:, run].sum(1).flatten() for weight in weights])
     found = swap_at_depths(Reruns(reader), batch, Swapping(swaps=3, taus=(1e-4, 0.05)))
     found = found[~found["own"]].sort_values(["layer", "head", "tau"])
     assert np.allclose(found["covered_share"], covered, atol=1e-6)
-    assert heaviest(torch.tensor([0.1, 0.7, 0.2, 0.7], dtype=torch.float64), 3).tolist() == [1, 3, 2]
+
+
+def most_covering(weight: list[list[float]], most: int) -> list[int]:
+    """The twin, swap by swap and head by head."""
+    swaps, chosen = range(len(weight[0])), list[int]()
+    held = [0.0] * len(weight)
+    while len(chosen) < most:
+        left = [swap for swap in swaps if swap not in chosen]
+        worth = {
+            swap: sum(
+                min(row[swap] / (0.5 - own), 1) for row, own in zip(weight, held, strict=True) if own < 0.5
+            )
+            for swap in left
+        }
+        if not left or max(worth.values()) <= 0:
+            return (
+                chosen + sorted(left, key=lambda swap: -sum(row[swap] for row in weight))[: most - len(chosen)]
+            )
+        chosen.append(max(left, key=lambda swap: worth[swap]))
+        held = [own + row[chosen[-1]] for row, own in zip(weight, held, strict=True)]
+    return chosen
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_swaps_bring_heads_to_half_of_their_weight(seed: int) -> None:
+    weight = torch.from_numpy(np.random.default_rng(seed).dirichlet(np.full(12, 0.2), 30))
+    for most in (1, 4, 9, 12, 20):
+        assert covering(weight, most).tolist() == most_covering(weight.tolist(), most)
+
+
+def test_a_head_of_its_own_kind_is_not_left_out() -> None:
+    """Six heads share swaps that all weigh more than the one of the seventh, and would take both of two."""
+    weight = torch.tensor([[0.6, 0.4, 0.0]] * 6 + [[0.0, 0.0, 1.0]], dtype=torch.float64)
+    assert covering(weight, 2).tolist() == [0, 2]
+    assert covering(weight, 3).tolist() == [0, 2, 1]
 
 
 @pytest.mark.parametrize("name", ["llama", "gptj"])

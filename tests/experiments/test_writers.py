@@ -17,6 +17,7 @@ import rotoscope as rs
 from rotoscope.errors import RotoscopeError
 from rotoscope.experiments.depths import writers as asking
 from rotoscope.experiments.depths.result import SwapDepths
+from rotoscope.experiments.depths.settings import DepthsSettings
 from rotoscope.experiments.depths.swaps import Swapping
 from rotoscope.experiments.depths.writers import Silenced, Writers, plan_gates, readers_of
 from rotoscope.experiments.depths.writers_result import (
@@ -34,6 +35,7 @@ from rotoscope.models.interventions import gated
 from rotoscope.models.reader import HeadReader
 from rotoscope.runs.record import RunRecord
 from rotoscope.runs.run import Run
+from rotoscope.stats.verdict import ENOUGH_DRAWS
 from tests.constructed import DECOY, HEADS, WRITER, places_written_by_a_head, symbol_prompts, symbols_read
 from tests.experiments.test_depths import QUIET, own_attention, unequal
 from tests.swap_depths import swap_depths
@@ -271,6 +273,11 @@ def test_thin_swaps_give_no_verdict() -> None:
     rows = rows.assign(positional_score=(rows["condition"] == NONE) * 1.0, symbolic_score=0.5)
     assert summarise_writers(rows).empty
     assert summarise_writers(empty_writers()).empty
+
+
+def test_defaults_allow_a_verdict() -> None:
+    settings = DepthsSettings()
+    assert min(settings.null_draws, settings.controls) >= ENOUGH_DRAWS
 
 
 class TestBadInput:

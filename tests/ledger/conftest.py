@@ -19,7 +19,8 @@ def runs() -> ClaimRuns:
 
 
 def judged_on(claim: str, **opened: Any) -> Finding:
-    """A claim on runs of a test's own making, by their names."""
+    """A claim on runs of a test's own making, by their names, beside untrained models; no twins are waited for."""
     runs = ClaimRuns(Path("nowhere"))
+    del runs.nulls[1:]
     runs.opened |= {name.replace("_", "-"): run for name, run in opened.items()}
     return CLAIMS[claim].compute(runs)

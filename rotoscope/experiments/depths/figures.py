@@ -436,7 +436,7 @@ def writer_graph(run: SwapDepths) -> Figure:
         label = (
             "takes more of the place than other heads there"
             if len(edges)
-            else "no single head takes more than others there"
+            else "no single head is shown to take more than others there"
         )
         top_legend(figure, [Line2D([], [], color=POSITIONAL, lw=3 if len(edges) else 0, label=label)])
     return caption(figure, measured(run) + "; width: effect of silencing one head")

@@ -33,7 +33,7 @@ class DepthsSettings(Settings):
     """Depths: numbers of layers whose input is exchanged (0: the prompt itself), own (each head's own layer, always there), all,
     or carry (with 0: the depths that locate where carried heads turn, by bisection)."""
     swaps: int = 160
-    """How many swaps of a prompt are run, the heaviest first."""
+    """How many swaps of a prompt are run: those that bring most heads to half of their weight, then the heaviest."""
     tau: tuple[float, ...] = (1e-4,)
     """Temperature of the swap weights; several are possible."""
     gamma: float = 0.1

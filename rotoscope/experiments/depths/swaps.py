@@ -4,8 +4,8 @@ The papers swap what one layer attends over: depth k = the head's own layer. At 
 change places. Between the two lies the curve that says where a place was written into the states. One run of the end of
 the prompt for each swap and depth scores all heads from that layer on.
 
-Which swaps matter is known beforehand: their weights come from the unswapped run. The heaviest in the mean over all heads
-are run, and `covered_share` is the share of its own weight that they hold for a head.
+Which swaps matter is known beforehand: their weights come from the unswapped run. Those are run that bring as many heads as
+possible to half of their weight, and `covered_share` is the share of its own weight that they hold for a head.
 
 A head that stays in place may follow a place, or the block before, which stays as well when single blocks change places.
 Paired swaps tell the two apart: every block moves together with the block before it.
@@ -30,7 +30,7 @@ from rotoscope.models.rerun import Beginning, Reruns
 from rotoscope.runs.result import Tables
 from rotoscope.scores.attention import log_normaliser
 from rotoscope.scores.blocks import BlockLogits, Blocks, block_spread
-from rotoscope.scores.classes import purity_classes
+from rotoscope.scores.classes import COVERED, purity_classes
 from rotoscope.scores.swap_pairs import cosines
 from rotoscope.scores.swaps import score_swaps
 from rotoscope.shapes import Bool, Float, Int, Tensor
@@ -125,7 +125,7 @@ def choose_swaps(
     tokens, blocks = batch.tokens[k : k + 1, : query + 1], batch.blocks_for(query)
     pairs = swappable(len(blocks), paired=swapping.paired)
     layers, weight = _closed_form(runs.reader, tokens, blocks, swapping, scale, pairs)
-    chosen = heaviest(weight, swapping.swaps)
+    chosen = covering(weight, swapping.swaps)
     # Swaps that begin at the same place keep the same beginning.
     order = [pairs[swap] for swap in sorted(chosen.tolist())]
     runs.last = max(layers)
@@ -188,26 +188,26 @@ def _closed_form(
     swapping: Swapping,
     scale: Scale | None,
     pairs: list[tuple[int, int]],
-) -> tuple[dict[int, _Layer], Float[Tensor, "swaps"]]:
-    """What the papers' swaps give, exactly, and the weight of every swap in the sum over heads (at the first tau)."""
+) -> tuple[dict[int, _Layer], Float[Tensor, "heads swaps"]]:
+    """What the papers' swaps give, exactly, and the weight of every swap for every head (at the first tau)."""
     read: dict[int, _Layer] = {}
-    weight = torch.zeros(len(blocks) * (len(blocks) - 1) // 2, dtype=torch.float64)
+    weights: list[Tensor] = []
     columns = torch.tensor([_column(a, b, len(blocks)) for a, b in pairs], dtype=torch.long)
 
     def visit(reading: LayerReading) -> None:
         scored = _score_layer(reading if scale is None else scale(reading), blocks, swapping)
         if scored is not None:
-            read[reading.layer], heaviness = scored
-            weight.add_(heaviness)
+            read[reading.layer], weight = scored
+            weights.append(weight)
 
     reader.read(tokens, (tokens.shape[1] - 1,), visit)
-    return read, weight[columns]
+    return read, torch.cat(weights)[:, columns]
 
 
 def _score_layer(
     reading: LayerReading, blocks: Blocks, swapping: Swapping
-) -> tuple[_Layer, Float[Tensor, "swaps"]] | None:
-    """One layer's exact scores, and the weight of every swap in the sum over its heads; None where no head is asked about."""
+) -> tuple[_Layer, Float[Tensor, "heads swaps"]] | None:
+    """One layer's exact scores, and the weight of every swap for its heads; None where no head is asked about."""
     layer = reading.at(0)
     real = layer.real()
     heads = [head for head in range(real.shape[1]) if swapping.asks(reading.layer, head)]
@@ -230,7 +230,7 @@ def _score_layer(
         scores.detail.weight[0].amax(1).double(),
         real[0],
     )
-    return scored, scores.detail.weight[0, heads, :, 0].double().sum(0).cpu()
+    return scored, scores.detail.weight[0, heads, :, 0].float().cpu()
 
 
 def _column(first: int, second: int, blocks: int) -> int:
@@ -238,9 +238,25 @@ def _column(first: int, second: int, blocks: int) -> int:
     return first * (2 * blocks - first - 1) // 2 + second - first - 1
 
 
-def heaviest(weight: Float[Tensor, "swaps"], most: int) -> Int[Tensor, "chosen"]:
-    """The swaps with the largest weight, the heaviest first."""
-    return weight.sort(descending=True, stable=True).indices[:most]
+def covering(weight: Float[Tensor, "heads swaps"], most: int) -> Int[Tensor, "chosen"]:
+    """The swaps to run, chosen one after the other; `weight` is what each holds of each head's weight.
+
+    A head has a verdict from half of its weight on. So a swap is worth what it closes of the gap to one half, each head's gap
+    counting as one, summed over heads. Once no gap can be closed, the swaps with the largest summed weight follow.
+    """
+    lacks = torch.full((len(weight), 1), COVERED, dtype=weight.dtype)
+    free = torch.ones(weight.shape[1], dtype=torch.bool)
+    chosen: list[int] = []
+    while len(chosen) < min(most, weight.shape[1]):
+        lacking = lacks[:, 0] > 0
+        worth = (weight[lacking] / lacks[lacking]).clamp(max=1).sum(0).where(free, -1.0)
+        if not lacking.any() or worth.max() <= 0:
+            break
+        chosen.append(int(worth.argmax()))
+        free[chosen[-1]] = False
+        lacks -= weight[:, chosen[-1:]]
+    rest = weight.double().sum(0).where(free, -1.0).sort(descending=True, stable=True).indices
+    return torch.cat([torch.tensor(chosen, dtype=torch.long), rest[: int(free.sum())]])[:most]
 
 
 def _batched(
