@@ -245,9 +245,7 @@ def test_the_tiny_preset_learns_its_text(tmp_path: Path) -> None:
     assert points["text_loss"].iloc[-1] < 0.9 * points["text_loss"].iloc[0]
 
 
-def test_the_language_script_says_what_is_missing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_language_script_says_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         language.main(["--read", "--out", str(tmp_path)])
     assert "there is no finished model in" in capsys.readouterr().err
