@@ -165,7 +165,11 @@ class ChosenSwaps:
         """Some of the swaps at one depth."""
         n, device = self.tokens.shape[1], runs.reader.device
         swaps = Swaps.of(self.blocks, pairs, n, device, paired=swapping.paired)
-        show = swapping.on_swaps and partial(swapping.on_swaps, pairs=torch.tensor(pairs, device=device))
+
+        def show(number: int, logits: Tensor) -> None:
+            if swapping.on_swaps is not None:
+                swapping.on_swaps(number, self.layers[number], torch.tensor(pairs, device=device), logits)
+
         _run(runs, kept, depth, swaps, self.layers, show)
 
     def rows(self, swapping: Swapping) -> pd.DataFrame:
@@ -332,7 +336,7 @@ def _run(
     depth: int,
     swaps: Swaps,
     layers: dict[int, _Layer],
-    show: Callable[..., None] | None,
+    show: Callable[[int, Tensor], None],
 ) -> None:
     """Run some swaps at one depth and note both cosines for every head from there on, once all layers were there."""
     both_cosines: dict[int, tuple[Tensor, Tensor]] = {}
@@ -341,8 +345,7 @@ def _run(
         if number in layers:
             before = layers[number].before.to(logits)
             both_cosines[number] = cosines(swaps.after_swap(logits), swaps.before_swap(before))
-            if show is not None:
-                show(number, layers[number], logits=logits)
+            show(number, logits)
 
     ends = swaps.orders[:, swaps.first :]
     if depth == 0:

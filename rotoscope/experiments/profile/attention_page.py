@@ -90,8 +90,8 @@ def _permuted(table: pd.DataFrame | None, heads: list[Any], n: int) -> dict[str,
         attention = np.zeros(n) if row is None else np.asarray(row.attention, dtype=float)
         if len(attention) != n or not np.isfinite(attention).all():
             raise RunError(f"the attention of head {head.layer}:{head.head} is not a number for each token")
-        same = () if row is None else np.flatnonzero((head.first == row.first) & (head.second == row.second))
-        swap.append(int(same[0]) if len(same) else -1)
+        pairs = list(zip(head.first, head.second, strict=True))
+        swap.append(pairs.index((row.first, row.second)) if row and (row.first, row.second) in pairs else -1)
         codes.append(bytes_of(attention))
     return {"swap": swap, "attention": _text(np.stack(codes))}
 
