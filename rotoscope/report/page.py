@@ -161,8 +161,8 @@ def _variables(selector: str, scheme: str, colours: dict[str, str]) -> str:
 
 @cache
 def page_script() -> str:
-    """Our files as one strict script of its own scope."""
-    body = "\n".join(asset(name) for name in SCRIPTS)
+    """Our files as one strict script of its own scope, without the lines that are comments."""
+    body = re.sub(r"(?m)^ *(//.*|/\*\*.*\*/)\n", "", "\n".join(asset(name) for name in SCRIPTS))
     return f'(function () {{\n"use strict";\n{body}\n}})();'
 
 

@@ -78,7 +78,9 @@ def test_is_that_more_than_chance(reader: Any, written: Path, profile: rs.Profil
     """Of the model in its figures, of a head on its card."""
     page, figures = reader(written), profile.statistics()
     for row in figures.itertuples():
-        shown = page.page.locator(f'table[aria-label="Summary figures"] tr:has(th:text-is("{row.statistic}"))')
+        shown = page.page.locator(
+            f'table[aria-label="Summary figures"] tr:has(abbr:text-is("{row.statistic}"))'
+        )
         assert row.verdict in shown.inner_text()
     page.act("click", '#which dd[data-class="symbolic"] button >> nth=0')
     assert re.fullmatch(r"above (all|none|\d+ %) of their heads", page.reads('[data-null="symbolic_score"]'))

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import rotoscope as rs
+from rotoscope.experiments.profile.examples import MOST_SWAPS
 from rotoscope.report.payload import run_payload
 
 
@@ -17,10 +18,11 @@ from rotoscope.report.payload import run_payload
 def test_attention_that_has_no_room_or_was_not_kept_is_said(profile: rs.Profile) -> None:
     """With less room fewer swaps, then no vectors, then a sentence; runs without it say why."""
     whole = run_payload(profile)["tabs"]["overview"]["shown"]
-    assert whole["kept"] == whole["all_swaps"] == 19 * 18 // 2
+    assert whole["kept"] == whole["most_kept"] == MOST_SWAPS
+    assert whole["all_swaps"] == 19 * 18 // 2
     bare = run_payload(profile, 0)["tabs"]["overview"] | {"shown": None}
     rest = len(json.dumps(bare, separators=(",", ":")))
-    for room in (rest + 4_000, rest + 1_500):
+    for room in (rest + 2_000, rest + 1_200):
         less = run_payload(profile, room)["tabs"]["overview"]["shown"]
         assert 1 <= less["kept"] < whole["kept"]
         assert len(less["attention"] + less["swaps"]) <= min(room - rest + 200, 2 * room // 5)

@@ -221,7 +221,7 @@ def growing(tmp_path: Path) -> Iterator[tuple[Run[Dynamics], Server]]:
     """A run that has just begun, and a server in a process of its own that shows it."""
     run = Run(Dynamics, SETTINGS, tmp_path / "runs" / "growing")
     run.begin()
-    server = Server(tmp_path / "runs", tmp_path / "browser")
+    server = Server(tmp_path / "runs")
     yield run, server
     server.process.kill()
     server.process.communicate()

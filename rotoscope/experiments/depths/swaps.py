@@ -348,7 +348,7 @@ def _run(
     depth: int,
     swaps: Swaps,
     layers: dict[int, _Layer],
-    show: Callable[..., None] | None,
+    show: Callable[[int, "_Layer", Tensor], None] | None,
 ) -> None:
     """Run some swaps at one depth and note both cosines for every head from there on, once all layers were there."""
     both_cosines: dict[int, tuple[Tensor, Tensor]] = {}
