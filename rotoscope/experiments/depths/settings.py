@@ -66,7 +66,7 @@ class DepthsSettings(Settings):
             values["at"] = tuple(dict.fromkeys(str(depth) for depth in each(values["at"])))
         if "tau" in values:
             values["tau"] = each_tau(values["tau"])
-        if values.get("null_draws") is not None and "null" not in values:
+        if "null" not in values and (values.get("null_draws") is not None or "null_heads" in values):
             values["null"] = "random"
         return values
 
