@@ -53,7 +53,7 @@ def model_section(run: TurnoverStudy) -> str:
             row["symbolic_heads"],
             row["follow"],
             layer,
-            f"{row['strength']:.2f}",
+            f"{row['strength']:.2f}" if row["strength"] == row["strength"] else "none",
         )
         lines.append("| " + " | ".join(map(str, (*cells, p_values, row["verdict"]))) + " |")
     claims = [row for row in run.claims().itertuples(index=False) if row.verdict != "not asked"]

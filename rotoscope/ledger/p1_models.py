@@ -78,13 +78,18 @@ def over_models(
         values, nulls, verdicts, notes = [], [], [], []
         for run in models:
             finding, right = judge(run), run.right(setting)
+            if np.isnan(right):
+                values.append(f"{run.name}: not measured")
+                continue
             values.append(f"{run.name} ({right:.2f} right): {finding.value}, {finding.verdict}")
             nulls.append(f"{run.name}: {finding.null}" if finding.null else "")
             notes.append(f"{run.name}: {finding.note}" if finding.note else "")
             if right >= DOES_TASK:
                 verdicts.append(finding.verdict)
+        if all(np.isnan(run.right(setting)) for run in models):
+            return Finding("; ".join(values), NOT_RUN)
         if not verdicts:
-            notes.insert(0, f"none of these models answers {DOES_TASK:.0%} of the prompts")
+            notes.insert(0, f"no model that was measured answers {DOES_TASK:.0%} of the prompts")
         return Finding(
             "; ".join(values),
             together(verdicts),

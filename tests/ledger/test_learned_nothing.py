@@ -156,7 +156,9 @@ def test_the_verdict_is_that_of_models_that_do_the_task(
     finding = over_models(FIGURES["p1-anticorrelation"])(runs)
     assert finding.verdict == verdict or (verdict is None and finding.verdict != NOT)
     assert finding.value.count("right)") == len(models)
-    assert ("none of these models answers" in finding.note) == all(run.right("chat-32") < 0.5 for run in models)
+    assert ("no model that was measured answers" in finding.note) == all(
+        run.right("chat-32") < 0.5 for run in models
+    )
 
 
 def shuffled(nulls: tuple[str, ...], draws: int, p: float = 0.5, own: float = 5e-5) -> LanguageFigures:
@@ -212,6 +214,13 @@ def test_the_middle_is_lost_or_not_or_undecided(trend: float, error: float, draw
     for draw in range(draws):
         rows += figure_rows("places", "random", draw, {"log_likelihood": 0.01 * draw - 0.1}, {})
     assert middle_is_lost(LanguageFigures(RunRecord(), {"figures": pd.DataFrame(rows)})).verdict == verdict
+
+
+def test_models_that_were_not_measured_say_nothing(runs: ClaimRuns, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs, "language_models", lambda: [language_run(0.9)])
+    finding = over_models(middle_is_lost, "places")(runs)
+    assert (finding.verdict, finding.note) == (NOT_RUN, "")
+    assert finding.value.endswith(": not measured")
 
 
 def test_one_verdict_on_several_models() -> None:
