@@ -1,14 +1,13 @@
-"""A profile of a tiny random model: what an installation must be able to do without any download."""
-
-import torch
-from transformers import AutoModelForCausalLM, LlamaConfig
+"""A profile of a model that comes with the wheel: what an installation does without any download."""
 
 import rotoscope as rs
 
-config = LlamaConfig(
-    hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4, vocab_size=128
-)
-model = AutoModelForCausalLM.from_config(config).eval()
-profile = rs.profile(model, tokens=torch.randint(3, 128, (2, 16)))
-assert len(profile.heads) == 8, profile.heads
-print(profile.heads[["layer", "head", "positional_score", "symbolic_score", "head_class"]])
+subject = rs.load("number")
+prompts = rs.tasks.number(count=16)
+profile = rs.profile(subject, prompts)
+print(profile.top("symbolic")[["layer", "head", "symbolic_score", "head_class"]])
+profile.save("runs/number")
+
+assert profile.accuracy == 1.0, profile.accuracy
+assert (profile.head("10:0").head_class, profile.head("2:0").head_class) == ("symbolic", "positional")
+assert rs.open("runs/number").heads.equals(profile.heads)

@@ -249,7 +249,7 @@ def _shortened(cell: str) -> str:
 # What a command shows when it is done, in about fifteen lines.
 
 
-CAVEAT_LETTERS = 200
+CAVEAT_LETTERS = 240
 """Caveats are shown up to about so many letters, at least one of them; the others with --verbose."""
 NOT_ASKED = "not asked: "
 """So begin sentences about what a run leaves open, with the flag that asks it; all of them are shown."""

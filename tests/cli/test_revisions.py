@@ -37,7 +37,7 @@ def test_branches_of_a_model_on_the_hub(
     """What is fetched is said first; prompts, and what is said of roles, are those of the last that can be read."""
     with serving(tmp_path / "hub", monkeypatch) as hub:
         hub.models["org/model"] = branches | {"main": branches["step9"]}
-        code, output, error = run(*LINE, "--revisions", "step*", "main", "--out", tmp_path / "run")
+        code, output, error = run(*LINE, "--revisions", "step*", "main", "--verbose", "--out", tmp_path / "run")
         assert code == 0, error
         assert error.startswith("3 of 3 revisions of org/model are fetched: ")
         words = " ".join(output.split())

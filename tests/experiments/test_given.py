@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -22,7 +24,7 @@ def tokenizer(template: str | None = None) -> PreTrainedTokenizerFast:
     """A token for every letter."""
     words = ["<pad>", "<s>", "</s>", "?", *map(chr, range(97, 123)), " ", ".", ":", "\n"]
     raw = Tokenizer(models.WordLevel({word: k for k, word in enumerate(words)}, unk_token="?"))
-    raw.pre_tokenizer = pre_tokenizers.Split(Regex("(?s)."), "isolated")
+    raw.pre_tokenizer = pre_tokenizers.Split(Regex("[\\s\\S]"), "isolated")
     made = PreTrainedTokenizerFast(
         tokenizer_object=raw, bos_token="<s>", eos_token="</s>", pad_token="<pad>", unk_token="?"
     )
@@ -110,9 +112,6 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "a dictionary": (lambda: scored(MODEL, {"text": "x"}), "has 'input_ids', found 'text'"),
     "no template": (lambda: scored((MODEL, TOKENIZER), TURNS), "no chat template; give the text itself"),
     "a chat without tokenizer": (lambda: scored(MODEL, TURNS), "has no tokenizer"),
-    "a folder": (lambda: scored(MODEL, tokens=[[3, 4, 5, 6]], out=3), "out must be a path, found 3"),
-    "a count": (lambda: PROFILE.top("symbolic", "5"), "count must be a whole number, found '5'"),
-    "a share": (lambda: PROFILE.top("symbolic", 2.5), "count must be a whole number, found 2.5"),
     "less than none": (lambda: PROFILE.top("symbolic", -1), "count must be at least 0"),
     "a layer": (lambda: PROFILE.head(2), "'2': heads are written layer:head"),
     "no head": (lambda: PROFILE["first"], "'first': heads are written layer:head"),
@@ -121,7 +120,6 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "a temperature": (lambda: scored(MODEL, tokens=[[3, 4, 5, 6]], tau=["warm"]), "tau must be a number"),
     "prompts": (lambda: scored(MODEL, list(rs.tasks.from_tokens([[3, 4, 5, 6]]))), "tokens must be whole numbers"),
     "a bare model": (lambda: rs.tasks.binding(MODEL), "a LlamaForCausalLM has no tokenizer"),
-    "no text": (lambda: rs.tasks.text(TOKENIZER, 5), "a text is expected, found 5"),
 }  # fmt: skip
 
 
@@ -130,6 +128,34 @@ def test_a_sentence_says_what_to_write(name: str) -> None:
     call, words = REFUSED[name]
     with pytest.raises(RotoscopeError, match=words):
         call()
+
+
+UNCHECKED = """
+import rotoscope as rs
+from tests.experiments.test_given import MODEL, PROFILE, TOKENIZER
+for call in (
+    lambda: rs.profile(MODEL, tokens=[[3, 4, 5, 6]], out=3),
+    lambda: PROFILE.top("symbolic", "5"),
+    lambda: PROFILE.top("symbolic", 2.5),
+    lambda: rs.tasks.text(TOKENIZER, 5),
+):
+    try:
+        call()
+    except rs.RotoscopeError as problem:
+        print(problem)
+"""
+
+
+@pytest.mark.slow
+def test_values_of_another_kind() -> None:
+    """In a process where calls are not checked, as they are for users."""
+    ended = subprocess.run([sys.executable, "-c", UNCHECKED], capture_output=True, text=True, check=True)
+    assert ended.stdout.splitlines() == [
+        "out must be a path, found 3",
+        "count must be a whole number, found '5'",
+        "count must be a whole number, found 2.5",
+        "a text is expected, found 5",
+    ]
 
 
 def test_temperatures_as_text_in_a_list() -> None:

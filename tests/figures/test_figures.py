@@ -410,7 +410,7 @@ def test_the_legend_stands_beside_the_plane_where_there_is_room(full: rs.Profile
 
 def test_commas_are_not_labelled(full: rs.Profile) -> None:
     rows = full.traces
-    words = [" red", ",", " blue", ".", "\n", "2"]
+    words = [",", " red", ".", " blue", "\n", "2"]
     rows = rows.assign(token=[words[position % len(words)] for position in rows["position"]])
     figure = rs.figures.swap_traces(rs.Profile(full.run, {**full.tables, "traces": rows}))
     labels = {label for axes in figure.axes for label in ticks(axes, "x").values()}
