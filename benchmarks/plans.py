@@ -22,7 +22,7 @@ import rotoscope as rs
 from benchmarks.gpu import EIGHT
 from benchmarks.llama import Shape, free, make_model
 from benchmarks.measure import Report
-from rotoscope.tasks.prefix import words
+from rotoscope.tasks.prompt import words
 from rotoscope.tasks.text import manual
 
 BARS = {"smollm2": 300.0, "8b": 120.0}

@@ -26,12 +26,10 @@ import rotoscope as rs
 from rotoscope.errors import RotoscopeError
 from rotoscope.experiments.depths.swaps import Swapping, gaussian_permuted
 from rotoscope.experiments.depths.turnover import TurnoverStudy, border, symbolic_heads_in_prompt
-from rotoscope.experiments.depths.writers import Silenced, Writers
-from rotoscope.experiments.depths.writers_result import ALL, NONE, summarise_writers
+from rotoscope.experiments.depths.writers import ALL, NONE, Silenced, Writers, summarise_writers
 from rotoscope.experiments.profile.run import describe, subject_settings
 from rotoscope.experiments.selection import control_sets
-from rotoscope.measures.batches import batches
-from rotoscope.measures.losses import answer_logits, answer_losses, answering
+from rotoscope.measures.batches import answer_logits, answer_losses, answering, batches
 from rotoscope.measures.null import make_nulls
 from rotoscope.models.interventions import Attend, AttentionInput, intervening
 from rotoscope.models.reader import HeadReader

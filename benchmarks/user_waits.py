@@ -32,8 +32,8 @@ from benchmarks.gpu import EIGHT
 from benchmarks.llama import Shape, forward, make_model
 from benchmarks.measure import Report, console
 from rotoscope.experiments.profile.settings import ProfileSettings
-from rotoscope.measures.attention import WhereAttentionGoes
 from rotoscope.measures.batches import batches, most_tokens
+from rotoscope.measures.built_in import WhereAttentionGoes
 from rotoscope.measures.null import draw_weights, fresh_model
 from rotoscope.measures.scoring import BatchScores
 from rotoscope.models.devices import one_thread

@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from rotoscope.ledger.claim import KINDS, SAYS, claim_words
+from rotoscope.ledger.claim import KINDS, SAYS, Ledger, claim_words, markdown_table
 from rotoscope.ledger.judge import CLAIMS
-from rotoscope.ledger.result import Ledger, markdown_table
 
 ROOT = Path(__file__).parents[1]
 EXPECTED = ROOT / "tests" / "ledger" / "expected.json"

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from rotoscope.scores.factors import Factors
+from rotoscope.scores.counterfactual import Factors
 from rotoscope.shapes import Float, Tensor
 
 

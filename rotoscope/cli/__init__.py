@@ -16,7 +16,7 @@ from rotoscope.errors import RotoscopeError
 from rotoscope.experiments.commands import experiment_commands
 from rotoscope.experiments.registry import problems
 from rotoscope.removed import check_removed
-from rotoscope.report.command import report, serve
+from rotoscope.report import report, serve
 
 __all__ = ["app", "commands", "main"]
 

@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from rotoscope.experiments.profile.result import Profile as Profile
     from rotoscope.experiments.profile.settings import ProfileSettings as ProfileSettings
     from rotoscope.experiments.prompt_settings import PromptSettings as PromptSettings
-    from rotoscope.experiments.roles.geometry import Geometry as Geometry
-    from rotoscope.experiments.roles.geometry import find_geometry as find_geometry
+    from rotoscope.experiments.roles.result import Geometry as Geometry
     from rotoscope.experiments.roles.result import Roles as Roles
+    from rotoscope.experiments.roles.result import find_geometry as find_geometry
     from rotoscope.experiments.roles.run import find_roles as find_roles
     from rotoscope.experiments.roles.run import trace as trace
     from rotoscope.experiments.steering import Steering as Steering
     from rotoscope.experiments.steering import measure_steering as measure_steering
-    from rotoscope.experiments.theory.result import TheoryRun as TheoryRun
+    from rotoscope.experiments.theory.run import TheoryRun as TheoryRun
     from rotoscope.experiments.theory.run import run_theory as run_theory
     from rotoscope.experiments.train.dynamics import measure_dynamics as measure_dynamics
     from rotoscope.experiments.train.dynamics_result import Dynamics as Dynamics

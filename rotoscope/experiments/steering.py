@@ -15,11 +15,10 @@ from rotoscope.experiments.lengths.result import accuracy_row
 from rotoscope.experiments.roles.run import HELD_OUT
 from rotoscope.experiments.train.restrictions import check_alike
 from rotoscope.experiments.train.watch import score_heads
-from rotoscope.lab.checkpoints import load_multihop, sequences_for
+from rotoscope.lab.checkpoints import Training, load_multihop, sequences_for
 from rotoscope.lab.gptj import GPTJ, LayerState, head_logits
-from rotoscope.lab.result import Training
 from rotoscope.lab.settings import TrainSettings
-from rotoscope.models.checkpoints import find_checkpoints
+from rotoscope.models.hub import find_checkpoints
 from rotoscope.plotting.palette import INK, SCORE_COLOURS
 from rotoscope.progress import progress_bar
 from rotoscope.runs.record import settings_hash

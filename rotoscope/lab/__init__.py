@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING
 from rotoscope.lazy import attach
 
 if TYPE_CHECKING:
+    from rotoscope.lab.checkpoints import Training as Training
     from rotoscope.lab.checkpoints import save_checkpoint as save_checkpoint
     from rotoscope.lab.checkpoints import sequences_for as sequences_for
     from rotoscope.lab.checkpoints import word_tokenizer as word_tokenizer
     from rotoscope.lab.gptj import GPTJ as GPTJ
     from rotoscope.lab.gptj import GPTJShape as GPTJShape
-    from rotoscope.lab.result import Training as Training
     from rotoscope.lab.sequences import model_shape as model_shape
     from rotoscope.lab.sequences import training_sequences as training_sequences
     from rotoscope.lab.settings import TrainSettings as TrainSettings

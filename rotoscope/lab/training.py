@@ -19,9 +19,8 @@ import pandas as pd
 import torch
 
 from rotoscope.errors import RunError
-from rotoscope.lab.checkpoints import save_checkpoint
+from rotoscope.lab.checkpoints import Training, save_checkpoint
 from rotoscope.lab.gptj import GPTJ
-from rotoscope.lab.result import Training
 from rotoscope.lab.sequences import model_shape, token_bytes, training_sequences
 from rotoscope.lab.settings import TrainSettings
 from rotoscope.lab.trainer import Trainer

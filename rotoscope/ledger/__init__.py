@@ -7,9 +7,9 @@ from rotoscope.lazy import attach
 
 if TYPE_CHECKING:
     from rotoscope.ledger.claim import Claim as Claim
+    from rotoscope.ledger.claim import Ledger as Ledger
     from rotoscope.ledger.judge import CLAIMS as CLAIMS
     from rotoscope.ledger.judge import reproduce as reproduce
-    from rotoscope.ledger.result import Ledger as Ledger
     from rotoscope.ledger.verdicts import VERDICTS as VERDICTS
     from rotoscope.ledger.verdicts import Finding as Finding
 
@@ -22,7 +22,7 @@ EXPERIMENT = Experiment(
     kinds=(
         ResultKind(
             name="ledger",
-            result="result:Ledger",
+            result="claim:Ledger",
             title="The ledger of both papers",
             tabs={"ledger": "page:ledger_tab"},
             tabled=("ledger",),

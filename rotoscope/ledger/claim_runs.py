@@ -16,13 +16,12 @@ from rotoscope.experiments.depths.result import SwapDepths
 from rotoscope.experiments.gate.result import Gating
 from rotoscope.experiments.lengths.result import Lengths
 from rotoscope.experiments.plan.result import CachePlan
-from rotoscope.experiments.roles.geometry import Geometry
-from rotoscope.experiments.roles.result import Roles
+from rotoscope.experiments.roles.result import Geometry, Roles
 from rotoscope.experiments.steering import Steering
-from rotoscope.experiments.theory.result import TheoryRun
+from rotoscope.experiments.theory.run import TheoryRun
 from rotoscope.experiments.train.dynamics_result import Dynamics
 from rotoscope.experiments.train.restrictions import Restrictions
-from rotoscope.lab.result import Training
+from rotoscope.lab.checkpoints import Training
 from rotoscope.lab.settings import TrainSettings
 from rotoscope.ledger.claim import NEEDS, NotStored
 from rotoscope.ledger.language_figures import SETTINGS, STORED, LanguageFigures, measure_language
@@ -102,7 +101,7 @@ class Runs:
 
     def geometry(self, task: str) -> Geometry:
         """Which frequencies they use."""
-        from rotoscope.experiments.roles.geometry import find_geometry
+        from rotoscope.experiments.roles.result import find_geometry
 
         return self.run(
             Geometry, f"geometry-{task}", lambda out: find_geometry(self.model(task), out=out), "cpu"

@@ -21,9 +21,8 @@ from rotoscope.ledger import (
     p2_learning,
     p2_lengths,
 )
-from rotoscope.ledger.claim import COSTS, Claim
+from rotoscope.ledger.claim import COSTS, Claim, Ledger
 from rotoscope.ledger.claim_runs import ClaimRuns
-from rotoscope.ledger.result import Ledger
 from rotoscope.ledger.verdicts import Finding, of_statement
 from rotoscope.progress import progress_bar
 from rotoscope.runs.files import write_text

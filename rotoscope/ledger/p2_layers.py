@@ -7,8 +7,7 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from rotoscope.experiments.roles.geometry import EQUAL_WEIGHTS, TABLE_1, Geometry
-from rotoscope.experiments.roles.result import ARRIVED, ROLE, Roles, ideal_hop
+from rotoscope.experiments.roles.result import ARRIVED, EQUAL_WEIGHTS, ROLE, TABLE_1, Geometry, Roles, ideal_hop
 from rotoscope.ledger.claim import BesideModels, Look, claims, outcomes_of
 from rotoscope.ledger.claim_runs import ClaimRuns, Runs
 from rotoscope.ledger.verdicts import Finding, Outcome, beside, resultant

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from rotoscope.experiments.train.dynamics_result import Dynamics
-from rotoscope.lab.result import Training
+from rotoscope.lab.checkpoints import Training
 from rotoscope.ledger.claim import BesideModels, Look, as_constructed, claims
 from rotoscope.ledger.claim_runs import ClaimRuns, Runs
 from rotoscope.ledger.verdicts import COST, EXPLAINED, Finding, Outcome, rank_correlation

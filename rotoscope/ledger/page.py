@@ -10,8 +10,8 @@ import pandas as pd
 
 from rotoscope.experiments.page_data import PageRun, Tab, table, verdict_tab
 from rotoscope.experiments.registry import result_class
+from rotoscope.ledger.claim import PAPERS, Ledger
 from rotoscope.ledger.language_figures import STORED
-from rotoscope.ledger.result import PAPERS, Ledger
 from rotoscope.runs.record import RunRecord
 
 FRONT = ("id", "verdict", "paper", "place", "statement", "paper_value", "our_value", "null_value")

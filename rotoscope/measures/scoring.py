@@ -17,9 +17,8 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from rotoscope.errors import RotoscopeError, RunError
-from rotoscope.measures.attention import WhereAttentionGoes
 from rotoscope.measures.batches import Batch
-from rotoscope.measures.built_in import BUILT_IN
+from rotoscope.measures.built_in import BUILT_IN, WhereAttentionGoes
 from rotoscope.measures.measure import Measure
 from rotoscope.measures.score_tables import ScorePart, name_layer, score_tables
 from rotoscope.models.layer import LayerHeads, LayerReading, Layout, alike, stacked

@@ -1,6 +1,6 @@
 """Taking queries, keys and rotation out of a running model; loading the model in the first place."""
 
-from rotoscope.models.checkpoints import find_checkpoints
+from rotoscope.models.hub import find_checkpoints
 from rotoscope.models.interventions import Gate, gated, silence
 from rotoscope.models.layer import LayerHeads, LayerReading
 from rotoscope.models.loading import load

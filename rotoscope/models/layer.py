@@ -21,9 +21,8 @@ from rotoscope.errors import UnprovenError
 from rotoscope.models.sites import Call, Projected, Site
 from rotoscope.scores.attention import attention_weights
 from rotoscope.scores.blocks import Blocks
-from rotoscope.scores.counterfactual import turn
+from rotoscope.scores.counterfactual import Factors, turn
 from rotoscope.scores.exclusion_principle import Taken
-from rotoscope.scores.factors import Factors
 from rotoscope.shapes import Bool, Float, Int, Tensor
 
 

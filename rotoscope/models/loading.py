@@ -14,10 +14,9 @@ from typing import Any
 import torch
 
 from rotoscope.errors import ModelError
-from rotoscope.models.checkpoints import find_checkpoints
 from rotoscope.models.devices import Placement, free_memory, pick_device
 from rotoscope.models.gguf import converted
-from rotoscope.models.hub import AT, CERTAIN, fetched, hub_name, no_such_path
+from rotoscope.models.hub import AT, CERTAIN, fetched, find_checkpoints, hub_name, no_such_path
 from rotoscope.models.offloading import accelerate_hushed, check_whole, moved_files, offloads, placed_by
 from rotoscope.models.rope import Rope, check_rotary, read_rope, rope_words, set_angles, set_rope
 from rotoscope.models.sanitize import clean_room, part_made_elsewhere, refuse_fetched, weight_files

@@ -18,9 +18,9 @@ import pyarrow.parquet as pq
 from rotoscope.errors import RotoscopeError
 from rotoscope.experiments.registry import ResultKind, kind_declaration, result_kinds
 from rotoscope.runs.files import WITH_SETTINGS, checksum, plain
-from rotoscope.runs.find import folders_in, holds_run
 from rotoscope.runs.folder import LOG, PIECES
 from rotoscope.runs.record import RUN, RunRecord
+from rotoscope.runs.result import folders_in, holds_run
 from rotoscope.runs.run import DONE
 from rotoscope.scores.classes import CLASSES, purity_classes
 

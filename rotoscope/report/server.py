@@ -33,8 +33,7 @@ except ImportError as _missing:
     raise RotoscopeError(f"showing runs in a browser needs: {pip_install('report')}") from _missing
 
 from rotoscope.experiments.page_data import SERVED
-from rotoscope.report.page import asset, hashes, page_style, render_page
-from rotoscope.report.payload import Side, payloads_of, side_of
+from rotoscope.report.page import Side, asset, hashes, page_style, payloads_of, render_page, side_of
 from rotoscope.report.run_index import Found, find_runs, is_recent, picture, progress_of, run_folder
 from rotoscope.report.run_list import (
     LOCAL,

@@ -32,15 +32,17 @@ from rotoscope.report.page import (
     EMPTY,
     PALETTE,
     WAITING,
+    Side,
     asset,
+    comparison,
     embedded_json,
     hashes,
     page_script,
     page_style,
     plotly_script,
+    side_of,
     spared,
 )
-from rotoscope.report.payload import Side, comparison, side_of
 from rotoscope.report.run_index import Found, find_runs, picture, run_folder
 from rotoscope.report.run_list import Links, rows, runs_page
 from rotoscope.runs.files import disk_errors, plain

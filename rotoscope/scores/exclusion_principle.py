@@ -24,7 +24,7 @@ from torch.nn import functional as F
 
 from rotoscope.scores.attention import check_logits, logit_matrix
 from rotoscope.scores.blocks import Blocks
-from rotoscope.scores.factors import ROOM, Factors
+from rotoscope.scores.counterfactual import ROOM, Factors
 from rotoscope.shapes import Float, Int, Tensor
 
 PART = 1024

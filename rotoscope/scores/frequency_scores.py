@@ -15,7 +15,7 @@ import torch
 
 from rotoscope.scores.attention import attention_entropy
 from rotoscope.scores.blocks import BlockLogits, Blocks, Gather
-from rotoscope.scores.factors import Factors
+from rotoscope.scores.counterfactual import Factors
 from rotoscope.scores.kernels import fused, on
 from rotoscope.scores.plane_turns import SMALL, Planes
 from rotoscope.scores.swap_pairs import (

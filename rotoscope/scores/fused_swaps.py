@@ -5,9 +5,8 @@ from __future__ import annotations
 import torch
 
 from rotoscope.scores.blocks import Blocks
-from rotoscope.scores.factors import Factors
-from rotoscope.scores.kernels.attention import look_at_blocks
-from rotoscope.scores.kernels.halves import halves_bytes
+from rotoscope.scores.counterfactual import Factors
+from rotoscope.scores.kernels.attention import halves_bytes, look_at_blocks
 from rotoscope.scores.kernels.heads import swap_sums
 from rotoscope.scores.swap_pairs import (
     Symbols,

@@ -19,8 +19,7 @@ from dataclasses import dataclass
 import torch
 
 from rotoscope.scores.blocks import Blocks
-from rotoscope.scores.counterfactual import turn
-from rotoscope.scores.factors import Factors
+from rotoscope.scores.counterfactual import Factors, turn
 from rotoscope.scores.swap_pairs import rows_of, tiles
 from rotoscope.shapes import Bool, Float, Int, Tensor
 

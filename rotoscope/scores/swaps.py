@@ -26,10 +26,10 @@ import torch
 from rotoscope.errors import NumberError
 from rotoscope.scores.attention import attention_entropy, check_logits, logit_matrix, no_logit
 from rotoscope.scores.blocks import AttentionRow, BlockLogits, Blocks, Gather, from_logits
-from rotoscope.scores.centred import Centring
-from rotoscope.scores.factors import Factors
+from rotoscope.scores.counterfactual import Factors
 from rotoscope.scores.kernels import fused, on
 from rotoscope.scores.swap_pairs import (
+    Centring,
     OrderedLogits,
     Pick,
     Symbols,

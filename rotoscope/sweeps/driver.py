@@ -13,10 +13,8 @@ from rotoscope.progress import progress_bar
 from rotoscope.runs.files import MANIFEST, disk_errors, start_manifest
 from rotoscope.runs.folder import Place
 from rotoscope.runs.record import RUN, RunRecord
-from rotoscope.sweeps.inputs import changed_inputs, items_to_run
 from rotoscope.sweeps.items import Item, SweepFile, items_of, part_of, read_file
 from rotoscope.sweeps.local_pool import environments, pool
-from rotoscope.sweeps.lock import only_driver, writing_tables
 from rotoscope.sweeps.result import (
     FAILED,
     FINISHED,
@@ -27,6 +25,7 @@ from rotoscope.sweeps.result import (
     grid_columns,
     outcome_of,
 )
+from rotoscope.sweeps.run_item import changed_inputs, items_to_run, only_driver, writing_tables
 from rotoscope.sweeps.settings import SweepSettings
 from rotoscope.sweeps.table import check_table_file
 

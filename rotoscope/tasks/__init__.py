@@ -17,7 +17,7 @@ from rotoscope.tasks.multihop_frames import either as either
 from rotoscope.tasks.onehop import OneHopPlan as OneHopPlan
 from rotoscope.tasks.onehop import one_hop as one_hop
 from rotoscope.tasks.onehop import questions as questions
-from rotoscope.tasks.prefix import PREFIXES as PREFIXES
+from rotoscope.tasks.prompt import PREFIXES as PREFIXES
 from rotoscope.tasks.prompt import Prompt as Prompt
 from rotoscope.tasks.prompt import Prompts as Prompts
 from rotoscope.tasks.prompt import from_tokens as from_tokens

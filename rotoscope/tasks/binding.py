@@ -11,19 +11,23 @@ from typing import Any, Literal
 
 from rotoscope.errors import TaskError
 from rotoscope.scores.blocks import Blocks
-from rotoscope.tasks.prefix import (
+from rotoscope.tasks.prompt import (
     COLOURS,
     THROWAWAY,
     Prefix,
+    Prompt,
+    Prompts,
     chat,
     chosen_prefix,
+    encode,
     first_token,
+    spans_of,
     starts,
+    tokenizer_of,
     told_apart,
     word_tokens,
     words,
 )
-from rotoscope.tasks.prompt import Prompt, Prompts, encode, spans_of, tokenizer_of
 
 INTRODUCTION = "Here are some facts."
 

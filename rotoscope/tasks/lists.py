@@ -9,17 +9,21 @@ from typing import Any, Literal
 
 from rotoscope.errors import TaskError
 from rotoscope.scores.blocks import Blocks
-from rotoscope.tasks.prefix import (
+from rotoscope.tasks.prompt import (
     COLOURS,
     THROWAWAY,
     Prefix,
+    Prompt,
+    Prompts,
     chosen_prefix,
+    encode,
     first_token,
+    spans_of,
     starts,
+    tokenizer_of,
     told_apart,
     words,
 )
-from rotoscope.tasks.prompt import Prompt, Prompts, encode, spans_of, tokenizer_of
 
 GAP = "\n"
 """Beside the end of a line: an empty one, between the copies and before the name that is asked for."""

@@ -19,8 +19,16 @@ from typing import Any, Literal
 
 from rotoscope.errors import TaskError
 from rotoscope.scores.blocks import Blocks
-from rotoscope.tasks.prefix import chat, first_token, word_tokens
-from rotoscope.tasks.prompt import Prompt, Prompts, encode, spans_of, tokenizer_of
+from rotoscope.tasks.prompt import (
+    Prompt,
+    Prompts,
+    chat,
+    encode,
+    first_token,
+    spans_of,
+    tokenizer_of,
+    word_tokens,
+)
 
 Status = Literal["answered", "not single", "malformed", "too long"]
 ONE_HOP = ("number", "letter")

@@ -8,8 +8,7 @@ from typing import Any, Literal
 
 from rotoscope.errors import TaskError
 from rotoscope.scores.blocks import Blocks
-from rotoscope.tasks.prefix import THROWAWAY, chosen_prefix
-from rotoscope.tasks.prompt import Prompt, Prompts, encode, tokenizer_of
+from rotoscope.tasks.prompt import THROWAWAY, Prompt, Prompts, chosen_prefix, encode, tokenizer_of
 
 
 def repeats(

@@ -30,7 +30,7 @@ def prepare(place: Path, stock: Path) -> Case:
 
 class _Pages:
     def __init__(self, place: Path, stock: Path) -> None:
-        from rotoscope.report.payload import run_payload
+        from rotoscope.report.page import run_payload
 
         self.place = place
         self.payloads = {name: run_payload(stock / name) for name in made(stock)}

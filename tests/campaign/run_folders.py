@@ -97,7 +97,7 @@ class _Kind:
     def judge(self, *, forged: bool, by_command: bool, draw_payload: bool) -> str | None:
         """What is wrong with how the damage was answered. A forged description may change what it likes, quietly."""
         from rotoscope.errors import RotoscopeError
-        from rotoscope.report.payload import page_run, run_payload
+        from rotoscope.report.page import page_run, run_payload
         from rotoscope.runs.record import RunRecord
 
         try:

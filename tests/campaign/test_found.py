@@ -16,7 +16,7 @@ import rotoscope as rs
 from rotoscope.cli import main
 from rotoscope.errors import ModelError, RunError
 from rotoscope.experiments.profile import run as profiling
-from rotoscope.report.payload import run_payload
+from rotoscope.report.page import run_payload
 from rotoscope.runs.folder import Place
 from rotoscope.runs.record import described_checksum
 from tests.campaign.damage import remove

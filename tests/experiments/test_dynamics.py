@@ -18,7 +18,7 @@ from rotoscope.experiments.train.dynamics_result import Dynamics, onset
 from rotoscope.experiments.train.watch import score_heads
 from rotoscope.lab.gptj import GPTJ, GPTJShape
 from rotoscope.lab.settings import TrainSettings
-from rotoscope.report.payload import run_payload
+from rotoscope.report.page import run_payload
 from rotoscope.runs.record import RunRecord
 from rotoscope.scores.classes import AT_ITS_LAYER
 from tests.tiny_models import tiny

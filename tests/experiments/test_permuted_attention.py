@@ -10,7 +10,7 @@ import rotoscope as rs
 from rotoscope.errors import RotoscopeError
 from rotoscope.experiments.profile.examples import after_swap, blocks_shown
 from rotoscope.models.reader import HeadReader
-from rotoscope.report.payload import run_payload
+from rotoscope.report.page import run_payload
 from tests.tiny_models import tiny, tokens
 
 

@@ -19,8 +19,7 @@ from rotoscope.experiments.plan.cache_plan import CachePlanner, cache_prompts, h
 from rotoscope.experiments.plan.planner import path_gradients, path_points
 from rotoscope.experiments.plan.result import CachePlan
 from rotoscope.experiments.plan.settings import CacheSettings
-from rotoscope.measures.batches import Halving
-from rotoscope.measures.losses import measure_losses
+from rotoscope.measures.batches import Halving, measure_losses
 from rotoscope.models.reader import HeadReader
 from rotoscope.models.streaming import KeyHead, Streaming, mixed, streaming
 from rotoscope.tasks.prompt import Prompt, Prompts

@@ -11,7 +11,7 @@ import torch
 
 import rotoscope as rs
 from rotoscope.errors import ModelError, TaskError
-from rotoscope.experiments.roles.geometry import beside_table_1, find_geometry, frequency_use
+from rotoscope.experiments.roles.result import beside_table_1, find_geometry, frequency_use
 from rotoscope.experiments.roles.run import (
     HELD_OUT,
     Probes,

@@ -17,7 +17,7 @@ from rotoscope.experiments import known_heads as known
 from rotoscope.experiments.depths import run as depth_curves
 from rotoscope.experiments.profile.settings import ProfileSettings
 from rotoscope.experiments.profile.sizes import prompt_bytes, table_bytes
-from rotoscope.measures.losses import LOSS_ROW, check_losses
+from rotoscope.measures.batches import LOSS_ROW, check_losses
 from rotoscope.models import devices as memory
 from rotoscope.models.reader import HeadReader
 from rotoscope.tasks.prompt import Prompts, from_tokens

@@ -19,14 +19,17 @@ from rotoscope.experiments.depths import writers as asking
 from rotoscope.experiments.depths.result import SwapDepths
 from rotoscope.experiments.depths.settings import DepthsSettings
 from rotoscope.experiments.depths.swaps import Swapping
-from rotoscope.experiments.depths.writers import Silenced, Writers, plan_gates, readers_of
-from rotoscope.experiments.depths.writers_result import (
+from rotoscope.experiments.depths.writers import (
     ALL,
     LAYER,
     NONE,
     ONE,
+    Silenced,
+    Writers,
     edges_of,
     empty_writers,
+    plan_gates,
+    readers_of,
     summarise_writers,
     too_few_sets,
 )

@@ -18,7 +18,7 @@ from rotoscope.experiments.depths.figures import (
     telling_heads,
     writer_graph,
 )
-from rotoscope.experiments.depths.writers_result import empty_writers
+from rotoscope.experiments.depths.writers import empty_writers
 from rotoscope.experiments.profile.figures import layer_map
 from rotoscope.experiments.profile.plane import plane
 from rotoscope.experiments.registry import figures_of

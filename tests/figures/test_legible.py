@@ -16,8 +16,7 @@ from rotoscope.experiments.ask.result import TABLE_3
 from rotoscope.experiments.canonical.result import Canonical
 from rotoscope.experiments.gate.result import Gating
 from rotoscope.experiments.profile.across_tasks import COMPONENTS, Agreement
-from rotoscope.experiments.roles.geometry import TABLE_1
-from rotoscope.experiments.roles.result import Roles
+from rotoscope.experiments.roles.result import TABLE_1, Roles
 from rotoscope.plotting.palette import MIXED
 from rotoscope.runs.record import RunRecord
 from rotoscope.tasks.multihop import letter, number

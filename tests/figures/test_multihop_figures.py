@@ -10,8 +10,7 @@ from matplotlib.colors import to_hex
 import rotoscope as rs
 from rotoscope.experiments import figures as draw
 from rotoscope.experiments.lengths.result import Lengths
-from rotoscope.experiments.roles.geometry import TABLE_1, Geometry
-from rotoscope.experiments.roles.result import Roles
+from rotoscope.experiments.roles.result import TABLE_1, Geometry, Roles
 from rotoscope.experiments.train.dynamics_result import Dynamics
 from rotoscope.experiments.train.figures import training_figures
 from rotoscope.plotting.palette import CLASS_COLOURS, LINE_COLOURS, TASK_COLOURS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rotoscope.experiments.registry import figures_of
-from rotoscope.report.payload import run_payload
+from rotoscope.report.page import run_payload
 from tests.plans import cache_plan
 
 

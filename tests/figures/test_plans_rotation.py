@@ -10,8 +10,7 @@ import rotoscope as rs
 from rotoscope.experiments.plan.figures import plan_frontier, rotation_map
 from rotoscope.experiments.plan.result import RotationPlan
 from rotoscope.experiments.registry import figures_of
-from rotoscope.report.page import write_report
-from rotoscope.report.payload import run_payload
+from rotoscope.report.page import run_payload, write_report
 from tests.experiments.test_rotation_plan import SMALL, random_subject
 
 

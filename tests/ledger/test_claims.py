@@ -10,8 +10,7 @@ import pandas as pd
 import pytest
 
 from rotoscope.experiments.ask.result import TABLE_3
-from rotoscope.experiments.roles.geometry import TABLE_1, Geometry, beside_table_1
-from rotoscope.experiments.roles.result import Roles
+from rotoscope.experiments.roles.result import TABLE_1, Geometry, Roles, beside_table_1
 from rotoscope.ledger.claim import COSTS, NEEDS, BesideModels
 from rotoscope.ledger.claim_runs import ClaimRuns
 from rotoscope.ledger.judge import CLAIMS

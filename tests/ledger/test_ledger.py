@@ -14,10 +14,9 @@ from rotoscope.errors import RotoscopeError
 from rotoscope.experiments.ask.result import OneHopRun, answer_row, answers_table
 from rotoscope.lab.settings import TrainSettings
 from rotoscope.ledger import claim_runs, ours_depths, p2_layers, p2_learning, p2_lengths
-from rotoscope.ledger.claim import KINDS, Claim
+from rotoscope.ledger.claim import KINDS, Claim, Ledger
 from rotoscope.ledger.claim_runs import ClaimRuns
 from rotoscope.ledger.judge import CLAIMS, THEORY, chosen, reproduce
-from rotoscope.ledger.result import Ledger
 from rotoscope.ledger.verdicts import CORRECTED, FALSE, IN_PART, NOT, REPRODUCED, VERDICTS, Finding
 from rotoscope.runs.record import RunRecord
 from rotoscope.tasks.onehop import Question

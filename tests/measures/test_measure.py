@@ -14,7 +14,7 @@ from rotoscope.errors import NumberError, RotoscopeError, RunError
 from rotoscope.measures.built_in import BUILT_IN
 from rotoscope.measures.measure import Measure, measure_file
 from rotoscope.models.reader import HeadReader
-from rotoscope.report.payload import run_payload
+from rotoscope.report.page import run_payload
 from tests.tiny_models import tiny, tokens
 
 SHOWN: dict[str, Any] = {"tokens": tokens(3, 12), "null": "none", "show_progress": False}

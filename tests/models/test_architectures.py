@@ -15,7 +15,7 @@ from rotoscope.models import chunks as passes
 from rotoscope.models import layer as layer_of_heads
 from rotoscope.models.layer import LayerReading, Layout, Planes, Rotation
 from rotoscope.models.reader import HeadReader
-from rotoscope.scores import factors
+from rotoscope.scores import counterfactual as factors
 from rotoscope.scores.attention import attention_weights
 from rotoscope.scores.counterfactual import turn
 from tests.tiny_models import ARCHITECTURES, EACH, GROUPED, from_config, tiny, tokens

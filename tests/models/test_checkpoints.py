@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rotoscope.errors import ModelError
-from rotoscope.models.checkpoints import (
+from rotoscope.models.hub import (
     Checkpoint,
     find_checkpoints,
     in_order,

@@ -14,7 +14,7 @@ from rotoscope.errors import ModelError, TaskError, UnprovenError
 from rotoscope.models import layer as layer_of_heads
 from rotoscope.models.reader import HeadReader
 from rotoscope.models.rerun import Reruns
-from rotoscope.scores import factors
+from rotoscope.scores import counterfactual as factors
 from rotoscope.scores.attention import attention_weights
 from rotoscope.scores.counterfactual import turn
 from tests.models.test_load import word_tokenizer

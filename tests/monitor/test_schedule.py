@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 import rotoscope as rs
-from rotoscope.monitor.schedule import Schedule
+from rotoscope.monitor.head_monitor import Schedule
 
 
 def looks(schedule: Schedule, last: int) -> list[int]:

@@ -12,8 +12,7 @@ import torch
 
 import rotoscope as rs
 from rotoscope.experiments.plan.plan_files import StreamingPlan, save_duo_attention
-from rotoscope.measures.batches import Halving
-from rotoscope.measures.losses import measure_losses
+from rotoscope.measures.batches import Halving, measure_losses
 from rotoscope.models.reader import HeadReader
 from rotoscope.models.streaming import streaming
 from tests.others.environment import ROOT, python_of

@@ -17,8 +17,7 @@ import pytest
 import rotoscope as rs
 from benchmarks import page as benchmark
 from rotoscope.experiments.profile.result import Profile
-from rotoscope.report.page import render_page, write_report
-from rotoscope.report.payload import run_payload
+from rotoscope.report.page import render_page, run_payload, write_report
 from rotoscope.runs.record import SubjectRecord
 from rotoscope.stats.aggregate import SCORES
 from tests.report.browser import Watched, chromium, until

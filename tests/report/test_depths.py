@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from rotoscope.experiments.depths.writers_result import NOBODY, empty_writers
-from rotoscope.report.payload import run_payload
+from rotoscope.experiments.depths.writers import NOBODY, empty_writers
+from rotoscope.report.page import run_payload
 from rotoscope.report.run_index import find_runs
 from rotoscope.scores.classes import CLASSES
 from tests.report.browser import Watched, until

@@ -107,7 +107,7 @@ def test_compare_shows_all_its_columns(visit: Visit, changed: tuple[rs.Profile, 
 def test_a_claim_opens_onto_its_rule_its_models_and_its_tables(visit: Visit) -> None:
     import pandas as pd
 
-    from rotoscope.ledger.result import Ledger
+    from rotoscope.ledger.claim import Ledger
     from rotoscope.runs.record import RunRecord
 
     row = {

@@ -9,8 +9,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from rotoscope.ledger.claim import Ledger
 from rotoscope.ledger.judge import CLAIMS
-from rotoscope.ledger.result import Ledger
 from rotoscope.ledger.verdicts import VERDICTS
 from rotoscope.runs.record import RunRecord
 from tests.report.test_browser import Visit

@@ -19,8 +19,7 @@ from rotoscope.errors import RotoscopeError, RunError, TooLargeError
 from rotoscope.experiments.profile import notebook
 from rotoscope.experiments.profile.notebook import profile_html
 from rotoscope.plotting import palette
-from rotoscope.report.page import render_page, write_report
-from rotoscope.report.payload import run_payload
+from rotoscope.report.page import render_page, run_payload, write_report
 from rotoscope.runs.record import SubjectRecord
 
 EVIL = "</script><script>alert('1')</script> \"quoted\" & <img src=x onerror=alert(2)> 🎲 \u2028"

@@ -24,10 +24,10 @@ from rotoscope.experiments.lengths.run import stored_lengths
 from rotoscope.experiments.page_data import clean, packed, table
 from rotoscope.experiments.profile.examples import shares_of
 from rotoscope.experiments.registry import result_class, result_kinds
-from rotoscope.experiments.theory.result import TheoryRun
+from rotoscope.experiments.theory.run import TheoryRun
 from rotoscope.experiments.train.dynamics_result import Dynamics
-from rotoscope.lab.result import Training
-from rotoscope.report.payload import run_payload
+from rotoscope.lab.checkpoints import Training
+from rotoscope.report.page import run_payload
 from rotoscope.runs.files import write_table
 from rotoscope.runs.record import RunRecord, described_checksum
 from rotoscope.runs.run import Run

@@ -11,8 +11,7 @@ import pandas as pd
 import pytest
 
 from rotoscope.experiments.plan.result import CachePlan
-from rotoscope.report.page import render_page
-from rotoscope.report.payload import payloads_of, side_of
+from rotoscope.report.page import payloads_of, render_page, side_of
 from rotoscope.report.site import write_site
 from tests.plans import cache_plan, planes_plan
 from tests.report.browser import Watched

@@ -16,7 +16,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import rotoscope as rs
-from rotoscope.lab.result import Training
+from rotoscope.lab.checkpoints import Training
 from rotoscope.report import run_index as found
 from rotoscope.report.run_list import is_local, listening, named, trusted
 from rotoscope.report.server import make_app

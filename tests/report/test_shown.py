@@ -13,8 +13,7 @@ import pytest
 
 import rotoscope as rs
 from rotoscope.experiments.profile.examples import after_swap, blocks_shown
-from rotoscope.report.page import write_report
-from rotoscope.report.payload import run_payload
+from rotoscope.report.page import run_payload, write_report
 from tests.report.browser import Watched, until
 from tests.report.test_browser import title
 from tests.tiny_models import tiny, tokens

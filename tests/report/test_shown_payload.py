@@ -11,7 +11,7 @@ import pytest
 
 import rotoscope as rs
 from rotoscope.experiments.profile.examples import MOST_SWAPS
-from rotoscope.report.payload import run_payload
+from rotoscope.report.page import run_payload
 
 
 @pytest.mark.slow

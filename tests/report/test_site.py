@@ -18,7 +18,7 @@ import pytest
 import rotoscope as rs
 from rotoscope.errors import RunError
 from rotoscope.report import site as site_module
-from rotoscope.report.payload import run_payload
+from rotoscope.report.page import run_payload
 from rotoscope.report.site import write_site
 from rotoscope.runs.record import described_checksum
 from tests.report.browser import Watched, until

@@ -14,7 +14,7 @@ import pytest
 
 import rotoscope as rs
 from rotoscope.experiments.train.dynamics_result import Dynamics
-from rotoscope.report.payload import page_run, run_payload
+from rotoscope.report.page import page_run, run_payload
 from rotoscope.report.run_index import RECENT_S, find_runs, how_far, is_recent, so_far
 from rotoscope.runs.run import Run
 from tests.monitored import SETTINGS, monitored, point
@@ -119,7 +119,7 @@ def test_finished_while_it_is_looked_at(tmp_path: Path, monkeypatch: pytest.Monk
     """The pieces are gone when they are to be read: the tables are there instead."""
     run = Run(Dynamics, SETTINGS, tmp_path / "run")
     run.add("step-00000300", point(300, 0.5))
-    from rotoscope.report import payload as module
+    from rotoscope.report import page as module
 
     real = module.unfinished_tables
     monkeypatch.setattr(module, "unfinished_tables", lambda *given: (run.finish(), real(*given))[1])
@@ -130,7 +130,7 @@ def test_finished_while_it_is_looked_at(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_two_trainings_side_by_side() -> None:
-    from rotoscope.report.payload import payloads_of, side_of
+    from rotoscope.report.page import payloads_of, side_of
 
     first, second = monitored([0, 300], 2, 3), monitored([0, 300, 600], 3, 3)
     first.tables["scores"] = first.scores[first.scores["step"] == 0]

@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 
 import rotoscope as rs
-from rotoscope.experiments.profile.caveats import NO_NULL, caveats, with_missing_caveats
 from rotoscope.experiments.profile.notebook import profile_html
+from rotoscope.experiments.profile.screen import NO_NULL, caveats, with_missing_caveats
 from tests.swap_depths import as_profile, swap_depths
 from tests.tiny_models import tiny, tokens
 

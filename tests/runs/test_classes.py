@@ -8,7 +8,7 @@ import pytest
 import rotoscope as rs
 from rotoscope.errors import RotoscopeError
 from rotoscope.experiments.profile.notebook import profile_html
-from rotoscope.report.payload import run_payload
+from rotoscope.report.page import run_payload
 from rotoscope.stats.aggregate import head_table
 from rotoscope.stats.statistics import summarise
 from tests.runs.test_statistics import prompts

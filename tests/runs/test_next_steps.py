@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import rotoscope as rs
-from rotoscope.experiments.profile.caveats import asked_again, head_steps, next_steps
+from rotoscope.experiments.profile.screen import asked_again, head_steps, next_steps
 from rotoscope.runs.record import RunRecord, SubjectRecord
 
 

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import rotoscope as rs
-from rotoscope.experiments.theory.result import TheoryRun
+from rotoscope.experiments.theory.run import TheoryRun
 from rotoscope.runs.run import Run
 from tests.tiny_models import tiny, tokens
 

@@ -14,7 +14,7 @@ import torch
 
 import rotoscope as rs
 from rotoscope.errors import RunError
-from rotoscope.experiments.theory.result import TheoryRun
+from rotoscope.experiments.theory.run import TheoryRun
 from rotoscope.runs.files import read_arrays, save_arrays, write_text
 from rotoscope.runs.run import Run
 from tests.runs.test_run import SETTINGS, make

@@ -15,7 +15,7 @@ import pytest
 
 import rotoscope as rs
 from rotoscope.errors import RotoscopeError, RunError
-from rotoscope.experiments.theory.result import TheoryRun
+from rotoscope.experiments.theory.run import TheoryRun
 from rotoscope.report.site import write_site
 from rotoscope.runs.files import disk_errors
 from rotoscope.runs.folder import ASIDE, recover_folder, replaced_folder

@@ -11,7 +11,7 @@ import pytest
 import rotoscope as rs
 from rotoscope.errors import RotoscopeError
 from rotoscope.experiments.train.restrictions import Restrictions, restrictions
-from rotoscope.lab.result import Training
+from rotoscope.lab.checkpoints import Training
 from rotoscope.lab.settings import TrainSettings
 from rotoscope.runs.record import RunRecord
 

@@ -12,8 +12,8 @@ import pytest
 import rotoscope as rs
 from rotoscope.errors import RunError
 from rotoscope.experiments.profile import result as profile_module
-from rotoscope.experiments.theory.result import TheoryRun
-from rotoscope.report.payload import run_payload
+from rotoscope.experiments.theory.run import TheoryRun
+from rotoscope.report.page import run_payload
 from rotoscope.runs.record import described_checksum
 from rotoscope.runs.run import Run, unfinished_tables
 from tests.tiny_models import tiny, tokens

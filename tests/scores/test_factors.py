@@ -5,7 +5,7 @@ import torch
 
 from rotoscope.models.layer import LayerHeads
 from rotoscope.models.reader import HeadReader
-from rotoscope.scores import factors
+from rotoscope.scores import counterfactual as factors
 from tests.tiny_models import tiny, tokens
 
 

@@ -10,9 +10,10 @@ import pytest
 import torch
 
 import rotoscope as rs
-from rotoscope.scores import factors, kernels, swaps
+from rotoscope.scores import counterfactual as factors
 from rotoscope.scores import frequency_scores as frequency
-from rotoscope.scores.factors import Factors
+from rotoscope.scores import kernels, swaps
+from rotoscope.scores.counterfactual import Factors
 from rotoscope.scores.frequency_scores import FrequencyScores, frequency_scores, remainder_scores
 from rotoscope.scores.kernels import fused
 from rotoscope.scores.swaps import SwapScores, score_swaps
@@ -26,7 +27,7 @@ if sys.platform != "linux":
 from rotoscope.scores import fused_swaps
 from rotoscope.scores.kernels import heads as heads_kernel
 from rotoscope.scores.kernels import planes as planes_kernel
-from rotoscope.scores.kernels.halves import halves_bytes
+from rotoscope.scores.kernels.attention import halves_bytes
 
 # The interpreter computes with numpy, which says where infinities meet.
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton")

@@ -8,7 +8,7 @@ import torch
 import rotoscope as rs
 from rotoscope.scores import swap_pairs
 from rotoscope.scores import swap_pairs as ordered
-from rotoscope.scores.factors import Factors
+from rotoscope.scores.counterfactual import Factors
 from rotoscope.scores.swap_pairs import furthest
 from rotoscope.scores.swaps import SwapScores, score_swaps
 from tests.factors import factors_of, random_factors

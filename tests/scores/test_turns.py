@@ -9,7 +9,7 @@ import torch
 
 import rotoscope as rs
 from rotoscope.errors import NumberError
-from rotoscope.scores.factors import Factors
+from rotoscope.scores.counterfactual import Factors
 from rotoscope.scores.frequency_scores import frequency_scores
 from rotoscope.scores.plane_turns import Planes, Turns
 from tests.factors import random_factors

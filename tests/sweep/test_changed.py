@@ -12,7 +12,7 @@ import pytest
 from rotoscope.errors import RunError
 from rotoscope.experiments.train.restrictions import Restrictions
 from rotoscope.runs.run import Run
-from rotoscope.sweeps import inputs
+from rotoscope.sweeps import run_item as inputs
 from rotoscope.sweeps.result import outcome_of
 from tests.sweep.conftest import Light
 from tests.tiny_models import tiny

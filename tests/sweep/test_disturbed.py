@@ -17,10 +17,9 @@ import pytest
 import rotoscope as rs
 from rotoscope.errors import RunError
 from rotoscope.runs.folder import Place
-from rotoscope.sweeps import driver, local_pool, lock
+from rotoscope.sweeps import driver, local_pool
 from rotoscope.sweeps import run_item as one_item
-from rotoscope.sweeps.commands import Swept
-from rotoscope.sweeps.items import Item, items_of, read_file
+from rotoscope.sweeps.items import Item, Swept, items_of, read_file
 from tests.sweep.conftest import ROOT, Light, locked, sweep_text
 from tests.sweep.light import HEADS, PIECES
 
@@ -178,7 +177,7 @@ def test_many_parts_at_once(tmp_path: Path) -> None:
     (tmp_path / "swept").mkdir()
     (tmp_path / "swept" / ".sweep-1-of-1.lock").touch()
     code = (
-        "import sys, time; from pathlib import Path; from rotoscope.sweeps.lock import only_driver\n"
+        "import sys, time; from pathlib import Path; from rotoscope.sweeps.run_item import only_driver\n"
         "sys.stdin.readline()\n"
         "with only_driver(Path('swept'), (int(sys.argv[1]), 6)): time.sleep(0.3)"
     )
@@ -218,7 +217,7 @@ def test_where_there_are_no_locks_work_goes_on(tmp_path: Path, monkeypatch: pyte
         raise OSError(errno.ENOSYS, "no locks here")
 
     monkeypatch.setattr(fcntl, "flock", none)
-    with lock.only_driver(tmp_path / "swept", (1, 2)), lock.writing_tables(tmp_path / "swept"):
+    with one_item.only_driver(tmp_path / "swept", (1, 2)), one_item.writing_tables(tmp_path / "swept"):
         place = Place(tmp_path / "run")
         place.begin()
         place.leave()

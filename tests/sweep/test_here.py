@@ -17,10 +17,9 @@ import pytest
 
 import rotoscope as rs
 from rotoscope.errors import RunError
-from rotoscope.sweeps import local_pool, lock
+from rotoscope.sweeps import local_pool, run_item
 from rotoscope.sweeps import result as kept
-from rotoscope.sweeps.commands import Swept
-from rotoscope.sweeps.items import Item
+from rotoscope.sweeps.items import Item, Swept
 from tests.sweep.conftest import Light, locked, sweep_text
 from tests.sweep.light import HEADS, PIECES
 from tests.waiting import wait_until
@@ -197,7 +196,7 @@ def another_driver(part: int, parts: int) -> Iterator[subprocess.Popen[str]]:
 
 
 def test_two_drivers_are_refused(light: Light, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lock, "CHECK_S", 0.1)
+    monkeypatch.setattr(run_item, "CHECK_S", 0.1)
     with another_driver(1, 1):
         for shard in (None, "1/2"):
             with pytest.raises(RunError, match="another rotoscope is at work in swept; wait for it"):

@@ -12,8 +12,7 @@ import pytest
 
 from rotoscope.errors import RotoscopeError
 from rotoscope.sweeps import on_ray
-from rotoscope.sweeps.commands import Swept
-from rotoscope.sweeps.items import Item
+from rotoscope.sweeps.items import Item, Swept
 from rotoscope.sweeps.result import FINISHED, Outcome, close, outcome_of
 from tests.sweep.conftest import Light
 from tests.sweep.light import light_run

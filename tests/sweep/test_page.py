@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from rotoscope.experiments.page_data import MOST_ROWS
-from rotoscope.report.payload import run_payload
+from rotoscope.report.page import run_payload
 from rotoscope.runs.files import CHECKSUM
 from rotoscope.runs.record import described_checksum
 from rotoscope.sweeps import page as sweeps

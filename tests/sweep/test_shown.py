@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 import rotoscope as rs
-from rotoscope.report.payload import run_payload
+from rotoscope.report.page import run_payload
 from rotoscope.report.run_index import find_runs
 from tests.sweep.conftest import Light
 

@@ -12,7 +12,7 @@ from rotoscope.errors import RotoscopeError, TaskError
 from rotoscope.experiments.prompt_settings import PromptSettings
 from rotoscope.experiments.prompts import make_prompts
 from rotoscope.tasks.lists import lines_for
-from rotoscope.tasks.prefix import THROWAWAY
+from rotoscope.tasks.prompt import THROWAWAY
 from tests.models.test_load import word_tokenizer
 from tests.tasks.test_tasks import words
 from tests.tiny_models import tiny

@@ -7,8 +7,7 @@ from transformers import PreTrainedTokenizerFast
 import rotoscope as rs
 from rotoscope.errors import BlockError, TaskError
 from rotoscope.scores.blocks import Blocks
-from rotoscope.tasks.prefix import PREFIXES, first_token
-from rotoscope.tasks.prompt import Encoded, Prompt, spans_of
+from rotoscope.tasks.prompt import PREFIXES, Encoded, Prompt, first_token, spans_of
 from tests.models.test_load import word_tokenizer
 from tests.tiny_models import tiny
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
+from rotoscope.experiments.page_data import PageRun, Tab, clean, columns
 from rotoscope.runs.result import SavedRun, SummaryTable, Table
 
 
@@ -61,3 +62,25 @@ class Canonical(SavedRun):
 
     def __repr__(self) -> str:
         return f"Canonical({', '.join(self.experiments)}; {self.accuracy['step'].max()} steps)"
+
+
+def canonical_tab(page_run: PageRun) -> Tab:
+    """Final accuracy by angle, and how it grew."""
+    run = Canonical(page_run.run, page_run.tables)
+    final = run.final()
+    experiments = []
+    for name in run.experiments:
+        rows = final[final["experiment"] == name].sort_values("theta", ascending=False)
+        grown = run.accuracy[run.accuracy["experiment"] == name]
+        wide = grown.pivot_table(index="theta", columns="step", values="accuracy").sort_index(ascending=False)
+        experiments.append(
+            {
+                "name": name,
+                "theta": [clean(float(theta), 4) for theta in rows["theta"]],
+                **columns(rows, ("mean", "std", "count")),
+                "steps": [int(step) for step in wide.columns],
+                "step_theta": [clean(float(theta), 4) for theta in wide.index],
+                "by_step": clean(wide.to_numpy().tolist()),
+            }
+        )
+    return {"experiments": experiments, "tables": page_run.summary_tables(run.summaries()[1:])}

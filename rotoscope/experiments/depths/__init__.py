@@ -22,8 +22,8 @@ EXPERIMENT = Experiment(
             figures="figures:depth_figures",
             tabs={
                 "overview": "rotoscope.experiments.profile.page:heads_tab",
-                "depths": "page:depths_tab",
-                "writers": "page:writers_tab",
+                "depths": "result:depths_tab",
+                "writers": "result:writers_tab",
             },
             tabled=("heads", "turns", "attention", "shown_prompt", "prompts", "null_prompts", "writers"),
             comparison="rotoscope.experiments.compare:HeadScores",

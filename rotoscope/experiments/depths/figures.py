@@ -15,7 +15,7 @@ from matplotlib.patches import Patch
 
 from rotoscope.errors import RotoscopeError
 from rotoscope.experiments.depths.result import SwapDepths
-from rotoscope.experiments.depths.writers_result import ALL, NOBODY, ONE, READER
+from rotoscope.experiments.depths.writers import ALL, NOBODY, ONE, READER
 from rotoscope.experiments.profile.plane import class_labels, corner_words, corners, measured, square
 from rotoscope.experiments.profile.result import Profile
 from rotoscope.plotting.palette import (

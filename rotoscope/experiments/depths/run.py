@@ -20,8 +20,13 @@ from rotoscope.experiments.depths.swaps import (
     staying_heads,
     swap_at_depths,
 )
-from rotoscope.experiments.depths.writers import Writers, plan_gates, positional_heads, readers_of
-from rotoscope.experiments.depths.writers_result import empty_writers
+from rotoscope.experiments.depths.writers import (
+    Writers,
+    empty_writers,
+    plan_gates,
+    positional_heads,
+    readers_of,
+)
 from rotoscope.experiments.profile.examples import examples
 from rotoscope.experiments.profile.nulls import failed_draws, leaving_out, usual_draws
 from rotoscope.experiments.profile.run import as_prompts, describe, subject_settings

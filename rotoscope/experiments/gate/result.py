@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from rotoscope.experiments.plan.result import MEASURES, summarised
-from rotoscope.experiments.profile.caveats import asked_again
+from rotoscope.experiments.profile.screen import asked_again
 from rotoscope.runs.result import NextStep, SavedRun, SummaryTable, Table
 from rotoscope.stats.intervals import mean_interval
 from rotoscope.stats.verdict import Figure, verdicts

@@ -25,8 +25,7 @@ from rotoscope.experiments.profile.run import describe, profile, subject_setting
 from rotoscope.experiments.profile.settings import ProfileSettings
 from rotoscope.experiments.selection import Head, control_sets, parse_heads, parse_planes
 from rotoscope.lab.checkpoints import own_task
-from rotoscope.measures.batches import Halving, batches
-from rotoscope.measures.losses import check_losses, measure_losses
+from rotoscope.measures.batches import Halving, batches, check_losses, measure_losses
 from rotoscope.measures.scoring import Scoring, score_batch
 from rotoscope.models.interventions import Gate, gated, silence
 from rotoscope.models.loading import Subject, load

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rotoscope.experiments.ask.result import wilson
+from rotoscope.experiments.ask.result import OneHopRun, wilson
+from rotoscope.experiments.page_data import PageRun, Tab, clean, curve
 from rotoscope.runs.result import SavedRun, SummaryTable, Table
 from rotoscope.stats.aggregate import little_at_stake
 from rotoscope.stats.intervals import INTERVAL
@@ -257,3 +258,23 @@ def _falls(fails_at: np.ndarray, level: float) -> float:
     """The length at which so many inputs have failed that the rest is less than the level."""
     ordered = np.sort(fails_at)
     return float(ordered[min(len(ordered) - 1, int(np.floor((1 - level) * len(ordered))))])
+
+
+def lengths_tab(page_run: PageRun) -> Tab:
+    """Accuracy by length for every model, what the heads do there, and what was predicted."""
+    run = Lengths(page_run.run, page_run.tables)
+    curves = []
+    for (model, task), rows in run.curve().groupby(["model", "task"], sort=False):
+        curves.append({"name": clean(model), "group": clean(task), **curve(rows, "length", "accuracy")})
+    tables = page_run.summary_tables(run.summaries()[1:])
+    return {"curves": curves, "x": "length (tokens)", "tables": tables}
+
+
+def one_hop_tab(page_run: PageRun) -> Tab:
+    """Accuracy by length for every task and way of scoring."""
+    run = OneHopRun(page_run.run, page_run.tables)
+    curves = []
+    for (task, scoring), rows in run.accuracy().groupby(["task", "scoring"], sort=False):
+        curves.append({"name": f"{task}, {scoring}", "group": clean(task), **curve(rows, "length", "mean")})
+    tables = page_run.summary_tables(run.summaries()[:1])
+    return {"curves": curves, "x": "length (facts)", "tables": tables}

@@ -31,11 +31,10 @@ from rotoscope.experiments.lengths.settings import LengthsSettings
 from rotoscope.experiments.profile.run import profile
 from rotoscope.experiments.roles.result import ARRIVED
 from rotoscope.experiments.roles.run import HELD_OUT, blocked
-from rotoscope.lab.checkpoints import load_multihop, sequences_for
+from rotoscope.lab.checkpoints import Training, load_multihop, sequences_for
 from rotoscope.lab.gptj import GPTJ
-from rotoscope.lab.result import Training
-from rotoscope.models.checkpoints import find_checkpoints, named_step
 from rotoscope.models.devices import check_memory
+from rotoscope.models.hub import find_checkpoints, named_step
 from rotoscope.models.layer import LayerReading
 from rotoscope.models.loading import Subject
 from rotoscope.models.reader import HeadReader

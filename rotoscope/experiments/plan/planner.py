@@ -22,8 +22,15 @@ from rotoscope.experiments.plan.settings import RANDOM, PlanSettings
 from rotoscope.experiments.profile.run import describe
 from rotoscope.experiments.prompts import read_text
 from rotoscope.lab.checkpoints import own_task
-from rotoscope.measures.batches import Halving, batches, prompts_hash
-from rotoscope.measures.losses import answer_logits, answer_losses, check_losses, measure_losses
+from rotoscope.measures.batches import (
+    Halving,
+    answer_logits,
+    answer_losses,
+    batches,
+    check_losses,
+    measure_losses,
+    prompts_hash,
+)
 from rotoscope.models.loading import Subject
 from rotoscope.models.reader import HeadReader
 from rotoscope.progress import progress_bar

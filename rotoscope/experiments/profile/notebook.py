@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from rotoscope.errors import RotoscopeError, TooLargeError
-from rotoscope.experiments.profile.caveats import with_missing_caveats
+from rotoscope.experiments.profile.screen import with_missing_caveats
 from rotoscope.plotting.palette import CLASS_COLOURS
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ import pandas as pd
 from rotoscope.errors import RotoscopeError, RunError
 from rotoscope.experiments.depths.swaps import Swapping, null_rows, swap_at_depths, symbolic_heads
 from rotoscope.experiments.known_heads import scores_of_heads
+from rotoscope.experiments.profile.attention_page import PermutedAttention
 from rotoscope.experiments.profile.kept_draws import KeptDraws
-from rotoscope.experiments.profile.permuted_attention import PermutedAttention
 from rotoscope.experiments.profile.result import Profile
 from rotoscope.experiments.profile.settings import ProfileSettings
 from rotoscope.measures.batches import Batch, Halving, batches, kept_prompts, most_tokens, piece_key

@@ -13,9 +13,9 @@ from rotoscope.errors import RunError
 from rotoscope.experiments.depths.result import SwapDepths
 from rotoscope.experiments.page_data import PageRun, clean, column, columns, packed
 from rotoscope.experiments.profile.attention_page import noun_of, shown_tab
-from rotoscope.experiments.profile.caveats import failed, head_steps, with_missing_caveats
 from rotoscope.experiments.profile.headline import against_nulls, headline, in_the_prompt
 from rotoscope.experiments.profile.result import Profile
+from rotoscope.experiments.profile.screen import failed, head_steps, with_missing_caveats
 from rotoscope.runs.result import NextStep
 from rotoscope.scores.attention import KNOWN
 from rotoscope.scores.classes import CLASSES, GAMMA, pure_regions

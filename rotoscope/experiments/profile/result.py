@@ -10,10 +10,9 @@ import pandas as pd
 
 from rotoscope.errors import RotoscopeError, pip_install
 from rotoscope.experiments.known_heads import known_overview, known_table
-from rotoscope.experiments.profile.caveats import caveats, next_steps
 from rotoscope.experiments.profile.examples import telling_heads, traces_of, vectors_of
 from rotoscope.experiments.profile.notebook import HEIGHT, MOST_MB, notebook_frame, notebook_html
-from rotoscope.experiments.profile.screen import profile_screen
+from rotoscope.experiments.profile.screen import caveats, next_steps, profile_screen
 from rotoscope.experiments.selection import head_pairs
 from rotoscope.runs.result import NextStep, ScoredRun, SummaryTable, Table, Tables
 from rotoscope.scores.classes import CLASSES

@@ -11,10 +11,10 @@ from typing import Any
 from rotoscope.errors import ModelError, RotoscopeError, TaskError, TooLargeError
 from rotoscope.experiments.depths.swaps import paired_scores, staying_heads
 from rotoscope.experiments.known_heads import scores_of_heads, usual_prompts
+from rotoscope.experiments.profile.attention_page import pairs_of
 from rotoscope.experiments.profile.examples import examples
-from rotoscope.experiments.profile.more_draws import open_run
+from rotoscope.experiments.profile.kept_draws import open_run
 from rotoscope.experiments.profile.nulls import null_passes, permuted, swapping_of, usual_draws
-from rotoscope.experiments.profile.permuted_attention import pairs_of
 from rotoscope.experiments.profile.result import Profile
 from rotoscope.experiments.profile.settings import ProfileSettings
 from rotoscope.experiments.profile.sizes import check_profile

@@ -12,8 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, Rectangle
 from matplotlib.patheffects import withStroke
 
-from rotoscope.experiments.roles.geometry import EQUAL_WEIGHTS, TABLE_1, Geometry
-from rotoscope.experiments.roles.result import ARRIVED, Roles
+from rotoscope.experiments.roles.result import ARRIVED, EQUAL_WEIGHTS, TABLE_1, Geometry, Roles
 from rotoscope.plotting.palette import AMBER, HOP_COLOURS, INK, SKY, TASK_COLOURS
 from rotoscope.plotting.style import (
     COLUMN_WIDTH,

@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle, FancyArrowPatch
 
-from rotoscope.experiments.theory.result import TheoryRun
+from rotoscope.experiments.theory.run import TheoryRun
 from rotoscope.plotting.palette import EXPERIMENT_COLOURS as HUES
 from rotoscope.plotting.palette import INK, NULL, POSITIONAL, SYMBOLIC, TASK_COLOURS
 from rotoscope.plotting.style import SMALLEST, TEXT_WIDTH, caption, drawing, shade, under

@@ -38,7 +38,7 @@ EXPERIMENT = Experiment(
 DYNAMICS = Experiment(
     name="dynamics",
     question="When in training do heads become what they are, and what does each layer do in the end?",
-    command="dynamics_command:dynamics",
+    command="command:dynamics",
     kinds=(
         ResultKind(
             name="dynamics",
@@ -61,7 +61,7 @@ DYNAMICS = Experiment(
         ),
         ResultKind(
             name="geometry",
-            result="rotoscope.experiments.roles.geometry:Geometry",
+            result="rotoscope.experiments.roles.result:Geometry",
             figures="rotoscope.experiments.roles.figures:geometry_figures",
             title="Frequencies and planes, {task} task",
         ),

@@ -17,13 +17,11 @@ from rotoscope.experiments.train.dynamics_result import Dynamics, reopened, step
 from rotoscope.experiments.train.series import Series, find_series
 from rotoscope.experiments.train.settings import SeriesSettings
 from rotoscope.experiments.train.watch import QueryKind, accuracy_of, averaged, check_queries, point, sampled
-from rotoscope.lab.checkpoints import sequences_for
-from rotoscope.lab.result import Training
+from rotoscope.lab.checkpoints import Training, sequences_for
 from rotoscope.lab.sequences import training_sequences
 from rotoscope.lab.settings import TrainSettings
 from rotoscope.measures.batches import prompts_hash
-from rotoscope.models.checkpoints import Checkpoint
-from rotoscope.models.hub import CERTAIN, cached_commit
+from rotoscope.models.hub import CERTAIN, Checkpoint, cached_commit
 from rotoscope.models.loading import Subject, load
 from rotoscope.models.zoo import own_model
 from rotoscope.progress import progress_bar

@@ -11,7 +11,7 @@ import pandas as pd
 
 from rotoscope.errors import RunError
 from rotoscope.experiments.train.series import out_of_order
-from rotoscope.lab.result import LEARNED, Training, first_above
+from rotoscope.lab.checkpoints import LEARNED, Training, first_above
 from rotoscope.runs.folder import LOG
 from rotoscope.runs.result import SavedRun, SummaryTable, Table
 from rotoscope.runs.run import Journal, Run

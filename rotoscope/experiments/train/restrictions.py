@@ -14,7 +14,7 @@ import pandas as pd
 
 from rotoscope.errors import RotoscopeError
 from rotoscope.experiments.train.dynamics_result import Dynamics
-from rotoscope.lab.result import LEARNED, Training
+from rotoscope.lab.checkpoints import LEARNED, Training
 from rotoscope.lab.sequences import training_sequences
 from rotoscope.lab.settings import UNRESTRICTED, TrainSettings
 from rotoscope.plotting.palette import CLASS_COLOURS, HOP_COLOURS

@@ -14,15 +14,20 @@ import numpy as np
 
 from rotoscope.errors import ModelError
 from rotoscope.experiments.train.settings import PUBLISHED, SeriesSettings
-from rotoscope.models.checkpoints import (
+from rotoscope.models.hub import (
+    AT,
+    CERTAIN,
     Checkpoint,
     checkpoints_in,
+    hub_name,
     in_order,
+    lacking,
     log_spaced,
     named_step,
     named_steps,
+    revisions,
+    room,
 )
-from rotoscope.models.hub import AT, CERTAIN, hub_name, lacking, revisions, room
 from rotoscope.models.loading import Subject, load
 from rotoscope.models.zoo import own_model
 from rotoscope.runs.record import RUN, RunRecord

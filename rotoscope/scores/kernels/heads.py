@@ -22,9 +22,8 @@ import triton
 import triton.language as tl
 
 from rotoscope.scores.blocks import Blocks
-from rotoscope.scores.factors import Factors
-from rotoscope.scores.kernels.attention import PerBlock, _focus
-from rotoscope.scores.kernels.halves import in_halves
+from rotoscope.scores.counterfactual import Factors
+from rotoscope.scores.kernels.attention import PerBlock, _focus, in_halves
 from rotoscope.shapes import Tensor
 
 TILE, COLUMNS = 64, 32  # blocks by blocks

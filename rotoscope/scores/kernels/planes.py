@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 
 from rotoscope.scores.blocks import Blocks
-from rotoscope.scores.factors import Factors
+from rotoscope.scores.counterfactual import Factors
 from rotoscope.scores.kernels.heads import taus_on
 from rotoscope.shapes import Float, Tensor
 
