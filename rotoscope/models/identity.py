@@ -178,7 +178,7 @@ def _attributes(module: nn.Module) -> Iterator[tuple[str, str]]:
         if isinstance(value, Tensor):
             yield key, f"{value.dtype} {tuple(value.shape)} {checksums(value).tolist()}"
         elif _is_plain(value):
-            yield key, repr(value)
+            yield key, _text(value)
 
 
 def _is_grown(value: Any, module: nn.Module, key: str) -> bool:
@@ -191,6 +191,15 @@ def _is_plain(value: Any) -> bool:
     if isinstance(value, list | tuple):
         return all(map(_is_plain, value))
     return value is None or isinstance(value, bool | int | float | str | torch.dtype)
+
+
+def _text(value: Any) -> str:
+    """Plain values, dictionaries in the order of their keys."""
+    if isinstance(value, Mapping):
+        return str(sorted((repr(key), _text(part)) for key, part in value.items()))
+    if isinstance(value, list | tuple):
+        return str([_text(part) for part in value])
+    return repr(value)
 
 
 def _drops(setting: str) -> bool:
