@@ -13,7 +13,7 @@ from rotoscope.runs.record import RunRecord
 from rotoscope.scores.constructions import positional_target_weight, symbolic_target_weight
 from rotoscope.scores.discrepancy import index_worst, retrieval_worst
 from rotoscope.tasks.multihop import number
-from tests.figures.drawn import bars, image, line, names, points, ticks
+from tests.figures.drawn import bars, footer, image, line, names, points, ticks
 
 THETAS = {"index": (0.0, 0.01, 0.1, 1.0), "induction, two angles": (0.01, 0.1, 1.0)}
 SETTINGS = dict.fromkeys(("keys", "symbols", "entities", "seeds", "steps", "batch", "tested"), 2)
@@ -98,6 +98,16 @@ def test_positions_scores_and_vectors(canonical: Canonical) -> None:
     assert [group.get_label() for group in first.collections] == ["query directions", "key directions"]
     np.testing.assert_allclose(points(first, 0), np.sqrt(0.5))
     assert points(first, 1).tolist() == [[1.0, 0.0]] * 3
+
+
+def test_random_heads_are_said_to_be_shown_fewer_prompts(gating: Gating) -> None:
+    rows = gating.conditions.assign(head_group="symbolic")
+    own = pd.concat([rows.assign(prompt=k) for k in range(8)])
+    random = rows[rows["first_id"] > 0].assign(control=True)
+    drawn = pd.concat([random.assign(prompt=k, draw=draw) for k in range(2) for draw in range(3)])
+    run = Gating(gating.run, {"conditions": pd.concat([own, drawn], ignore_index=True)})
+    assert "of random heads 95 % of 3 draws, on 2 of the prompts" in footer(draw.gate_bands(run))
+    assert "random heads" not in footer(draw.gate_bands(gating))
 
 
 def test_loss_by_band(gating: Gating) -> None:

@@ -49,7 +49,10 @@ def gate_bands(gating: Gating) -> Figure:
             axes[r, 0].set_ylabel(f"loss, {settings['task'] if source == 'task' else 'plain text'}")
         shared_legend(figure, axes[0, 0], ncols=3)
     draws = int(table["draws"].max())
-    note = f"; of random heads 95 % of {draws} draws" if table["control"].any() else ""
+    shown = table.loc[table["control"], "prompts"].max()
+    note = (
+        f"; of random heads 95 % of {draws} draws, on {shown} of the prompts" if table["control"].any() else ""
+    )
     return caption(
         figure,
         f"{gating.name}; {settings['task']}, {settings['prompts']} prompts, {settings['passages']} passages; bars: 95 % intervals over "
