@@ -119,9 +119,10 @@ def test_every_public_name_is_documented() -> None:
 def test_every_error_is_documented_and_every_extra_in_a_hint_exists() -> None:
     assert {name.rpartition(".")[2] for name in documented()} >= set(errors.__all__)
     source = "\n".join(file.read_text(encoding="utf-8") for file in (ROOT / "rotoscope").rglob("*.py"))
-    named = set(re.findall(r"rotoscope\[([a-z]+)\]", source))
+    named = set(re.findall(r"""pip_install\(['"]([a-z]+)['"]\)""", source))
     assert named <= set(tomllib.loads(read("pyproject.toml"))["project"]["optional-dependencies"])
-    assert named == set(EXTRAS), "what doctor looks for"
+    assert named == {*EXTRAS, "demo"}, "what doctor looks for"
+    assert "pip install 'rotoscope[" not in source.replace("pip install 'rotoscope[{extra}]'", "")
 
 
 def test_a_public_function_is_never_a_module() -> None:

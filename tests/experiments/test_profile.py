@@ -335,7 +335,7 @@ def test_examples_are_made_when_they_are_needed(tmp_path, monkeypatch: pytest.Mo
 def test_texts_and_token_ids_as_prompts(stand_in: rs.Subject) -> None:
     pair, quiet = (stand_in.model, stand_in.tokenizer), {"show_progress": False}
     text = "The cat sat. The dog ran. The bird flew. Who ran? The"
-    expected = rs.profile(stand_in, rs.tasks.text(stand_in, text), **quiet).heads
+    expected = rs.profile(stand_in, rs.tasks.text(stand_in, text, "token"), **quiet).heads
     for given in (
         rs.profile(stand_in.model, text, tokenizer=stand_in.tokenizer, **quiet),
         rs.profile(pair, [text], **quiet),
@@ -352,7 +352,7 @@ def test_texts_and_token_ids_as_prompts(stand_in: rs.Subject) -> None:
     with pytest.raises(RotoscopeError, match="tau must be a number, found the text '1e-4': write tau=1e-4"):
         rs.profile(tiny("llama"), **SHOWN, tau="1e-4")
     with pytest.raises(RotoscopeError, match="prompts are made by rotoscope.tasks"):
-        rs.profile(tiny("llama"), {"a": 1})
+        rs.profile(tiny("llama"), 5)
 
 
 def test_heads_by_name_and_by_what_is_at_stake() -> None:

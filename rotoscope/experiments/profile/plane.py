@@ -115,7 +115,7 @@ def plane(profile: Profile, tau: float | None = None, ax: Any = None, *, width: 
                 clip_on=False,
                 zorder=3,
             )
-            words = label.replace(" at their layer", "\nat their layer").replace(" the word", "\nthe word")
+            words = textwrap.fill(label, 26)
             look: dict[str, Any] = {
                 "color": CLASS_COLOURS[name],
                 "markeredgecolor": edge,
