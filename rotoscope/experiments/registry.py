@@ -20,7 +20,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from rotoscope.errors import RotoscopeError, RunError
+from rotoscope.errors import RunError
 from rotoscope.lazy import resolve
 
 if TYPE_CHECKING:
@@ -216,10 +216,3 @@ def open(path: str | Path, kind: type[SavedRun] | None = None) -> Any:
     opened = result.open(path)
     opened.run.note_versions()
     return opened
-
-
-def named_experiment(name: str) -> Experiment:
-    """An experiment by its name; an unknown one is refused with those there are."""
-    if name not in experiments():
-        raise RotoscopeError(f"there is no experiment '{name}'; there are {', '.join(experiments())}")
-    return experiments()[name]
