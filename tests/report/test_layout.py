@@ -34,7 +34,9 @@ def test_a_small_screen_with_a_head_chosen(visit: Visit, profile: rs.Profile) ->
     head = profile.at().nsmallest(1, "positional_score").iloc[0]  # beside the axis and its ticks
     page = visit(profile, hash=f"#head={head['layer']}:{head['head']}", size=(1280, 720)).page
     boxes = page.evaluate(BOXES)
-    assert {"stays put", "looks at everything", f"{head['layer']}:{head['head']}", "0.4"} <= {box[0] for box in boxes}
+    assert {"stays put", "looks at everything", f"{head['layer']}:{head['head']}", "0.4"} <= {
+        box[0] for box in boxes
+    }
     clashes = [(a[0], b[0]) for k, a in enumerate(boxes) for b in boxes[k + 1 :] if overlap(a, b)]
     assert not clashes
     wide, figure = page.evaluate(
