@@ -80,7 +80,15 @@ def test_click_opens_the_card_with_the_numbers_of_the_table(
     assert float(value("induction")) == pytest.approx(known["induction"], abs=6e-3)
     assert page.locator("#side .next code").count() == 0  # of a model in memory nothing can be typed
     below = (profile.nulls_at(1e-4)["positional_score"] < round(row["positional_score"], 4)).mean()
-    words = "all" if below == 1 else "none" if below == 0 else f"{int(100 * below)} %"
+    words = (
+        "all"
+        if below == 1
+        else "none"
+        if below == 0
+        else f"{int(100 * below)} %"
+        if below >= 0.01
+        else "under 1 %"
+    )
     assert page.inner_text('[data-null="positional_score"]') == f"above {words} of their heads"
     plot = '#side [aria-label^="Positional and symbolic score of every frequency"]'
     drawn = page.evaluate(f"document.querySelector('{plot}').data.map((trace) => [trace.name, trace.y])")

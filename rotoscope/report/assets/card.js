@@ -91,7 +91,7 @@ function headSteps(name, kind) {
 
 /** How this head lies among the heads of the null. */
 function againstNull(below) {
-  return missing(below) ? null : "above " + (below === 1 ? "all" : below === 0 ? "none" : Math.floor(100 * below) + " %") + " of their heads";
+  return missing(below) ? null : "above " + (below === 1 ? "all" : below === 0 ? "none" : below < 0.01 ? "under 1 %" : Math.floor(100 * below) + " %") + " of their heads";
 }
 
 /** The depth curve of a head, where depths were measured. */
