@@ -11,12 +11,11 @@ import random
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from rotoscope.experiments.depths.result import SwapDepths
 from rotoscope.experiments.depths.swaps import ChosenSwaps, Swapping, choose_swaps
 from rotoscope.experiments.selection import Head, control_sets
 from rotoscope.measures.batches import Batch
@@ -29,6 +28,9 @@ from rotoscope.scores.classes import COVERED
 from rotoscope.stats.aggregate import SCORES
 from rotoscope.stats.intervals import mean_interval
 from rotoscope.stats.verdict import BEYOND, ENOUGH_DRAWS, Figure, verdicts
+
+if TYPE_CHECKING:
+    from rotoscope.experiments.depths.result import SwapDepths
 
 NONE, ONE, LAYER, ALL = "none", "one", "layer", "all"
 READER = ["reader_layer", "reader_head"]

@@ -13,7 +13,7 @@ from rotoscope.experiments.depths.swaps import paired_scores, staying_heads
 from rotoscope.experiments.known_heads import scores_of_heads, usual_prompts
 from rotoscope.experiments.profile.attention_page import pairs_of
 from rotoscope.experiments.profile.examples import examples
-from rotoscope.experiments.profile.kept_draws import open_run
+from rotoscope.experiments.profile.more_draws import open_run
 from rotoscope.experiments.profile.nulls import null_passes, permuted, swapping_of, usual_draws
 from rotoscope.experiments.profile.result import Profile
 from rotoscope.experiments.profile.settings import ProfileSettings
