@@ -72,7 +72,7 @@ def test_a_null_killed_after_its_draw_keeps_its_factors(
 ) -> None:
     model, wanted = tiny("llama"), {"tokens": tokens(1, 8), "null": "random", "null_draws": 2}
 
-    def killed(*_: object) -> None:
+    def killed(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:

@@ -318,7 +318,7 @@ def test_scores_stand_on_the_screen_before_a_null_is_drawn(
     assert "against" not in first
     assert "against" in rest
     assert "most attention at stake" not in rest
-    assert ("with the words of the prompt itself swapped" in rest) == bool(swaps)
+    assert ("prompt swapped: " in rest) == bool(swaps)
     assert ("not asked: do symbolic heads follow the word in the prompt?" in rest) == (not swaps)
     assert len([line for line in (first + rest).splitlines() if line]) <= (20 if swaps else 18)
     with pytest.raises(SystemExit):  # a finished run shows all of it at once

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import subprocess
+import re
 import sys
 import threading
 import time
@@ -17,7 +18,7 @@ import pandas as pd
 import pytest
 
 import rotoscope as rs
-from rotoscope.errors import EndpointError, RunError
+from rotoscope.errors import EndpointError, RunError, pip_install
 from rotoscope.experiments.ask import endpoints
 from rotoscope.experiments.ask.endpoints import Estimate, count_tokens, estimate, one_hop_endpoint
 from rotoscope.experiments.ask.result import OneHopRun, screening
@@ -352,7 +353,7 @@ def test_a_password_that_the_server_repeats_is_hidden() -> None:
 
 def test_without_the_client(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "openai", None)
-    with pytest.raises(EndpointError, match=r"pip install 'rotoscope\[api\]'"):
+    with pytest.raises(EndpointError, match=re.escape(pip_install("api"))):
         one_hop_endpoint("http://127.0.0.1:9/v1", "m", PLAN, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

@@ -315,7 +315,7 @@ def test_a_subject_is_proven_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_examples_are_made_when_they_are_needed(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, made = tiny("llama"), []
     make = profiling.examples
-    monkeypatch.setattr(profiling, "examples", lambda *a: made.append(a) or make(*a))
+    monkeypatch.setattr(profiling, "examples", lambda *a, **k: made.append(a) or make(*a, **k))
     shown = SHOWN | {"examples": True}
     profile, later = rs.profile(model, **shown), rs.profile(model, **shown)
     assert not made

@@ -21,7 +21,7 @@ from rotoscope.settings import Settings, each, held
 from tests.settings.test_bounds import KINDS
 
 FIELDS = [(kind, name) for kind in KINDS for name in kind.names()]
-OTHERS = {"at": "0", "nope": 0, "sources": "repeats"}
+OTHERS = {"at": "0", "nope": 0, "sources": "repeats", "measures": "rotoscope.measures.built_in:exclusion"}
 """A value that goes with the defaults of all other fields, where that is not any."""
 
 

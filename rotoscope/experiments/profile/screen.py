@@ -28,7 +28,7 @@ INDENT = 2
 ENOUGH_PROMPTS = 16
 """How many prompts are advised where there are fewer."""
 SHOWN = {
-    "share symbolic": "symbolic at their layer",
+    "share symbolic": "symbolic heads",
     "share positional": "positional heads",
     "carried of symbolic": "of these carried",
     "correlation": "scores correlate",
@@ -64,9 +64,9 @@ def score_lines(profile: Profile) -> list[str | Grid]:
 
 def permuted_lines(profile: Profile) -> list[str | Grid]:
     """What swaps in the prompt itself changed: classes, and the carried heads."""
-    heads = profile.at()
-    lines = ["with the words of the prompt itself swapped", class_line(profile.summary())]
-    return [*lines, examples_grid(heads[heads["head_class"] == "carried"])]
+    heads, counts = profile.at(), profile.summary().classes
+    classes = ", ".join(f"{number} {name}" for name, number in counts.items() if number)
+    return [f"prompt swapped: {classes}", examples_grid(heads[heads["head_class"] == "carried"])]
 
 
 def depths_screen(run: SwapDepths) -> Screen:
