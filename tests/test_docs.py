@@ -36,7 +36,16 @@ TOLD = ROOT / "docs" / "story.md"  # tests/test_story.py: its Python opens what 
 WITH_CODE = [
     page for page in PAGES if "```python" in page.read_text(encoding="utf-8") and page not in (*OF_OTHERS, TOLD)
 ]
-LONG = {"sweep.md", "own_model.md", "lengths.md", "multihop.md", "endpoints.md", "training.md"}
+LONG = {
+    "measures.md",
+    "plan.md",
+    "sweep.md",
+    "own_model.md",
+    "lengths.md",
+    "multihop.md",
+    "endpoints.md",
+    "training.md",
+}
 """Pages whose code trains models, starts processes or measures long inputs; other quick tests call the same functions."""
 FENCES = {"python", "console", "text", "toml", "{toctree}", "{eval-rst}"}
 

@@ -75,6 +75,7 @@ def test_gate(run, model: Path, tmp_path: Path) -> None:
     assert (tmp_path / "sweep" / "gate_bands.png").is_file()
 
 
+@pytest.mark.slow
 def test_text_task_several_tau_and_queries(run, model: Path, tmp_path: Path) -> None:
     prompt = tmp_path / "prompt.txt"
     prompt.write_text("w3 w4 w5. w6 w7 w8. w9 w10")
@@ -89,6 +90,7 @@ def test_text_task_several_tau_and_queries(run, model: Path, tmp_path: Path) -> 
     assert not (tmp_path / "run" / "plane.png").exists()
 
 
+@pytest.mark.slow
 def test_settings_file_environment_and_flag(run, model: Path, tmp_path: Path, monkeypatch) -> None:
     config = tmp_path / "settings.toml"
     config.write_text("[profile]\ntask = 'repeats'\nlength = 6\nprompts = 3\ngamma = 0.05\n")

@@ -120,6 +120,7 @@ def test_a_run_says_what_its_flags_said(name: str, world: World) -> None:
     assert not any(Path().iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SEEDED)
 def test_another_seed_gives_other_numbers(name: str, world: World) -> None:
     line, table = SEEDED[name]

@@ -30,7 +30,13 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "model"
 
 
-@pytest.mark.parametrize("line", LINES, ids=[line.split("{")[0].strip() for line in LINES])
+@pytest.mark.parametrize(
+    "line",
+    [
+        pytest.param(line, id=line.split("{")[0].strip(), marks=[] if "profile" in line else pytest.mark.slow)
+        for line in LINES
+    ],
+)
 def test_rope(run, folder: Path, tmp_path: Path, line: str) -> None:
     words = [*line.replace("{model}", str(folder)).split(), "--no-page", "--device", "cpu"]
     made = [tmp_path / "pairs", tmp_path / "json"]

@@ -21,6 +21,7 @@ def model(tmp_path: Path) -> Path:
     return tmp_path / "model"
 
 
+@pytest.mark.slow
 def test_several_tasks(run, model: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     code, output, _ = run(

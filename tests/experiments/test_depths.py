@@ -356,6 +356,7 @@ def test_a_random_model_has_no_carried_heads_beyond_the_null() -> None:
     assert row["verdict"] != "beyond the null"
 
 
+@pytest.mark.slow
 def test_the_null_runs_what_may_be_carried_and_everything_where_asked() -> None:
     """Of the null's heads only those pure symbolic at their layer can be carried; the rest is not run unless asked for."""
     subject, shown = rs.load("letter"), from_tokens(rs.tasks.letter(1, seed=0).tokens[:, :7])

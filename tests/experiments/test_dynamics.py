@@ -39,6 +39,7 @@ def close(
         np.testing.assert_allclose(both[name], both[f"{name}_expected"], atol=atol, err_msg=name)
 
 
+@pytest.mark.slow
 def test_watched_scores_are_those_of_the_checkpoints(trained: dict[str, rs.lab.Training]) -> None:
     for task, run in trained.items():
         watched = rs.dynamics(run)
@@ -91,6 +92,7 @@ def test_layers_without_rotation_are_scored_with_the_rest() -> None:
     assert (table.loc[0, "symbolic_score"] < 1 - 1e-4).any()
 
 
+@pytest.mark.slow
 def test_checkpoints_of_another_architecture(tmp_path: Path, smollm2: rs.Subject) -> None:
     """Anyone's checkpoints: a tiny llama saved as step-N, with prompts of one's own."""
     for step in (10, 200, 30):

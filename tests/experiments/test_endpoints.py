@@ -5,9 +5,9 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import signal
 import subprocess
-import re
 import sys
 import threading
 import time

@@ -91,6 +91,7 @@ def test_at_the_length_of_training_nothing_is_predicted_to_fail() -> None:
     assert found.predicted["fails_at"].map(math.isinf).all()
 
 
+@pytest.mark.slow
 def test_one_model_under_two_names_is_measured_under_both(tmp_path: Path) -> None:
     how: dict[str, Any] = {"lengths": (17,), "inputs": 4, "heads": False, "device": "cpu"}
     both = measure_lengths({"first": "number", "second": "number"}, out=tmp_path / "run", **how)
@@ -98,6 +99,7 @@ def test_one_model_under_two_names_is_measured_under_both(tmp_path: Path) -> Non
         assert table["model"].value_counts().to_dict() == dict.fromkeys(("first", "second"), len(table) // 2)
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_elsewhere_with_the_inputs_it_was_begun_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,6 +242,7 @@ def test_exponents_and_decay_by_hand() -> None:
     assert verdict["as_said"].tolist() == [1.0, 1.0]
 
 
+@pytest.mark.slow
 def test_a_finished_run_and_half_a_run_are_read_back(both: Lengths, tmp_path, monkeypatch) -> None:
     calls: list[int] = []
     real = module._Measured._accuracy

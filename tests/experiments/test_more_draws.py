@@ -32,9 +32,11 @@ def same_tables(first: Path, second: Path) -> None:
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        ({}, {"null_draws": 4}),
-        ({"null_draws": 2}, {"null_draws": 4}),
-        ({"null": "gaussian", "null_draws": 2}, {"null": "both", "null_draws": 3}),
+        pytest.param({}, {"null_draws": 4}, marks=pytest.mark.slow),
+        pytest.param({"null_draws": 2}, {"null_draws": 4}, marks=pytest.mark.slow),
+        pytest.param(
+            {"null": "gaussian", "null_draws": 2}, {"null": "both", "null_draws": 3}, marks=pytest.mark.slow
+        ),
         (
             {"null_draws": 1, "input_swaps": 4, "known": True, "frequencies": True},
             {"null_draws": 2, "input_swaps": 4, "known": True, "frequencies": True},

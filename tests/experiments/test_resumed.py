@@ -135,7 +135,7 @@ def copying(run: Path, copies: Path) -> Iterator[None]:
 
 @pytest.mark.parametrize(
     ("first", "second"),
-    [(1, 2), (2, 1), *(pytest.param(together, together, marks=pytest.mark.slow) for together in (1, 2))],
+    [(1, 2), *(pytest.param(*sizes, marks=pytest.mark.slow) for sizes in ((2, 1), (1, 1), (2, 2)))],
 )
 @pytest.mark.parametrize("measure", SWAPPED.values(), ids=SWAPPED)
 def test_swaps_in_the_prompt_go_on_with_any_batch_size(

@@ -84,6 +84,7 @@ def test_the_ideal_composition_is_that_of_the_functions(task: str) -> None:
             )
 
 
+@pytest.mark.slow
 @BOTH
 def test_blocking_against_plain_runs(task: str) -> None:
     """Blocked from layer 0 the last token is alone in the world; blocked from no layer it answers as ever."""

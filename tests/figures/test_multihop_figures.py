@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 from matplotlib.colors import to_hex
 
 import rotoscope as rs
@@ -16,6 +17,8 @@ from rotoscope.experiments.train.figures import training_figures
 from rotoscope.plotting.palette import CLASS_COLOURS, LINE_COLOURS, TASK_COLOURS
 from rotoscope.scores.classes import AT_ITS_LAYER
 from tests.figures.drawn import footer, image, line, names, points, ticks
+
+pytestmark = pytest.mark.slow
 
 SCORES = ["positional_score", "symbolic_score"]
 

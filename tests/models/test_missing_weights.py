@@ -171,6 +171,7 @@ def test_a_model_larger_than_memory_is_not_even_tried(tmp_path: Path) -> None:
         rs.load(folder, device="cpu", allow_missing=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("measure", "changes"),
     [

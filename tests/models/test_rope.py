@@ -15,7 +15,7 @@ from rotoscope.errors import ModelError, RotoscopeError, RunError
 from rotoscope.models.reader import HeadReader
 from rotoscope.models.rope import check_rotary, read_rope
 from tests.models.test_load import word_tokenizer
-from tests.tiny_models import GEMMA, GROUPED, from_config, other, tiny, tokens
+from tests.tiny_models import GEMMA, GROUPED, from_config, other, tiny, tokens, typical_first
 
 TRAINED = 64
 SIX = {**GROUPED, "num_hidden_layers": 6}
@@ -55,7 +55,7 @@ def from_scratch(folder: Path, rope: dict[str, Any]) -> Any:
     return model
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", typical_first(ARCHITECTURES))
 @pytest.mark.parametrize("name", SETTINGS)
 def test_a_model_with_rope_is_the_one_that_transformers_makes(
     architecture: str, name: str, tmp_path: Path

@@ -65,7 +65,7 @@ def test_the_point_it_goes_on_from_is_not_made_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("step", [0, 2, 3, 5])
-@pytest.mark.parametrize("finished", [False, True])
+@pytest.mark.parametrize("finished", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_points_of_another_training_are_not_kept(tmp_path: Path, step: int, finished: bool) -> None:
     first = monitored(tmp_path, every=[0, 3])
     loop(fresh(), first, steps=3)

@@ -61,7 +61,7 @@ def lone_head(profile: rs.Profile) -> Any:
     return heads.iloc[int(apart.min(1).argmax())]
 
 
-@pytest.mark.parametrize("where", [0, 1], ids=["plane", "map"])
+@pytest.mark.parametrize("where", [0, pytest.param(1, marks=pytest.mark.slow)], ids=["plane", "map"])
 def test_click_opens_the_card_with_the_numbers_of_the_table(
     visit: Visit, profile: rs.Profile, where: int
 ) -> None:
@@ -383,6 +383,7 @@ def test_a_large_model_loads_and_answers_fast() -> None:
     assert found.click <= benchmark.MOST_CLICK
 
 
+@pytest.mark.slow
 def test_the_file_is_enough(browser: Any, profile: rs.Profile, tmp_path: Path) -> None:
     """Offline, under a name with spaces and signs, with nothing beside it."""
     file = write_report(tmp_path / "a b #1 é.html", profile)

@@ -147,6 +147,7 @@ def test_written_at_once(profile: rs.Profile, other: rs.Profile, tmp_path: Path)
         write_report(tmp_path / "file" / "z.html", profile)
 
 
+@pytest.mark.slow
 def test_size_of_a_model_like_smollm2() -> None:
     assert len(render_page([run_payload(synthetic(30, 9, 32))]).encode()) <= 7e6
 

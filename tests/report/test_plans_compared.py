@@ -19,6 +19,9 @@ from tests.report.browser import Watched
 Visit = Callable[..., Watched]
 
 
+pytestmark = pytest.mark.slow
+
+
 def two_caches() -> tuple[CachePlan, CachePlan]:
     """The second loses 0.6 more, and keeps two other heads of four."""
     first, second = cache_plan(), cache_plan()

@@ -71,6 +71,7 @@ def server(profiles: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         running.process.communicate()
 
 
+@pytest.mark.slow
 def test_a_real_server(server: Server) -> None:
     assert urlsplit(server.url).hostname == "127.0.0.1"
     assert len(server.token) >= 32

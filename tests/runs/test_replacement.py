@@ -96,10 +96,10 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("site", "saved run", "run")]
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("site", "saved run", "run", "end of a run")]
 
 
-@pytest.fixture(params=["text", "end of a run", *SLOW])
+@pytest.fixture(params=["text", *SLOW])
 def kind(request: pytest.FixtureRequest) -> Kind:
     match request.param:
         case "site":

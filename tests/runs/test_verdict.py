@@ -193,7 +193,7 @@ def family_of(subject: np.ndarray, draws: np.ndarray) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("draws", [19, 39])
+@pytest.mark.parametrize("draws", [19, pytest.param(39, marks=pytest.mark.slow)])
 def test_size_and_power(draws: int) -> None:
     """Of 14 figures that go together none is beyond in 95 % of random subjects; an effect of six deviations is seen.
 

@@ -101,6 +101,7 @@ def test_what_failed_is_tried_again_only_when_asked_for(light: Light, journal: C
     assert log.index("this model is bad") < log.index("wrote ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("losses", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_an_item_that_kills_its_process_fails_after_some_tries(
     losses: int, in_processes: Light, journal: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import socket
 import re
+import socket
 import sys
 from pathlib import Path
 from types import SimpleNamespace

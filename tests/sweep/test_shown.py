@@ -43,6 +43,7 @@ def test_a_site_has_a_page_for_it(light: Light) -> None:
     assert len(list(place.glob("run-*.html"))) == 2
 
 
+@pytest.mark.slow
 def test_a_real_sweep_makes_what_its_command_makes(tmp_path: Path, run, monkeypatch) -> None:
     """The same tables, bit for bit, as by hand."""
     monkeypatch.chdir(tmp_path)

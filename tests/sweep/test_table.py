@@ -57,6 +57,7 @@ def test_heads_of_all_items_are_one_table(profiled: rs.sweeps.result.Sweep) -> N
         pd.testing.assert_frame_equal(rows, heads, check_exact=True)
 
 
+@pytest.mark.slow
 def test_models_of_one_name_have_different_fingerprints(profiled: rs.sweeps.result.Sweep) -> None:
     """Also where the grid says nothing about the model."""
     record = profiled.run
@@ -83,6 +84,7 @@ def test_the_card_says_what_is_in_the_table(profiled: rs.sweeps.result.Sweep) ->
     assert own == []
 
 
+@pytest.mark.slow
 def test_a_table_is_replaced_and_nothing_else(profiled: rs.sweeps.result.Sweep) -> None:
     profiled.table("all.parquet")
     Path("mine.parquet").write_bytes(b"mine")
@@ -93,6 +95,7 @@ def test_a_table_is_replaced_and_nothing_else(profiled: rs.sweeps.result.Sweep) 
         rs.sweep("sweep.toml", table="all.csv")
 
 
+@pytest.mark.slow
 def test_tables_of_items_tell_models_of_one_name_apart(profiled: rs.sweeps.result.Sweep) -> None:
     joined = profiled.joined("prompts")
     assert joined["fingerprint"].nunique() == 2
