@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pandas as pd
+import pytest
 
 import rotoscope as rs
 from rotoscope.report.page import run_payload
