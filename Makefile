@@ -25,8 +25,8 @@ $(READY): pyproject.toml constraints.txt
 
 # P1's setting: make demo TASK="binding --pairs 32" (minutes more)
 demo: $(READY)  ## Two small models that solve their tasks, then SmolLM2-135M-Instruct (TASK=recall): runs/demo with its report
-	$(BIN)/rotoscope profile number --prompts 16 --input-swaps 30 --out runs/demo-number --overwrite
-	$(BIN)/rotoscope profile letter --prompts 16 --input-swaps 30 --out runs/demo-letter --overwrite
+	$(BIN)/rotoscope profile number --prompts 16 --input-swaps 30 --null-draws 19 --out runs/demo-number --overwrite
+	$(BIN)/rotoscope profile letter --prompts 16 --input-swaps 30 --null-draws 19 --out runs/demo-letter --overwrite
 	$(BIN)/rotoscope report runs/demo-number runs/demo-letter --out runs/demo-number/beside-letter.html --overwrite
 	$(BIN)/rotoscope profile smollm2 --task $(or $(TASK),recall) --prompts 6 --input-swaps 48 --out runs/demo --overwrite
 
