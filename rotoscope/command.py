@@ -49,11 +49,11 @@ class _Bundle:
 def command(function: Callable[..., int]) -> Callable[..., int]:
     """The same function with its bundles of settings taken apart into flags."""
     signature, hints = inspect.signature(function), get_type_hints(function, include_extras=True)
-    taken = {name for name in signature.parameters if _bundle(hints[name], set()) is None}
+    own_names = {name for name in signature.parameters if _bundle(hints[name], set()) is None}
     bundles: dict[str, _Bundle] = {}
     parameters: list[inspect.Parameter] = []
     for parameter in signature.parameters.values():
-        bundle = _bundle(hints[parameter.name], taken)
+        bundle = _bundle(hints[parameter.name], own_names)
         if bundle is None:
             hint = hints[parameter.name]
             strict: dict[str, Any] = {"converter": _whole} if _counts(hint) else {}
@@ -76,7 +76,7 @@ def command(function: Callable[..., int]) -> Callable[..., int]:
     return run
 
 
-def _bundle(hint: Any, taken: set[str]) -> _Bundle | None:
+def _bundle(hint: Any, own_names: set[str]) -> _Bundle | None:
     kind, chosen, as_given = hint, (), False
     if get_origin(hint) is Annotated:
         _, kind, *names = get_args(hint)
@@ -84,7 +84,7 @@ def _bundle(hint: Any, taken: set[str]) -> _Bundle | None:
     if not (inspect.isclass(kind) and issubclass(kind, Settings)):
         return None
     offered = chosen or tuple(name for name in kind.names() if name not in kind.python_only)
-    return _Bundle(kind, tuple(name for name in offered if name not in taken), as_given)
+    return _Bundle(kind, tuple(name for name in offered if name not in own_names), as_given)
 
 
 def _flags(bundle: _Bundle) -> Iterator[inspect.Parameter]:
@@ -126,8 +126,8 @@ def _whole(kind: Any, tokens: Sequence[Token]) -> Any:
 def _shares(allowed: Bounds, kind: Any, tokens: Sequence[Token]) -> Any:
     """One share or several, which may be written as percentages."""
     several = any(get_origin(part) is tuple for part in (kind, *get_args(kind)))
-    found = tuple(allowed.read(token.value) for token in tokens)
-    return found if several else found[-1]
+    shares = tuple(allowed.read(token.value) for token in tokens)
+    return shares if several else shares[-1]
 
 
 @functools.cache
@@ -135,19 +135,21 @@ def _sentences(kind: type[Settings]) -> dict[str, str]:
     """What stands under each field, also under those a class inherits; looked up once, since that takes a while."""
     from docstring_parser import parse_from_object
 
-    found: dict[str, str] = {}
+    sentences: dict[str, str] = {}
     for parent in reversed(kind.__mro__):
         if dataclasses.is_dataclass(parent):
             documented = parse_from_object(parent).params
-            found |= {one.arg_name: " ".join((one.description or "").split()) for one in documented}
-    return found
+            sentences |= {
+                parameter.arg_name: " ".join((parameter.description or "").split()) for parameter in documented
+            }
+    return sentences
 
 
 def _default(value: object) -> str:
     if value is None or isinstance(value, bool) or value == ():
         return ""
     several = value if isinstance(value, tuple) else (value,)
-    shown = " ".join(f"{one:g}" if isinstance(one, float) else str(one) for one in several)
+    shown = " ".join(f"{part:g}" if isinstance(part, float) else str(part) for part in several)
     return f" Default: {shown}." if len(shown) < 40 else ""
 
 
@@ -158,10 +160,12 @@ def flags(function: Callable[..., int]) -> list[str]:
 
 def usual(function: Callable[..., int]) -> dict[str, Any]:
     """What each setting of a command is where it is not given."""
-    found = {name: one.default for name, one in inspect.signature(function).parameters.items()}
+    defaults = {name: field.default for name, field in inspect.signature(function).parameters.items()}
     for bundle in getattr(function, "bundles", {}).values():
-        found |= {one.name: one.default for one in dataclasses.fields(bundle.kind) if one.name in bundle.names}
-    return found
+        defaults |= {
+            field.name: field.default for field in dataclasses.fields(bundle.kind) if field.name in bundle.names
+        }
+    return defaults
 
 
 def check_settings(function: Callable[..., int], given: Given) -> None:

@@ -45,26 +45,26 @@ class Bounds:
 
     def check(self, name: str, value: Any) -> None:
         """Refuse a value, or one of several, that lies outside."""
-        for one in _each(value):
+        for part in _each(value):
             kind: Any = numbers.Integral if self.whole else numbers.Real
-            if not isinstance(one, kind) or isinstance(one, bool) or math.isnan(one):
-                raise RotoscopeError(f"{name} must be a {'whole ' * self.whole}number, found {one}")
-            if one < self.least or (one == self.least and not self.least_itself):
-                self._refuse(name, "at least" if self.least_itself else "more than", self.least, one)
-            if one > self.most or (one == self.most and not self.most_itself):
-                self._refuse(name, "at most" if self.most_itself else "less than", self.most, one)
+            if not isinstance(part, kind) or isinstance(part, bool) or math.isnan(part):
+                raise RotoscopeError(f"{name} must be a {'whole ' * self.whole}number, found {part}")
+            if part < self.least or (part == self.least and not self.least_itself):
+                self._refuse(name, "at least" if self.least_itself else "more than", self.least, part)
+            if part > self.most or (part == self.most and not self.most_itself):
+                self._refuse(name, "at most" if self.most_itself else "less than", self.most, part)
 
-    def _refuse(self, name: str, words: str, bound: float, found: float) -> None:
+    def _refuse(self, name: str, words: str, bound: float, value: float) -> None:
         shown = f"{bound:,}" if self.whole else f"{bound:g}"
-        meant = f"did you mean {found:g}%? " if self.percent and 2 <= found <= 100 else ""
-        raise RotoscopeError(f"{name} must be {words} {shown}, found {found}: {meant}{self.why}")
+        meant = f"did you mean {value:g}%? " if self.percent and 2 <= value <= 100 else ""
+        raise RotoscopeError(f"{name} must be {words} {shown}, found {value}: {meant}{self.why}")
 
 
 def _each(value: Any) -> Iterator[Any]:
     """The numbers in a value; nothing is none."""
     if isinstance(value, tuple | list):
-        for one in value:
-            yield from _each(one)
+        for part in value:
+            yield from _each(part)
     elif value is not None:
         yield value
 
@@ -119,13 +119,13 @@ def either(names: Iterable[str]) -> str:
 def each(value: Any) -> tuple[Any, ...]:
     """One value or several, as several."""
     value = _unwrapped(value)
-    one = isinstance(value, str | bytes | os.PathLike | Mapping) or not isinstance(value, Iterable)
-    return (value,) if one else tuple(_unwrapped(part) for part in value)
+    single = isinstance(value, str | bytes | os.PathLike | Mapping) or not isinstance(value, Iterable)
+    return (value,) if single else tuple(_unwrapped(part) for part in value)
 
 
 def listed(name: str, values: Any) -> str:
     """One whole number or several as they are written on a command line: 20,31."""
-    return ",".join(str(held(name, int, one)) for one in each(values))
+    return ",".join(str(held(name, int, value)) for value in each(values))
 
 
 def held(name: str, kind: Any, value: Any) -> Any:
@@ -137,7 +137,7 @@ def held(name: str, kind: Any, value: Any) -> Any:
     if get_origin(kind) in (Union, UnionType):
         if value is None and NoneType in get_args(kind):
             return None
-        [kind] = [one for one in get_args(kind) if one is not NoneType]
+        [kind] = [alternative for alternative in get_args(kind) if alternative is not NoneType]
     if get_origin(kind) is tuple:
         return _several(name, get_args(kind), each(value))
     if get_origin(kind) is Literal:
@@ -174,8 +174,8 @@ def _unwrapped(value: Any) -> Any:
     return value.item() if getattr(value, "ndim", None) == 0 and hasattr(value, "item") else value
 
 
-def _refuse(name: str, words: str, found: Any) -> NoReturn:
-    raise RotoscopeError(f"{name} must be {words}, found {found!r}")
+def _refuse(name: str, words: str, value: Any) -> NoReturn:
+    raise RotoscopeError(f"{name} must be {words}, found {value!r}")
 
 
 # What all settings can do: be made from names and values, be stored, be read back.

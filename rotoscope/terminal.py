@@ -28,9 +28,9 @@ GAP, HANGING = 2, 2
 
 def new_console(**options: Any) -> Console:
     """The terminal as it is, or as wide as COLUMNS says; where there is neither, sentences are as long as they are."""
-    found = Console(highlight=False, **options)
-    if found.is_terminal or "COLUMNS" in os.environ:
-        return found
+    console = Console(highlight=False, **options)
+    if console.is_terminal or "COLUMNS" in os.environ:
+        return console
     return Console(highlight=False, width=PLAIN_WIDTH, soft_wrap=True, **options)
 
 
@@ -93,11 +93,11 @@ def show_columns(console: Console, columns: Sequence[Column], keys: int = 1) -> 
 
 def _parts(columns: Sequence[Column], width: int, keys: int) -> Iterator[list[Column]]:
     keys = max(keys, 1)
-    while keys > 1 and sum(one.least + GAP for one in columns[:keys]) > width / 2:
+    while keys > 1 and sum(shown.least + GAP for shown in columns[:keys]) > width / 2:
         keys -= 1
     part = list(columns[:keys])
     for column in columns[len(part) :]:
-        if len(part) > keys and sum(one.least + GAP for one in part) + column.least > width:
+        if len(part) > keys and sum(shown.least + GAP for shown in part) + column.least > width:
             yield part
             part = part[:keys]
         part.append(column)
@@ -108,7 +108,7 @@ def _widths(columns: Sequence[Column], width: int) -> list[int]:
     """The least that each needs; what is left goes to whoever lacks most."""
     widths, natural = [column.least for column in columns], [column.natural for column in columns]
     for _ in range(width - sum(widths) - GAP * (len(columns) - 1)):
-        lacks = [wanted - given for wanted, given in zip(natural, widths, strict=True)]
+        lacks = [wide - narrow for wide, narrow in zip(natural, widths, strict=True)]
         if max(lacks) <= 0:
             break
         widths[lacks.index(max(lacks))] += 1
@@ -132,7 +132,7 @@ def show_next(console: Console, *commands: Sequence[object]) -> None:
     say(console, "")
     for command in commands:
         lines = ["next: rotoscope"]
-        for word in (shlex.quote(str(one)) for one in command):
+        for word in (shlex.quote(str(part)) for part in command):
             if not console.soft_wrap and len(lines[-1]) + len(word) + 3 > console.width:
                 lines.append("   ")
             lines[-1] += f" {word}"

@@ -53,10 +53,10 @@ class Swept:
         several = [name for name, parameter in parameters if parameter.kind is parameter.VAR_POSITIONAL]
         return {name: value for name, value in usual(run).items() if name not in (*self.kept, *several)}
 
-    def line(self, given: Mapping[str, Any], out: str | os.PathLike[str]) -> list[str]:
+    def line(self, settings: Mapping[str, Any], out: str | os.PathLike[str]) -> list[str]:
         """The words of the command line that makes a run with these settings."""
         words = [self.name]
-        for name, value in given.items():
+        for name, value in settings.items():
             words += self._flags(name, value)
         return [*words, f"--{OUT}={os.fspath(out)}"]
 
@@ -72,10 +72,10 @@ class Swept:
                 raise RotoscopeError(f"{name} must be a text, a number or a list of them, found {part!r}")
         return [f"--{flag}={part}" for part in values]
 
-    def understood(self, given: Mapping[str, Any]) -> dict[str, Any]:
+    def understood(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """What the command would understand, every value of its kind; settings that are wrong are refused, and nothing is run."""
-        check_removed(self.line(given, OUT))
-        values = check_line(make_app({self.name: experiment_commands()[self.name]}), self.line(given, OUT))
+        check_removed(self.line(settings, OUT))
+        values = check_line(make_app({self.name: experiment_commands()[self.name]}), self.line(settings, OUT))
         return {name: value for name, value in values.items() if name != OUT}
 
 
@@ -163,18 +163,18 @@ class _Reading:
 
     def text(self, content: dict[str, Any], key: str, usual: str | None = None) -> str:
         """A key with a text; one that has to be there is missed."""
-        found = content.get(key, usual)
-        if found is None:
+        text = content.get(key, usual)
+        if text is None:
             self.refuse((), f'it names no {key}: give {key} = …, such as {key} = "profile"')
-        if not isinstance(found, str) or not found:
-            self.refuse((key,), f"{key} must be a text, found {found!r}")
-        return str(found)
+        if not isinstance(text, str) or not text:
+            self.refuse((key,), f"{key} must be a text, found {text!r}")
+        return str(text)
 
     def table(self, content: dict[str, Any], key: str) -> dict[str, Any]:
-        found = content.get(key, {})
-        if not isinstance(found, dict):
+        table = content.get(key, {})
+        if not isinstance(table, dict):
             self.refuse((key,), f"{key} must be a table: write [{key}] and its settings below")
-        return dict(found)
+        return dict(table)
 
     def known(self, table: str, key: str, command: Swept) -> None:
         name = key.replace("-", "_")
@@ -192,7 +192,7 @@ class _Reading:
 
     def public(self, table: str, key: str, value: Any) -> None:
         """Settings are written down with the sweep, so a password among them is refused."""
-        if any(isinstance(one, str) and PASSWORD.search(one) for one in each(value)):
+        if any(isinstance(part, str) and PASSWORD.search(part) for part in each(value)):
             self.refuse(
                 (table, key),
                 f"the address in '{key}' holds a name or a password, which would be written down with the sweep; set the "
@@ -209,7 +209,9 @@ class _Reading:
         if not values:
             self.refuse(("grid", key), f"the axis '{key}' is empty; give at least one value, or leave it out")
         for k, value in enumerate(values):
-            if value in values[:k] and any(type(value) is type(one) for one in values[:k] if one == value):
+            if value in values[:k] and any(
+                type(value) is type(earlier) for earlier in values[:k] if earlier == value
+            ):
                 self.refuse(
                     ("grid", key), f"the axis '{key}' has {value!r} twice, which would be the same item"
                 )
@@ -217,8 +219,8 @@ class _Reading:
     def once(self, grid: dict[str, Any], settings: dict[str, Any]) -> None:
         """Nothing is set twice, however it is written."""
         seen = set[str]()
-        for table, given in (("grid", grid), ("settings", settings)):
-            for key in given:
+        for table, keys in (("grid", grid), ("settings", settings)):
+            for key in keys:
                 name = key.replace("-", "_")
                 if name in seen:
                     both = (
@@ -229,9 +231,9 @@ class _Reading:
                     self.refuse((table, key), f"'{key}' {both}")
                 seen.add(name)
 
-    def refuse(self, key: tuple[str, ...], said: str) -> NoReturn:
+    def refuse(self, key: tuple[str, ...], message: str) -> NoReturn:
         line = self.lines.get(key)
-        raise RotoscopeError(f"{self.name}{'' if line is None else f', line {line}'}: {said}")
+        raise RotoscopeError(f"{self.name}{'' if line is None else f', line {line}'}: {message}")
 
 
 def _lines(text: str, tables: Collection[str]) -> Iterable[tuple[tuple[str, ...], int]]:
@@ -243,11 +245,11 @@ def _lines(text: str, tables: Collection[str]) -> Iterable[tuple[tuple[str, ...]
         if header and _parts(header[1])[:1] and _parts(header[1])[0] in tables:
             table = _parts(header[1])
             yield table, number
-        elif found := KEY.match(line):
-            name = (*table, *_parts(found[1] + found[2]))
+        elif match := KEY.match(line):
+            name = (*table, *_parts(match[1] + match[2]))
             for end in range(len(table) + 1, len(name) + 1):
                 yield name[:end], number
-            rest = line[found.end() :]
+            rest = line[match.end() :]
             for inner in re.findall(r"""[{,]\s*("[^"]*"|'[^']*'|[\w-]+)\s*=""", rest):
                 yield (*name, *_parts(inner)), number
 
@@ -310,18 +312,18 @@ def items_of(file: SweepFile) -> list[Item]:
         raise RotoscopeError(
             f"{file.name}: the grid has {whole:,} items, and {MOST_ITEMS:,} are the most; make it smaller"
         )
-    made, known = list[Item](), dict[str, Item]()
+    items, known = list[Item](), dict[str, Item]()
     for values in itertools.product(*file.grid.values()):
         place = dict(zip(file.grid, values, strict=True))
         item = _item(file, place)
-        said = repr(sorted(item.understood.items()))
-        if said in known:
+        description = repr(sorted(item.understood.items()))
+        if description in known:
             raise RotoscopeError(
-                f"{file.name}: the items {known[said].name} and {item.name} are the same; leave one out"
+                f"{file.name}: the items {known[description].name} and {item.name} are the same; leave one out"
             )
-        known[said] = item
-        made.append(item)
-    return made
+        known[description] = item
+        items.append(item)
+    return items
 
 
 def _item(file: SweepFile, place: dict[str, Any]) -> Item:
@@ -353,7 +355,7 @@ def _word(axis: str, value: Any) -> str:
 
 
 def _text(value: Any) -> str:
-    return " ".join(str(one) for one in value) if isinstance(value, list) else str(value)
+    return " ".join(str(part) for part in value) if isinstance(value, list) else str(value)
 
 
 def part_of(items: Sequence[Item], part: tuple[int, int]) -> list[Item]:

@@ -37,17 +37,17 @@ def sweep_tab(page_run: PageRun) -> Tab | None:
     classes = page_run.tables.get("classes")
     if classes is None and "heads" in page_run.tables:
         classes = page_run.attempt("the classes by item", partial(classes_by_item, page_run.tables["heads"]))
-    wanted: list[tuple[str, str, Callable[[], pd.DataFrame]]] = [
+    candidates: list[tuple[str, str, Callable[[], pd.DataFrame]]] = [
         ("Items by state", "", partial(_by_state, items)),
         ("The items", "", partial(items.drop, columns="folder", errors="ignore")),
     ]
     if classes is not None and len(classes):
-        wanted.append(("Classes of heads by item", NOTE, partial(_placed, classes, items, page_run.run)))
-    made = []
-    for title, note, make in wanted:
+        candidates.append(("Classes of heads by item", NOTE, partial(_placed, classes, items, page_run.run)))
+    tables = []
+    for title, note, make in candidates:
         rows = page_run.attempt(f"'{title}'", make)
-        made += [table(rows, title, note, most=None)] if rows is not None and len(rows) else []
-    return {"tables": made}
+        tables += [table(rows, title, note, most=None)] if rows is not None and len(rows) else []
+    return {"tables": tables}
 
 
 def classes_by_item(heads: pd.DataFrame) -> pd.DataFrame:
@@ -78,8 +78,8 @@ def items_so_far(folder: Path, run: RunRecord) -> tuple[dict[str, pd.DataFrame],
         where = _inside(folder, str(name))
         look = _looked if (stamp := _ended(where)) else _looked.__wrapped__
         about = json.dumps({"items": {str(name): place}, "command": run.settings.get("command")})
-        tables, said = look(folder, where, about, stamp)
-        warnings += said
+        tables, sentences = look(folder, where, about, stamp)
+        warnings += sentences
         for kind, rows in tables.items():
             parts[kind].append(rows)
     return {kind: pd.concat(rows, ignore_index=True) for kind, rows in parts.items() if rows}, warnings
@@ -90,10 +90,10 @@ def _looked(
     folder: Path, where: Path, about: str, stamp: tuple[int, ...]
 ) -> tuple[dict[str, pd.DataFrame], list[str]]:
     """One item; `stamp` tells one end of it from another."""
-    found = Sweep.gathered(folder, RunRecord(Sweep.kind, json.loads(about)), lambda name: where)
-    classes = classes_by_item(found.heads) if "heads" in found.tables else pd.DataFrame()
-    tables = {"items": found.items} | ({"classes": classes} if len(classes) else {})
-    return tables, found.run.warnings
+    sweep = Sweep.gathered(folder, RunRecord(Sweep.kind, json.loads(about)), lambda name: where)
+    classes = classes_by_item(sweep.heads) if "heads" in sweep.tables else pd.DataFrame()
+    tables = {"items": sweep.items} | ({"classes": classes} if len(classes) else {})
+    return tables, sweep.run.warnings
 
 
 def _ended(item: Path) -> tuple[int, ...]:

@@ -101,12 +101,12 @@ def close(folder: Path, outcome: Outcome) -> None:
 
 def _noted(file: Path) -> Outcome | None:
     try:
-        said = json.loads(plain(file).read_text(encoding="utf-8"))
-        seconds = said["seconds"]
-        if said["state"] in (FINISHED, FAILED):
-            inputs = {str(key): str(mark) for key, mark in dict(said["inputs"]).items()}
+        noted = json.loads(plain(file).read_text(encoding="utf-8"))
+        seconds = noted["seconds"]
+        if noted["state"] in (FINISHED, FAILED):
+            inputs = {str(key): str(mark) for key, mark in dict(noted["inputs"]).items()}
             return Outcome(
-                said["state"], None if seconds is None else float(seconds), str(said["error"]), inputs
+                noted["state"], None if seconds is None else float(seconds), str(noted["error"]), inputs
             )
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         pass
@@ -115,8 +115,8 @@ def _noted(file: Path) -> Outcome | None:
 
 def _whole(folder: Path) -> bool:
     """Whether there is a run, and every one is finished."""
-    found = list(_complete(folder))
-    return bool(found) and all(found)
+    tables = list(_complete(folder))
+    return bool(tables) and all(tables)
 
 
 def _complete(folder: Path) -> Iterator[bool]:
@@ -160,9 +160,9 @@ class Sweep(SavedRun):
         record = RunRecord.read(folder)
         if record.kind != cls.kind:
             raise RunError(f"{folder} holds a run of kind '{record.kind}', not '{cls.kind}'")
-        found = super().open(folder) if record.complete else cls.gathered(folder, record)
-        found.folder = folder
-        return found
+        sweep = super().open(folder) if record.complete else cls.gathered(folder, record)
+        sweep.folder = folder
+        return sweep
 
     @classmethod
     def gathered(
@@ -192,13 +192,13 @@ class Sweep(SavedRun):
         tables: Tables = {"items": _plain(items)}
         if len(joined := heads.table()):
             tables["heads"] = joined
-        found = cls(record, tables)
-        found.run.warnings = [
-            *found._failures(),
-            *(LEFT_OUT.format(what="heads", problem=one) for one in problems),
+        sweep = cls(record, tables)
+        sweep.run.warnings = [
+            *sweep._failures(),
+            *(LEFT_OUT.format(what="heads", problem=problem) for problem in problems),
         ]
-        found.folder = folder
-        return found
+        sweep.folder = folder
+        return sweep
 
     def joined(self, name: str) -> pd.DataFrame:
         """A table of every finished item that has it, put together with the item's name, its place in the grid and its model
@@ -208,7 +208,7 @@ class Sweep(SavedRun):
         """
         if self.folder is None:
             raise RotoscopeError("this sweep is not in a folder, so the tables of its items cannot be read")
-        found, known = _Joined(_places(self.run)), set[str]()
+        joined, known = _Joined(_places(self.run)), set[str]()
 
         def table_of(place: Path) -> pd.DataFrame | None:
             run: SavedRun = open_run(place)
@@ -217,9 +217,9 @@ class Sweep(SavedRun):
             return table if isinstance(table, pd.DataFrame) else None
 
         for item in self.items.loc[self.items["state"] == FINISHED, "folder"]:
-            for problem in found.add_item(item, self.folder / item, table_of):
+            for problem in joined.add_item(item, self.folder / item, table_of):
                 warnings.warn(LEFT_OUT.format(what=name, problem=problem), stacklevel=2)
-        table = found.table()
+        table = joined.table()
         if not len(table):
             have = ", ".join(sorted(known)) or "none: nothing is finished"
             raise RunError(f"no item of this sweep has a table '{name}' (there are {have})")
@@ -288,8 +288,8 @@ class _Joined:
             | {key: value for key, value in run.items() if key not in {*place, *table}}
         )
         named = {key if key not in table else f"grid_{key}": value for key, value in front.items()}
-        made = pd.DataFrame({key: [value] * len(table) for key, value in named.items()}, index=table.index)
-        self.parts.append(pd.concat([made, table], axis=1))
+        constants = pd.DataFrame({key: [value] * len(table) for key, value in named.items()}, index=table.index)
+        self.parts.append(pd.concat([constants, table], axis=1))
 
     def table(self) -> pd.DataFrame:
         if not self.parts:
@@ -299,10 +299,10 @@ class _Joined:
 
 def _places(record: RunRecord) -> dict[str, dict[str, Any]]:
     """Every item's place in the grid by its name, as the sweep's description has it."""
-    found = record.settings.get("items")
-    if not isinstance(found, dict) or not found or not all(isinstance(one, dict) for one in found.values()):
+    items = record.settings.get("items")
+    if not isinstance(items, dict) or not items or not all(isinstance(one, dict) for one in items.values()):
         raise RunError("the sweep's description does not say which items it has; run its file again")
-    return {str(name): dict(place) for name, place in found.items()}
+    return {str(name): dict(place) for name, place in items.items()}
 
 
 def grid_columns(place: Mapping[str, Any]) -> dict[str, Any]:
@@ -314,7 +314,7 @@ def grid_columns(place: Mapping[str, Any]) -> dict[str, Any]:
 
 def _plain(table: pd.DataFrame) -> pd.DataFrame:
     """Columns with one kind of value each: numbers and texts in one column are all texts."""
-    for name in [one for one in table if table[one].dtype == object]:
+    for name in [column for column in table if table[column].dtype == object]:
         known = table[name].dropna()
         if known.map(type).nunique() > 1:
             table[name] = known.astype(str).reindex(table.index)

@@ -75,13 +75,13 @@ def heads_tab(page_run: PageRun) -> dict[str, Any] | None:
         page_run.attempt(f"the heads at tau = {tau:g}", partial(_at, heads, places, tau, own)) for tau in taus
     ]
     tab: dict[str, Any] = {
-        "taus": [tau for tau, one in zip(taus, at, strict=True) if one],
+        "taus": [tau for tau, tau_tab in zip(taus, at, strict=True) if tau_tab],
         "gamma": gamma,
         "least_mass": least_mass,
         "pure": pure_regions(gamma),
         "layer": column(places["layer"]),
         "head": column(places["head"]),
-        "at": [one for one in at if one],
+        "at": [tau_tab for tau_tab in at if tau_tab],
         "permuted": "input_class" in heads,
         "measures": own,
         "noun": page_run.attempt("what is swapped", lambda: noun_of(page_run)) or "token",
@@ -90,11 +90,11 @@ def heads_tab(page_run: PageRun) -> dict[str, Any] | None:
     }
     if not tab["at"]:
         return None
-    for tau, one in zip(tab["taus"], tab["at"], strict=True):
+    for tau, tau_tab in zip(tab["taus"], tab["at"], strict=True):
         if nulls is not None and len(nulls):
-            one |= page_run.attempt("the null", partial(_null_at, nulls, tau, one, own)) or {}
+            tau_tab |= page_run.attempt("the null", partial(_null_at, nulls, tau, tau_tab, own)) or {}
         if "prompts" in page_run.tables:
-            one["statistics"] = page_run.attempt("the summary figures", partial(_statistics, profile, tau))
+            tau_tab["statistics"] = page_run.attempt("the summary figures", partial(_statistics, profile, tau))
     tables = page_run.tables
     for name, title, make in (
         ("frequencies", "the frequencies", lambda: _frequencies(tables, tab["taus"])),
@@ -102,8 +102,8 @@ def heads_tab(page_run: PageRun) -> dict[str, Any] | None:
         ("accuracy", "the answers", lambda: _accuracy(tables.get("answers"), getattr(profile, "chance", None))),
     ):
         tab[name] = page_run.attempt(title, make)
-    for tau, one in zip(tab["taus"], tab["at"], strict=True):
-        one["headline"] = page_run.attempt("the headline", partial(_headline, heads, tau, tab, one))
+    for tau, tau_tab in zip(tab["taus"], tab["at"], strict=True):
+        tau_tab["headline"] = page_run.attempt("the headline", partial(_headline, heads, tau, tab, tau_tab))
     left = min(page_run.room - len(json.dumps(tab, separators=(",", ":"))), 2 * page_run.room // 5)
     tab["shown"] = page_run.attempt("the prompt", lambda: shown_tab(page_run, places, left))
     steps: list[NextStep] = page_run.attempt("what to run next", lambda: head_steps(page_run.run)) or []
@@ -144,19 +144,17 @@ def _stored(profile: Profile | SwapDepths, name: str) -> pd.DataFrame:
 def _at(heads: pd.DataFrame, places: pd.DataFrame, tau: float, own: list[str]) -> dict[str, Any]:
     known = heads[heads["tau"] == tau].drop_duplicates(["layer", "head"])
     rows = places.merge(known, on=["layer", "head"], how="left")
-    found: dict[str, Any] = columns(rows, (*HEAD_COLUMNS, *own))
+    tab: dict[str, Any] = columns(rows, (*HEAD_COLUMNS, *own))
     if not rows["missing_reason"].notna().any() if "missing_reason" in rows else True:
-        found.pop("missing_reason", None)
+        tab.pop("missing_reason", None)
     kinds = {name: code for code, name in enumerate(CLASSES)}
-    found["head_class"] = [kinds.get(name, -1) for name in rows["head_class"]]
+    tab["head_class"] = [kinds.get(name, -1) for name in rows["head_class"]]
     within = rows["input_class"].tolist() if "input_class" in rows else [None] * len(rows)
     if "input_class" in rows:
-        found["input_class"] = [kinds.get(str(name), -1) for name in within]
+        tab["input_class"] = [kinds.get(str(name), -1) for name in within]
     pairs = zip(rows["head_class"], within, strict=True)
-    found["at_its_layer"] = [
-        isinstance(name, str) and class_words(name, other) != name for name, other in pairs
-    ]
-    return found
+    tab["at_its_layer"] = [isinstance(name, str) and class_words(name, other) != name for name, other in pairs]
+    return tab
 
 
 def _statistics(profile: Profile | SwapDepths, tau: float) -> list[dict[str, Any]]:
@@ -186,8 +184,8 @@ def _null_at(nulls: pd.DataFrame, tau: float, heads: dict[str, Any], own: list[s
         for score in SCORES
         if len(rows)
     }
-    found = {"null_band": bands, "null_heads": len(rows), "above_null": above}
-    return found | ({"null_density": packed(density(rows).ravel(), 8)} if len(rows) else {})
+    bands_of_tau = {"null_band": bands, "null_heads": len(rows), "above_null": above}
+    return bands_of_tau | ({"null_density": packed(density(rows).ravel(), 8)} if len(rows) else {})
 
 
 CELLS = 48
@@ -222,7 +220,7 @@ def _frequencies(tables: dict[str, pd.DataFrame], taus: list[float]) -> dict[str
         wide = wide.reindex(index=pd.MultiIndex.from_frame(places), columns=ids)
         return packed(wide.to_numpy(dtype=float).ravel(), size)
 
-    found: dict[str, Any] = {
+    tab: dict[str, Any] = {
         "ids": ids,
         "layer": column(places["layer"]),
         "head": column(places["head"]),
@@ -231,10 +229,10 @@ def _frequencies(tables: dict[str, pd.DataFrame], taus: list[float]) -> dict[str
     }
     for tau in taus:
         rows = whole[whole["tau"] == tau]
-        one = {name: grid(rows, name, bits) for name in shown}
-        found["at"].append(one | {"null": bands.get(tau)})
-    found["logit_norm"] = grid(whole[whole["tau"] == whole["tau"].iloc[0]], "logit_norm", bits)
-    return found
+        grids = {name: grid(rows, name, bits) for name in shown}
+        tab["at"].append(grids | {"null": bands.get(tau)})
+    tab["logit_norm"] = grid(whole[whole["tau"] == whole["tau"].iloc[0]], "logit_norm", bits)
+    return tab
 
 
 def _angles(whole: pd.DataFrame, ids: list[int]) -> dict[str, Any]:
@@ -260,13 +258,13 @@ def _null_bands(tables: dict[str, pd.DataFrame]) -> dict[float, dict[str, Any]]:
     ]  # the random one of two, as in `Profile.null_name`
     heads = table.groupby(["tau", "frequency_id", "draw", "layer", "head"])[SCORES].mean()
     spread = heads.groupby(["tau", "frequency_id"]).quantile(BAND).astype(float)
-    found: dict[float, dict[str, Any]] = {}
+    by_tau: dict[float, dict[str, Any]] = {}
     for tau, rows in spread.groupby(level=0):
         wide = rows.droplevel(0).unstack()
         ends = dict(zip(("low", "middle", "high"), BAND, strict=True))
         bands = {score: {end: column(wide[score][q], 3) for end, q in ends.items()} for score in SCORES}
-        found[float(tau)] = bands | {"ids": [int(i) for i in wide.index]}
-    return found
+        by_tau[float(tau)] = bands | {"ids": [int(i) for i in wide.index]}
+    return by_tau
 
 
 def _known(scores: pd.DataFrame | None, places: pd.DataFrame) -> dict[str, Any] | None:

@@ -73,10 +73,10 @@ def depths_screen(run: SwapDepths) -> Screen:
     """What a terminal shows of swaps at depths."""
     turning = run.turning()
     carried = "heads that follow at their layer and stay in place below (positional / symbolic)"
-    found: Lines = [class_line(run.summary())]
-    found += [carried, Grid.of(turning)] if len(turning) else []
+    lines: Lines = [class_line(run.summary())]
+    lines += [carried, Grid.of(turning)] if len(turning) else []
     return Screen(
-        found=found,
+        found=lines,
         against=null_lines(run.null_name, run.statistics()),
         details=[
             *((f"Statistics at tau = {tau:g}", lambda tau=tau: run.statistics(tau)) for tau in run.taus),
@@ -157,12 +157,12 @@ def caveats(profile: Profile) -> list[str]:
 
 def with_missing_caveats(noted: Iterable[object], null_name: str | None, heads: pd.DataFrame) -> list[str]:
     """What a run noted when it was finished; one that is being written has noted nothing yet."""
-    found = [str(caveat) for caveat in noted]
-    if null_name is None and NO_NULL not in found:
-        found.insert(0, NO_NULL)
-    if not any("resampled" in caveat for caveat in found):
-        found += _unstable(heads)
-    return found
+    sentences = [str(caveat) for caveat in noted]
+    if null_name is None and NO_NULL not in sentences:
+        sentences.insert(0, NO_NULL)
+    if not any("resampled" in caveat for caveat in sentences):
+        sentences += _unstable(heads)
+    return sentences
 
 
 def _caveats(profile: Profile) -> Iterator[str]:
@@ -209,15 +209,15 @@ def failed(accuracy: float | None, chance: float | None) -> Iterator[str]:
     if accuracy is None or accuracy >= max(FAILS, min(1.0, LITTLE_BETTER * (chance or 0.0))):
         return
     beside = "" if chance is None else f" (chance {chance:.0%})"
-    how = "it mostly fails" if accuracy < FAILS else "at which it is little better than chance"
-    yield f"the model answers {accuracy:.0%} of these prompts{beside}: its heads are profiled on a task {how}"
+    verdict = "it mostly fails" if accuracy < FAILS else "at which it is little better than chance"
+    yield f"the model answers {accuracy:.0%} of these prompts{beside}: its heads are profiled on a task {verdict}"
 
 
-def at_their_layer(heads: pd.DataFrame, how: str) -> Iterator[str]:
+def at_their_layer(heads: pd.DataFrame, flag: str) -> Iterator[str]:
     """Symbolic heads whose symbols may be places. In layer 0 there is nothing below that could have written one."""
     symbolic = int(((heads["head_class"] == "symbolic") & (heads["layer"] > 0)).sum())
     if symbolic and "input_class" not in heads:
-        yield f"{NOT_ASKED}do symbolic heads follow the word in the prompt?   {how}"
+        yield f"{NOT_ASKED}do symbolic heads follow the word in the prompt?   {flag}"
 
 
 def _unstable(heads: pd.DataFrame) -> Iterator[str]:
