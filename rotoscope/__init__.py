@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from rotoscope.experiments.profile.result import Profile as Profile
     from rotoscope.experiments.profile.run import profile as profile
     from rotoscope.experiments.registry import open as open
-    from rotoscope.experiments.train.dynamics import measure_dynamics as dynamics
+    from rotoscope.experiments.train.checkpoint_scores import measure_dynamics as dynamics
     from rotoscope.lab.training import train as train
     from rotoscope.measures.measure import measure as measure
     from rotoscope.models.layer import LayerHeads as LayerHeads

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from rotoscope.experiments.steering import measure_steering as measure_steering
     from rotoscope.experiments.theory.run import TheoryRun as TheoryRun
     from rotoscope.experiments.theory.run import run_theory as run_theory
-    from rotoscope.experiments.train.dynamics import measure_dynamics as measure_dynamics
-    from rotoscope.experiments.train.dynamics_result import Dynamics as Dynamics
+    from rotoscope.experiments.train.checkpoint_scores import measure_dynamics as measure_dynamics
+    from rotoscope.experiments.train.dynamics import Dynamics as Dynamics
     from rotoscope.experiments.train.restrictions import Restrictions as Restrictions
     from rotoscope.experiments.train.restrictions import restrictions as restrictions
     from rotoscope.experiments.train.settings import SeriesSettings as SeriesSettings

@@ -19,7 +19,7 @@ from rotoscope.experiments.plan.result import CachePlan
 from rotoscope.experiments.roles.result import Geometry, Roles
 from rotoscope.experiments.steering import Steering
 from rotoscope.experiments.theory.run import TheoryRun
-from rotoscope.experiments.train.dynamics_result import Dynamics
+from rotoscope.experiments.train.dynamics import Dynamics
 from rotoscope.experiments.train.restrictions import Restrictions
 from rotoscope.lab.checkpoints import Training
 from rotoscope.lab.settings import TrainSettings

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from rotoscope.experiments.train.dynamics_result import Dynamics
+from rotoscope.experiments.train.dynamics import Dynamics
 from rotoscope.lab.checkpoints import Training
 from rotoscope.ledger.claim import BesideModels, Look, as_constructed, claims
 from rotoscope.ledger.claim_runs import ClaimRuns, Runs

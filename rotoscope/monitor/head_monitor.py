@@ -24,7 +24,7 @@ from transformers.trainer_callback import CallbackHandler
 from rotoscope.errors import NumberError, RotoscopeError, RunError
 from rotoscope.experiments.profile.run import as_prompts
 from rotoscope.experiments.profile.settings import ProfileSettings
-from rotoscope.experiments.train.dynamics_result import Dynamics
+from rotoscope.experiments.train.dynamics import Dynamics
 from rotoscope.models.loading import Subject
 from rotoscope.monitor.training_process import (
     from_first,

@@ -17,7 +17,7 @@ from rotoscope.experiments.profile.nulls import score_draws
 from rotoscope.experiments.profile.run import describe
 from rotoscope.experiments.profile.settings import ProfileSettings
 from rotoscope.experiments.profile.sizes import check_one_prompt
-from rotoscope.experiments.train.dynamics_result import Dynamics, reopened, step_key
+from rotoscope.experiments.train.dynamics import Dynamics, reopened, step_key
 from rotoscope.experiments.train.watch import accuracy_of, averaged, point
 from rotoscope.measures.batches import Batch, Halving, batches, most_tokens, prompts_hash
 from rotoscope.measures.null import calibration_batches, check_null, make_nulls

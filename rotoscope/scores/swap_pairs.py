@@ -101,21 +101,6 @@ def each_pair_once(rows: slice, columns: slice, device: torch.device) -> Tensor:
     return first[:, None] < second
 
 
-def _direction(difference: Tensor) -> tuple[Tensor, Tensor]:
-    """The unit vector along (1, e^-x), for any x: infinite, or undefined (a swap that does not count)."""
-    far = 40.0 if difference.dtype == torch.float32 else 300.0  # e^-2x stays finite, the rest is rounding
-    ratio = torch.nan_to_num(-difference, nan=0.0).clamp_(-far, far).exp_()
-    first = (ratio * ratio + 1).rsqrt_()
-    return first, ratio * first
-
-
-def cosines(after: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
-    """cos(v', v) and cos(v', mirrored v) from the two logit differences."""
-    first, second = _direction(before)
-    new_first, new_second = _direction(after)
-    return new_first * first + new_second * second, new_first * second + new_second * first
-
-
 def mean_over_swaps(total: Tensor, weight: Tensor) -> Tensor:
     """A weighted sum over swaps and the sum of their weights as a mean; 0 where no swap counts."""
     return torch.where(weight > 0, total / weight, 0.0)

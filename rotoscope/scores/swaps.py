@@ -35,7 +35,6 @@ from rotoscope.scores.swap_pairs import (
     Symbols,
     WeightedMean,
     alike_heads,
-    cosines,
     each_pair_once,
     furthest,
     largest_gap,
@@ -211,6 +210,21 @@ def first_tau(scores: SwapScores) -> SwapScores:
     if detail is not None:
         detail = replace(detail, weight=detail.weight[..., 0])
     return replace(scores, **on_axis, equal_symbols=equal, detail=detail)
+
+
+def cosines(after: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
+    """cos(v', v) and cos(v', mirrored v) from the two logit differences."""
+    first, second = _direction(before)
+    new_first, new_second = _direction(after)
+    return new_first * first + new_second * second, new_first * second + new_second * first
+
+
+def _direction(difference: Tensor) -> tuple[Tensor, Tensor]:
+    """The unit vector along (1, e^-x), for any x: infinite, or undefined (a swap that does not count)."""
+    far = 40.0 if difference.dtype == torch.float32 else 300.0  # e^-2x stays finite, the rest is rounding
+    ratio = torch.nan_to_num(-difference, nan=0.0).clamp_(-far, far).exp_()
+    first = (ratio * ratio + 1).rsqrt_()
+    return first, ratio * first
 
 
 class _Swaps:

@@ -14,7 +14,7 @@ import torch
 import rotoscope as rs
 from benchmarks.multihop import swap_by_swap
 from rotoscope.errors import ModelError, RotoscopeError, RunError, TaskError
-from rotoscope.experiments.train.dynamics_result import Dynamics, onset
+from rotoscope.experiments.train.dynamics import Dynamics, onset
 from rotoscope.experiments.train.watch import score_heads
 from rotoscope.lab.gptj import GPTJ, GPTJShape
 from rotoscope.lab.settings import TrainSettings
@@ -144,7 +144,7 @@ def test_another_task_and_empty_folders_are_named(trained: dict[str, rs.lab.Trai
 
 
 def test_a_killed_scoring_goes_on(trained: dict[str, rs.lab.Training], tmp_path: Path, monkeypatch) -> None:
-    from rotoscope.experiments.train import dynamics as module
+    from rotoscope.experiments.train import checkpoint_scores as module
 
     scored: list[int] = []
     real = module.profile

@@ -15,7 +15,7 @@ from rotoscope.experiments.gate.result import Gating
 from rotoscope.experiments.lengths.result import Lengths
 from rotoscope.experiments.lengths.run import stored_lengths
 from rotoscope.experiments.roles.result import Geometry, Roles
-from rotoscope.experiments.train.dynamics_result import Dynamics
+from rotoscope.experiments.train.dynamics import Dynamics
 from rotoscope.runs.record import RunRecord
 from rotoscope.tasks.multihop import letter
 from tests.tiny_models import tiny, tokens

@@ -12,7 +12,7 @@ import rotoscope as rs
 from rotoscope.experiments import figures as draw
 from rotoscope.experiments.lengths.result import Lengths
 from rotoscope.experiments.roles.result import TABLE_1, Geometry, Roles
-from rotoscope.experiments.train.dynamics_result import Dynamics
+from rotoscope.experiments.train.dynamics import Dynamics
 from rotoscope.experiments.train.figures import training_figures
 from rotoscope.plotting.palette import CLASS_COLOURS, LINE_COLOURS, TASK_COLOURS
 from rotoscope.scores.classes import AT_ITS_LAYER

@@ -14,7 +14,7 @@ import torch
 import transformers as tf
 
 import rotoscope as rs
-from rotoscope.experiments.train.dynamics_result import Dynamics
+from rotoscope.experiments.train.dynamics import Dynamics
 from rotoscope.monitor.watched_prompts import scalars
 from tests.disk import full_disk
 from tests.monitor.trained import STEPS, TOKENS, equal, fresh, loop, trainer

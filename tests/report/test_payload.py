@@ -25,7 +25,7 @@ from rotoscope.experiments.page_data import clean, packed, table
 from rotoscope.experiments.profile.examples import shares_of
 from rotoscope.experiments.registry import result_class, result_kinds
 from rotoscope.experiments.theory.run import TheoryRun
-from rotoscope.experiments.train.dynamics_result import Dynamics
+from rotoscope.experiments.train.dynamics import Dynamics
 from rotoscope.lab.checkpoints import Training
 from rotoscope.report.page import run_payload
 from rotoscope.runs.files import write_table

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 import rotoscope as rs
-from rotoscope.experiments.train.dynamics_result import Dynamics
+from rotoscope.experiments.train.dynamics import Dynamics
 from rotoscope.report.page import page_run, run_payload
 from rotoscope.report.run_index import RECENT_S, find_runs, how_far, is_recent, so_far
 from rotoscope.runs.run import Run

@@ -8,7 +8,7 @@ import pytest
 
 from rotoscope.errors import RotoscopeError, RunError
 from rotoscope.experiments.profile.result import Profile
-from rotoscope.experiments.train.dynamics_result import Dynamics
+from rotoscope.experiments.train.dynamics import Dynamics
 from rotoscope.runs.record import RunRecord
 from rotoscope.scores.classes import CLASSES, pure_regions, purity_class, purity_classes, purity_codes
 from rotoscope.stats.aggregate import dominant_planes, frequency_use, head_table, plane_weights, weighted_id

@@ -31,8 +31,7 @@ from rotoscope.runs.result import Tables
 from rotoscope.scores.attention import log_normaliser
 from rotoscope.scores.blocks import BlockLogits, Blocks, block_spread
 from rotoscope.scores.classes import COVERED, purity_classes
-from rotoscope.scores.swap_pairs import cosines
-from rotoscope.scores.swaps import score_swaps
+from rotoscope.scores.swaps import cosines, score_swaps
 from rotoscope.shapes import Bool, Float, Int, Tensor
 from rotoscope.stats.aggregate import INDEX, INPUT_SCORES, SCORES, permuted_rows
 

@@ -9,7 +9,7 @@ EXPERIMENT = Experiment(
     kinds=(
         ResultKind(
             name="training",
-            result="dynamics_result:WatchedTraining",
+            result="dynamics:WatchedTraining",
             title="Training on the {task} task",
             figures="figures:figures_of_training",
             tabs={"training": "page:training_tab"},
@@ -42,7 +42,7 @@ DYNAMICS = Experiment(
     kinds=(
         ResultKind(
             name="dynamics",
-            result="dynamics_result:Dynamics",
+            result="dynamics:Dynamics",
             title="Heads over training, {task} task",
             figures="figures:training_figures",
             tabs={"training": "page:training_tab"},

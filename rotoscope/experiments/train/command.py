@@ -52,7 +52,7 @@ def train(
     """
     TrainSettings.check_meant(settings, *task)
     with says_loading():
-        from rotoscope.experiments.train.dynamics_result import WatchedTraining
+        from rotoscope.experiments.train.dynamics import WatchedTraining
         from rotoscope.experiments.train.restrictions import restriction_of, restrictions
         from rotoscope.experiments.train.watch import Watch
         from rotoscope.lab.training import train as train_models
@@ -125,7 +125,7 @@ def dynamics(
     WatchSettings.bounds["inputs"].check("inputs", inputs)
     with says_loading():
         from rotoscope.experiments.prompts import make_prompts
-        from rotoscope.experiments.train.dynamics import measure_dynamics
+        from rotoscope.experiments.train.checkpoint_scores import measure_dynamics
         from rotoscope.experiments.train.series import Series, find_series
         from rotoscope.lab.checkpoints import own_task
         from rotoscope.models.loading import load

@@ -1,269 +1,409 @@
-"""How heads became what they are: exact scores of every head at every checkpoint of a training run."""
+"""Heads along training: scores of every head at every step looked at, beside the accuracy."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
-from typing import Any
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
-import torch
+import numpy as np
+import pandas as pd
 
-from rotoscope.errors import ModelError, RunError, TaskError
-from rotoscope.experiments.profile.run import profile
-from rotoscope.experiments.profile.settings import ProfileSettings
-from rotoscope.experiments.train.dynamics_result import Dynamics, reopened, step_key
-from rotoscope.experiments.train.series import Series, find_series
-from rotoscope.experiments.train.settings import SeriesSettings
-from rotoscope.experiments.train.watch import QueryKind, accuracy_of, averaged, check_queries, point, sampled
-from rotoscope.lab.checkpoints import Training, sequences_for
-from rotoscope.lab.sequences import training_sequences
-from rotoscope.lab.settings import TrainSettings
-from rotoscope.measures.batches import prompts_hash
-from rotoscope.models.hub import CERTAIN, Checkpoint, cached_commit
-from rotoscope.models.loading import Subject, load
-from rotoscope.models.zoo import own_model
-from rotoscope.progress import progress_bar
-from rotoscope.runs.files import content_hash
-from rotoscope.runs.record import RUN, RunRecord
-from rotoscope.runs.result import Tables
-from rotoscope.runs.run import Run
-from rotoscope.settings import each_tau
-from rotoscope.tasks.multihop_frames import MultiHops
-from rotoscope.tasks.prompt import Prompts
+from rotoscope.errors import RunError
+from rotoscope.experiments.train.series import out_of_order
+from rotoscope.lab.checkpoints import LEARNED, Training, first_above
+from rotoscope.runs.folder import LOG
+from rotoscope.runs.result import SavedRun, SummaryTable, Table
+from rotoscope.runs.run import Journal, Run
+from rotoscope.scores.classes import AT_ITS_LAYER, GAMMA, purity_classes
+from rotoscope.stats.aggregate import LEAST_MASS, little_at_stake
 
-CONTENT = "content"
-"""The column of `points` that says which files a checkpoint had."""
+if TYPE_CHECKING:
+    from rotoscope.terminal import Screen
+
+GAMMAS = (0.05, 0.1, 0.2)
+FEWEST_DRAWS = 19
+"""Draws of a null from which a band is made."""
+STABLE = 5
+"""Points after an onset at which its condition still holds."""
+MOVING = 200
+"""Sampled weights that must have moved before anything is said about the order of steps."""
+PURE = ("positional", "symbolic")
+WAITING = [
+    "hops",
+    "learned_at",
+    "positional_then",
+    "symbolic_then",
+    "as_many_positional_at",
+    "last_symbolic_at",
+]
 
 
-def measure_dynamics(
-    source: str | Path | Training | Series,
-    *,
-    prompts: Prompts | MultiHops | None = None,
-    task: str | None = None,
-    queries: QueryKind | None = None,
-    inputs: int = 200,
-    tau: float | Sequence[float] = 1e-4,
-    revisions: str | Sequence[str] = (),
-    most: int | None = None,
-    device: str | None = None,
-    out: str | Path | None = None,
-    overwrite: bool = False,
-    allow_missing: bool = False,
-    show_progress: bool | None = None,
-) -> Dynamics:
-    """Scores of all heads along training.
+ENDS_WHERE = "Where every head ends, and since when it has been pure"
 
-    `source` is a training run or one of the embedded models "number" and "letter" (what was watched while it was
-    trained is read back, unless other `queries` are asked), or a folder of checkpoints, `checkpoint-N/` or `step-N/`,
-    of any model that can be profiled, or a model on the hub whose checkpoints are published as branches or tags: those that
-    fit the patterns `revisions` ("step*"), fetched where they are not here yet. `most` of them are scored, log-spaced: by
-    default 12 of the hub and all of a folder. Models of ours know their task; for others give `prompts`. `task` makes sure
-    that the checkpoints are of that task. `allow_missing` is that of `load`; what cannot fit memory or disk is
-    refused. Checkpoints that cannot be read are left out with a warning, and tried again by the
-    same call; equal weights and weights out of order are warned of.
+
+class Dynamics(SavedRun):
+    """Scores by (step, layer, head, queries, tau), and accuracy by (step, hops) where the task has any.
+
+    `queries` says which positions were asked: "last", "path" (every position the path runs through) or "all".
+    Layers and heads count from 0.
     """
-    series_settings = SeriesSettings.make(revisions=revisions, most=most)
-    read_back = queries is None and series_settings == SeriesSettings()
-    if isinstance(source, Training):
-        if read_back and "scores" in source.tables:
-            return Dynamics.of_training(source)
-        if source.folder is None:
-            raise RunError("this training run was not written to a folder, so it has no checkpoints to score")
-        source = source.folder
-    if not isinstance(source, Series):
-        watched = _watched(own_model(str(source)) or Path(source), task) if read_back else None
-        if watched is not None:
-            return watched
-        source = find_series(source, series_settings, show_progress=show_progress)
-    kind: QueryKind = queries or "last"
-    check_queries(kind)
-    question = _Question(prompts, task, kind, inputs, each_tau(tau))
-    loading = {"device": device, "dtype": torch.float32, "allow_missing": allow_missing}
-    return _from_checkpoints(source, question, loading, {"out": out, "overwrite": overwrite}, show_progress)
 
+    kind = "dynamics"
 
-def _watched(place: Path, task: str | None) -> Dynamics | None:
-    """What a run says of its own heads along training; None where there is no such run."""
-    if not (place / RUN).is_file():
-        return None
-    record = RunRecord.read(place)
-    if record.kind == Dynamics.kind:
-        return Dynamics.open(place)
-    if not (record.kind == Training.kind and record.complete and "scores" in record.tables):
-        return None
-    trained = Training.open(place)
-    _check_task(task, trained.task, place)
-    return Dynamics.of_training(trained)
+    @classmethod
+    def of_training(cls, training: Training) -> Dynamics:
+        """What was watched while a model was trained."""
+        if "scores" not in training.tables:
+            raise RunError(
+                "no heads were watched in this training run; rs.dynamics(folder) scores its checkpoints"
+            )
+        return cls(training.run, {"scores": training.tables["scores"], "accuracy": training.metrics})
 
+    scores = Table(
+        "One row per (step, layer, head, tau): both scores, entropy and effective swaps, means over inputs."
+    )
 
-@dataclass(frozen=True)
-class _Question:
-    """What every checkpoint of a series is asked."""
+    points = Table(
+        "One row per step: the fingerprint of its weights; `revision` where it came from a hub, `content` (a checksum of "
+        "its files) where from a folder, `seconds` where a monitor scored it.",
+        optional=True,
+    )
 
-    prompts: Prompts | MultiHops | None
-    task: str | None
-    queries: QueryKind
-    inputs: int
-    taus: tuple[float, ...]
+    null_scores = Table(
+        "As `scores`, of a null (models that learned nothing), with its `draw`; a null of one step stands for all steps.",
+        optional=True,
+    )
+    weights = Table("One row per (step, weight): the same few weights at every step.", optional=True)
+
+    def caveats(self) -> list[str]:
+        """Steps with the same weights, and steps whose weights would come at another place (`experiments.train.series`)."""
+        sentences = []
+        if len(self.points):
+            alike = self.points.sort_values("step").groupby("fingerprint")["step"].agg(list)
+            sentences += [f"{_named(steps)} have the same weights" for steps in sorted(alike) if len(steps) > 1]
+        if len(self.weights):
+            values = self.weights.pivot(index="step", columns="weight", values="value").dropna(axis=1)
+            moving = values.loc[:, values.nunique() > 1].to_numpy(dtype=float)
+            # Where few weights move, points that only scatter can look like a way.
+            for rows in out_of_order(moving) if moving.shape[1] >= MOVING else ():
+                steps = [int(values.index[row]) for row in rows]
+                they = (
+                    "seem to have each other's weights"
+                    if len(steps) > 1
+                    else "seems to have those of another step"
+                )
+                sentences.append(f"{_named(steps)} {they}: the way from step to step would be clearly shorter")
+        return sentences
 
     @property
-    def settings(self) -> ProfileSettings:
-        """How one checkpoint is scored."""
-        kind: Any = "last" if self.queries == "last" else "all"
-        return ProfileSettings(tau=self.taus, queries=kind, null="none", examples=False)
+    def accuracy(self) -> pd.DataFrame | None:
+        """One row per (step, hops), 0 hops where the task has none; None where the task has no answers."""
+        return self.tables.get("accuracy")
 
+    @property
+    def has_hops(self) -> bool:
+        """Whether accuracy is told by number of hops; else it is the accuracy on the prompts."""
+        return self.accuracy is not None and bool((self.accuracy["hops"] > 0).any())
 
-def _from_checkpoints(
-    series: Series,
-    question: _Question,
-    loading: dict[str, Any],
-    storage: dict[str, Any],
-    show_progress: bool | None,
-) -> Dynamics:
-    left_out: list[str] = []
-    warnings = list(series.warnings)
-    run: Run[Dynamics] | None = None
-    with progress_bar("checkpoints", len(series.checkpoints), show_progress) as bar:
-        for checkpoint in series.checkpoints:
-            bar.advance()
-            if run is not None and run.done(step_key(checkpoint.step)):
-                _check_unchanged(run.result, checkpoint, storage["out"])
-                if not loading["allow_missing"]:
-                    continue
-            try:
-                subject = load(checkpoint.source, **loading)
-            except ModelError as damage:
-                left_out.append(f"{checkpoint.name} was left out: {damage}")
-                continue
-            warnings += [f"{checkpoint.name}: {caveat}" for caveat in subject.caveats]
-            if run is None:  # the first model that can be read says what all are shown
-                samples, prompts = _prompts_of(series, question, subject)
-                settings = _settings(series, question, prompts, loading["allow_missing"])
-                run = Run(Dynamics, settings, **storage, device=subject.device.type)
-                if run.finished is not None:
-                    for scored in series.checkpoints:
-                        _check_unchanged(run.finished, scored, storage["out"])
-                    lacking = [
-                        missing for missing in series.checkpoints if missing.step not in run.finished.steps
-                    ]
-                    if not any(_can_be_read(missing, loading) for missing in lacking):
-                        return run.finished
-                    run = reopened(run.finished, run)
-                if run.done(step_key(checkpoint.step)):
-                    _check_unchanged(run.result, checkpoint, storage["out"])
-            _check_vocabulary(samples, subject, checkpoint)
-            run.piece(
-                step_key(checkpoint.step), partial(_scored, subject, samples, prompts, question, checkpoint)
+    @property
+    def task(self) -> str:
+        """What the heads were scored on."""
+        return str(self.run.settings.get("task", ""))
+
+    @property
+    def steps(self) -> list[int]:
+        """The training steps that were scored, in order."""
+        return sorted(int(s) for s in self.scores["step"].unique())
+
+    @property
+    def layers(self) -> int:
+        """How many layers the model has."""
+        return int(self.scores["layer"].max()) + 1
+
+    def at(self, *, queries: str | None = None, tau: float | None = None, gamma: float = GAMMA) -> pd.DataFrame:
+        """The scores of one kind of query and one tau, with the class of every head at tolerance gamma.
+
+        `little_at_stake` marks heads with less than 5 % of their attention on what is swapped; missing where that
+        was not measured.
+        """
+        return _classed(self.scores, queries, tau, gamma)
+
+    def last_step(self, *, tau: float | None = None) -> pd.DataFrame:
+        """The scores of the last step that was scored, with classes."""
+        scores = self.at(tau=tau)
+        return scores[scores["step"] == scores["step"].max()]
+
+    def purity(self, gammas: tuple[float, ...] = GAMMAS, queries: str | None = None) -> pd.DataFrame:
+        """How many heads are in each class, by step and tolerance, and how many of those have little at stake.
+
+        The latter stand in columns such as `positional_little_at_stake`, missing where attention was not measured.
+        """
+        parts = []
+        for gamma in gammas:
+            rows = self.at(queries=queries, gamma=gamma)
+            groups = rows.groupby(["step", "head_class"])["little_at_stake"]
+            counts, little = (
+                number.unstack(fill_value=0).reindex(columns=list(AT_ITS_LAYER), fill_value=0).astype("Int64")
+                for number in (groups.size(), groups.sum())
             )
-    if run is None:
-        raise ModelError(f"no checkpoint of {series.folder or series.name} could be read: {left_out[0]}")
-    return run.finish(warnings=[*left_out, *warnings])
+            if rows["little_at_stake"].isna().all():
+                little[:] = pd.NA
+            counts = counts.astype(int).join(little.add_suffix("_little_at_stake")).reset_index()
+            counts.insert(0, "gamma", gamma)
+            parts.append(counts)
+        return pd.concat(parts, ignore_index=True).rename_axis(columns=None)
 
+    def separation(
+        self, gamma: float = GAMMA, queries: str | None = None, tau: float | None = None
+    ) -> pd.DataFrame:
+        """How far heads have separated, by step: the mean of `|positional - symbolic|` over heads, and the share of pure ones.
 
-def _content(checkpoint: Checkpoint) -> dict[str, str]:
-    """A checksum of a checkpoint's files, where it is a folder; of the hub, the commit that its branch or tag stands for."""
-    if isinstance(checkpoint.source, Path):
-        return {CONTENT: content_hash(checkpoint.source)}
-    commit = cached_commit(checkpoint.source.removeprefix(CERTAIN))
-    return {CONTENT: commit} if commit and commit != checkpoint.revision else {}
+        Where a null has at least 19 draws, `separation_null_low` and the like are the least and the most of them. That band shows
+        where random models lie and gives no verdict: steps are many, and no error is controlled over them.
+        """
+        rows = self.at(queries=queries, tau=tau, gamma=gamma)
+        table = _apart(rows, ["step"])
+        if len(rows) and len(self.null_scores) and self.null_scores["draw"].nunique() >= FEWEST_DRAWS:
+            query_and_tau = (rows["queries"].iloc[0], rows["tau"].iloc[0])
+            draws = _apart(_classed(self.null_scores, *query_and_tau, gamma), ["step", "draw"]).groupby("step")
+            for end, band in (("low", draws.min()), ("high", draws.max())):
+                band = band.reindex(table.index, method="nearest" if len(band) == 1 else None)
+                table = table.join(band.add_suffix(f"_null_{end}"))
+        return table.reset_index()
 
+    def pure_from(
+        self, gamma: float = GAMMA, queries: str | None = None, tau: float | None = None
+    ) -> pd.DataFrame:
+        """For every head: where it ends, when it first was pure of that kind, and since when it has been."""
+        table = self.at(queries=queries, tau=tau, gamma=gamma).sort_values("step")
+        final_columns = ("head_class", "little_at_stake", "positional_score", "symbolic_score")
+        columns = {name: table[name].to_numpy() for name in ("step", *final_columns)}
+        rows = []
+        for (layer, head), track in table.groupby(["layer", "head"]).indices.items():
+            final = columns["head_class"][track[-1]]
+            same = columns["head_class"][track] == final
+            since = len(same) - int(np.argmin(same[::-1])) if not same.all() else 0
+            pure = final in PURE
+            steps = columns["step"][track]
+            rows.append(
+                {
+                    "layer": layer,
+                    "head": head,
+                    **{name: columns[name][track[-1]] for name in final_columns},
+                    "first_pure": int(steps[same][0]) if pure else None,
+                    "pure_since": int(steps[since]) if pure else None,
+                }
+            )
+        table = pd.DataFrame(rows)
+        return table.astype({"first_pure": "Int64", "pure_since": "Int64", "little_at_stake": "boolean"})
 
-def _check_unchanged(scored: Dynamics, checkpoint: Checkpoint, out: str | Path | None) -> None:
-    """Refuse a checkpoint whose files are not those that were scored."""
-    points = scored.points
-    if CONTENT not in points or checkpoint.step not in set(points["step"]):
-        return
-    before = points.loc[points["step"] == checkpoint.step, CONTENT].iloc[0]
-    if _content(checkpoint).get(CONTENT, before) != before:
-        raise RunError(
-            f"{checkpoint.name} has changed since {out} was made; choose another --out, or --overwrite to replace it"
+    def pure_counts(
+        self, gamma: float = GAMMA, least_mass: float = LEAST_MASS, queries: str | None = None
+    ) -> pd.DataFrame:
+        """How many heads are pure positional and pure symbolic, by (step, layer).
+
+        Only heads count that have at least `least_mass` of their attention on what is swapped.
+        """
+        rows = self._pure(gamma, least_mass, queries).groupby(["step", "layer"])[list(PURE)].sum()
+        return rows.reset_index()
+
+    def onsets(
+        self,
+        stable: int = STABLE,
+        gamma: float = GAMMA,
+        least_mass: float = LEAST_MASS,
+        queries: str | None = None,
+    ) -> pd.DataFrame:
+        """Heads that become pure to stay, in the order in which they do: one row per (layer, head, head_class).
+
+        `onset` is the first step at which a head is pure, and has at least `least_mass` of its attention on what is swapped,
+        there and at the next `stable` points.
+        """
+        rows = self._pure(gamma, least_mass, queries).set_index(["step", "layer", "head"])
+        parts = []
+        for kind in PURE:
+            steps = rows[kind].unstack("step").apply(onset, axis=1, stable=stable).dropna().rename("onset")
+            parts.append(steps.reset_index().assign(head_class=kind))
+        table = pd.concat(parts).sort_values(["onset", "layer", "head"], ignore_index=True)
+        return table[["layer", "head", "head_class", "onset"]].astype({"onset": "int64"})
+
+    def _pure(self, gamma: float, least_mass: float, queries: str | None) -> pd.DataFrame:
+        """By (step, layer, head), whether it is pure of either kind with enough at stake."""
+        rows = self.at(queries=queries, gamma=gamma)
+        enough = ~little_at_stake(rows, least_mass).fillna(False).astype(bool)
+        kinds = {kind: (rows["head_class"] == kind) & enough for kind in PURE}
+        return rows[["step", "layer", "head"]].assign(**kinds)
+
+    @property
+    def cost(self) -> str:
+        """How long a monitor took; empty where the run has none."""
+        spent, training = (self.run.timings.get(name) for name in ("monitor_s", "training_s"))
+        if spent is None or not training:
+            return ""
+        return f"the monitor took {spent:.1f} s, {spent / training:.1%} of the training's {training:.0f} s"
+
+    def learned(self, threshold: float = LEARNED) -> pd.Series:
+        """For each number of hops, the first step at which accuracy reaches the threshold."""
+        assert self.accuracy is not None
+        return first_above(self.accuracy, threshold)
+
+    def waiting(self, gamma: float = GAMMA, threshold: float = LEARNED) -> pd.DataFrame:
+        """P2 section 3.3: when each number of hops is learned, beside when the heads it needs become pure.
+
+        P2's account: hop h of the number task waits for the h-th positional head, and every letter hop for the
+        last symbolic one. Here are the steps at which that many heads had first been pure. A task without hops has no rows.
+        """
+        pure = self.pure_from(gamma)
+        steps_pure = {
+            kind: sorted(int(s) for s in pure.loc[pure["head_class"] == kind, "first_pure"]) for kind in PURE
+        }
+        rows = []
+        for hops, step in self.learned(threshold).items():
+            if hops == 0:
+                continue
+            enough = steps_pure["positional"][hops - 1] if 1 <= hops <= len(steps_pure["positional"]) else None
+            rows.append(
+                {
+                    "hops": hops,
+                    "learned_at": step,
+                    "positional_then": sum(s <= step for s in steps_pure["positional"]),
+                    "symbolic_then": sum(s <= step for s in steps_pure["symbolic"]),
+                    "as_many_positional_at": enough,
+                    "last_symbolic_at": steps_pure["symbolic"][-1] if steps_pure["symbolic"] else None,
+                }
+            )
+        columns = {"learned_at": "Int64", "as_many_positional_at": "Int64", "last_symbolic_at": "Int64"}
+        return pd.DataFrame(rows, columns=WAITING).astype(columns)
+
+    def alignment(self, gamma: float = GAMMA) -> pd.DataFrame:
+        """Rank correlation over steps between the mean accuracy and the number of heads in each class."""
+        assert self.accuracy is not None
+        counts = self.purity((gamma,)).set_index("step").drop(columns="gamma")
+        counts["pure"] = counts["positional"] + counts["symbolic"]
+        mean = self.accuracy.groupby("step")["accuracy"].mean()
+        ranks_by_step = counts.join(mean, how="inner").rank()
+        names = ["pure", *AT_ITS_LAYER]
+        ranks = [
+            ranks_by_step[n].corr(ranks_by_step["accuracy"]) if ranks_by_step[n].nunique() > 1 else np.nan
+            for n in names
+        ]
+        return pd.DataFrame({"heads": names, "rank_correlation": ranks}).assign(steps=len(ranks_by_step))
+
+    def summaries(self) -> list[SummaryTable]:
+        """Where every head ends, what each hop waits for, and accuracy beside the number of heads in each class."""
+        if not len(self.tables.get("scores", ())):
+            return []
+        waiting = "What each hop waits for: pure heads by the step it is learned"
+        alignment = "Over training, accuracy against the number of heads in each class"
+        tables = [SummaryTable(ENDS_WHERE, self.pure_from)]
+        tables += [SummaryTable(waiting, self.waiting)] if self.has_hops else []
+        return tables + ([SummaryTable(alignment, self.alignment)] if self.accuracy is not None else [])
+
+    def screen(self) -> Screen:
+        """What a terminal shows: heads by class at the end, the first pure ones, and what each hop waits for."""
+        from rotoscope.terminal import Grid, Lines, Screen
+
+        heads, columns = self.pure_from(), ["layer", "head", "head_class", "first_pure", "pure_since"]
+        counts = "   ".join(f"{number} {name}" for name, number in heads["head_class"].value_counts().items())
+        pure = heads.dropna(subset=["first_pure"]).sort_values(["first_pure", "layer", "head"])
+        first: Lines = ["heads that end pure, in the order in which they became so", Grid.of(pure[columns])]
+        return Screen(
+            found=[f"{len(heads)} heads at the end   {counts}", *(first if len(pure) else [])],
+            against=[Grid.of(self.waiting())] if self.has_hops else [],
+            details=[(table.title, table.make) for table in self.summaries()],
         )
 
-
-def _can_be_read(checkpoint: Checkpoint, loading: dict[str, Any]) -> bool:
-    try:
-        load(checkpoint.source, **loading)
-    except ModelError:
-        return False
-    return True
-
-
-def _prompts_of(series: Series, question: _Question, subject: Subject) -> tuple[Prompts | MultiHops, Prompts]:
-    """What all checkpoints are shown, as it was given and as prompts."""
-    samples = question.prompts
-    if samples is None:
-        samples = _own_sequences(subject, series.folder or Path(series.name), question.task, question.inputs)
-    if question.queries == "path" and not isinstance(samples, MultiHops):
-        raise TaskError("only the number and letter tasks have paths; ask at the last token or at all")
-    return samples, samples.prompts() if isinstance(samples, MultiHops) else samples
-
-
-def _settings(series: Series, question: _Question, prompts: Prompts, allow_missing: bool) -> dict[str, Any]:
-    """As they stand in `run.json`."""
-    settings = {
-        "source": series.name,
-        "steps": [checkpoint.step for checkpoint in series.checkpoints],
-        "task": prompts.task,
-        "prompts_hash": prompts_hash(prompts),
-        "queries": question.queries,
-        "inputs": len(prompts),
-        "tau": list(question.taus),
-    }
-    if series.folder is None:
-        settings["revisions"] = [checkpoint.name for checkpoint in series.checkpoints]
-    if allow_missing:
-        settings["allow_missing"] = True
-    return settings
-
-
-def _own_sequences(subject: Any, place: Path, task: str | None, inputs: int) -> MultiHops:
-    """Held-out sequences of the run the checkpoints come from, or of the task they name."""
-    about = getattr(subject.model.config, "rotoscope", None) or {}
-    _check_task(task, about.get("task"), place)
-    if (place / RUN).is_file() and (record := RunRecord.read(place)).kind == Training.kind:
-        return training_sequences(TrainSettings.read(record.settings), "validation", count=inputs)
-    return sequences_for(subject.model.config, inputs, first=1_000_000)
-
-
-def _check_task(expected: str | None, trained_task: str | None, place: Path) -> None:
-    if expected is not None and expected != trained_task:
-        trained = f"on the {trained_task} task" if trained_task else "on a task of which they say nothing"
-        raise ModelError(f"the checkpoints in {place} were trained {trained}, not on the {expected} task")
-
-
-def _check_vocabulary(samples: Any, subject: Any, checkpoint: Checkpoint) -> None:
-    """Sequences of a multi-hop task mean something only to a model that has those words at those ids."""
-    if not isinstance(samples, MultiHops):
-        return
-    words = subject.tokenizer.convert_ids_to_tokens(range(min(len(subject.tokenizer), len(samples.vocabulary))))
-    if list(words) != list(samples.vocabulary):
-        raise ModelError(
-            f"{checkpoint.name} does not know the words of the {samples.task} task in these sizes; it was trained on another"
+    def __repr__(self) -> str:
+        final = self.at()[lambda t: t["step"] == t["step"].max()]
+        little = final["little_at_stake"]
+        counts = ", ".join(
+            f"{len(rows)} {name}" + ("" if little.isna().all() else f" ({rows.sum()})")
+            for name, rows in little.groupby(final["head_class"])
         )
+        words = "unknown" if little.isna().all() else "in brackets"
+        cost = f"; {self.cost}" if self.cost else ""
+        return f"Dynamics({len(self.steps)} steps up to {self.steps[-1]}; at the end {counts}; little at stake: {words}{cost})"
 
 
-def _scored(
-    subject: Subject,
-    samples: Prompts | MultiHops,
-    prompts: Prompts,
-    question: _Question,
-    checkpoint: Checkpoint,
-) -> Tables:
-    """One checkpoint."""
-    step = checkpoint.step
-    result = profile(subject, prompts, question.settings, show_progress=False)
-    rows = result.prompts if question.queries == "last" else result.queries
-    if isinstance(samples, MultiHops) and question.queries == "path":
-        marks = samples.on_path.cpu().numpy()
-        rows = rows[marks[rows["prompt"].to_numpy(), rows["query_position"].to_numpy()]]
-    published = {} if checkpoint.revision is None else {"revision": checkpoint.revision}
-    tables = {
-        "scores": averaged(rows, question.queries, step),
-        "points": point(step, subject, **published, **_content(checkpoint)),
-        "weights": sampled(step, subject),
-    }
-    if len(result.answers):
-        tables["accuracy"] = accuracy_of(result.answers, samples, step)
-    return tables
+def onset(holds: pd.Series, stable: int = STABLE) -> float:
+    """The first step (index) at which something holds, there and at the next `stable` points; NaN where there is none."""
+    values = holds.sort_index().to_numpy(dtype=bool)
+    for k in range(len(values) - stable):
+        if values[k : k + stable + 1].all():
+            return float(holds.sort_index().index[k])
+    return math.nan
+
+
+class WatchedTraining(Training):
+    """A training run as `rs.open` gives it, with what its heads became."""
+
+    def head_rows(self) -> pd.DataFrame | None:
+        """The heads at the end of training, where they were watched."""
+        return Dynamics.of_training(self).last_step() if len(self.tables.get("scores", ())) else None
+
+    def summaries(self) -> list[SummaryTable]:
+        """Accuracy at the end, and where every head ended."""
+        tested = SummaryTable("Accuracy by hops on the test sequences", self._tested, ("test", "metrics"))
+        return [tested, *(self._watched.summaries() if "metrics" in self.tables else [])]
+
+    def screen(self) -> Screen:
+        """What a terminal shows: accuracy by hops, and the heads."""
+        from rotoscope.terminal import Grid, Screen
+
+        screen = self._watched.screen() if len(self.tables.get("scores", ())) else Screen()
+        task, steps = self.task, f"{self.run.settings['steps']:,} steps"
+        title = f"{task} task, seed {self.run.settings['seed']}, {steps}: accuracy by hops, and the step 95 % was reached"
+        details = [(table.title, table.make) for table in self.summaries()]
+        return replace(screen, found=[title, Grid.of(self._tested()), *screen.found], details=details)
+
+    @property
+    def _watched(self) -> Dynamics:
+        return Dynamics(self.run, self.tables | {"accuracy": self.metrics})
+
+    def _tested(self) -> pd.DataFrame:
+        learned = self.learned().reindex(self.test["hops"]).to_numpy()
+        return self.test.assign(learned_at=learned)
+
+
+def _classed(table: pd.DataFrame, queries: str | None, tau: float | None, gamma: float) -> pd.DataFrame:
+    """The rows of one kind of query and one tau, the first of each where none is named, with classes."""
+    table = table[table["queries"] == (table["queries"].iloc[0] if queries is None else queries)]
+    if len(table):
+        table = table[np.isclose(table["tau"], table["tau"].iloc[0] if tau is None else tau)]
+    classes = purity_classes(table["positional_score"], table["symbolic_score"], gamma)
+    table = table.assign(head_class=classes).reset_index(drop=True)
+    return table.assign(little_at_stake=little_at_stake(table))
+
+
+def _apart(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+    """Over heads, how far the two scores are apart, and the share of pure heads."""
+    separation = (rows["positional_score"] - rows["symbolic_score"]).abs()
+    heads = rows.assign(separation=separation, pure_share=rows["head_class"].isin(PURE))
+    return heads.groupby(by)[["separation", "pure_share"]].mean()
+
+
+def _named(steps: list[int]) -> str:
+    """Step 4; steps 1, 2 and 4."""
+    *front, last = map(str, steps)
+    return f"steps {', '.join(front)} and {last}" if front else f"step {last}"
+
+
+def step_key(step: int) -> str:
+    """The key of a step's piece in a run."""
+    return f"step-{int(step):08d}"
+
+
+def reopened(finished: Dynamics, run: Run[Dynamics], up_to: float = math.inf) -> Run[Dynamics]:
+    """A finished run begun again with the points, and the log, that it has up to a step."""
+    log = [] if run.folder is None else Journal(run.folder / LOG, repair=False).rows
+    again = Run(Dynamics, run.record.settings, run.folder, overwrite=True)
+    for step in finished.steps:
+        if step <= up_to:
+            again.add(
+                step_key(step), {name: part[part["step"] == step] for name, part in finished.tables.items()}
+            )
+    for row in log:
+        if row.get("step", math.inf) <= up_to:
+            again.log(row)
+    return again

@@ -14,7 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from rotoscope.experiments.profile.plane import class_labels, corners
-from rotoscope.experiments.train.dynamics_result import GAMMAS, Dynamics
+from rotoscope.experiments.train.dynamics import GAMMAS, Dynamics
 from rotoscope.lab.checkpoints import Training
 from rotoscope.plotting.palette import CLASS_COLOURS, CLASS_MARKERS, HOP_COLOURS, INK, NULL, SCORE_COLOURS
 from rotoscope.plotting.style import (

@@ -9,7 +9,7 @@ import pandas as pd
 
 from rotoscope.experiments.compare import sides, taus_of_both
 from rotoscope.experiments.page_data import PageRun, Tab, clean, column, columns, packed
-from rotoscope.experiments.train.dynamics_result import Dynamics
+from rotoscope.experiments.train.dynamics import Dynamics
 from rotoscope.scores.classes import GAMMA, pure_regions, purity_codes
 from rotoscope.stats.aggregate import HEAD, LEAST_MASS, SCORES
 

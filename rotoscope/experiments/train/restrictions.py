@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from rotoscope.errors import RotoscopeError
-from rotoscope.experiments.train.dynamics_result import Dynamics
+from rotoscope.experiments.train.dynamics import Dynamics
 from rotoscope.lab.checkpoints import LEARNED, Training
 from rotoscope.lab.sequences import training_sequences
 from rotoscope.lab.settings import UNRESTRICTED, TrainSettings
