@@ -69,7 +69,7 @@ def main(draws: int = DRAWS, subjects: int = SUBJECTS) -> None:
         "beyond the null",
         "undecided figures",
     )
-    shapes = {"GPT-J, 12 x 8, letter": rs.load("letter"), "GPT-J, 12 x 8, number": rs.load("number")}
+    shapes = {"GPT-J, 12 x 1, letter": rs.load("letter"), "GPT-J, 12 x 1, number": rs.load("number")}
     shapes["Llama, 8 x 6"] = random_subject(0.1, 0)
     for name, subject in shapes.items():
         shown = random_prompts(PROMPTS, 0) if "Llama" in name else getattr(rs.tasks, subject.name)(PROMPTS)

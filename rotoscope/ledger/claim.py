@@ -57,14 +57,14 @@ NEEDS: dict[str, Need] = {
     "copying": Need(
         "cpu", "the ten heads of smollm2 that copy most, gated as in rotoscope gate --remove 25-32"
     ),
-    "carried": Need("cpu", "rotoscope depths smollm2 --pairs 32 --prompts 8 --at all"),
-    "curves": Need("gpu", "rotoscope depths smollm2 --pairs 32 --prompts 8 --at all"),
+    "carried": Need("cpu", "rotoscope depths smollm2 --pairs 32 --prompts 8 --at all --null random"),
+    "curves": Need("gpu", "rotoscope depths smollm2 --pairs 32 --prompts 8 --at all --null random"),
     "canonical": Need("cpu", "rotoscope canonical all --preset paper"),
     "training": Need("gpu", "rotoscope train number letter --preset paper --seeds 3"),
     "roles": Need("cpu", "rotoscope dynamics number|letter"),
     "geometry": Need("cpu", "rs.experiments.find_geometry"),
     "lengths": Need("gpu", "rotoscope lengths number letter, models of three seeds"),
-    "depths": Need("gpu", "rotoscope depths number|letter --at all --prompts 24 --swaps 120 --null-heads all"),
+    "depths": Need("gpu", "rotoscope depths number|letter --at all --prompts 24 --swaps 120 --null random --null-heads all"),
     "restricted mini": Need(
         "cpu", "rotoscope train number letter --preset mini --seeds 3 --angles all slow 1-4"
     ),
