@@ -116,6 +116,7 @@ def test_random_colours_are_those_of_the_facts(stand_in: rs.Subject) -> None:
     assert len(known) < 10  # colours, not any words of the facts
 
 
+@pytest.mark.slow
 def test_finetuning_runs_from_beginning_to_end(
     stand_in: rs.Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -64,7 +64,9 @@ NEEDS: dict[str, Need] = {
     "roles": Need("cpu", "rotoscope dynamics number|letter"),
     "geometry": Need("cpu", "rs.experiments.find_geometry"),
     "lengths": Need("gpu", "rotoscope lengths number letter, models of three seeds"),
-    "depths": Need("gpu", "rotoscope depths number|letter --at all --prompts 24 --swaps 120 --null random --null-heads all"),
+    "depths": Need(
+        "gpu", "rotoscope depths number|letter --at all --prompts 24 --swaps 120 --null random --null-heads all"
+    ),
     "restricted mini": Need(
         "cpu", "rotoscope train number letter --preset mini --seeds 3 --angles all slow 1-4"
     ),

@@ -109,6 +109,7 @@ def refused(world: World, line: str, more: str = "") -> str:
     return outcome.problem
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SETTINGS)
 def test_a_run_says_what_its_flags_said(name: str, world: World) -> None:
     line, expected = SETTINGS[name]

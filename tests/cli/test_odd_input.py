@@ -160,7 +160,9 @@ def test_the_same_tau_twice_is_one_tau(run, tmp_path: Path) -> None:
     assert rs.open(tmp_path / "run").taus == [1e-4, 1e-2]
 
 
-@pytest.mark.parametrize("name", ["[/red]", "[bold]$\\frac$", "~nouser"])
+@pytest.mark.parametrize(
+    "name", ["[/red]", *(pytest.param(name, marks=pytest.mark.slow) for name in ("[bold]$\\frac$", "~nouser"))]
+)
 def test_names_are_shown_as_they_are(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.chdir(tmp_path)
     rs.load("number", device="cpu").model.save_pretrained(tmp_path / name)

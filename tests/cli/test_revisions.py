@@ -31,6 +31,7 @@ def branches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]
     return places
 
 
+@pytest.mark.slow
 def test_branches_of_a_model_on_the_hub(
     run, branches: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

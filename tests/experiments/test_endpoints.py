@@ -124,6 +124,7 @@ def test_without_a_folder_the_error_says_that_nothing_is_kept() -> None:
         one_hop_endpoint(server.url, "m", PLAN)
 
 
+@pytest.mark.slow
 def test_rate_limit_then_success() -> None:
     when: dict[str, list[float]] = {}
 

@@ -51,6 +51,7 @@ def both(_few: None, tmp_path_factory: pytest.TempPathFactory) -> Lengths:
     return measure_lengths(["number", "letter"], lengths=(17, 50, 100), inputs=20, device="cpu", out=place)
 
 
+@pytest.mark.slow
 def test_the_letter_model_generalises_and_the_number_model_does_not(both: Lengths) -> None:
     at = both.curve().pivot(index="length", columns="model", values="accuracy")
     assert at.loc[17].tolist() == [1.0, 1.0]

@@ -174,6 +174,7 @@ def test_depths_go_on_without_draws_that_fail(monkeypatch: pytest.MonkeyPatch) -
     )
 
 
+@pytest.mark.slow
 def test_depths_draw_no_null_unless_asked_and_then_enough() -> None:
     model = tiny("llama", num_hidden_layers=1)
     plain = rs.depths(model, tokens=tokens(2, 6), at="own", show_progress=False)

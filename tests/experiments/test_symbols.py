@@ -61,6 +61,7 @@ def _logits(model: object, shown: torch.Tensor) -> torch.Tensor:
     return found[0]
 
 
+@pytest.mark.slow
 def test_tasks_that_know_their_symbols() -> None:
     for task in ("number", "letter"):
         subject = rs.load(task, device="cpu")

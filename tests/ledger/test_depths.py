@@ -137,6 +137,7 @@ def test_means_of_layers_have_their_spread() -> None:
     assert lean(pd.DataFrame([found])) == pytest.approx((0.7, 0.3))
 
 
+@pytest.mark.slow
 def test_models_are_measured_and_kept(tmp_path: Path) -> None:
     """The embedded number model on one sequence: a place is found by layers 1 to 4, and followed from there on."""
     found = measure_layer_depths({("number", "7", 5): "number"}, sequences=1, device="cpu", out=tmp_path / "d")

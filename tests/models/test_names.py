@@ -172,6 +172,7 @@ with scratch.scratch_folder(Path(sys.argv[2])) as folder:
 """Works in a folder until it is told to end; the module alone is loaded, which is quicker."""
 
 
+@pytest.mark.slow
 def test_leftovers_of_killed_conversions_are_removed_and_those_at_work_are_not(here: Path) -> None:
     """The next conversion removes them; one that still goes on in another process is left alone."""
     place = here / "cache" / "gguf"

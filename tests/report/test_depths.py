@@ -75,6 +75,7 @@ def test_an_unmeasured_prompt_is_not_said_to_be_followed() -> None:
     assert "input_class" not in found["at"][0]
 
 
+@pytest.mark.slow
 def test_depths_in_a_browser(visit: Visit) -> None:
     page = visit(swap_depths(), size=(1440, 900)).page
     assert page.inner_text("[role=tab][aria-selected=true]") == "Depths"

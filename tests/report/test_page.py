@@ -152,6 +152,7 @@ def test_size_of_a_model_like_smollm2() -> None:
     assert len(render_page([run_payload(synthetic(30, 9, 32))]).encode()) <= 7e6
 
 
+@pytest.mark.slow
 def test_command(run: Any, folder: Path, tmp_path: Path) -> None:
     code, output, _ = run("report", folder)
     assert code == 0

@@ -112,6 +112,7 @@ def test_draws_without_one_figure_count_for_the_others() -> None:
     assert first.visible_effect <= 1.5 * alone.visible_effect
 
 
+@pytest.mark.slow
 def test_size_where_draws_lack_figures() -> None:
     """Of subjects that are a draw like the others, with figures that are undefined in some, at most 5 % are beyond."""
     generator, subjects, wrong = np.random.default_rng(3), 600, 0

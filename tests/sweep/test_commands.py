@@ -34,6 +34,7 @@ QUICK = ("depths", "train")
 """Those that have shown something that the others do not: columns of several kinds, several runs in one item."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in SMALL]
 )

@@ -69,6 +69,7 @@ def test_models_of_one_name_have_different_fingerprints(profiled: rs.sweeps.resu
     assert table["fingerprint"].nunique() == 2
 
 
+@pytest.mark.slow
 def test_the_card_says_what_is_in_the_table(profiled: rs.sweeps.result.Sweep) -> None:
     table, card = profiled.table(), json.loads(Path("all.json").read_text())
     assert (card["licence"], card["heads"], card["items"]) == ("", len(table), 4)
